@@ -1,0 +1,102 @@
+"""What every benchmark shares: claims beside the figures they answer to, a table, fair timing, one JSON file."""
+
+import gc
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+Row = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One sentence that this run shows to hold or not.
+
+    Attributes:
+        claim: The sentence, with its bound.
+        reference: The paper's or rival's figure, or the bound's source.
+        measured: What this run found.
+        kind: `exact` (arithmetic), `ratio` (of medians, both arms in this run), `quality` (paired over seeds).
+        met: Whether the bound holds.
+        why: Where it is not met: the measured reason.
+    """
+
+    claim: str
+    reference: str
+    measured: str
+    kind: Literal["exact", "ratio", "quality"]
+    met: bool
+    why: str = ""
+
+
+def machine() -> dict[str, object]:
+    """What the figures were measured on."""
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        models = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        name = models[0] if models else name
+    return {"cpu": name, "cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Rows as aligned text; columns are the keys, in the order they first appear."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    cells = [columns, *([_cell(row.get(column, "")) for column in columns] for row in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells)
+
+
+def finish(name: str, rows: Sequence[Row], claims: Sequence[Claim], json_path: Path | None = None) -> None:
+    """Print the table and the claims, and write both to `json_path`."""
+    print(table(rows))
+    for claim in claims:
+        print(f"\n{'met' if claim.met else 'NOT MET'}: {claim.claim}")
+        print(f"    reference {claim.reference}; measured {claim.measured}{'; ' + claim.why if claim.why else ''}")
+    if json_path is not None:
+        content: dict[str, Any] = {
+            "name": name,
+            "machine": machine(),
+            "rows": [dict(row) for row in rows],
+            "claims": [asdict(claim) for claim in claims],
+        }
+        json_path.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def interleave(arms: Mapping[str, Callable[[], object]], repetitions: int, warmup: int = 2) -> dict[str, list[float]]:
+    """Time every arm once a round, so that a busy moment of the machine meets all arms alike.
+
+    Args:
+        arms: What to run, by name.
+        repetitions: Rounds that count.
+        warmup: Rounds before them that do not.
+
+    Returns:
+        Seconds of each arm, one per counted round.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in arms}
+    gc.collect()
+    for repetition in range(-warmup, repetitions):
+        for name, run in arms.items():
+            start = time.perf_counter()
+            run()
+            elapsed = time.perf_counter() - start
+            if repetition >= 0:
+                seconds[name].append(elapsed)
+    return seconds
+
+
+def ratio(seconds: Mapping[str, Sequence[float]], slow: str, fast: str) -> str:
+    """Ratio of two arms' medians, the ratio of their minima beside it."""
+    of_medians = median(seconds[slow]) / median(seconds[fast])
+    return f"{of_medians:.2f}× of medians, {min(seconds[slow]) / min(seconds[fast]):.2f}× of minima"
+
+
+def _cell(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

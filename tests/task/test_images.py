@@ -1,0 +1,143 @@
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tuner.errors import TaskError
+from tuner.task import InputSpec, decode_image, normalise
+from tuner.task.images import fit_array, fit_pixels
+
+SPEC = InputSpec("images", 4, 4)
+
+
+def saved(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def test_an_image_is_cut_from_the_centre_channels_first() -> None:
+    wide = np.zeros((4, 12, 3), np.uint8)
+    wide[:, 4:8] = (1, 2, 3)
+    decoded = decode_image(saved(Image.fromarray(wide)), SPEC)
+    assert decoded.shape == (3, 4, 4)
+    assert decoded.dtype == np.uint8
+    assert [np.unique(plane).tolist() for plane in decoded] == [[1], [2], [3]]
+
+
+def test_the_short_side_is_resized_before_the_crop(tmp_path: Path) -> None:
+    path = tmp_path / "tall.png"
+    Image.new("RGB", (9, 30), (5, 6, 7)).save(path)
+    assert decode_image(path, InputSpec("images", 4, 6)).shape == (3, 4, 4)
+
+
+def test_a_path_its_text_and_its_bytes_decode_to_the_same_pixels(tmp_path: Path) -> None:
+    path = tmp_path / "noise.jpg"
+    noise = np.random.default_rng(0).integers(0, 255, (40, 30, 3), np.uint8)
+    path.write_bytes(saved(Image.fromarray(noise), "JPEG"))
+    first = decode_image(path, SPEC)
+    assert (first == decode_image(str(path), SPEC)).all()
+    assert (first == decode_image(path.read_bytes(), SPEC)).all()
+
+
+def test_exif_orientation_is_honoured() -> None:
+    upright = np.zeros((4, 4, 3), np.uint8)
+    upright[0] = 255
+    exif = Image.Exif()
+    exif[0x0112] = 3  # upside down
+    decoded = decode_image(saved(Image.fromarray(upright), exif=exif), SPEC)
+    assert decoded[:, 3].min() == 255
+    assert decoded[:, 0].max() == 0
+
+
+@pytest.mark.parametrize("mode", ["L", "RGBA", "P", "1", "LA", "CMYK"])
+def test_every_mode_becomes_rgb(mode: str) -> None:
+    image = Image.new("RGB", (5, 5), (255, 255, 255)).convert(mode)
+    decoded = decode_image(saved(image, "JPEG" if mode == "CMYK" else "PNG"), SPEC)
+    assert decoded.shape == (3, 4, 4)
+    assert decoded.min() > 250
+
+
+def test_a_palette_with_transparency_decodes_without_a_warning() -> None:
+    palette = Image.new("RGB", (4, 4), (9, 9, 9)).convert("P")
+    assert decode_image(saved(palette, transparency=bytes([0, 255])), SPEC).shape == (3, 4, 4)
+
+
+def test_sixteen_bit_grey_is_scaled_not_clipped() -> None:
+    grey = Image.fromarray(np.full((4, 4), 0x8000, np.uint16))
+    assert np.unique(decode_image(saved(grey), SPEC)).tolist() == [128]
+
+
+def test_a_file_that_is_not_an_image_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "notes.jpg"
+    path.write_text("not pixels")
+    with pytest.raises(TaskError, match=r"notes\.jpg: not an image .* replace or remove it$"):
+        decode_image(path, SPEC)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "BMP", "WEBP"])
+@pytest.mark.parametrize("keep", [0.1, 0.5])
+def test_a_truncated_image_is_a_task_error_in_one_line(kind: str, keep: float) -> None:
+    noise = np.random.default_rng(0).integers(0, 255, (40, 30, 3), np.uint8)
+    content = saved(Image.fromarray(noise), kind)
+    with pytest.raises(TaskError, match=r"^the given bytes: not an image") as caught:
+        decode_image(content[: int(len(content) * keep)], SPEC)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_image_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match=r"gone\.png: no such file"):
+        decode_image(tmp_path / "gone.png", SPEC)
+
+
+def test_an_unreadable_image_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match=r"cannot be read \(Is a directory\)"):
+        decode_image(tmp_path, SPEC)
+
+
+def test_bytes_are_scaled_and_normalised_per_channel() -> None:
+    batch = np.full((2, 3, 1, 1), 255, np.uint8)
+    out = normalise(batch, InputSpec("images", 1, 1, (0.5, 0.0, 1.0), (0.5, 2.0, 1.0)))
+    assert out.dtype == np.float32
+    assert out[0, :, 0, 0].tolist() == [1.0, 0.5, 0.0]
+
+
+def test_floats_are_not_scaled_and_the_batch_is_not_changed() -> None:
+    batch = np.full((1, 2, 3), 4, np.float32)
+    out = normalise(batch, InputSpec("arrays", mean=(1.0,), std=(2.0,)))
+    assert np.unique(out).tolist() == [1.5]
+    assert np.unique(batch).tolist() == [4]
+
+
+def test_without_mean_and_std_bytes_are_only_scaled() -> None:
+    assert normalise(np.array([[255, 0]], np.uint8), InputSpec("arrays")).tolist() == [[1, 0]]
+
+
+def test_a_mean_of_another_length_than_the_channels_is_refused() -> None:
+    with pytest.raises(TaskError, match=r"input\.mean wants 1 value or one a channel \(4\), got 3"):
+        normalise(np.zeros((1, 4, 2, 2), np.float32), InputSpec("arrays", mean=(0.0, 0.0, 0.0)))
+
+
+def test_grey_pixels_become_three_channels() -> None:
+    assert fit_pixels(np.full((8, 8), 7, np.uint8), SPEC).tolist() == np.full((3, 4, 4), 7).tolist()
+
+
+def test_arrays_are_resized_channel_by_channel() -> None:
+    assert fit_array(np.ones((5, 8, 8)), InputSpec("arrays", 4)).dtype == np.float32
+    assert fit_array(np.ones((2, 8, 8), np.uint8), InputSpec("arrays", 4)).dtype == np.uint8
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"kind": "images"}, "size is needed"),
+        ({"kind": "images", "size": 0}, "at least 1 pixel, got 0"),
+        ({"kind": "images", "size": 8, "resize": 4}, "resize wants at least input.size = 8, got 4"),
+        ({"kind": "arrays", "std": (0.0,)}, "std wants values above 0"),
+    ],
+)
+def test_an_input_that_cannot_be_is_refused(values: dict[str, object], message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        InputSpec(**values)  # type: ignore[arg-type]  # the mistakes are the point

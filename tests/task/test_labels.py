@@ -1,0 +1,70 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tuner.errors import TaskError
+from tuner.task import Task
+
+Load = Callable[..., Task]
+GLOBAL = {"global.kind": "images", "global.train": "g/train", "global.val": "g/val"}
+WITH_CLASSES = {**GLOBAL, "global.classes": "classes.tsv"}
+
+
+def test_a_classes_file_gives_order_rows_and_labels(images: Path, load: Load) -> None:
+    (images / "classes.tsv").write_text('id\tmodel_index\tname\ndog\t9\t"Hound", dog\ncow\t1\tcow\ncat\t4\tTabby\n')
+    task = load(WITH_CLASSES)
+    assert task.labels == ('"Hound", dog', "Tabby", "hat")
+    assert task.head_rows == (9, 4)
+    assert task.local_labels == (0, 2)
+    assert task.global_ is not None
+    assert task.global_.train.labels.tolist() == [1] * 4 + [0] * 4
+
+
+def test_a_local_class_shares_a_row_by_label_in_any_case(images: Path, load: Load) -> None:
+    (images / "classes.tsv").write_text("id\tindex\tname\ndog\t0\tDog\ncat\t1\tHAT\n")
+    assert load(WITH_CLASSES).labels == ("Dog", "HAT")
+
+
+def test_an_exact_name_goes_before_another_case(images: Path, load: Load) -> None:
+    (images / "classes.tsv").write_text("id\tindex\tname\ncat\t0\tDOG\ndog\t1\tdog\n")
+    assert load(WITH_CLASSES).local_labels == (1, 2)
+
+
+def test_columns_may_be_left_out_and_commas_used_in_csv(images: Path, load: Load) -> None:
+    (images / "classes.csv").write_text("id\nowl\ndog\ncat\n")
+    task = load({**GLOBAL, "global.classes": "classes.csv"})
+    assert (task.labels, task.head_rows) == (("dog", "cat", "hat"), (1, 2))
+
+
+def test_labels_that_occur_twice_are_told_apart(images: Path, load: Load) -> None:
+    (images / "classes.tsv").write_text("id\tindex\tname\ncat\t0\tpet\ndog\t1\tpet\n")
+    assert load(WITH_CLASSES).labels == ("pet (cat)", "pet (dog)", "hat")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "id\tindex\tname\ncats\t0\tcat\ndog\t1\tdog\n",
+            r"lacks the class 'cat' of .*g/train \(did you mean 'cats'\?\)",
+        ),
+        (
+            "id\tindex\ncat\tfirst\n",
+            r"classes\.tsv:2: the row in the model's head wants an integer from 0, got 'first'",
+        ),
+        ("id\tindex\ncat\n", r"classes\.tsv:2: a row wants 2 cells as the header has, got 1"),
+        ("id\tindex\ncat\t1\ndog\t1\n", r"each index may occur once, got 1 2 times"),
+        ("id\tindex\ncat\t1\ncat\t2\n", r"each class may occur once, got 'cat' 2 times"),
+        ("", r"wants a header and a row for each class"),
+    ],
+)
+def test_a_mistake_in_a_classes_file_is_told(images: Path, load: Load, text: str, message: str) -> None:
+    (images / "classes.tsv").write_text(text)
+    with pytest.raises(TaskError, match=message):
+        load(WITH_CLASSES)
+
+
+def test_a_missing_classes_file_is_named(images: Path, load: Load) -> None:
+    with pytest.raises(TaskError, match=r"classes\.tsv: the classes file cannot be read"):
+        load(WITH_CLASSES)

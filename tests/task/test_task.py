@@ -1,0 +1,129 @@
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tuner.errors import TaskError
+from tuner.task import ArraySamples, Domain, InputSpec, ModelSpec, Subset, Task, digits
+
+Load = Callable[..., Task]
+
+
+def samples(labels: object, count: int = 4) -> ArraySamples:
+    return ArraySamples(np.zeros((count, 1, 2)), np.asarray(labels), InputSpec("arrays"))
+
+
+def build(labels: object, count: int = 4, *, loss: str = "single-label") -> Task:
+    split = samples(labels, count)
+    return Task("t", ModelSpec("m:f"), InputSpec("arrays"), loss, Domain(split, split), None, ("a", "b"), (), (0, 1))  # type: ignore[arg-type]  # mistakes are the point
+
+
+@pytest.mark.parametrize(
+    ("labels", "loss", "message"),
+    [
+        ([[0, 1]] * 4, "single-label", r"t: local\.train: a single-label task wants labels \[n\], got \[4, 2\]"),
+        ([0, 1, 2, 0], "single-label", r"labels want rows 0 to 1, got 0 to 2"),
+        ([0.0, 1, 1, 0], "single-label", r"labels want int64, got float64"),
+        ([0, 1], "single-label", r"4 samples want as many labels, got 2"),
+        ([0, 1, 1, 0], "multi-label", r"a multi-label task wants float32 \[n, 2\], got int64 \[4\]"),
+    ],
+)
+def test_labels_of_another_form_are_refused(labels: object, loss: str, message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        build(labels, loss=loss)
+
+
+def test_an_empty_split_is_refused() -> None:
+    task = build([0, 1, 0, 1])
+    with pytest.raises(TaskError, match=r"local\.val is empty"):
+        replace(task, local=Domain(task.local.train, Subset(task.local.train, [])))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"labels": ("a", "a")}, "got 'a' twice"),
+        ({"head_rows": (0, 0)}, "head_rows wants different rows"),
+        ({"local_labels": (2,)}, "local_labels wants rows below 2"),
+    ],
+)
+def test_a_head_that_cannot_be_is_refused(changes: dict[str, tuple[object]], message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        replace(build([0, 1, 0, 1]), **changes)  # type: ignore[arg-type]  # mistakes are the point
+
+
+def test_the_fingerprint_is_the_same_each_time_the_task_is_loaded(images: Path, load: Load) -> None:
+    assert load().fingerprint() == load().fingerprint()
+    assert len(load().fingerprint()) == 32
+
+
+def test_the_fingerprint_sees_weights_files_labels_and_settings(images: Path, load: Load) -> None:
+    settings = {"model.weights": "weights.pth", "model.factory": "net.py:build"}
+    (images / "net.py").write_text("1")
+    seen = [load(settings).fingerprint()]
+    (images / "weights.pth").write_bytes(b"others!")
+    seen.append(load(settings).fingerprint())
+    (images / "net.py").write_text("2")
+    seen.append(load(settings).fingerprint())
+    (images / "l/train/dog/1.png").rename(images / "l/train/hat/9.png")
+    seen.append(load(settings).fingerprint())
+    (images / "l/train/hat/9.png").unlink()
+    seen.append(load(settings).fingerprint())
+    with (images / "l/train/hat/0.png").open("ab") as file:
+        file.write(b"longer")
+    seen.append(load(settings).fingerprint())
+    seen.append(load({**settings, "input.mean": [0.4]}).fingerprint())
+    assert len(set(seen)) == 7
+
+
+def test_the_fingerprint_needs_the_weights(images: Path, load: Load) -> None:
+    task = load({"model.weights": "weights.pth"})
+    (images / "weights.pth").unlink()
+    with pytest.raises(TaskError, match=r"weights\.pth: cannot be read"):
+        task.fingerprint()
+
+
+def test_a_task_survives_pickling(images: Path, load: Load) -> None:
+    task = load()
+    assert pickle.loads(pickle.dumps(task)).fingerprint() == task.fingerprint()  # noqa: S301 - our own bytes
+
+
+def test_digits_know_zero_to_six_and_personalise_to_the_rest() -> None:
+    task = digits()
+    assert task.global_ is not None
+    assert task.labels == tuple("0123456789")
+    assert (task.head_rows, task.local_labels) == (tuple(range(7)), (7, 8, 9))
+    assert np.bincount(task.local.train.labels).tolist() == [0] * 7 + [60] * 3
+    assert set(task.global_.val.labels.tolist()) == set(range(7))
+    sample = task.local.train.load(0)
+    assert sample.shape == (1, 8, 8)
+    assert sample.dtype == np.float32
+    assert 0 <= sample.min() < sample.max() <= 1
+    assert task.fingerprint() == digits().fingerprint()
+
+
+def test_digits_never_share_a_sample_between_splits() -> None:
+    task = digits()
+    assert task.global_ is not None
+    splits = [split for domain in (task.local, task.global_) for _, split in domain.splits()]
+    names = [split.name(index) for split in splits for index in range(len(split))]
+    assert len(splits) == 6
+    assert len(set(names)) == len(names)
+
+
+def test_digits_without_scikit_learn_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(TaskError, match=r'pip install "tuner\[demo\]"'):
+        digits()
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = "import sys, tuner.task; print([m for m in ('torch', 'sklearn', 'pydantic', 'optuna') if m in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ))
+    assert run.stdout.strip() == "[]"

@@ -1,0 +1,99 @@
+"""The PyTorch backend. This module loads no tensor library: its methods do, in a child process."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tuner.backends.base import Backend, Filling, Report, silent
+from tuner.plan import ModelInfo, TrialPlan
+from tuner.planner.cost import Rates
+from tuner.results.records import Outcome
+from tuner.store.store import Store
+from tuner.task import Task
+
+if TYPE_CHECKING:
+    from tuner.backends.base import Lowering
+
+
+class TorchBackend(Backend):
+    """Trains with PyTorch on the processor."""
+
+    name = "torch"
+    preload: ClassVar[Sequence[str]] = (
+        "torch",
+        "torch._dynamo",  # any optimiser imports it, for 1.8 s: once here instead of in every child
+        "torch.fx.experimental.optimization",
+        "torch.fx.experimental.symbolic_shapes",  # likewise, by shape propagation
+        "torch.utils.flop_counter",
+        "tuner.backends.torch.training",
+        "tuner.backends.torch.measure",
+    )
+
+    def describe(self, task: Task) -> ModelInfo:
+        """Trace the model and find its blocks."""
+        from tuner.backends.torch.model import load
+
+        return load(task).info
+
+    def measure(self, task: Task, threads: int) -> Rates:
+        """Time every block of the model."""
+        from tuner.backends.torch.measure import measure
+        from tuner.backends.torch.model import load
+
+        return measure(task, load(task), threads)
+
+    def supports(self, plan: TrialPlan) -> str | None:
+        """Return why PyTorch cannot carry the plan out, or None."""
+        known = self._lowerings()
+        for edit in plan.shape:
+            if edit.kind not in known:
+                return f"no plugin realises tail edit {edit.kind!r} on torch"
+        return "side heads cannot be trained yet" if plan.heads.exits else None
+
+    def untouched(self, task: Task, model: ModelInfo, store: Store, threads: int, report: Report = silent) -> dict[str, float]:
+        """Score the given model."""
+        import torch
+
+        from tuner.backends.torch.model import load
+        from tuner.backends.torch.training import untouched
+
+        torch.set_num_threads(threads)
+        return untouched(task, load(task, model), store, report)
+
+    def missing(self, task: Task, plans: Sequence[TrialPlan], store: Store) -> int:
+        """Return how many samples the store lacks."""
+        from tuner.backends.torch.features import missing
+        from tuner.backends.torch.model import load
+
+        return missing(task, load(task, plans[0].model), plans, store)
+
+    def fill(self, task: Task, plans: Sequence[TrialPlan], store: Store, report: Report = silent) -> Filling:
+        """Run the prefix on what the plans need and the store lacks."""
+        import torch
+
+        from tuner.backends.torch.features import fill
+        from tuner.backends.torch.model import load
+
+        torch.set_num_threads(max(plan.runtime.threads for plan in plans))
+        return fill(task, load(task, plans[0].model), plans, store, report)
+
+    def train(
+        self, task: Task, plan: TrialPlan, seed: int, store: Store, weights: Path, report: Report = silent
+    ) -> Outcome:
+        """Train the tail."""
+        from tuner.backends.torch.model import load
+        from tuner.backends.torch.training import run
+
+        return run(task, load(task, plan.model), plan, seed, store, weights, report, self._lowerings())
+
+    def export(self, task: Task, plan: TrialPlan, weights: Path, folder: Path) -> dict[str, Any]:
+        """Write the personalised model."""
+        from tuner.backends.torch.export import export
+        from tuner.backends.torch.model import load
+
+        return export(task, load(task, plan.model), plan, weights, folder, self._lowerings())
+
+    def _lowerings(self) -> "dict[str, Lowering]":
+        from tuner.host import Host
+
+        return Host().lowerings(self.name)

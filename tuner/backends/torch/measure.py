@@ -1,0 +1,109 @@
+"""How fast this device is on this model: seconds of every block, of a step, of reading a sample."""
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+import torch
+from torch import nn
+
+from tuner.backends.memory import PeakMeter
+from tuner.backends.torch.features import fast, spatial
+from tuner.backends.torch.model import Loaded
+from tuner.planner.cost import FILL_BATCH, Rates
+from tuner.task import Task, normalise
+
+REPEATS = 3
+SCRATCH_BYTES = 8_000_000
+LOADED_SAMPLES = 16
+
+
+def measure(task: Task, loaded: Loaded, threads: int) -> Rates:
+    """Run every block a few times, forward, and forward with backward; see `tuner.backends.base.Backend.measure`."""
+    torch.set_num_threads(threads)
+    train = task.local.train
+    count = min(LOADED_SAMPLES, len(train))
+    started = time.perf_counter()
+    raw = np.stack([train.load(index) for index in range(count)])
+    batch = normalise(raw, task.input)
+    load_seconds = (time.perf_counter() - started) / count
+    value = torch.from_numpy(np.resize(batch, (FILL_BATCH, *batch.shape[1:])))
+    meter = PeakMeter()
+    parts, folded = _parts(loaded)
+    forward, backward, inputs = [], [], spatial(value)
+    for part in folded:
+        with torch.inference_mode():
+            outputs = part(inputs)
+            forward.append(_timed(lambda part=part, inputs=inputs: part(inputs)) / FILL_BATCH)  # type: ignore[misc]  # mypy cannot infer the lambda
+        inputs = outputs
+    fill_peak = meter.peak_bytes()
+    del folded
+    inputs = spatial(value)
+    for part in parts:
+        part.to(memory_format=torch.channels_last)
+        with torch.inference_mode():
+            outputs = part(inputs)
+        given = inputs.clone().requires_grad_()
+        backward.append(_timed(lambda part=part, given=given: _step(part, given)) / FILL_BATCH)  # type: ignore[misc]  # mypy cannot infer the lambda
+        inputs = outputs
+    return Rates(
+        forward_seconds=tuple(forward),
+        train_seconds=tuple(backward),
+        step_seconds=_overhead_seconds(loaded),
+        load_seconds=load_seconds,
+        read_bytes=_read_bytes(),
+        scratch_bytes=SCRATCH_BYTES,
+        fill_peak_bytes=fill_peak,
+    )
+
+
+def _parts(loaded: Loaded) -> tuple[list[nn.Module], list[nn.Module]]:
+    if loaded.chain is None:
+        return [loaded.model], [loaded.model]
+    edges = [loaded.chain.split_position(split) for split in range(loaded.info.num_blocks + 1)]
+    parts = [loaded.chain.part(begin, end).eval() for begin, end in zip(edges, edges[1:], strict=False)]
+    return list(parts), [fast(part) for part in parts]
+
+
+def _timed(run: Callable[[], object]) -> float:
+    """Return the median seconds of a few runs after one that is not counted."""
+    run()
+    seconds = []
+    for _ in range(REPEATS):
+        started = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - started)
+    return median(seconds)
+
+
+def _step(part: nn.Module, given: torch.Tensor) -> None:
+    output = part(given)
+    output.backward(torch.ones_like(output))
+    for parameter in part.parameters():
+        parameter.grad = None
+    given.grad = None
+
+
+def _overhead_seconds(loaded: Loaded) -> float:
+    """Return what an optimiser step costs on the smallest tail, apart from its samples."""
+    tail = loaded.tail(loaded.info.num_blocks - 1)
+    parameters = list(tail.parameters())
+    optimiser = torch.optim.AdamW(parameters, lr=0.0)
+
+    def step() -> None:
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        optimiser.step()
+
+    seconds = _timed(step)
+    for parameter in parameters:
+        parameter.grad = None
+    return seconds + 1e-3
+
+
+def _read_bytes() -> float:
+    """Return the bytes of features a second that are read back and widened to float32."""
+    stored = np.ones((64, 96 * 14 * 14), np.float16)
+    seconds = _timed(lambda: stored.astype(np.float32).tobytes())
+    return stored.size * 4 / max(seconds, 1e-6) / 4

@@ -1,0 +1,247 @@
+"""One trial: the tail's training loop and its scores."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from torch.nn import functional
+
+from tuner.backends.base import Lowering, Report
+from tuner.backends.memory import PeakMeter
+from tuner.backends.scores import accuracy, macro_auc
+from tuner.backends.torch.features import VALIDATION_BITS, Features, Pick, every, fast, fill, spatial, training
+from tuner.backends.torch.graph import NORMS
+from tuner.backends.torch.model import Loaded, state_hash
+from tuner.errors import TunerError
+from tuner.plan import RecipePlan, TrialPlan
+from tuner.results.records import Outcome
+from tuner.store.store import Store
+from tuner.task import Task, normalise
+
+SCORE_BATCH = 32
+MOMENTUM = 0.9
+Logits = npt.NDArray[np.float32]
+
+
+class TrainingError(TunerError):
+    """Training cannot go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the tail's inputs come from: the store, or the samples and the frozen prefix.
+
+    Attributes:
+        read: Takes a pick's row numbers and returns the tail's input for them.
+        labels: Of all rows.
+    """
+
+    read: Callable[[npt.NDArray[np.int64]], torch.Tensor]
+    labels: npt.NDArray[np.generic]
+
+    def batches(self, size: int, order: npt.NDArray[np.int64] | None = None) -> Iterator[npt.NDArray[np.int64]]:
+        """Yield row numbers, `size` at a time."""
+        rows = np.arange(len(self.labels)) if order is None else order
+        for begin in range(0, len(rows), size):
+            yield rows[begin : begin + size]
+
+
+def source(task: Task, loaded: Loaded, split: int, picks: Sequence[Pick], stored: Features | None) -> Source:
+    """Return the rows of `picks`, one pick after the other."""
+    labels = np.concatenate([pick.labels() for pick in picks])
+    if stored is not None:
+        ids = [one for pick in picks for one in pick.ids()]
+        return Source(lambda rows: torch.from_numpy(stored.read([ids[row] for row in rows])), labels)
+    where = [(pick.samples, int(index)) for pick in picks for index in pick.indices]
+    prefix = fast(loaded.chain.prefix(split)) if loaded.chain is not None and split > 0 else nn.Identity()
+
+    def read(rows: npt.NDArray[np.int64]) -> torch.Tensor:
+        raw = np.stack([samples.load(index) for samples, index in (where[row] for row in rows)])
+        with torch.inference_mode():
+            value = prefix(spatial(torch.from_numpy(normalise(raw, task.input))))
+        return value.clone()  # out of inference mode, so that autograd may keep it
+
+    return Source(read, labels)
+
+
+def run(
+    task: Task,
+    loaded: Loaded,
+    plan: TrialPlan,
+    seed: int,
+    store: Store,
+    weights: Path,
+    report: Report,
+    lowerings: Mapping[str, Lowering],
+) -> Outcome:
+    """Train the tail as planned, score it, write it; see `tuner.backends.base.Backend.train`."""
+    torch.set_num_threads(plan.runtime.threads)
+    torch.manual_seed(seed)
+    if plan.cached:
+        fill(task, loaded, [plan], store, report)  # nothing to do in a study, which fills ahead
+    meter = PeakMeter()
+    report({"resting_bytes": meter.resting})
+    frozen = loaded.prefix(plan.split)
+    before = state_hash(frozen)
+    tail = edited(loaded.tail(plan.split), plan, lowerings)
+    stored = Features(task, loaded, plan.split, plan.cache.bits, store) if plan.cached else None
+    exact = Features(task, loaded, plan.split, VALIDATION_BITS, store) if plan.cached else None
+    loop = _Loop(task, plan, tail, source(task, loaded, plan.split, training(task, plan), stored), seed)
+    local = source(task, loaded, plan.split, [every(task.local.val)], exact)
+    epochs, stopped = [], ""
+    train_seconds, best, since = 0.0, -math.inf, 0
+    for epoch in range(plan.recipe.epochs):
+        started = time.perf_counter()
+        loss, halted = loop.epoch(epoch, report)
+        seconds = time.perf_counter() - started
+        train_seconds += seconds
+        if halted:
+            stopped = f"told to stop in epoch {epoch + 1}"
+            break
+        entry = {"epoch": epoch + 1.0, "loss": loss, "seconds": seconds}
+        if plan.recipe.patience:
+            entry["local_accuracy"] = score(task, tail, local)
+            since = 0 if entry["local_accuracy"] > best else since + 1
+            best = max(best, entry["local_accuracy"])
+        epochs.append(entry)
+        halted = report({"epoch": epoch + 1, "epochs": plan.recipe.epochs, **entry})
+        if plan.recipe.patience and since >= plan.recipe.patience and epoch + 1 < plan.recipe.epochs:
+            stopped = f"no better local accuracy for {since} epochs, after epoch {epoch + 1}"
+            break
+        if halted and epoch + 1 < plan.recipe.epochs:
+            stopped = f"told to stop after epoch {epoch + 1}"
+            break
+    values = {"local_accuracy": score(task, tail, local), "train_seconds": train_seconds}
+    if task.global_ is not None:
+        values["global_accuracy"] = score(
+            task, tail, source(task, loaded, plan.split, [every(task.global_.val)], exact)
+        )
+    if state_hash(frozen) != before:
+        raise TrainingError("the frozen prefix changed while the tail trained: the trial does not count")
+    weights.parent.mkdir(parents=True, exist_ok=True)
+    save_file({name: value.contiguous() for name, value in tail.state_dict().items()}, weights)
+    return Outcome({**values, "peak_bytes": float(meter.peak_bytes())}, tuple(epochs), stopped)
+
+
+def edited(tail: nn.Module, plan: TrialPlan, lowerings: Mapping[str, Lowering]) -> nn.Module:
+    """Return the tail with every edit of the plan made."""
+    for edit in plan.shape:
+        tail = lowerings[edit.kind](tail, dict(edit.settings))
+    return tail
+
+
+def score(task: Task, tail: nn.Module, rows: Source) -> float:
+    """Return the accuracy over all outputs of the union head; for several labels a sample, the macro AUC."""
+    outputs = logits(tail, rows)
+    if task.loss == "multi-label":
+        return macro_auc(outputs, rows.labels)
+    return accuracy(outputs, rows.labels)
+
+
+def logits(tail: nn.Module, rows: Source) -> Logits:
+    """Return float32 [n, outputs] in evaluation mode."""
+    tail.eval()
+    with torch.inference_mode():
+        parts = [tail(spatial(rows.read(batch))).numpy() for batch in rows.batches(SCORE_BATCH)]
+    return np.concatenate(parts)
+
+
+def untouched(task: Task, loaded: Loaded, store: Store, report: Report) -> dict[str, float]:
+    """Return the given model's accuracies, its own rows only; see `tuner.backends.base.Backend.untouched`."""
+    split = loaded.info.num_blocks - 1 if loaded.chain is not None else 0
+    try:
+        stored = Features(task, loaded, split, VALIDATION_BITS, store) if loaded.chain is not None else None
+    except LookupError:
+        stored = None
+    tail = loaded.tail(split)
+    values = {}
+    domains = {"local_accuracy": task.local, "global_accuracy": task.global_}
+    for name, domain in domains.items():
+        if domain is None or report({"scoring": name}):
+            continue
+        pick = every(domain.val)
+        known = stored is not None and not stored.file.missing(pick.ids())
+        rows = source(task, loaded, split, [pick], stored if known else None)
+        outputs = logits(tail, rows)
+        outputs[:, loaded.trusted_rows :] = -np.inf
+        if task.loss == "multi-label":
+            values[name] = macro_auc(outputs[:, : loaded.trusted_rows], rows.labels[:, : loaded.trusted_rows])
+        else:
+            values[name] = accuracy(outputs, rows.labels) if loaded.trusted_rows else 0.0
+    return values
+
+
+class _Loop:
+    """The tail, its optimiser and its schedule."""
+
+    def __init__(self, task: Task, plan: TrialPlan, tail: nn.Module, rows: Source, seed: int) -> None:
+        self._tail = tail.to(memory_format=torch.channels_last)
+        self._recipe = plan.recipe
+        self._rows = rows
+        self._order = np.random.default_rng(seed)
+        self._multi = task.loss == "multi-label"
+        self._threads = plan.runtime.threads
+        for parameter in tail.parameters():
+            parameter.requires_grad_(requires_grad=True)
+        self._optimiser = optimiser(list(tail.parameters()), plan.recipe)
+        self._steps = plan.recipe.epochs * math.ceil(len(rows.labels) / plan.recipe.batch_size)
+        self._step = 0
+
+    def epoch(self, epoch: int, report: Report) -> tuple[float, bool]:
+        """Train one epoch; return the mean loss, and whether it was told to stop before the end."""
+        self._tail.train()
+        if self._recipe.freeze_bn:
+            for module in self._tail.modules():
+                if isinstance(module, NORMS):
+                    module.eval()
+        total = 0.0
+        rows = self._order.permutation(len(self._rows.labels))
+        for batch in self._rows.batches(self._recipe.batch_size, rows):
+            if not self._recipe.freeze_bn and len(batch) == 1 and len(rows) > 1:
+                continue  # a batch norm has no statistics of one sample
+            self._adjust()
+            self._optimiser.zero_grad(set_to_none=True)
+            labels = torch.from_numpy(np.ascontiguousarray(self._rows.labels[batch]))
+            loss = self._loss(self._tail(spatial(self._rows.read(batch))), labels)
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            self._optimiser.step()
+            self._step += 1
+            total += float(loss.detach()) * len(batch)
+            if report({"step": self._step, "steps": self._steps}):
+                return total / len(rows), True
+        mean = total / len(rows)
+        if not math.isfinite(mean):
+            raise TrainingError(
+                f"the loss became {mean} in epoch {epoch + 1}: lower recipe.learning_rate, which is "
+                f"{self._recipe.learning_rate:g}"
+            )
+        return mean, False
+
+    def _loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        if self._multi:
+            return functional.binary_cross_entropy_with_logits(outputs, labels)
+        return functional.cross_entropy(outputs, labels)
+
+    def _adjust(self) -> None:
+        share = self._step / max(1, self._steps)
+        scale = 0.5 * (1 + math.cos(math.pi * share)) if self._recipe.schedule == "cosine" else 1.0
+        for group in self._optimiser.param_groups:
+            group["lr"] = self._recipe.learning_rate * scale
+
+
+def optimiser(parameters: list[nn.Parameter], recipe: RecipePlan) -> torch.optim.Optimizer:
+    """Return the recipe's optimiser."""
+    shared: dict[str, Any] = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay}
+    if recipe.optimiser == "sgd":
+        return torch.optim.SGD(parameters, momentum=MOMENTUM, **shared)
+    if recipe.optimiser == "adam":
+        return torch.optim.Adam(parameters, **shared)
+    return torch.optim.AdamW(parameters, **shared)

@@ -1,0 +1,57 @@
+"""What a user can put right. Each error says the rule, the value that broke it, and the way out, in one line.
+
+The command line prints a `TunerError` without a traceback and exits 1; any other exception is a bug of ours, or of a
+plugin, and keeps its traceback.
+"""
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class TunerError(Exception):
+    """The user's to put right; told in one line."""
+
+
+class TaskError(TunerError):
+    """A task file, its data or its model cannot be used as they are."""
+
+
+class PlanError(TunerError):
+    """A plan breaks a rule, or two strategies claim the same value."""
+
+
+class KnobError(TunerError):
+    """A knob, or the range a search space wants for it, is not one the strategy allows."""
+
+
+class SpaceError(TunerError):
+    """A search-space file cannot be used as it is."""
+
+
+class PluginError(TunerError):
+    """A plugin broke the contract; the message names it."""
+
+
+class StoreError(TunerError):
+    """The feature store cannot be read or written."""
+
+
+class BudgetError(TunerError):
+    """A limit leaves no room for what was asked."""
+
+
+class RunError(TunerError):
+    """A run folder cannot be used as asked."""
+
+
+class BundleError(TunerError):
+    """A bundle is not one this version can open."""
+
+
+def nearest(word: str, known: "Iterable[str]") -> str:
+    """Return ``" (did you mean 'x'?)"`` for the nearest known word, or an empty string."""
+    match = get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f" (did you mean {match[0]!r}?)" if match else ""

@@ -1,0 +1,51 @@
+"""The hooks a plugin may implement. Few hooks, typed objects: mypy checks the objects, not the hooks.
+
+A plugin is a module named by an entry point of the group ``tuner``; it marks its functions with `hookimpl`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+from tuner.strategy import Strategy
+
+if TYPE_CHECKING:
+    from tuner.backends.base import Backend, Lowering
+    from tuner.results.objectives import Objective
+    from tuner.results.records import TrialRecord
+    from tuner.task import Task
+
+PROJECT = "tuner"
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def tuner_strategies() -> Iterable[Strategy[Any]]:  # type: ignore[empty-body]  # a specification has no body
+    """Return the strategies this plugin offers."""
+
+
+@hookspec
+def tuner_backends() -> "Iterable[Backend]":  # type: ignore[empty-body]  # a specification has no body
+    """Return the backends this plugin offers; importing them must load no tensor library."""
+
+
+@hookspec
+def tuner_lowerings(backend: str) -> "Mapping[str, Lowering]":  # type: ignore[empty-body]  # a specification
+    """Return how `backend` realises this plugin's tail edits, by kind; the place to import a tensor library."""
+
+
+@hookspec
+def tuner_objectives() -> "Iterable[Objective]":  # type: ignore[empty-body]  # a specification has no body
+    """Return the objectives this plugin offers."""
+
+
+@hookspec
+def tuner_tasks() -> "Mapping[str, Callable[[], Task]]":  # type: ignore[empty-body]  # a specification has no body
+    """Return built-in tasks by name."""
+
+
+@hookspec
+def tuner_trial_done(study: str, record: "TrialRecord") -> None:
+    """See a finished trial of the study in the folder `study`; nothing it does changes the study."""

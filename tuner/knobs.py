@@ -1,0 +1,235 @@
+"""Knobs: the values a strategy leaves open, drawn one typed call at a time.
+
+A strategy draws; where the value comes from (the search, a file, the low end of every range) is the source's business,
+and what the user wants of the legal range is the search space's.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from tuner.errors import KnobError
+
+Scalar = bool | int | float | str
+T = TypeVar("T", bound=Scalar)
+
+
+@dataclass(frozen=True, slots=True)
+class Numeric:
+    """A range ``[low, high]``; whole numbers only where `whole`."""
+
+    name: str
+    low: float
+    high: float
+    whole: bool
+    log: bool = False
+
+    @property
+    def fixed(self) -> bool:
+        """Whether only one value is left."""
+        return self.low == self.high
+
+    def typed(self, value: float) -> int | float:
+        """Return `value` as the range's own type, clipped into it."""
+        inside = min(max(value, self.low), self.high)
+        return round(inside) if self.whole else float(inside)
+
+    def middle(self) -> int | float:
+        """Return the middle of the range, geometric where the range is logarithmic."""
+        centre = (self.low * self.high) ** 0.5 if self.log else (self.low + self.high) / 2
+        return self.typed(centre)
+
+    def __str__(self) -> str:
+        return f"{self.name} in [{self.low:g}, {self.high:g}]{' (log)' if self.log else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of a few values."""
+
+    name: str
+    options: tuple[Scalar, ...]
+
+    @property
+    def fixed(self) -> bool:
+        """Whether only one value is left."""
+        return len(self.options) == 1
+
+    def __str__(self) -> str:
+        return f"{self.name} in {{{', '.join(map(str, self.options))}}}"
+
+
+Knob = Numeric | Choice
+Source = Callable[[Knob], Scalar]
+#: What a search space wants of a knob: a value, a list of values, or a (low, high, log) range.
+Wanted = Scalar | tuple[Scalar, ...] | Numeric
+
+
+class Draw:
+    """Where a strategy gets its values. Names are the strategy's own; the scope is put before them."""
+
+    def __init__(self, source: Source, scope: str, wanted: Mapping[str, Wanted] | None = None) -> None:
+        self._source = source
+        self._scope = scope
+        self._wanted = wanted or {}
+
+    def integer(self, name: str, low: int, high: int, *, log: bool = False) -> int:
+        """Draw a whole number in ``[low, high]``, both ends included.
+
+        Raises:
+            KnobError: The search space wants nothing that is legal here.
+        """
+        return int(self._draw(Numeric(self._full(name), low, high, whole=True, log=log)))
+
+    def number(self, name: str, low: float, high: float, *, log: bool = False) -> float:
+        """Draw a number in ``[low, high]``.
+
+        Raises:
+            KnobError: The search space wants nothing that is legal here.
+        """
+        return float(self._draw(Numeric(self._full(name), low, high, whole=False, log=log)))
+
+    def choice(self, name: str, options: Sequence[T]) -> T:
+        """Draw one of `options`.
+
+        Raises:
+            KnobError: The search space wants none of them.
+        """
+        drawn = self._draw(Choice(self._full(name), tuple(options)))
+        return next(option for option in options if option == drawn)
+
+    def scoped(self, scope: str) -> "Draw":
+        """Return the same source under another strategy's name."""
+        return Draw(self._source, scope, self._wanted)
+
+    def _full(self, name: str) -> str:
+        return f"{self._scope}.{name}"
+
+    def _draw(self, legal: Knob) -> Scalar:
+        knob = narrow(legal, self._wanted[legal.name]) if legal.name in self._wanted else legal
+        value = self._source(knob)
+        allowed = (
+            knob.low <= float(value) <= knob.high
+            if isinstance(knob, Numeric) and not isinstance(value, str)
+            else isinstance(knob, Choice) and value in knob.options
+        )
+        if not allowed:
+            raise KnobError(f"{knob}, but {value!r} was given: give a value inside it")
+        return value
+
+
+def narrow(legal: Knob, wanted: Wanted) -> Knob:
+    """Return what the search space wants of a knob, as far as it is legal.
+
+    Raises:
+        KnobError: Nothing is left.
+    """
+    if isinstance(wanted, Numeric):
+        if not isinstance(legal, Numeric):
+            raise KnobError(f"{legal.name} takes one of {_list(legal.options)}: a range is not a choice")
+        low, high = max(legal.low, wanted.low), min(legal.high, wanted.high)
+        if low > high:
+            raise KnobError(
+                f"{legal.name} wants [{wanted.low:g}, {wanted.high:g}], but this model allows "
+                f"[{legal.low:g}, {legal.high:g}]"
+            )
+        return replace(legal, low=low, high=high, log=wanted.log)
+    options = wanted if isinstance(wanted, tuple) else (wanted,)
+    left = tuple(option for option in options if _is_legal(legal, option))
+    if not left:
+        allowed = f"[{legal.low:g}, {legal.high:g}]" if isinstance(legal, Numeric) else _list(legal.options)
+        raise KnobError(f"{legal.name} wants {_list(options)}, but this model allows {allowed}")
+    if isinstance(legal, Numeric):
+        left = tuple(legal.typed(float(option)) for option in left)
+    return Choice(legal.name, left)
+
+
+def fixed(values: Mapping[str, Scalar]) -> Source:
+    """Return a source that replays recorded values.
+
+    Raises:
+        KnobError: (when drawn from) A knob has no recorded value.
+    """
+
+    def source(knob: Knob) -> Scalar:
+        if knob.name not in values:
+            raise KnobError(f"{knob.name} has no recorded value: the record has {_list(tuple(values))}")
+        return values[knob.name]
+
+    return source
+
+
+def preferring(preferences: Mapping[str, Scalar]) -> Source:
+    """Return a source that gives each preferred value, clipped into the knob, and the middle of the range otherwise."""
+
+    def source(knob: Knob) -> Scalar:
+        preferred = preferences.get(knob.name)
+        if isinstance(knob, Choice):
+            return preferred if preferred is not None and preferred in knob.options else knob.options[0]
+        if preferred is None or isinstance(preferred, str):
+            return knob.middle()
+        return knob.typed(preferred)
+
+    return source
+
+
+def recording(source: Source, into: dict[str, Scalar], knobs: dict[str, Knob] | None = None) -> Source:
+    """Return `source`, with every value drawn also written `into` a dictionary (and every knob into `knobs`)."""
+
+    def recorded(knob: Knob) -> Scalar:
+        value = source(knob)
+        into[knob.name] = value
+        if knobs is not None:
+            knobs[knob.name] = knob
+        return value
+
+    return recorded
+
+
+def corners(run: Callable[[Source], object], *, most: int = 512) -> Iterator[dict[str, Knob]]:
+    """Run `run` once for every combination of choices and ends of ranges, and yield the knobs that each run drew.
+
+    Conditions on knobs are plain ``if`` in a strategy, so the only way to know them all is to walk through.
+
+    Args:
+        run: Draws from the source it is given.
+        most: How many combinations at most.
+    """
+    pending: list[tuple[Scalar, ...]] = [()]
+    for _ in range(most):
+        if not pending:
+            return
+        prefix = pending.pop()
+        seen: dict[str, Knob] = {}
+        drawn: list[Scalar] = []
+
+        def source(
+            knob: Knob,
+            prefix: tuple[Scalar, ...] = prefix,
+            seen: dict[str, Knob] = seen,
+            drawn: list[Scalar] = drawn,
+        ) -> Scalar:
+            seen[knob.name] = knob
+            ends = knob.options if isinstance(knob, Choice) else tuple(map(knob.typed, (knob.low, knob.high)))
+            ends = tuple(dict.fromkeys(ends))
+            if len(drawn) < len(prefix):
+                value = prefix[len(drawn)]
+            else:
+                value = ends[0]
+                pending.extend((*drawn, other) for other in ends[1:])
+            drawn.append(value)
+            return value
+
+        run(source)
+        yield seen
+
+
+def _is_legal(legal: Knob, value: Scalar) -> bool:
+    if isinstance(legal, Choice):
+        return value in legal.options
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and legal.low <= float(value) <= legal.high and (not legal.whole or float(value).is_integer())
+
+
+def _list(values: Sequence[object]) -> str:
+    return ", ".join(map(str, values))

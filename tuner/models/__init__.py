@@ -1,0 +1,1 @@
+"""Small networks of the source systems; torch is imported with the module of each."""

@@ -1,0 +1,372 @@
+"""A trial as frozen data: what one trial trains, on what, from where, and how.
+
+Strategies edit a plan, one backend carries it out, and the same object is what a bundle exports as ``plan.toml``.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from typing import Any, ClassVar, Literal
+
+from tuner.errors import PlanError
+
+FORMAT = 1
+FORBID: dict[str, Any] = {"extra": "forbid"}
+Optimiser = Literal["sgd", "adam", "adamw"]
+Schedule = Literal["cosine", "constant"]
+HeadsMode = Literal["none", "exits-only", "with-tail"]
+
+
+class Stage(StrEnum):
+    """The part of a plan a strategy may write, in the order the parts are decided.
+
+    A stage's value is the name of the plan's field.
+    """
+
+    DATA = "data"
+    SPLIT = "split"
+    SHAPE = "shape"
+    HEADS = "heads"
+    CACHE = "cache"
+    RECIPE = "recipe"
+    RUNTIME = "runtime"
+
+
+#: Stages that take several strategies: tuples only grow, any other value has one owner.
+SHARED_STAGES = frozenset({Stage.DATA, Stage.SHAPE, Stage.HEADS})
+
+
+@dataclass(frozen=True, slots=True)
+class BlockInfo:
+    """One block of the chain: the unit that is frozen or trained.
+
+    Attributes:
+        name: Of the module, as in the model (``"features.17"``).
+        cut: The cut point a split at this block uses: the graph node whose output the store keeps.
+        in_shape: Of that output, per sample.
+        flops: Of the forward pass, per sample; one multiply-accumulate counts two.
+        parameters: Learnable scalars.
+        saved_bytes: Kept for the backward pass, per sample, when the block trains (fp32).
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
+    name: str
+    cut: str
+    in_shape: tuple[int, ...]
+    flops: int
+    parameters: int
+    saved_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """The model as a chain of blocks, without a tensor.
+
+    Attributes:
+        name: The factory's.
+        fingerprint: Hash of the graph and of every weight and buffer before training.
+        outputs: Rows of the union head.
+        blocks: From the input to the head; at least one.
+        note: Why only whole-model training is offered, where it is so.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
+    name: str
+    fingerprint: str
+    outputs: int
+    blocks: tuple[BlockInfo, ...]
+    note: str = ""
+
+    @property
+    def num_blocks(self) -> int:
+        """How many blocks the chain has."""
+        return len(self.blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInfo:
+    """The task in numbers: how many samples of each kind there are.
+
+    Attributes:
+        name: Of the task.
+        fingerprint: Hash of the task; a resumed run compares it.
+        local_train: Local training samples.
+        local_val: Local validation samples.
+        global_per_class: Global training samples of each class that has any.
+        global_val: Global validation samples; 0 where the task has no global data.
+        noun: What one sample is called ("images").
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
+    name: str
+    fingerprint: str
+    local_train: int
+    local_val: int
+    global_per_class: tuple[int, ...] = ()
+    global_val: int = 0
+    noun: str = "samples"
+
+
+@dataclass(frozen=True, slots=True)
+class DataPlan:
+    """How much of the global data is mixed in: a fraction `alpha` of every class."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
+    alpha: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TailEdit:
+    """A change a plugin makes to the trainable tail; the backend's lowering for `kind` realises it.
+
+    Attributes:
+        kind: Names the lowering (``tuner_lowerings``).
+        settings: Name and value pairs, sorted by name.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
+    kind: str
+    settings: tuple[tuple[str, bool | int | float | str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """A side head that reads the output of the blocks before `block`."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
+    block: int
+    channels: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeadsPlan:
+    """Side heads, anywhere along the blocks."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
+    mode: HeadsMode = "none"
+    exits: tuple[Exit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CachePlan:
+    """How the frozen prefix's outputs are kept.
+
+    Attributes:
+        by: The strategy that keeps them, or ``"none"``: the prefix runs in every epoch.
+        bits: A stored value's width: 32, 16 (plain), 8, 4, 2 or 1 (channel-wise codes).
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
+    by: str = "none"
+    bits: int = 32
+
+
+@dataclass(frozen=True, slots=True)
+class RecipePlan:
+    """How the tail trains.
+
+    Attributes:
+        epochs: Passes over the training samples, at most.
+        batch_size: Samples a step.
+        optimiser: `sgd` has momentum 0.9.
+        learning_rate: At the first step.
+        weight_decay: Decoupled for `adamw`, L2 otherwise.
+        schedule: `cosine` falls to 0 at the last epoch.
+        patience: Epochs without a better local validation accuracy before training stops; 0 never stops.
+        freeze_bn: Whether the tail's batch norms keep their statistics.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
+    epochs: int = 10
+    batch_size: int = 32
+    optimiser: Optimiser = "adamw"
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    schedule: Schedule = "cosine"
+    patience: int = 0
+    freeze_bn: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimePlan:
+    """What carries the plan out: a backend, its threads and its precision."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
+    backend: str = "torch"
+    threads: int = 1
+    precision: Literal["fp32"] = "fp32"
+
+
+@dataclass(frozen=True, slots=True)
+class TrialPlan:
+    """Blocks ``[0, split)`` are frozen; the tail, blocks ``[split, num_blocks)``, trains."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
+    model: ModelInfo
+    task: TaskInfo
+    data: DataPlan = field(default_factory=DataPlan)
+    split: int = 0
+    shape: tuple[TailEdit, ...] = ()
+    heads: HeadsPlan = field(default_factory=HeadsPlan)
+    cache: CachePlan = field(default_factory=CachePlan)
+    recipe: RecipePlan = field(default_factory=RecipePlan)
+    runtime: RuntimePlan = field(default_factory=RuntimePlan)
+
+    @property
+    def trainable(self) -> int:
+        """How many of the last blocks train."""
+        return self.model.num_blocks - self.split
+
+    @property
+    def cached(self) -> bool:
+        """Whether the prefix's outputs are kept and reused."""
+        return self.cache.by != "none"
+
+    @property
+    def global_samples(self) -> int:
+        """Global training samples mixed in."""
+        return sum(per_class_counts(self.task.global_per_class, self.data.alpha))
+
+    @property
+    def train_samples(self) -> int:
+        """Training samples of one epoch."""
+        return self.task.local_train + self.global_samples
+
+    def key(self) -> str:
+        """Return a hash that is equal for plans that would train the same thing (32 hex digits).
+
+        Two fractions that pick the same samples are one plan: the hash holds the counts, not the fraction.
+        """
+        content = asdict(self)
+        content["data"] = {"counts": per_class_counts(self.task.global_per_class, self.data.alpha)}
+        content["model"], content["task"] = self.model.fingerprint, self.task.fingerprint
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def say(self) -> str:
+        """Return the plan as one English line."""
+        blocks = self.model.num_blocks
+        part = "the whole model" if self.split == 0 else f"last {self.trainable} of {blocks} blocks"
+        data = f"{self.task.local_train:,} local"
+        available = sum(self.task.global_per_class)
+        if self.global_samples:
+            realised = self.global_samples / available
+            data += f" + {self.global_samples:,} global {self.task.noun}"
+            data += f" (α {_percent(self.data.alpha)}, realised {_percent(realised)})"
+        else:
+            data += f" {self.task.noun}"
+        source = f" from a {self.cache.bits}-bit cache" if self.cached else ""
+        names = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
+        recipe = self.recipe
+        plural = "" if recipe.epochs == 1 else "s"
+        how = f"{recipe.epochs} epoch{plural} {names[recipe.optimiser]} {recipe.learning_rate:.2g}"
+        edits = "".join(f", {edit.kind}" for edit in self.shape)
+        heads = f", {len(self.heads.exits)} exits ({self.heads.mode})" if self.heads.exits else ""
+        return f"train {part} on {data}{source}, {how}{edits}{heads}"
+
+    def settings(self) -> dict[str, Any]:
+        """Return everything that was decided, without the model's and the task's description."""
+        content = asdict(self)
+        return {stage.value: content[stage.value] for stage in Stage}
+
+    def to_toml(self) -> str:
+        """Return the plan as TOML; `from_toml` reads it back equal."""
+        import tomli_w
+
+        content = asdict(self)
+        decided = {"format": FORMAT, **{stage.value: content[stage.value] for stage in Stage}}
+        return f"# {self.say()}\n" + tomli_w.dumps(decided | {"task": content["task"], "model": content["model"]})
+
+    @classmethod
+    def from_toml(cls, text: str) -> "TrialPlan":
+        """Read a plan.
+
+        Raises:
+            PlanError: It is not TOML, has an unknown or missing key, or comes from a newer version.
+        """
+        import tomllib
+
+        from pydantic import TypeAdapter, ValidationError
+
+        try:
+            content = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise PlanError(f"a plan is TOML, but this is not: {error}") from None
+        version = content.pop("format", None)
+        if version != FORMAT:
+            raise PlanError(f"a plan has format = {FORMAT}, but this has {version!r}: use the version that wrote it")
+        try:
+            return check(TypeAdapter(cls).validate_python(content))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise PlanError(f"plan: {where}: {first['msg']}, but it is {first['input']!r}") from None
+
+    def carried_to(self, model: ModelInfo, task: TaskInfo) -> "TrialPlan":
+        """Return the same decisions for another task or a model with a grown head.
+
+        Raises:
+            PlanError: The model has another number of blocks.
+        """
+        if model.num_blocks != self.model.num_blocks:
+            raise PlanError(
+                f"a plan for {self.model.num_blocks} blocks cannot be carried to {model.name} with "
+                f"{model.num_blocks}: run `tuner run` on that task instead"
+            )
+        return normal_form(replace(self, model=model, task=task))
+
+
+def per_class_counts(available: tuple[int, ...], alpha: float) -> tuple[int, ...]:
+    """Return how many samples of each class a fraction `alpha` takes: at least one where `alpha` > 0.
+
+    Source: MoIL, Algorithm 1; the rounding is this project's (the thesis leaves it open).
+    """
+    if alpha == 0:
+        return tuple(0 for _ in available)
+    return tuple(min(count, max(1, round(alpha * count))) for count in available)
+
+
+def check(plan: TrialPlan) -> TrialPlan:
+    """Return the plan if it keeps every rule.
+
+    Raises:
+        PlanError: The rule and the value that breaks it.
+    """
+    rules = (
+        (plan.model.num_blocks >= 1, "model.blocks has at least one block", plan.model.num_blocks),
+        (0 <= plan.split <= plan.model.num_blocks, f"split is in [0, {plan.model.num_blocks}]", plan.split),
+        (0 <= plan.data.alpha <= 1, "data.alpha is in [0, 1]", plan.data.alpha),
+        (plan.cache.bits in {32, 16, 8, 4, 2, 1}, "cache.bits is one of 32, 16, 8, 4, 2, 1", plan.cache.bits),
+        (plan.recipe.epochs >= 1, "recipe.epochs is at least 1", plan.recipe.epochs),
+        (plan.recipe.batch_size >= 1, "recipe.batch_size is at least 1", plan.recipe.batch_size),
+        (plan.recipe.learning_rate > 0, "recipe.learning_rate is above 0", plan.recipe.learning_rate),
+        (plan.recipe.weight_decay >= 0, "recipe.weight_decay is at least 0", plan.recipe.weight_decay),
+        (plan.recipe.patience >= 0, "recipe.patience is at least 0", plan.recipe.patience),
+        (plan.runtime.threads >= 1, "runtime.threads is at least 1", plan.runtime.threads),
+        (all(0 <= one.block <= plan.model.num_blocks for one in plan.heads.exits), "exits sit on blocks", plan.heads),
+        (plan.split < plan.model.num_blocks or plan.heads.exits, "something trains: a tail block or an exit", "none"),
+    )
+    for holds, rule, value in rules:
+        if not holds:
+            raise PlanError(f"plan: {rule}, but it is {value}")
+    return plan
+
+
+def normal_form(plan: TrialPlan) -> TrialPlan:
+    """Return the one plan that stands for all that would train the same thing.
+
+    Raises:
+        PlanError: The plan breaks a rule.
+    """
+    if plan.heads.mode == "exits-only":
+        plan = replace(plan, split=plan.model.num_blocks)
+    if plan.split == 0 or not plan.cached:  # nothing is frozen, or nothing is kept
+        plan = replace(plan, cache=CachePlan())
+    if not plan.task.global_per_class:
+        plan = replace(plan, data=DataPlan())
+    return check(plan)
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.2g} %"

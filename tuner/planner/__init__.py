@@ -1,0 +1,1 @@
+"""What a plan will cost, before anything runs and without a tensor library."""

@@ -1,0 +1,138 @@
+"""Seconds and bytes of a plan: FLOPs and tensor sizes, times rates measured on this device."""
+
+import math
+from dataclasses import dataclass, replace
+
+from tuner.plan import ModelInfo, TrialPlan
+from tuner.results.records import Estimate
+
+FLOAT_BYTES = 4
+#: Copies of every trained weight, by optimiser: gradient, plus momentum or two moments.
+STATE_COPIES = {"sgd": 2, "adam": 3, "adamw": 3}
+#: Backward costs the gradient of the weights and of the input, each one forward.
+TRAIN_PASSES = 3.0
+FILL_BATCH = 16
+NOMINAL_FLOPS = 1e10
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What this device does, measured on the model at hand.
+
+    Attributes:
+        forward_seconds: Of each block's forward pass, per sample, in batches of `FILL_BATCH`.
+        train_seconds: Of each block's forward and backward pass, per sample.
+        step_seconds: Fixed cost of one training step.
+        load_seconds: To read and decode one sample.
+        read_bytes: A second, of stored features decoded.
+        scratch_bytes: What the library holds beside the tensors of a step.
+        fill_peak_bytes: High-water mark of a filling pass above the resting process.
+    """
+
+    forward_seconds: tuple[float, ...]
+    train_seconds: tuple[float, ...]
+    step_seconds: float
+    load_seconds: float
+    read_bytes: float
+    scratch_bytes: int
+    fill_peak_bytes: int
+
+
+def nominal(model: ModelInfo) -> Rates:
+    """Return made-up rates that depend on the model alone: FLOPs instead of clocks, for ``--deterministic``."""
+    forward = tuple(block.flops / NOMINAL_FLOPS for block in model.blocks)
+    widest = max(math.prod(block.in_shape) for block in model.blocks)
+    return Rates(
+        forward_seconds=forward,
+        train_seconds=tuple(TRAIN_PASSES * one for one in forward),
+        step_seconds=1e-3,
+        load_seconds=1e-3,
+        read_bytes=4e8,
+        scratch_bytes=8_000_000,
+        fill_peak_bytes=FILL_BATCH * 4 * widest * FLOAT_BYTES,
+    )
+
+
+def estimate(plan: TrialPlan, rates: Rates, missing: int | None = None) -> Estimate:
+    """Estimate a plan.
+
+    Args:
+        plan: To estimate.
+        rates: Measured on this device.
+        missing: Samples (training and validation) whose features are not stored yet; None where all are.
+    """
+    spend = training_seconds(plan, rates) + scoring_seconds(plan, rates)
+    if missing is not None:
+        spend += missing * fill_seconds(plan, rates)
+    return Estimate(train_seconds(plan, rates), spend, peak_bytes(plan, rates), storage_bytes(plan))
+
+
+def train_seconds(plan: TrialPlan, rates: Rates) -> float:
+    """Return the cost of the plan on an empty store: filling for the training records, and the epochs."""
+    filling = plan.train_samples * fill_seconds(plan, rates) if plan.cached else 0.0
+    return filling + training_seconds(plan, rates)
+
+
+def fill_seconds(plan: TrialPlan, rates: Rates) -> float:
+    """Return the seconds to decode one sample and run the prefix on it."""
+    return rates.load_seconds + sum(rates.forward_seconds[: plan.split])
+
+
+def training_seconds(plan: TrialPlan, rates: Rates) -> float:
+    """Return the seconds of all epochs, without scoring."""
+    samples = plan.train_samples
+    steps = math.ceil(samples / plan.recipe.batch_size)
+    each = sum(rates.train_seconds[plan.split :]) + _source_seconds(plan, rates)
+    return plan.recipe.epochs * (samples * each + steps * rates.step_seconds)
+
+
+def scoring_seconds(plan: TrialPlan, rates: Rates) -> float:
+    """Return the seconds of scoring: the local samples once an epoch where that can stop it, everything at the end."""
+    rounds = plan.recipe.epochs if plan.recipe.patience else 1
+    samples = plan.task.local_val * rounds + plan.task.global_val
+    return samples * (sum(rates.forward_seconds[plan.split :]) + _source_seconds(plan, rates))
+
+
+def training_flops(plan: TrialPlan) -> int:
+    """Return the FLOPs of the whole trial on an empty store; backward counts two forward passes."""
+    tail = sum(block.flops for block in plan.model.blocks[plan.split :])
+    prefix = sum(block.flops for block in plan.model.blocks[: plan.split])
+    passes = 1 if plan.cached else plan.recipe.epochs
+    return int(plan.train_samples * (passes * prefix + plan.recipe.epochs * TRAIN_PASSES * tail))
+
+
+def peak_bytes(plan: TrialPlan, rates: Rates) -> int:
+    """Return the bytes above the resting process: optimiser state, gradients, saved activations, batch, scratch."""
+    tail = plan.model.blocks[plan.split :]
+    state = sum(block.parameters for block in tail) * FLOAT_BYTES * STATE_COPIES[plan.recipe.optimiser]
+    batch = min(plan.recipe.batch_size, max(1, plan.train_samples))
+    activations = batch * sum(block.saved_bytes for block in tail)
+    inputs = 3 * batch * math.prod(tail[0].in_shape if tail else (1,)) * FLOAT_BYTES
+    training = state + activations + inputs + rates.scratch_bytes
+    return int(max(training, rates.fill_peak_bytes if plan.split else 0))
+
+
+def storage_bytes(plan: TrialPlan) -> int:
+    """Return the bytes of stored features: training records at the plan's width, validation records at 16 bits."""
+    if not plan.cached:
+        return 0
+    values = math.prod(plan.model.blocks[min(plan.split, plan.model.num_blocks - 1)].in_shape)
+    train = plan.train_samples * math.ceil(values * plan.cache.bits / 8)
+    return train + (plan.task.local_val + plan.task.global_val) * values * 2
+
+
+def corrected(one: Estimate, seconds_ratio: float, bytes_ratio: float) -> Estimate:
+    """Return the estimate scaled by what finished trials took beside what was expected of them."""
+    return replace(
+        one,
+        train_seconds=one.train_seconds * seconds_ratio,
+        spend_seconds=one.spend_seconds * seconds_ratio,
+        peak_bytes=int(one.peak_bytes * bytes_ratio),
+    )
+
+
+def _source_seconds(plan: TrialPlan, rates: Rates) -> float:
+    """Return the seconds to get one sample's input of the tail."""
+    if not plan.cached:
+        return fill_seconds(plan, rates)
+    return math.prod(plan.model.blocks[min(plan.split, plan.model.num_blocks - 1)].in_shape) * FLOAT_BYTES / rates.read_bytes

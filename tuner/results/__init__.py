@@ -1,0 +1,1 @@
+"""What trials measured: records, the Pareto front, and what is shown of them."""

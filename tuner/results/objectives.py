@@ -1,0 +1,49 @@
+"""Objectives: what a study tries to make large or small."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Direction = Literal["maximise", "minimise"]
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """One measured number a study steers by.
+
+    Attributes:
+        name: Of the measure in a trial's outcome (``"local_accuracy"``).
+        direction: Which way is better.
+        unit: For people: ``"%"`` (a fraction), ``"s"`` or ``"B"``.
+        needs_global: Whether it means nothing without global data.
+    """
+
+    name: str
+    direction: Direction
+    unit: str = ""
+    needs_global: bool = False
+
+    @property
+    def sign(self) -> float:
+        """1 where smaller is better, -1 where larger is."""
+        return 1.0 if self.direction == "minimise" else -1.0
+
+    def loss(self, values: Mapping[str, float]) -> float:
+        """Return the value with the sign that makes smaller better."""
+        return self.sign * values[self.name]
+
+    def text(self, value: float) -> str:
+        """Return the value with its unit, for people."""
+        if self.unit == "%":
+            return f"{100 * value:.1f} %"
+        if self.unit == "B":
+            return f"{value / 1e6:,.0f} MB"
+        return f"{value:,.3g} {self.unit}".strip()
+
+
+OBJECTIVES = (
+    Objective("local_accuracy", "maximise", "%"),
+    Objective("global_accuracy", "maximise", "%", needs_global=True),
+    Objective("train_seconds", "minimise", "s"),
+    Objective("peak_bytes", "minimise", "B"),
+)

@@ -1,0 +1,77 @@
+"""The Pareto front and its knee."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from tuner.results.objectives import Objective
+
+COST_UNITS = frozenset({"s", "B"})
+GAIN_SHARE, GLOBAL_DROP = 0.9, 0.05
+
+
+def front(values: Mapping[int, Mapping[str, float]], objectives: Sequence[Objective]) -> list[int]:
+    """Return the keys that nothing dominates, in ascending order; of equal members the lowest key stays.
+
+    Args:
+        values: Measured values by trial number.
+        objectives: What counts.
+    """
+    losses = {key: tuple(one.loss(value) for one in objectives) for key, value in values.items()}
+    kept: list[int] = []
+    for key in sorted(losses):
+        mine = losses[key]
+        beaten = any(
+            all(a <= b for a, b in zip(other, mine, strict=True)) and (other != mine or rival < key)
+            for rival, other in losses.items()
+            if rival != key
+        )
+        if not beaten:
+            kept.append(key)
+    return kept
+
+
+def knee(
+    members: Mapping[int, Mapping[str, float]], objectives: Sequence[Objective], untouched: Mapping[str, float]
+) -> int | None:
+    """Return the balanced member: the smallest distance to the ideal point, costs in log, ties to the lower number.
+
+    Members with at least 90 % of the best local gain and a global drop of at most 5 points come first; where there is
+    none, all members stand.
+
+    Args:
+        members: Values of the front by trial number.
+        objectives: What counts.
+        untouched: The given model's own accuracies.
+    """
+    if not members:
+        return None
+    able = {key: value for key, value in members.items() if _is_able(value, members, untouched)} or dict(members)
+    scaled = {key: tuple(_scale(one, value) for one in objectives) for key, value in able.items()}
+    columns = list(zip(*scaled.values(), strict=True))
+    lows, highs = [min(column) for column in columns], [max(column) for column in columns]
+
+    def distance(key: int) -> float:
+        return math.hypot(
+            *(
+                (value - low) / (high - low) if high > low else 0.0
+                for value, low, high in zip(scaled[key], lows, highs, strict=True)
+            )
+        )
+
+    return min(sorted(able), key=distance)
+
+
+def _is_able(
+    value: Mapping[str, float], members: Mapping[int, Mapping[str, float]], untouched: Mapping[str, float]
+) -> bool:
+    before = untouched.get("local_accuracy", 0.0)
+    best = max(member.get("local_accuracy", 0.0) for member in members.values())
+    gains = value.get("local_accuracy", 0.0) - before >= GAIN_SHARE * (best - before) - 1e-12
+    if "global_accuracy" not in value or "global_accuracy" not in untouched:
+        return gains
+    return gains and value["global_accuracy"] >= untouched["global_accuracy"] - GLOBAL_DROP - 1e-12
+
+
+def _scale(objective: Objective, value: Mapping[str, float]) -> float:
+    number = value[objective.name]
+    return math.log(max(number, 1e-9)) if objective.unit in COST_UNITS else objective.sign * number

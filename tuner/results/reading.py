@@ -1,0 +1,57 @@
+"""Read a run's folder, without the search."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.results.objectives import Objective
+from tuner.results.pareto import front, knee
+from tuner.results.records import SCORED, TrialRecord
+from tuner.search.config import read_run
+
+if TYPE_CHECKING:
+    from tuner.run import Run
+
+SET_USER_ATTR = 8  # Optuna's journal: the operation that sets a trial's attribute
+
+
+def read(folder: Path) -> "Run":
+    """Return the run in a folder.
+
+    Raises:
+        RunError: The folder is not a run's.
+    """
+    from pydantic import TypeAdapter
+
+    from tuner.run import Run, template
+
+    info = read_run(folder)
+    base = template(info)
+    objectives = tuple(TypeAdapter(Objective).validate_python(one) for one in info["objectives"])
+    records = tuple(TrialRecord.from_dict(content, base) for content in _records(folder / "journal.log"))
+    members = {record.trial: record.values for record in records if eligible(record)}
+    best = tuple(front(members, objectives))
+    middle = knee({trial: members[trial] for trial in best}, objectives, info["untouched"])
+    return Run(folder, info, objectives, records, best, middle)
+
+
+def eligible(record: TrialRecord) -> bool:
+    """Return whether a trial may stand on the front: measured, new, and within every limit."""
+    within = all(value <= 0 for value in record.constraint.values())
+    return record.state in SCORED and record.same_as is None and within
+
+
+def _records(journal: Path) -> Iterator[dict[str, Any]]:
+    """Yield the trials' records; a torn last line is left out."""
+    found: dict[int, dict[str, Any]] = {}
+    if journal.exists():
+        for line in journal.read_bytes().splitlines():
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue
+            record = entry.get("user_attr", {}).get("record") if entry.get("op_code") == SET_USER_ATTR else None
+            if record is not None:
+                found[int(record["trial"])] = record
+    yield from (found[trial] for trial in sorted(found))

@@ -1,0 +1,1 @@
+"""The study: what is tried next, in which process, under which limits."""

@@ -1,0 +1,172 @@
+"""Filling the store ahead of trials: what is there, what is missing, what it costs."""
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tuner.errors import BudgetError
+from tuner.plan import TrialPlan
+from tuner.planner import cost
+from tuner.results.records import SCORED, Estimate, TrialRecord
+from tuner.search.jobs import Failure, Job
+from tuner.search.events import Listener
+from tuner.search.supervisor import Limits, Supervisor
+from tuner.store.store import Store
+from tuner.units import said_bytes, said_seconds
+
+if TYPE_CHECKING:
+    from tuner.backends.base import Filling
+    from tuner.search.study import Setting
+
+CODED_BITS = 8
+#: Mixing in more global samples than the first trials need is paid ahead only if it takes at most this share of time.
+AHEAD_SHARE = 0.25
+STORAGE_SHARE = 0.9
+CLOSING_SECONDS = 1.0
+TIGHT_SHARE = 0.7
+
+
+class Filler:
+    """Keeps the store filled for the plans of one study."""
+
+    def __init__(self, setting: "Setting", supervisor: Supervisor, store: Store, listener: Listener) -> None:
+        self._setting = setting
+        self._supervisor = supervisor
+        self._store = store
+        self._listener = listener
+        self._filled: dict[tuple[int, int], float] = {}
+        self._seconds_each: dict[int, float] = {}
+        self.seconds = 0.0
+
+    def seconds_each(self, plan: TrialPlan) -> float:
+        """Return the seconds to fill one record at the plan's cut: as filled, or as measured before."""
+        return self._seconds_each.get(plan.split, cost.fill_seconds(plan, self._setting.rates))
+
+    def missing(self, plan: TrialPlan) -> int:
+        """Return how many samples this study has not filled yet for the plan."""
+        if not plan.cached:
+            return 0
+        alpha = self._filled.get(_at(plan))
+        if alpha is None:
+            return plan.train_samples + plan.task.local_val + plan.task.global_val
+        filled = replace(plan, data=replace(plan.data, alpha=alpha))
+        return max(0, plan.global_samples - filled.global_samples)
+
+    def estimate(self, plan: TrialPlan, records: Sequence[TrialRecord]) -> Estimate:
+        """Return what a plan will cost, corrected by what finished trials cost beside their estimates."""
+        from tuner.search.study import learned
+
+        plain = cost.estimate(plan, self._setting.rates, self.missing(plan))
+        if self._setting.deterministic:
+            return plain
+        alike = [one for one in records if one.plan is not None and one.plan.cached == plan.cached]
+        return cost.corrected(plain, learned(alike, self._seconds), learned(alike, self._bytes))
+
+    def prepare(self, plans: Iterable[TrialPlan]) -> None:
+        """Fill every cut the study may ask for, in one pass, as far as cap and time allow; the first plans first.
+
+        Raises:
+            BudgetError: Not even the first plan can be filled in the time.
+        """
+        known = [plan for plan in plans if plan.cached]
+        if not known:
+            return
+        first_alpha, most_alpha = known[0].data.alpha, max(plan.data.alpha for plan in known)
+        left = self._left()
+        ahead = replace(known[0], data=replace(known[0].data, alpha=most_alpha))
+        alpha = most_alpha if self._pass_seconds([ahead]) <= AHEAD_SHARE * left else first_alpha
+        chosen: dict[tuple[int, int], TrialPlan] = {}
+        stored = 0
+        for plan in known:
+            wide = replace(plan, data=replace(plan.data, alpha=alpha), cache=replace(plan.cache, bits=_at(plan)[1]))
+            needs = cost.storage_bytes(wide)
+            cap = self._store.cap_bytes
+            if _at(plan) not in chosen and (cap is None or stored + needs <= STORAGE_SHARE * cap):
+                chosen[_at(plan)] = wide
+                stored += needs
+        if not chosen:
+            return
+        if self._pass_seconds(list(chosen.values())) > TIGHT_SHARE * left:
+            self._refuse_if_hopeless(list(chosen.values()), left)
+        self.fill(list(chosen.values()))
+
+    def fill(self, plans: Sequence[TrialPlan]) -> None:
+        """Fill what the plans need and this study has not filled yet.
+
+        Raises:
+            BudgetError: The time was up, or memory too small, before it was done; what was filled stays.
+        """
+        plans = [plan for plan in plans if self.missing(plan)]
+        if not plans:
+            return
+        end = self._setting.end
+        limits = Limits(
+            None if end is None else end - CLOSING_SECONDS,
+            None if end is None else end - CLOSING_SECONDS / 2,
+            self._setting.limits.memory_bytes,
+        )
+        started = time.monotonic()
+        job = Job(plans[0].runtime.backend, "fill", {"plans": plans, "store": self._store}, reports=True)
+        ended = self._supervisor.run(job, limits, self._progress)
+        self.seconds += time.monotonic() - started
+        if ended.verdict == "interrupted":
+            raise KeyboardInterrupt
+        if ended.verdict == "memory":
+            raise BudgetError(
+                f"--memory {said_bytes(limits.memory_bytes or 0)} is too small to run the frozen prefix, which took "
+                f"{said_bytes(ended.most_bytes)}: give more"
+            )
+        if ended.verdict in {"failure", "crashed"}:
+            reason = ended.value.text if isinstance(ended.value, Failure) else f"exit code {ended.value}"
+            trace = f"\n{ended.value.trace}" if isinstance(ended.value, Failure) and ended.value.trace else ""
+            raise BudgetError(f"the frozen prefix could not be run: {reason}{trace}")
+        if ended.verdict == "deadline" or ended.value.stopped:
+            raise BudgetError("--time was up while features were computed; they are kept: give more time, or --resume")
+        self._note(plans, ended.value)
+
+    def _note(self, plans: Sequence[TrialPlan], filling: "Filling") -> None:
+        for plan in plans:
+            self._filled[_at(plan)] = max(plan.data.alpha, self._filled.get(_at(plan), 0.0))
+        for split, seconds in filling.seconds_per_sample.items():
+            if filling.records >= cost.FILL_BATCH * 4:  # a short pass measures its start-up
+                self._seconds_each.setdefault(split, seconds)
+
+    def _progress(self, progress: Mapping[str, Any]) -> None:
+        if "filled" in progress:
+            self._listener.step("features", progress["filled"], progress["of"])
+
+    def _seconds(self, record: TrialRecord) -> tuple[float, float] | None:
+        """Return measured and expected seconds."""
+        if record.state not in SCORED or record.plan is None:
+            return None
+        return record.values["train_seconds"], cost.train_seconds(record.plan, self._setting.rates)
+
+    def _bytes(self, record: TrialRecord) -> tuple[float, float] | None:
+        """Return measured and expected peak bytes."""
+        if record.state not in SCORED or record.plan is None:
+            return None
+        return record.values["peak_bytes"], float(cost.peak_bytes(record.plan, self._setting.rates))
+
+    def _left(self) -> float:
+        return math.inf if self._setting.end is None else self._setting.end - time.monotonic()
+
+    def _pass_seconds(self, plans: Sequence[TrialPlan]) -> float:
+        return max(self.missing(plan) * cost.fill_seconds(plan, self._setting.rates) for plan in plans)
+
+    def _refuse_if_hopeless(self, plans: Sequence[TrialPlan], left: float) -> None:
+        """Look at what the store really lacks before saying that the time is too short."""
+        arguments = {"plans": plans, "store": self._store}
+        lacking = int(self._supervisor.call(plans[0].runtime.backend, "missing", **arguments))
+        needs = lacking * max(cost.fill_seconds(plan, self._setting.rates) for plan in plans)
+        if needs > TIGHT_SHARE * left:
+            raise BudgetError(
+                f"--time is too small for one trial: {said_seconds(left)} are left, but computing the features of "
+                f"{lacking:,} samples takes about {said_seconds(needs)}: give at least {said_seconds(2 * needs + 10)}"
+            )
+
+
+def _at(plan: TrialPlan) -> tuple[int, int]:
+    """Return the cut and the width that the prefix pass writes for a plan; lower widths come from 8 bits."""
+    return plan.split, max(CODED_BITS, plan.cache.bits)

@@ -1,0 +1,34 @@
+"""What crosses between the parent and its children."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A backend's method to call in a child.
+
+    Attributes:
+        backend: Its name.
+        method: Of the backend.
+        arguments: Beside the task.
+        reports: Whether the method takes `report`.
+    """
+
+    backend: str
+    method: str
+    arguments: dict[str, Any]
+    reports: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a job raised.
+
+    Attributes:
+        text: One line.
+        trace: The traceback; empty where the user can put it right.
+    """
+
+    text: str
+    trace: str

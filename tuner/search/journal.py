@@ -1,0 +1,119 @@
+"""The study on disk: Optuna's journal, opened so that a kill at any byte loses no finished trial."""
+
+import hashlib
+import json
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import optuna
+from optuna.storages.journal import JournalFileBackend, JournalStorage
+from optuna.storages.journal._file import BaseJournalFileLock
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from tuner.knobs import Choice, Knob, Scalar, Source
+
+NAME = "tuner"
+RECORD = "record"
+STARTUP_TRIALS = 8
+
+
+class _NoLock(BaseJournalFileLock):
+    """The run folder itself is locked, by a lock that a killed process cannot leave behind."""
+
+    def acquire(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        return
+
+
+def trim(path: Path) -> int:
+    """Cut a torn last line off a journal, and return how many bytes that were.
+
+    A process killed while it writes leaves a piece of a line; Optuna cannot open a journal with one in it.
+    """
+    if not path.exists():
+        return 0
+    content = path.read_bytes()
+    end = content.rfind(b"\n") + 1
+    while end:
+        begin = content.rfind(b"\n", 0, end - 1) + 1
+        if _is_json(content[begin:end]):
+            break
+        end = begin
+    if end < len(content):
+        with path.open("r+b") as file:
+            file.truncate(end)
+    return len(content) - end
+
+
+def open_study(path: Path, directions: Sequence[str]) -> optuna.Study:
+    """Open or make the study in a journal file."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    trim(path)
+    path.touch(mode=0o600)
+    backend = JournalFileBackend(str(path), lock_obj=_NoLock())
+    return optuna.create_study(
+        storage=JournalStorage(backend), study_name=NAME, directions=directions, load_if_exists=True
+    )
+
+
+def seeded(seed: int, *parts: object) -> int:
+    """Return a 32-bit seed for one part of a study."""
+    text = "/".join(map(str, (seed, *parts)))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little")
+
+
+def sampler(kind: str, seed: int) -> optuna.samplers.BaseSampler:
+    """Return the sampler for one trial."""
+    if kind == "random":
+        return optuna.samplers.RandomSampler(seed=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True, n_startup_trials=STARTUP_TRIALS)
+
+
+def next_trial(study: optuna.Study, kind: str, seed: int) -> Trial:
+    """Return the trial to run next: one that was cut short, with the values it had, or a new one.
+
+    The sampler is seeded by the trial's number, so that a resumed study asks for what an undisturbed one would have.
+    """
+    running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+    if running:
+        first = min(running, key=lambda trial: trial.number)
+        study.sampler = sampler(kind, seeded(seed, first.number))
+        return Trial(study, first._trial_id)  # noqa: SLF001 - Optuna has no public way to take up a running trial
+    waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+    number = min((trial.number for trial in waiting), default=len(study.get_trials(deepcopy=False)))
+    study.sampler = sampler(kind, seeded(seed, number))
+    return study.ask()
+
+
+def finished(study: optuna.Study) -> list[FrozenTrial]:
+    """Return trials whose record is on disk, in order; also those that were not told before a kill."""
+    return [trial for trial in study.get_trials(deepcopy=False) if RECORD in trial.user_attrs]
+
+
+def suggesting(trial: Trial) -> Source:
+    """Return the source that asks Optuna."""
+
+    def source(knob: Knob) -> Scalar:
+        if isinstance(knob, Choice):
+            value: Scalar = knob.options[0] if knob.fixed else trial.suggest_categorical(knob.name, knob.options)
+            return value
+        if knob.fixed:
+            return knob.typed(knob.low)
+        if knob.whole:
+            return trial.suggest_int(knob.name, int(knob.low), int(knob.high), log=knob.log)
+        return trial.suggest_float(knob.name, knob.low, knob.high, log=knob.log)
+
+    return source
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,277 @@
+"""How one feature map becomes the bytes of one record, and back (Cache-and-Reuse, equations of C and D).
+
+A code of `b` bits is `round((x - low) * (2**b - 1) / (high - low))` clamped to `[0, 2**b - 1]`, where `low` and `high`
+are a channel's k and 1-k quantiles over a calibration set. 8-bit codes are the master: 4, 2 and 1 bit codes are
+*defined* as requantised 8-bit codes, so that a narrower record never needs another forward pass. 15, 3 and 1 divide 255
+with odd quotients, hence the two roundings together still err by at most half a step of the narrower code.
+
+Codes are packed in planes: with `p = 8 // bits` codes to a byte, byte `j` of a record holds the codes of elements
+`j, j + P, j + 2 * P, ...` (`P = ceil(elements / p)`), the first in the lowest bits. Unpacking is then a mask over whole
+contiguous rows and never a gather. The shift is left to the scale: a plane's step is divided by its bit's weight.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.errors import StoreError
+
+Floats = npt.NDArray[np.float32]
+Bytes = npt.NDArray[np.uint8]
+
+WIDTHS = (32, 16, 8, 4, 2, 1)
+_MASTER_LEVELS = 255
+_BLOCK_ELEMENTS = 301_056  # 16 maps of 96×14×14: passes over a block stay in cache, and numpy calls rare
+_HALF_MAX = float(np.finfo(np.float16).max)
+_PLAIN: dict[int, npt.DTypeLike] = {32: np.float32, 16: np.float16}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Codec:
+    """Features of one cut point to fixed-size records and back.
+
+    Attributes:
+        bits: 32 (float32), 16 (float16, clamped to its range), or 8, 4, 2, 1 (codes).
+        shape: Of one sample's features, channels first: `[C, ...]`.
+        low: float32 `[C]`, the code 0 of each channel; `None` at 16 and 32 bits.
+        high: float32 `[C]`, the largest code of each channel; `None` at 16 and 32 bits.
+    """
+
+    bits: int
+    shape: tuple[int, ...]
+    low: Floats | None = None
+    high: Floats | None = None
+    _tables: list[tuple[Floats, Floats]] = field(default_factory=list, init=False, repr=False)  # made by first decode
+
+    def __post_init__(self) -> None:
+        if self.bits not in WIDTHS:
+            raise StoreError(f"records have 32, 16, 8, 4, 2 or 1 bits, not {self.bits}")
+        if not self.shape or min(self.shape) < 1:
+            raise StoreError(f"features have a shape [channels, ...] of positive sizes, not {self.shape}")
+        if self.bits in _PLAIN:
+            if self.low is not None or self.high is not None:
+                raise StoreError(f"{self.bits}-bit records hold plain numbers: leave low and high out")
+            return
+        if self.low is None or self.high is None:
+            raise StoreError(f"{self.bits}-bit records need low and high per channel: calibrate() gives them")
+        for name in ("low", "high"):
+            bound = np.ascontiguousarray(getattr(self, name), dtype=np.float32)
+            if bound.shape != (self.shape[0],):
+                raise StoreError(f"{name} has one value per channel [{self.shape[0]}], not {list(bound.shape)}")
+            object.__setattr__(self, name, bound)
+        with np.errstate(over="ignore", invalid="ignore"):
+            span = self.high - self.low
+        if not (np.isfinite(span).all() and (span >= 0).all()):
+            raise StoreError("low and high are finite, in order, and closer than the largest float32")
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of one sample: `ceil(C·H·W·bits / 8)`."""
+        return -(-math.prod(self.shape) * self.bits // 8)
+
+    @property
+    def scales(self) -> str:
+        """Hash of low and high; empty at 16 and 32 bits. The part of a store key that names the scales."""
+        if self.low is None or self.high is None:
+            return ""
+        return hashlib.sha256(self.low.astype("<f4").tobytes() + self.high.astype("<f4").tobytes()).hexdigest()[:32]
+
+    def encode(self, features: npt.NDArray[np.floating]) -> Bytes:
+        """Code features.
+
+        Args:
+            features: float32 `[n, *shape]`; every value finite.
+
+        Returns:
+            uint8 `[n, record_bytes]`.
+
+        Raises:
+            StoreError: A shape differs, or a value is infinite or not a number.
+        """
+        if features.shape[1:] != self.shape:
+            raise StoreError(f"features have shape [n, {_sizes(self.shape)}], not [{_sizes(features.shape)}]")
+        flat = np.ascontiguousarray(features, dtype=np.float32).reshape(len(features), math.prod(self.shape))
+        if self.bits in _PLAIN:
+            return self._encode_plain(flat)
+        codes = self._encode_master(flat)
+        return codes if self.bits == 8 else requantise(codes, self.shape, self.bits)  # noqa: PLR2004 - the master's width
+
+    def decode(self, records: Bytes, out: Floats | None = None) -> Floats:
+        """Restore features.
+
+        Args:
+            records: uint8 `[n, record_bytes]`.
+            out: float32 `[n, *shape]`, contiguous, to be filled; a new array without it.
+
+        Returns:
+            float32 `[n, *shape]`: `low + code * (high - low) / (2**bits - 1)`.
+
+        Raises:
+            StoreError: A shape or a type differs.
+        """
+        if records.dtype != np.uint8 or records.ndim != 2 or records.shape[1] != self.record_bytes:  # noqa: PLR2004 - [n, bytes]
+            raise StoreError(f"records are uint8 [n, {self.record_bytes}], not {records.dtype} {list(records.shape)}")
+        wanted = (len(records), *self.shape)
+        if out is None:
+            out = np.empty(wanted, np.float32)
+        elif out.shape != wanted or out.dtype != np.float32 or not out.flags.c_contiguous:
+            raise StoreError(f"out is a contiguous float32 array [{_sizes(wanted)}]")
+        flat = out.reshape(len(records), math.prod(self.shape))
+        if self.bits in _PLAIN:
+            np.copyto(flat, np.ascontiguousarray(records).view(_PLAIN[self.bits]))
+        else:
+            self._decode_codes(records, flat)
+        return out
+
+    def _encode_plain(self, flat: Floats) -> Bytes:
+        for start, stop in _blocks(flat):
+            _refuse_unfinite(flat[start:stop])
+        if self.bits == 32:  # noqa: PLR2004 - float32 as it is
+            return flat.copy().view(np.uint8)
+        return np.clip(flat, -_HALF_MAX, _HALF_MAX).astype(np.float16).view(np.uint8)
+
+    def _encode_master(self, flat: Floats) -> Bytes:
+        low, span = self._bounds()
+        with np.errstate(divide="ignore", over="ignore"):
+            per_unit = (_MASTER_LEVELS / span.astype(np.float64)).astype(np.float32)
+        per_unit[~np.isfinite(per_unit)] = 0.0  # a constant channel: code 0, decoded as low
+        offsets, factors = self._spread(low), self._spread(per_unit)
+        codes = np.empty(flat.shape, np.uint8)
+        for start, stop in _blocks(flat):
+            block = flat[start:stop]
+            _refuse_unfinite(block)
+            with np.errstate(over="ignore", invalid="ignore"):
+                levels = block - offsets
+                levels *= factors
+            np.clip(levels, 0.0, float(_MASTER_LEVELS), out=levels)
+            np.rint(levels, out=levels)
+            codes[start:stop] = levels
+        return codes
+
+    def _decode_codes(self, records: Bytes, flat: Floats) -> None:
+        if not self._tables:
+            self._tables.append(self._decoding_tables())
+        steps, offsets = self._tables[0]
+        planes, packed = 8 // self.bits, records.shape[1]
+        masks = np.array([(2**self.bits - 1) << plane * self.bits for plane in range(planes)], np.uint8)[:, None]
+        elements = flat.shape[1]
+        buffer = np.empty((max(1, min(len(flat), _BLOCK_ELEMENTS // elements)), planes, packed), np.uint8)
+        for start, stop in _blocks(flat):
+            codes, block = buffer[: stop - start], flat[start:stop]
+            np.bitwise_and(records[start:stop, None, :], masks, out=codes)
+            np.copyto(block, codes.reshape(stop - start, planes * packed)[:, :elements])
+            block *= steps
+            block += offsets
+
+    def _decoding_tables(self) -> tuple[Floats, Floats]:
+        """What to multiply and to add, per element; a plane's shift is part of its step."""
+        low, span = self._bounds()
+        steps = self._spread(span / np.float32(2**self.bits - 1))
+        for plane in range(8 // self.bits):
+            steps[plane * self.record_bytes : (plane + 1) * self.record_bytes] *= np.float32(
+                2.0 ** -(plane * self.bits)
+            )
+        return steps, self._spread(low)
+
+    def _bounds(self) -> tuple[Floats, Floats]:
+        if self.low is None or self.high is None:
+            raise StoreError(f"{self.bits}-bit records have no scales")
+        return self.low, self.high - self.low
+
+    def _spread(self, per_channel: Floats) -> Floats:
+        """One value per element: a flat operand runs twice as fast as broadcasting short rows."""
+        rows = np.broadcast_to(per_channel[:, None], (len(per_channel), math.prod(self.shape[1:])))
+        return np.array(rows).reshape(-1)
+
+
+def calibrate(features: npt.NDArray[np.floating], quantile: float = 0.01) -> tuple[Floats, Floats]:
+    """Quantiles of each channel over samples and positions, by selection (`np.partition`), interpolated linearly.
+
+    Args:
+        features: float32 `[n, C, ...]`, the calibration set.
+        quantile: The share k clipped at each end, in `[0, 0.5)`; 0 gives minimum and maximum.
+
+    Returns:
+        float32 `[C]` and `[C]`: the k and the 1-k quantile (Cache-and-Reuse, Q_k and Q_{1-k} of C).
+
+    Raises:
+        StoreError: No features, a value that is not finite, or a quantile outside its range.
+    """
+    if not 0.0 <= quantile < 0.5:  # noqa: PLR2004 - beyond the median the two quantiles change places
+        raise StoreError(f"the clip quantile lies in [0, 0.5), not at {quantile}")
+    if features.ndim < 2 or features.size == 0:  # noqa: PLR2004 - [n, C, ...]
+        raise StoreError(f"calibration features have shape [n, C, ...], not {list(features.shape)}")
+    channels = features.shape[1]
+    low, high = np.empty(channels, np.float32), np.empty(channels, np.float32)
+    for channel in range(channels):
+        values = np.array(features[:, channel], dtype=np.float32).reshape(-1)
+        _refuse_unfinite(values)
+        last = len(values) - 1
+        below = math.floor(quantile * last)
+        above = min(below + 1, last)
+        values.partition(sorted({below, above, last - above, last - below}))
+        share = quantile * last - below
+        low[channel] = _between(values[below], values[above], share)
+        high[channel] = _between(values[last - below], values[last - above], share)
+    return low, high
+
+
+def requantise(records8: Bytes, shape: tuple[int, ...], bits: int) -> Bytes:
+    """Narrow 8-bit records.
+
+    Args:
+        records8: uint8 `[n, C·H·W]`, records of an 8-bit codec.
+        shape: Of one sample's features.
+        bits: 8 (returned as they are), 4, 2 or 1.
+
+    Returns:
+        uint8 `[n, ceil(C·H·W·bits / 8)]`: what a codec of `bits` bits and the same scales encodes.
+
+    Raises:
+        StoreError: Another width, or records of another shape.
+    """
+    elements = math.prod(shape)
+    if bits not in {8, 4, 2, 1}:
+        raise StoreError(f"8-bit records can be narrowed to 4, 2 or 1 bits, not {bits}")
+    if records8.dtype != np.uint8 or records8.shape[1:] != (elements,):
+        raise StoreError(f"8-bit records are uint8 [n, {elements}], not {records8.dtype} {list(records8.shape)}")
+    if bits == 8:  # noqa: PLR2004 - the master's width
+        return records8
+    planes = 8 // bits
+    packed = -(-elements // planes)
+    ratio = _MASTER_LEVELS // (2**bits - 1)  # 17, 85 or 255: odd, so no code lies halfway
+    records = np.zeros((len(records8), packed), np.uint8)
+    for start, stop in _blocks(records8):
+        levels = records8[start:stop] // np.uint8(ratio)
+        levels += records8[start:stop] - levels * np.uint8(ratio) > ratio // 2
+        for plane in range(planes):
+            codes = levels[:, plane * packed : (plane + 1) * packed]
+            records[start:stop, : codes.shape[1]] |= codes << np.uint8(plane * bits)
+    return records
+
+
+def _blocks(flat: npt.NDArray[np.generic]) -> Iterator[tuple[int, int]]:
+    size = max(1, _BLOCK_ELEMENTS // flat.shape[1])
+    for start in range(0, len(flat), size):
+        yield start, min(start + size, len(flat))
+
+
+def _refuse_unfinite(values: Floats) -> None:
+    """One fast pass: a sum of squares is finite only if every value is; a sum that overflowed is looked at again."""
+    line = values.reshape(-1)
+    with np.errstate(all="ignore"):
+        squares = np.dot(line, line)
+    if not np.isfinite(squares) and not np.isfinite(line).all():
+        raise StoreError("features hold infinite or undefined values; the prefix or its input is broken")
+
+
+def _between(first: np.float32, second: np.float32, share: float) -> np.float32:
+    return np.float32(float(first) + share * (float(second) - float(first)))
+
+
+def _sizes(shape: tuple[int, ...]) -> str:
+    return ", ".join(str(size) for size in shape)

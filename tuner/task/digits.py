@@ -1,0 +1,52 @@
+"""A built-in task that needs no files: scikit-learn's 1,797 handwritten digits, 8 × 8.
+
+The model knows 0 to 6; one user writes 7, 8 and 9, and has at most 60 training samples of each.
+"""
+
+import numpy as np
+
+from tuner.errors import TaskError
+from tuner.task.samples import ArraySamples, Subset
+from tuner.task.spec import InputSpec, ModelSpec, Pretrain
+from tuner.task.split import stratified_holdout
+from tuner.task.task import Domain, Task
+
+_KNOWN = 7  # digits below are global, the others local
+_LOCAL_TRAIN_PER_CLASS = 60
+
+
+def digits() -> Task:
+    """Build the task: 60 / 20 / 20 % of each class for training, validation and test, seeded.
+
+    Raises:
+        TaskError: scikit-learn is not installed.
+    """
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise TaskError('the digits task reads scikit-learn\'s data: pip install "tuner[demo]"') from error
+    images, target = load_digits(return_X_y=True)
+    pixels = (images.reshape(-1, 1, 8, 8) / 16).astype(np.float32)  # 0..16 -> [0, 1], float32 [n, 1, 8, 8]
+    labels = target.astype(np.int64)
+    spec = InputSpec(kind="arrays")
+    samples = ArraySamples(pixels, labels, spec, "digits")
+
+    rest, test = stratified_holdout(labels, 0.2)
+    train, val = (rest[part] for part in stratified_holdout(labels[rest], 0.25))
+    new = train[labels[train] >= _KNOWN]
+    few = np.sort(np.concatenate([new[labels[new] == d][:_LOCAL_TRAIN_PER_CLASS] for d in np.unique(labels[new])]))
+
+    def part(indices: np.ndarray[tuple[int], np.dtype[np.int64]], *, known: bool) -> Subset:
+        return Subset(samples, indices[(labels[indices] < _KNOWN) == known])
+
+    return Task(
+        name="digits",
+        model=ModelSpec("tuner.models.digits:build", pretrain=Pretrain(epochs=12, learning_rate=3e-3)),
+        input=spec,
+        loss="single-label",
+        local=Domain(Subset(samples, few), part(val, known=False), part(test, known=False)),
+        global_=Domain(part(train, known=True), part(val, known=True), part(test, known=True)),
+        labels=tuple(str(digit) for digit in range(10)),
+        head_rows=tuple(range(_KNOWN)),
+        local_labels=tuple(range(_KNOWN, 10)),
+    )

@@ -1,0 +1,205 @@
+"""A data entry of a task file: a folder of class folders, a CSV manifest, or an ``.npz``."""
+
+import csv
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.errors import TaskError
+from tuner.task.samples import ArraySamples, FileSamples, Samples
+from tuner.task.spec import InputSpec
+
+Role = Literal["train", "val", "test"]
+Loss = Literal["single-label", "multi-label"]
+
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif"})
+_KEYS: dict[Role, tuple[str, ...]] = {
+    "train": ("x_train", "x"),
+    "val": ("x_val", "x_test", "x"),
+    "test": ("x_test", "x"),
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What an entry holds, in its own class names; rows of the union head come later.
+
+    Attributes:
+        source: What it was read from, for messages and to notice the same data used twice.
+        names: Its class names; where no classes file says otherwise, a name's place is its row in the given head.
+        targets: Places in `names`: int64 [n], or multi-hot float32 [n, len(names)].
+        build: Makes the samples, given their labels as rows of the union head.
+    """
+
+    source: str
+    names: tuple[str, ...]
+    targets: NDArray[Any]
+    build: Callable[[NDArray[Any]], Samples]
+
+    def occurring(self) -> tuple[int, ...]:
+        """Return the places in `names` that at least one sample has."""
+        if self.targets.ndim > 1:
+            return tuple(np.flatnonzero((self.targets > 0).any(axis=0)).tolist())
+        return tuple(np.unique(self.targets).tolist())
+
+
+def read_entry(path: Path, role: Role, spec: InputSpec, loss: Loss, names: Sequence[str] | None = None) -> Entry:
+    """Read what one entry lists; images stay on disk.
+
+    Args:
+        path: Absolute path of a folder, a ``.csv`` or an ``.npz``.
+        role: Which split is wanted, as an ``.npz`` may hold several.
+        spec: Kind and size of the samples.
+        loss: Whether a sample may have several labels.
+        names: Class names for an ``.npz`` that has none of its own.
+
+    Raises:
+        TaskError: It is missing, empty, malformed, or not of the kind.
+    """
+    if not path.exists():
+        raise TaskError(f"{path}: no such file or folder, wanted as {role} data: check the path in the task file")
+    suffix = path.suffix.lower()
+    if suffix == ".npz":
+        return _read_npz(path, role, spec, loss, names)
+    if not path.is_dir() and suffix != ".csv":
+        raise TaskError(f"{path}: data is a folder of class folders, a .csv manifest or an .npz, not {suffix!r}")
+    if spec.kind == "arrays":
+        raise TaskError(f'{path}: kind "arrays" is read from an .npz; for image files set kind = "images"')
+    try:
+        files, labels = _read_folder(path) if path.is_dir() else _read_manifest(path, loss)
+    except OSError as error:
+        raise TaskError(f"{error.filename or path}: cannot be read ({error.strerror}): check permissions") from error
+    if not files:
+        raise TaskError(f"{path}: the {role} split is empty: it wants at least one sample")
+    known = tuple(sorted({label for several in labels for label in several}))
+    return Entry(str(path), known, _targets(labels, known, loss), lambda rows: FileSamples(files, rows, spec))
+
+
+def _read_folder(folder: Path) -> tuple[list[Path], list[tuple[str, ...]]]:
+    files: list[Path] = []
+    labels: list[tuple[str, ...]] = []
+    classes = sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
+    if not classes:
+        raise TaskError(f"{folder}: no class folders in it: put each class's images in a folder of its name")
+    for place in classes:
+        images = sorted(
+            file
+            for file in place.iterdir()
+            if file.suffix.lower() in IMAGE_SUFFIXES and not file.name.startswith(".") and file.is_file()
+        )
+        if not images:
+            raise TaskError(f"{place}: no images ({', '.join(sorted(IMAGE_SUFFIXES))}) in it: add some or remove it")
+        files += images
+        labels += [(place.name,)] * len(images)
+    return files, labels
+
+
+def _read_manifest(path: Path, loss: Loss) -> tuple[list[Path], list[tuple[str, ...]]]:
+    files: list[Path] = []
+    labels: list[tuple[str, ...]] = []
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            rows = csv.reader(stream, strict=True)
+            header = [cell.strip() for cell in next(rows, [])]
+            if header != ["path", "label"]:
+                raise TaskError(f"{path}: the first line wants 'path,label', got {','.join(header)!r}")
+            for row in rows:
+                if row:
+                    files.append(_listed_file(path, rows.line_num, row))
+                    labels.append(_listed_labels(path, rows.line_num, row[1], loss))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise TaskError(
+            f"{path}: not a CSV manifest in UTF-8 ({error}): save it as CSV with header path,label"
+        ) from error
+    return files, labels
+
+
+def _listed_file(path: Path, line: int, row: list[str]) -> Path:
+    if len(row) != 2:  # noqa: PLR2004 - path and label
+        raise TaskError(f"{path}:{line}: a line wants path,label, got {len(row)} cells: quote a path with commas")
+    file = path.parent / row[0].strip()
+    if not file.is_file():
+        raise TaskError(f"{path}:{line}: no such file {file}: paths are relative to the manifest")
+    return file
+
+
+def _listed_labels(path: Path, line: int, cell: str, loss: Loss) -> tuple[str, ...]:
+    labels = tuple(part.strip() for part in cell.split("|") if part.strip())
+    if loss == "single-label" and len(labels) != 1:
+        way_out = 'set loss.kind = "multi-label"' if labels else "name its class"
+        raise TaskError(f"{path}:{line}: a single-label task wants one label, got {cell.strip()!r}: {way_out}")
+    return labels
+
+
+def _targets(labels: Sequence[tuple[str, ...]], names: tuple[str, ...], loss: Loss) -> NDArray[Any]:
+    place = {name: index for index, name in enumerate(names)}
+    if loss == "single-label":
+        return np.array([place[label] for (label,) in labels], np.int64)
+    hot = np.zeros((len(labels), len(names)), np.float32)
+    for row, several in enumerate(labels):
+        hot[row, [place[label] for label in several]] = 1
+    return hot
+
+
+def _read_npz(path: Path, role: Role, spec: InputSpec, loss: Loss, names: Sequence[str] | None) -> Entry:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            x_key = next((key for key in _KEYS[role] if key in file.files), None)
+            y_key = x_key and "y" + x_key[1:]
+            if x_key is None or y_key not in file.files:
+                wanted = " or ".join(f"({key}, y{key[1:]})" for key in _KEYS[role])
+                raise TaskError(f"{path}: {role} data wants the arrays {wanted}, got {', '.join(file.files)}")
+            x, y = file[x_key], file[y_key]
+            own = [str(name) for name in file["classes"]] if "classes" in file.files else None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise TaskError(
+            f"{path}: cannot be read as .npz ({error}): write it with numpy.savez, without objects"
+        ) from error
+    where = f"{path}:{x_key}"
+    if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
+        raise TaskError(f"{where}: as many labels as samples are wanted, got {list(x.shape)} and {list(y.shape)}")
+    if len(x) == 0:
+        raise TaskError(f"{where}: the {role} split is empty: it wants at least one sample")
+    known, targets = _npz_targets(where, y, loss, own, names or ())
+    ArraySamples(x[:1], targets[:1], spec, where)  # says now what is wrong with shape or type
+    return Entry(where, known, targets, lambda rows: ArraySamples(x, rows, spec, x_key))
+
+
+def _npz_targets(
+    where: str, y: NDArray[Any], loss: Loss, own: Sequence[str] | None, borrowed: Sequence[str]
+) -> tuple[tuple[str, ...], NDArray[Any]]:
+    if y.ndim == 2 and y.shape[1] == 1 and y.dtype.kind in "iu":  # noqa: PLR2004 - a column of integers is [n]
+        y = y[:, 0]
+    if y.ndim == 1 and y.dtype.kind in "iu":
+        if y.min() < 0:
+            raise TaskError(f"{where}: labels want integers from 0, got {y.min()}")
+        width = int(y.max()) + 1
+    elif y.ndim == 2 and y.dtype.kind in "biuf":  # noqa: PLR2004 - samples and labels
+        if loss == "single-label":
+            raise TaskError(
+                f"{where}: a single-label task wants integer labels [n], got multi-hot {list(y.shape)}: "
+                'set loss.kind = "multi-label"'
+            )
+        if not np.isin(y, (0, 1)).all():
+            raise TaskError(f"{where}: multi-hot labels want only 0 and 1")
+        width = y.shape[1]
+    else:
+        raise TaskError(
+            f"{where}: labels want integers [n], or multi-hot [n, k] for multi-label, got {y.dtype} {list(y.shape)}"
+        )
+    known = tuple(own) if own is not None else (*borrowed, *map(str, range(len(borrowed), width)))
+    if width > len(known) or len(set(known)) != len(known):
+        raise TaskError(f"{where}: {width} classes want as many different names, got {len(set(known))} in 'classes'")
+    if loss == "single-label":
+        return known, y.astype(np.int64)
+    hot = np.zeros((len(y), len(known)), np.float32)
+    if y.ndim == 1:
+        hot[np.arange(len(y)), y] = 1
+    else:
+        hot[:, :width] = y
+    return known, hot
