@@ -32,6 +32,8 @@ from tuner.task import Task, load_task
 from tuner.task.mixing import class_sizes
 
 DEFAULT_SPACE = "board-10min"
+CORE_STRATEGIES = ("recipe", "runtime")
+RUN_RESERVE = 2_000_000  # for the journal and the front's weights while the run goes on
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +195,7 @@ class _Session:
 
     def go(self, store_folder: Path | None) -> None:
         """Set everything up, run the study, write what was spent."""
-        strategies = self._strategies()
-        objectives = self._objectives()
-        backends = [self._config.backend] if self._config.backend else list(self._host.backends)
+        strategies, objectives, backends = session_parts(self._host, self._space, self._task, self._config.backend)
         preload = [name for one in backends for name in self._host.backend(one).preload]
         with _stopping(self._interrupt), Supervisor(preload, self._source, self._interrupt) as supervisor:
             from tuner.search.journal import open_study  # while the child imports its tensor library
@@ -237,24 +237,6 @@ class _Session:
                 self._before["ended"] = study.ended or "interrupted: --resume goes on"
                 self._write(model, info, objectives, threads, store.nbytes)
             self.listener.say(f"ended: {study.ended}")
-
-    def _strategies(self) -> list[Strategy[Any]]:
-        names = self._space.strategies
-        core = [self._host.strategies[name] for name in ("recipe", "runtime")]
-        if names is None:
-            return list(self._host.strategies.values())
-        return [*chosen("strategy", [name for name in names if name not in {"recipe", "runtime"}], self._host.strategies), *core]
-
-    def _objectives(self) -> list[Objective]:
-        from tuner.results.objectives import OBJECTIVES
-
-        names = self._space.objectives or tuple(one.name for one in OBJECTIVES)
-        found = chosen("objective", names, self._host.objectives)
-        if self._task.global_ is None:
-            found = [one for one in found if not one.needs_global]
-        if not found:
-            raise SpaceError("no objective is left: the ones asked for need global data, which the task has not")
-        return found
 
     def _rates(
         self, supervisor: Supervisor, model: ModelInfo, backend: str, threads: int, job: JobLimits
@@ -307,7 +289,30 @@ class _Session:
         )
 
 
-RUN_RESERVE = 2_000_000  # for the journal and the front's weights while the run goes on
+def session_parts(
+    host: Host, space: Space, task: Task, backend: str | None
+) -> tuple[list[Strategy[Any]], list[Objective], list[str]]:
+    """Return who takes part: strategies, objectives, and the names of backends.
+
+    Raises:
+        PluginError: One that is asked for is not installed.
+        SpaceError: No objective is left.
+    """
+    from tuner.results.objectives import OBJECTIVES
+
+    names = space.strategies
+    strategies = list(host.strategies.values())
+    if names is not None:
+        core = [host.strategies[name] for name in CORE_STRATEGIES]
+        others = [name for name in names if name not in CORE_STRATEGIES]
+        strategies = [*chosen("strategy", others, host.strategies), *core]
+    wanted = space.objectives or tuple(one.name for one in OBJECTIVES)
+    objectives = chosen("objective", wanted, host.objectives)
+    if task.global_ is None:
+        objectives = [one for one in objectives if not one.needs_global]
+    if not objectives:
+        raise SpaceError("no objective is left: the ones asked for need global data, which the task has not")
+    return strategies, objectives, [host.backend(backend).name] if backend else list(host.backends)
 
 
 def task_info(task: Task) -> TaskInfo:

@@ -88,9 +88,11 @@ class Filler:
                 stored += needs
         if not chosen:
             return
-        if self._pass_seconds(list(chosen.values())) > TIGHT_SHARE * left:
-            self._refuse_if_hopeless(list(chosen.values()), left)
-        self.fill(list(chosen.values()))
+        filled = list(chosen.values())
+        if self._pass_seconds(filled) > TIGHT_SHARE * left:
+            filled = filled[:1]
+            self._refuse_if_hopeless(filled, left)
+        self.fill(filled)
 
     def fill(self, plans: Sequence[TrialPlan]) -> None:
         """Fill what the plans need and this study has not filled yet.
@@ -160,7 +162,7 @@ class Filler:
         arguments = {"plans": plans, "store": self._store}
         lacking = int(self._supervisor.call(plans[0].runtime.backend, "missing", **arguments))
         needs = lacking * max(cost.fill_seconds(plan, self._setting.rates) for plan in plans)
-        if needs > TIGHT_SHARE * left:
+        if needs > left:
             raise BudgetError(
                 f"--time is too small for one trial: {said_seconds(left)} are left, but computing the features of "
                 f"{lacking:,} samples takes about {said_seconds(needs)}: give at least {said_seconds(2 * needs + 10)}"

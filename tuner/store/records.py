@@ -264,7 +264,8 @@ class RecordFile:
         if self._data < 0 or stamp is None or stamp[0] != os.fstat(self._entries).st_ino:
             self.close()
             try:
-                self._open()
+                with self._full_disk_told():
+                    self._open()
             except BaseException:
                 self.close()
                 raise
@@ -289,10 +290,9 @@ class RecordFile:
         self._data, self._entries = (os.open(self.folder / name, flags, 0o600) for name in ("data", "index"))
         if held is None:
             content = Header(self.key, self.codec).pack()
-            with self._full_disk_told():
-                if self._guard:
-                    self._guard.admit(len(content) + _COST.size, self.folder)
-                header.write(path, content)
+            if self._guard:
+                self._guard.admit(len(content) + _COST.size, self.folder)
+            header.write(path, content)
         os.utime(path)  # last used: the oldest goes first among equals
 
     def _admit(self, count: int) -> None:

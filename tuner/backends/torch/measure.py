@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from statistics import median
 
 import numpy as np
 import torch
@@ -67,14 +66,14 @@ def _parts(loaded: Loaded) -> tuple[list[nn.Module], list[nn.Module]]:
 
 
 def _timed(run: Callable[[], object]) -> float:
-    """Return the median seconds of a few runs after one that is not counted."""
+    """Return the least seconds of a few runs after one that is not counted: what the device can do, undisturbed."""
     run()
     seconds = []
     for _ in range(REPEATS):
         started = time.perf_counter()
         run()
         seconds.append(time.perf_counter() - started)
-    return median(seconds)
+    return min(seconds)
 
 
 def _step(part: nn.Module, given: torch.Tensor) -> None:

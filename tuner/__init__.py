@@ -1,0 +1,27 @@
+"""Tune how a model is personalised on a device, within a stated time and memory budget."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tuner.hookspecs import hookimpl
+    from tuner.run import Run, run
+    from tuner.task import Task, load_task
+
+__all__ = ["Run", "Task", "hookimpl", "load_task", "run"]
+
+_HOMES = {
+    "Run": "tuner.run",
+    "run": "tuner.run",
+    "Task": "tuner.task",
+    "load_task": "tuner.task",
+    "hookimpl": "tuner.hookspecs",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: ``import tuner`` alone loads next to nothing."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tuner' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

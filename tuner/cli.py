@@ -1,0 +1,312 @@
+"""The command line: arguments in, one call, text or JSON out, and the error boundary."""
+
+import json
+import sys
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, CycloptsError, Parameter
+
+from tuner.errors import TunerError
+
+DONE, MISTAKE, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+app = App(
+    name="tuner",
+    help="Tune how a model is personalised on this device, within a time and memory budget.",
+    version_flags=["--version"],
+    result_action="return_value",
+)
+store_app = App(name="store", help="What is kept on this device of the frozen prefix's outputs.")
+app.command(store_app)
+
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object and nothing else.")]
+Flag = Parameter(negative="")
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    sys.exit(call(sys.argv[1:]))
+
+
+def call(arguments: list[str]) -> int:
+    """Run one command and return its exit code: 0 done, 1 the user's mistake or a limit, 2 usage, 130 interrupted."""
+    try:
+        app(arguments, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        print(f"tuner: {' '.join(str(error).split())} See tuner --help.", file=sys.stderr)
+        return USAGE
+    except TunerError as error:
+        print(f"tuner: {error}", file=sys.stderr)
+        return MISTAKE
+    except KeyboardInterrupt:
+        print("tuner: interrupted; nothing finished is lost", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()
+        return DONE
+    return DONE
+
+
+def _out(text: str) -> None:
+    print(text)
+
+
+@app.command
+def run(
+    task: str,
+    /,
+    *,
+    space: str = "board-10min",
+    time: str | None = None,
+    train_time: str | None = None,
+    memory: str | None = None,
+    storage: str | None = None,
+    trials: int | None = None,
+    backend: str | None = None,
+    seed: int = 0,
+    deterministic: Annotated[bool, Flag] = False,
+    out: Path | None = None,
+    store: Path | None = None,
+    resume: Annotated[bool, Flag] = False,
+    dry_run: Annotated[bool, Flag] = False,
+    json_output: Json = False,
+) -> None:
+    """Tune a task within limits and write a run.
+
+    Parameters
+    ----------
+    task
+        A task.toml, a file.py:function, or the name of a built-in task.
+    space
+        A search space by name, or its file.
+    time
+        Limit on the whole command, such as 90s, 10m or 1h30m.
+    train_time
+        Limit on a result's training time on an empty store.
+    memory
+        Limit on a trial's memory above its resting process, such as 512MB.
+    storage
+        Limit on stored features and the run folder together.
+    trials
+        How many trials at most.
+    backend
+        Use this backend only.
+    seed
+        Of the study: the same seed asks for the same plans.
+    deterministic
+        One thread, and costs from FLOPs instead of clocks; ends by --trials.
+    out
+        The run's folder [default: runs/TASK].
+    store
+        The feature store's folder [default: in the user's cache].
+    resume
+        Go on with the run in --out.
+    dry_run
+        Say what would be searched and what fits; train nothing.
+    """
+    limits = {"time": time, "train_time": train_time, "memory": memory, "storage": storage, "trials": trials}
+    from tuner.run import process_started
+
+    started = process_started()
+    if dry_run:
+        from tuner.dry import dry_run as look
+        from tuner.dry import said
+
+        found = look(task, space=space, limits=limits, backend=backend)
+        _out(json.dumps(found) if json_output else said(found))
+        return
+    from tuner.results.show import as_json, print_run
+    from tuner.run import run as tune
+
+    result = tune(
+        task,
+        space=space,
+        **limits,  # type: ignore[arg-type]  # mypy does not follow the names of a dictionary
+        backend=backend,
+        seed=seed,
+        deterministic=deterministic,
+        out=out,
+        store=store,
+        resume=resume,
+        started=started,
+        listener=_progress(),
+    )
+    if json_output:
+        _out(json.dumps(as_json(result)))
+    else:
+        print_run(result, _console())
+    if not result.front:
+        from tuner.errors import BudgetError
+        from tuner.results.picking import nothing_feasible
+
+        raise BudgetError(f"no trial fits: {nothing_feasible(result)}")
+
+
+@app.command
+def show(run: Path, /, *, json_output: Json = False) -> None:
+    """Show a run: the untouched model, the front, the counts, what was spent.
+
+    Parameters
+    ----------
+    run
+        A run's folder.
+    """
+    from tuner.results.show import as_json, print_run
+    from tuner.run import Run
+
+    found = Run.open(run)
+    if json_output:
+        _out(json.dumps(as_json(found)))
+    else:
+        print_run(found, _console())
+
+
+@app.command
+def export(run: Path, out: Path, /, *, pick: str = "knee", json_output: Json = False) -> None:
+    """Write a trial of the front as a bundle; nothing is trained.
+
+    Parameters
+    ----------
+    run
+        A run's folder.
+    out
+        The bundle's folder, which must not exist yet.
+    pick
+        knee, a trial's number, or an expression: 'global_accuracy >= 0.5 and min(train_seconds)'.
+    """
+    from tuner.bundle import export_bundle
+    from tuner.run import Run
+
+    _tell_bundle(export_bundle(Run.open(run), out, pick), json_output=json_output)
+
+
+@app.command
+def apply(bundle: Path, task: str, out: Path, /, *, source: Annotated[str, Parameter(name="--from")] = "bundle", json_output: Json = False) -> None:
+    """Carry a bundle's plan out on a task, and write a new bundle that names its parent.
+
+    Parameters
+    ----------
+    bundle
+        A bundle's folder.
+    task
+        A task.toml, a file.py:function, or the name of a built-in task.
+    out
+        The new bundle's folder, which must not exist yet.
+    source
+        What training starts from: bundle (its weights) or original (the task's own weights).
+    """
+    from tuner.apply import apply_bundle
+
+    _tell_bundle(apply_bundle(bundle, task, out, source, _progress()), json_output=json_output)
+
+
+@app.command
+def predict(bundle: Path, files: Annotated[list[Path], Parameter(consume_multiple=True)], /, *, json_output: Json = False) -> None:
+    """Predict files with a bundle.
+
+    Parameters
+    ----------
+    bundle
+        A bundle's folder.
+    files
+        Images, or .npy arrays for a model of arrays.
+    """
+    from tuner.runtime import Predictor
+
+    predictor = Predictor(bundle)
+    found = [{"file": str(path), **predictor.predict_file(path).to_dict()} for path in files]
+    if json_output:
+        _out(json.dumps({"predictions": found}))
+        return
+    for one in found:
+        _out(f"{one['file']}: {one['label']} ({100 * one['probability']:.0f} %)")
+
+
+@app.command
+def describe(task: str, /, *, plan: Path | None = None, json_output: Json = False) -> None:
+    """Show a model's blocks, cut points, FLOPs and bytes; with a plan, what it would cost here.
+
+    Parameters
+    ----------
+    task
+        A task.toml, a file.py:function, or the name of a built-in task.
+    plan
+        A plan.toml to estimate.
+    """
+    from tuner.dry import describe_task, said_description
+
+    found = describe_task(task, plan)
+    _out(json.dumps(found) if json_output else said_description(found))
+
+
+@app.command
+def plugins(*, json_output: Json = False) -> None:
+    """List what is installed, from where, its knobs, and what was refused and why."""
+    from tuner.listing import plugin_list, said_plugins
+
+    found = plugin_list()
+    _out(json.dumps(found) if json_output else said_plugins(found))
+
+
+@app.command
+def demo(*, out: Path | None = None) -> None:
+    """Tune, export and predict on real handwritten digits; one minute, no data needed.
+
+    Parameters
+    ----------
+    out
+        Where the run and the bundle go [default: a new folder in the current one].
+    """
+    from tuner.demo import demo as play
+
+    play(out, _progress, _console())
+
+
+@store_app.command(name="list")
+def store_list(*, store: Path | None = None, json_output: Json = False) -> None:
+    """List what the feature store holds, the files that an eviction takes first at the front."""
+    from tuner.listing import said_store, store_files
+
+    found = store_files(store)
+    _out(json.dumps({"files": found}) if json_output else said_store(found))
+
+
+@store_app.command(name="clear")
+def store_clear(*, store: Path | None = None, json_output: Json = False) -> None:
+    """Delete everything in the feature store."""
+    from tuner.listing import opened_store
+    from tuner.units import said_bytes
+
+    freed = opened_store(store).clear()
+    _out(json.dumps({"freed_bytes": freed}) if json_output else f"freed {said_bytes(freed)}")
+
+
+def _tell_bundle(folder: Path, *, json_output: bool) -> None:
+    from tuner.runtime import Bundle
+
+    info = Bundle.open(folder).info
+    scores: dict[str, Any] = info["scores"]
+    if json_output:
+        _out(json.dumps({"bundle": str(folder), "sentence": info["sentence"], "scores": scores}))
+        return
+    _out(f"{folder}: {info['sentence']}")
+    for name, value in scores["from_pixels"].items():
+        beside = scores["trial"].get(name)
+        said = f" (in the trial {beside:.4g})" if beside is not None else ""
+        _out(f"  {name} {value:.4g}{said}")
+
+
+def _progress() -> Any:
+    from tuner.progress import Progress
+
+    return Progress()
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console(soft_wrap=True)
+
+

@@ -1,0 +1,98 @@
+"""What a person sees while a study runs: one live panel on a terminal, plain lines elsewhere. All on stderr."""
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from tuner.results.objectives import Objective
+from tuner.results.records import SCORED, STATES, TrialRecord
+from tuner.units import said_seconds
+
+REFRESH_PER_SECOND = 4
+PLAIN_SECONDS = 10.0
+
+
+class Progress:
+    """Shows time left, trials by state and the best so far per objective.
+
+    Args:
+        end: Clock (`time.monotonic`) at which the time is up; None for never.
+        console: Where to; stderr where it is not given.
+    """
+
+    def __init__(self, end: float | None = None, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._end = end
+        self._counts: Counter[str] = Counter()
+        self._best: dict[str, tuple[Objective, float, int]] = {}
+        self._objectives: Sequence[Objective] = ()
+        self._what, self._done, self._of = "starting", 0.0, 1.0
+        self._said_at = 0.0
+        self._live: Live | None = None
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, refresh_per_second=REFRESH_PER_SECOND, get_renderable=self._panel)
+            self._live.start()
+
+    def say(self, line: str) -> None:
+        """Print a line above the panel."""
+        self._console.print(line, highlight=False, markup=False)
+
+    def step(self, what: str, done: float, of: float) -> None:
+        """Move the bar; off a terminal, a line every 10 s."""
+        self._what, self._done, self._of = what, done, of
+        now = time.monotonic()
+        if self._live is None and now - self._said_at >= PLAIN_SECONDS:
+            self._said_at = now
+            self.say(f"{what}: {done:,.0f} of {of:,.0f}; {self._left()}")
+
+    def untouched(self, values: Mapping[str, float], objectives: Sequence[Objective]) -> None:
+        """Print what the given model scores."""
+        self._objectives = objectives
+        said = ", ".join(f"{one.name} {one.text(values[one.name])}" for one in objectives if one.name in values)
+        self.say(f"untouched model: {said}")
+
+    def trial(self, record: TrialRecord) -> None:
+        """Count a trial, and print it unless it was refused or seen before."""
+        if record.same_as is not None:
+            return
+        self._counts[record.state] += 1
+        if record.state in SCORED:
+            for one in self._objectives:
+                self._note(one, record)
+        if record.state == "rejected":
+            return
+        said = ", ".join(f"{one.name} {one.text(record.values[one.name])}" for one in self._objectives if record.values)
+        sentence = record.plan.say() if record.plan else ""
+        self.say(f"trial {record.trial} {record.state}: {said or record.reason} | {sentence}")
+
+    def close(self) -> None:
+        """Take the panel away."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _note(self, objective: Objective, record: TrialRecord) -> None:
+        value = record.values[objective.name]
+        best = self._best.get(objective.name)
+        if best is None or objective.sign * value < objective.sign * best[1]:
+            self._best[objective.name] = (objective, value, record.trial)
+
+    def _left(self) -> str:
+        states = ", ".join(f"{self._counts[state]} {state}" for state in STATES if self._counts[state]) or "no trial yet"
+        if self._end is None:
+            return states
+        return f"{said_seconds(max(0.0, self._end - time.monotonic()))} left; {states}"
+
+    def _panel(self) -> Group:
+        table = Table.grid(padding=(0, 2))
+        table.add_row(Text(self._what), ProgressBar(total=max(self._of, 1e-9), completed=self._done, width=40))
+        table.add_row(Text("study"), Text(self._left()))
+        for objective, value, trial in self._best.values():
+            table.add_row(Text(f"best {objective.name}"), Text(f"{objective.text(value)} (trial {trial})"))
+        return Group(table)
