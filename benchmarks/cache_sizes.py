@@ -65,7 +65,7 @@ class Size:
     @property
     def tolerance_mib(self) -> float:
         """How far above the arithmetic the paper's figure may lie."""
-        return TOLERANCE_RESNET_MIB if self.paper_mib == 1200 else TOLERANCE_MIB  # noqa: PLR2004 - the one exception
+        return TOLERANCE_RESNET_MIB if self.paper_mib == 1200 else TOLERANCE_MIB
 
     @property
     def row(self) -> dict[str, object]:
@@ -85,7 +85,7 @@ class Size:
 
 def measure(setting: str, shape: tuple[int, int, int], bits: int, paper_mib: int, records: int) -> Size:
     """Write records of one setting and look at the files."""
-    low, high = (np.zeros(shape[0], np.float32), np.ones(shape[0], np.float32)) if bits <= 8 else (None, None)  # noqa: PLR2004 - codes
+    low, high = (np.zeros(shape[0], np.float32), np.ones(shape[0], np.float32)) if bits <= 8 else (None, None)
     codec = Codec(bits, shape, low, high)
     key = StoreKey("prefix", "input", "torch-fp32", setting, bits, shape, codec.scales)
     maps = np.random.default_rng(0).random((records, *shape), dtype=np.float32)

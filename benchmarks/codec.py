@@ -73,7 +73,7 @@ def prefix_seconds(repetitions: int) -> list[float]:
             channels = width
     prefix = torch.nn.Sequential(*blocks).eval()
     for weight in prefix.parameters():
-        if weight.ndim == 4:  # noqa: PLR2004 - a convolution's
+        if weight.ndim == 4:
             weight.data = weight.data.contiguous(memory_format=torch.channels_last)
     pixels = torch.randn(8, 3, 224, 224).to(memory_format=torch.channels_last)  # few at once, so that it runs often
     with torch.inference_mode():

@@ -48,11 +48,11 @@ def apply_bundle(folder: Path, task: str, out: Path, source: str, listener: List
     backend = Host().backend(plan.runtime.backend)
     try:
         with Supervisor(backend.preload, start) as supervisor, tempfile.TemporaryDirectory() as scratch:
-            model: ModelInfo = supervisor.call(backend.name, "describe")
+            model: ModelInfo = supervisor.call(backend.name, "describe", {})
             carried = plan.carried_to(model, task_info(start))
             store = Store(cache_folder() / "store")
             arguments = {"model": model, "store": store, "threads": carried.runtime.threads}
-            before = supervisor.call(backend.name, "untouched", **arguments)
+            before = supervisor.call(backend.name, "untouched", arguments)
             weights = Path(scratch) / WEIGHTS
             job = Job(
                 backend.name,

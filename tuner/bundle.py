@@ -41,7 +41,9 @@ def export_bundle(run: "Run", out: Path, pick: str = "knee") -> Path:
         raise RunError(f"trial {record.trial} has no weights: they are kept for the front's only ({front})")
     source = str(run.info["config"]["task"])
     if source.startswith("<"):
-        raise RunError(f"{run.folder} was made from a task given in Python: use Run.export with the task's file instead")
+        raise RunError(
+            f"{run.folder} was made from a task given in Python: use Run.export with the task's file instead"
+        )
     task = load_task(source, Host().tasks)
     if task.fingerprint() != run.info["identity"]["task"]:
         raise RunError(f"the task {source} has changed since {run.folder} was made: run it again")
@@ -66,7 +68,7 @@ def write_bundle(
     try:
         with Supervisor(backend.preload, source) as supervisor:
             arguments = {"plan": plan, "weights": weights, "folder": part}
-            checked = supervisor.call(backend.name, "export", **arguments)
+            checked = supervisor.call(backend.name, "export", arguments)
         write_private(part / PLAN, plan.to_toml())
         content = {
             "format": FORMAT,

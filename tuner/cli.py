@@ -2,7 +2,6 @@
 
 import json
 import sys
-
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -183,7 +182,15 @@ def export(run: Path, out: Path, /, *, pick: str = "knee", json_output: Json = F
 
 
 @app.command
-def apply(bundle: Path, task: str, out: Path, /, *, source: Annotated[str, Parameter(name="--from")] = "bundle", json_output: Json = False) -> None:
+def apply(
+    bundle: Path,
+    task: str,
+    out: Path,
+    /,
+    *,
+    source: Annotated[str, Parameter(name="--from")] = "bundle",
+    json_output: Json = False,
+) -> None:
     """Carry a bundle's plan out on a task, and write a new bundle that names its parent.
 
     Parameters
@@ -203,7 +210,9 @@ def apply(bundle: Path, task: str, out: Path, /, *, source: Annotated[str, Param
 
 
 @app.command
-def predict(bundle: Path, files: Annotated[list[Path], Parameter(consume_multiple=True)], /, *, json_output: Json = False) -> None:
+def predict(
+    bundle: Path, files: Annotated[list[Path], Parameter(consume_multiple=True)], /, *, json_output: Json = False
+) -> None:
     """Predict files with a bundle.
 
     Parameters
@@ -308,5 +317,3 @@ def _console() -> Any:
     from rich.console import Console
 
     return Console(soft_wrap=True)
-
-

@@ -107,8 +107,10 @@ def said(found: Mapping[str, Any]) -> str:
         f"objectives: {', '.join(found['objectives'])}",
         "knobs:",
         *(f"  {text}" for text in found["knobs"].values()),
-        f"filling the store: {found['fill_samples']:,} samples and the mixed-in global ones, "
-        f"about {said_seconds(found['fill_seconds'])}",
+        (
+            f"filling the store: {found['fill_samples']:,} samples and the mixed-in global ones, "
+            f"about {said_seconds(found['fill_seconds'])}"
+        ),
         "last blocks  train time  peak memory  storage  fits",
     ]
     for one in found["depths"]:
@@ -138,18 +140,20 @@ def said_description(found: Mapping[str, Any]) -> str:
         lines += [
             plan["sentence"],
             f"  supported: {plan['supported']}",
-            f"  about {said_seconds(plan['train_seconds'])} of training, {said_bytes(plan['peak_bytes'])} at its peak, "
-            f"{said_bytes(plan['storage_bytes'])} stored, {plan['flops'] / 1e9:,.1f} GFLOPs",
+            (
+                f"  about {said_seconds(plan['train_seconds'])} of training, {said_bytes(plan['peak_bytes'])} at its "
+                f"peak, {said_bytes(plan['storage_bytes'])} stored, {plan['flops'] / 1e9:,.1f} GFLOPs"
+            ),
         ]
     return "\n".join(lines)
 
 
 def _measured(host: Host, task: str, backend: str, *, measure: bool = True) -> tuple[ModelInfo, cost.Rates]:
     with Supervisor(host.backend(backend).preload, task) as supervisor:
-        model: ModelInfo = supervisor.call(backend, "describe")
+        model: ModelInfo = supervisor.call(backend, "describe", {})
         rates = known(backend, model, cores())
         if rates is None and measure:
-            rates = supervisor.call(backend, "measure", threads=cores())
+            rates = supervisor.call(backend, "measure", {"threads": cores()})
             kept(backend, model, cores(), rates)
     return model, rates or cost.nominal(model)
 

@@ -113,14 +113,14 @@ class Host:
     def _register(self, name: str, plugin: object) -> None:
         _check_hooks(name, plugin, self._manager)
         self._manager.register(plugin, name)
-        strategies = self._offered(name, "tuner_strategies", Strategy)
+        strategies: list[Strategy[Any]] = self._offered(name, "tuner_strategies", Strategy)
         for strategy in strategies:
             _check_strategy(strategy)
         from tuner.backends.base import Backend
         from tuner.results.objectives import Objective
 
-        backends = self._offered(name, "tuner_backends", Backend)
-        objectives = self._offered(name, "tuner_objectives", Objective)
+        backends: list[Backend] = self._offered(name, "tuner_backends", Backend)
+        objectives: list[Objective] = self._offered(name, "tuner_objectives", Objective)
         tasks = dict(self._call(name, "tuner_tasks") or {})
         # everything is checked before anything is taken, so that a refused plugin leaves no part of itself
         merged_strategies = _merged("strategy", name, self.strategies, {one.name: one for one in strategies})
@@ -135,7 +135,7 @@ class Host:
                 return implementation.function()
         return None
 
-    def _offered(self, plugin_name: str, hook: str, kind: type[V]) -> list[V]:
+    def _offered(self, plugin_name: str, hook: str, kind: type) -> list[Any]:
         offered = list(self._call(plugin_name, hook) or ())
         for one in offered:
             if not isinstance(one, kind):

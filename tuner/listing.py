@@ -78,7 +78,8 @@ def said_store(files: Sequence[Mapping[str, Any]]) -> str:
     for one in files:
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["last_used"]))
         lines.append(
-            f"{one['cut'] or 'damaged':<26} {one['bits'] or 0:>4}  {one['records']:>7,}  {said_bytes(one['bytes']):>9}  {used}"
+            f"{one['cut'] or 'damaged':<26} {one['bits'] or 0:>4}  {one['records']:>7,}  "
+            f"{said_bytes(one['bytes']):>9}  {used}"
         )
     lines.append(f"in all {said_bytes(sum(one['bytes'] for one in files))}")
     return "\n".join(lines)

@@ -84,7 +84,9 @@ class Progress:
             self._best[objective.name] = (objective, value, record.trial)
 
     def _left(self) -> str:
-        states = ", ".join(f"{self._counts[state]} {state}" for state in STATES if self._counts[state]) or "no trial yet"
+        states = (
+            ", ".join(f"{self._counts[state]} {state}" for state in STATES if self._counts[state]) or "no trial yet"
+        )
         if self._end is None:
             return states
         return f"{said_seconds(max(0.0, self._end - time.monotonic()))} left; {states}"

@@ -2,7 +2,6 @@
 
 import os
 import signal
-
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -13,7 +12,7 @@ from typing import Any
 import psutil
 from filelock import FileLock, Timeout
 
-from tuner.errors import RunError, SpaceError, TunerError
+from tuner.errors import RunError, SpaceError
 from tuner.folders import cache_folder
 from tuner.host import Host, chosen
 from tuner.knobs import Wanted
@@ -143,7 +142,7 @@ def run(
 
 def process_started() -> float:
     """Return the clock (`time.monotonic`) at which this process began."""
-    return time.monotonic() - (time.time() - psutil.Process().create_time())
+    return time.monotonic() - (time.time() - float(psutil.Process().create_time()))
 
 
 class _Session:
@@ -205,7 +204,7 @@ class _Session:
             threads = 1 if self._config.deterministic else cores()
             end = None if self._config.limits.time_seconds is None else self._started + self._config.limits.time_seconds
             job = JobLimits(kill_at=end, memory_bytes=None)
-            model = supervisor.call(backends[0], "describe", job)
+            model = supervisor.call(backends[0], "describe", {}, job)
             if model.note:
                 self.listener.say(model.note)
             info = task_info(self._task)
@@ -221,14 +220,14 @@ class _Session:
                 strategies, objectives, wanted, self._space.sampler, self._config.seed, self._config.deterministic,
                 model, info, rates, self._config.limits, end, self._folder,
             )  # fmt: skip
-            directions = [one.direction.replace("maximise", "maximize").replace("minimise", "minimize") for one in objectives]
+            directions = [one.optuna_direction for one in objectives]
             journal = open_study(self._folder / "journal.log", directions)
             self._write(model, info, objectives, threads)
             study = Study(setting, self._host, journal, supervisor, store, self.listener)
             study.prepare()
             if "untouched" not in self._before:
                 arguments = {"model": model, "store": store, "threads": threads}
-                self._before["untouched"] = supervisor.call(backends[0], "untouched", job, **arguments)
+                self._before["untouched"] = supervisor.call(backends[0], "untouched", arguments, job)
                 self._write(model, info, objectives, threads)
                 self.listener.untouched(self._before["untouched"], objectives)
             try:
@@ -248,7 +247,7 @@ class _Session:
         rates = known(backend, model, threads)
         if rates is None:
             self.listener.say("measuring this device on this model, once")
-            rates = supervisor.call(backend, "measure", job, threads=threads)
+            rates = supervisor.call(backend, "measure", {"threads": threads}, job)
             kept(backend, model, threads, rates)
         return rates
 
@@ -384,5 +383,3 @@ def _absolute(task: str | Task) -> str:
 
 def _space_content(space: Space) -> str:
     return repr(replace(space, limits={}))
-
-

@@ -1,6 +1,6 @@
 """Search spaces: what a user wants tried. Code says what is legal; the search sees the overlap."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -72,9 +72,7 @@ def load_space(text: str) -> Space:
     return _parsed(path, content)
 
 
-def check_knobs(
-    space: Space, strategies: Sequence[Strategy[Any]], model: ModelInfo, task: TaskInfo
-) -> dict[str, Knob]:
+def check_knobs(space: Space, strategies: Sequence[Strategy[Any]], model: ModelInfo, task: TaskInfo) -> dict[str, Knob]:
     """Return every knob the strategies have, and refuse names that are none.
 
     Raises:
@@ -109,19 +107,12 @@ def _parsed(path: Path, content: dict[str, Any]) -> Space:
     for name in ("strategies", "objectives"):
         if not _is_names(content.get(name)):
             raise fail(name, f"a list of names, but it is {content[name]!r}")
-    sampler = content.get("sampler", "tpe")
+    sampler, limits = content.get("sampler", "tpe"), content.get("limits", {})
     if sampler not in SAMPLERS:
         raise fail("sampler", f"one of {', '.join(SAMPLERS)}, but it is {sampler!r}{nearest(str(sampler), SAMPLERS)}")
-    limits = content.get("limits", {})
-    for name in limits:
-        if name not in LIMITS:
-            raise fail(f"limits.{name}", f"unknown limit{nearest(name, LIMITS)}; known: {', '.join(LIMITS)}")
-    knobs = {}
-    for name, value in _flattened(content.get("knobs", {})):
-        wanted = _wanted(name, value)
-        if wanted is None:
-            raise fail(f"knobs.{name}", f"a value, a list of values, or low, high and log, but it is {value!r}")
-        knobs[name] = wanted
+    strange = next((name for name in limits if name not in LIMITS), None)
+    if strange is not None:
+        raise fail(f"limits.{strange}", f"unknown limit{nearest(strange, LIMITS)}; known: {', '.join(LIMITS)}")
     return Space(
         name=path.stem,
         audience=str(content.get("for", "")),
@@ -129,8 +120,16 @@ def _parsed(path: Path, content: dict[str, Any]) -> Space:
         objectives=_names(content.get("objectives")),
         sampler=sampler,
         limits={name: str(value) for name, value in limits.items()},
-        knobs=knobs,
+        knobs=dict(_knobs(content.get("knobs", {}), fail)),
     )
+
+
+def _knobs(tables: Mapping[str, Any], fail: Callable[[str, str], SpaceError]) -> Iterable[tuple[str, Wanted]]:
+    for name, value in _flattened(tables):
+        wanted = _wanted(name, value)
+        if wanted is None:
+            raise fail(f"knobs.{name}", f"a value, a list of values, or low, high and log, but it is {value!r}")
+        yield name, wanted
 
 
 def _flattened(tables: Mapping[str, Any], scope: str = "") -> Iterable[tuple[str, Any]]:

@@ -69,7 +69,9 @@ class Backend(ABC):
         """Return why this backend cannot carry the plan out, or None. Loads no tensor library."""
 
     @abstractmethod
-    def untouched(self, task: Task, model: ModelInfo, store: Store, threads: int, report: Report = silent) -> dict[str, float]:
+    def untouched(
+        self, task: Task, model: ModelInfo, store: Store, threads: int, report: Report = silent
+    ) -> dict[str, float]:
         """Return the given model's own accuracies, global rows only."""
 
     @abstractmethod

@@ -1,5 +1,6 @@
 """This process's memory, as the kernel counts it."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -16,10 +17,8 @@ class PeakMeter:
     """
 
     def __init__(self) -> None:
-        try:
+        with suppress(OSError):  # without /proc the mark counts from the process's start
             CLEAR.write_text(RESET_PEAK)
-        except OSError:  # without /proc the mark counts from the process's start
-            pass
         self.resting = psutil.Process().memory_info().rss
 
     def peak_bytes(self) -> int:
@@ -28,12 +27,10 @@ class PeakMeter:
 
 
 def _high_water() -> int:
-    try:
+    with suppress(OSError):
         for line in STATUS.read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
-    except OSError:
-        pass
     import resource
 
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * 1024

@@ -135,4 +135,8 @@ def _source_seconds(plan: TrialPlan, rates: Rates) -> float:
     """Return the seconds to get one sample's input of the tail."""
     if not plan.cached:
         return fill_seconds(plan, rates)
-    return math.prod(plan.model.blocks[min(plan.split, plan.model.num_blocks - 1)].in_shape) * FLOAT_BYTES / rates.read_bytes
+    return (
+        math.prod(plan.model.blocks[min(plan.split, plan.model.num_blocks - 1)].in_shape)
+        * FLOAT_BYTES
+        / rates.read_bytes
+    )

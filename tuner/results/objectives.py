@@ -24,6 +24,11 @@ class Objective:
     needs_global: bool = False
 
     @property
+    def optuna_direction(self) -> Literal["minimize", "maximize"]:
+        """The direction as Optuna spells it."""
+        return "minimize" if self.direction == "minimise" else "maximize"
+
+    @property
     def sign(self) -> float:
         """1 where smaller is better, -1 where larger is."""
         return 1.0 if self.direction == "minimise" else -1.0

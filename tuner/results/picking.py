@@ -61,12 +61,11 @@ def nothing_feasible(run: "Run") -> str:
     name = max(broken, key=lambda one: len(broken[one]))
     close = min(broken[name], key=lambda record: record.constraint[name])
     said = "failures" if name == "failed" else f"--{name}"
-    return f"{said} stopped {len(broken[name])} of {len(run.records)} trials; nearest miss: trial {close.trial}, {close.reason}"
+    share = f"{len(broken[name])} of {len(run.records)} trials"
+    return f"{said} stopped {share}; nearest miss: trial {close.trial}, {close.reason}"
 
 
-def _parsed(
-    pick: str, names: tuple[str, ...]
-) -> tuple[list[Callable[[TrialRecord], bool]], tuple[float, str] | None]:
+def _parsed(pick: str, names: tuple[str, ...]) -> tuple[list[Callable[[TrialRecord], bool]], tuple[float, str] | None]:
     try:
         tree = ast.parse(pick, mode="eval").body
     except SyntaxError:

@@ -66,11 +66,7 @@ class Bundle:
                 f"{folder} has bundle format {content.get('format')!r}, this version reads {FORMAT}: update tuner"
             )
         try:
-            for name, digest in content["files"].items():
-                if not (folder / name).is_file():
-                    raise BundleError(f"{folder} lacks {name}: copy the whole folder")
-                if file_hash(folder / name) != digest:
-                    raise BundleError(f"{folder / name} is not what was exported (its hash differs): export again")
+            _check_files(folder, content["files"])
             spec = InputSpec(**{name: _tuple(value) for name, value in content["input"].items()})
             labels, shape = tuple(content["labels"]), tuple(content["input_shape"])
             return cls(folder, content["name"], labels, spec, shape, content["loss"], content)
@@ -80,6 +76,14 @@ class Bundle:
             raise
         except TunerError as error:
             raise BundleError(f"{folder / FILE}: {error}") from None
+
+
+def _check_files(folder: Path, files: Mapping[str, str]) -> None:
+    for name, digest in files.items():
+        if not (folder / name).is_file():
+            raise BundleError(f"{folder} lacks {name}: copy the whole folder")
+        if file_hash(folder / name) != digest:
+            raise BundleError(f"{folder / name} is not what was exported (its hash differs): export again")
 
 
 def file_hash(path: Path) -> str:

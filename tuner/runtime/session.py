@@ -29,7 +29,7 @@ class Session:
         options.log_severity_level = 3
         try:
             self._session: Any = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime raises many kinds for a file that is not a model
+        except Exception as error:  # noqa: BLE001 - onnxruntime raises many kinds for a file that is not a model
             raise BundleError(f"{path} cannot be run: {str(error).splitlines()[0]}") from None
         self._input = self._session.get_inputs()[0].name
 

@@ -10,8 +10,8 @@ from tuner.errors import BudgetError
 from tuner.plan import TrialPlan
 from tuner.planner import cost
 from tuner.results.records import SCORED, Estimate, TrialRecord
-from tuner.search.jobs import Failure, Job
 from tuner.search.events import Listener
+from tuner.search.jobs import Failure, Job
 from tuner.search.supervisor import Limits, Supervisor
 from tuner.store.store import Store
 from tuner.units import said_bytes, said_seconds
@@ -160,7 +160,7 @@ class Filler:
     def _refuse_if_hopeless(self, plans: Sequence[TrialPlan], left: float) -> None:
         """Look at what the store really lacks before saying that the time is too short."""
         arguments = {"plans": plans, "store": self._store}
-        lacking = int(self._supervisor.call(plans[0].runtime.backend, "missing", **arguments))
+        lacking = int(self._supervisor.call(plans[0].runtime.backend, "missing", arguments))
         needs = lacking * max(cost.fill_seconds(plan, self._setting.rates) for plan in plans)
         if needs > left:
             raise BudgetError(

@@ -5,6 +5,7 @@ import json
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal, cast
 
 import optuna
 from optuna.storages.journal import JournalFileBackend, JournalStorage
@@ -48,7 +49,7 @@ def trim(path: Path) -> int:
     return len(content) - end
 
 
-def open_study(path: Path, directions: Sequence[str]) -> optuna.Study:
+def open_study(path: Path, directions: Sequence[Literal["minimize", "maximize"]]) -> optuna.Study:
     """Open or make the study in a journal file."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     trim(path)
@@ -100,8 +101,7 @@ def suggesting(trial: Trial) -> Source:
 
     def source(knob: Knob) -> Scalar:
         if isinstance(knob, Choice):
-            value: Scalar = knob.options[0] if knob.fixed else trial.suggest_categorical(knob.name, knob.options)
-            return value
+            return knob.options[0] if knob.fixed else cast("Scalar", trial.suggest_categorical(knob.name, knob.options))
         if knob.fixed:
             return knob.typed(knob.low)
         if knob.whole:

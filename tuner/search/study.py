@@ -23,10 +23,10 @@ from tuner.planner import cost
 from tuner.results.objectives import Objective
 from tuner.results.pareto import front
 from tuner.results.records import SCORED, Estimate, Outcome, State, TrialRecord
-from tuner.search.jobs import Failure, Job
 from tuner.search.config import Limits
 from tuner.search.events import Listener
 from tuner.search.filling import Filler
+from tuner.search.jobs import Failure, Job
 from tuner.search.journal import RECORD, finished, next_trial, seeded, suggesting
 from tuner.search.supervisor import Ended, Supervisor
 from tuner.search.supervisor import Limits as JobLimits
@@ -93,7 +93,13 @@ class Study:
     """Runs trials until a limit, the space or the user ends it."""
 
     def __init__(
-        self, setting: Setting, host: Host, journal: optuna.Study, supervisor: Supervisor, store: Store, listener: Listener
+        self,
+        setting: Setting,
+        host: Host,
+        journal: optuna.Study,
+        supervisor: Supervisor,
+        store: Store,
+        listener: Listener,
     ) -> None:
         self._setting = setting
         self._host = host
@@ -187,12 +193,12 @@ class Study:
                 yield self._compose(source).plan
             except TunerError:
                 raise
-            except Exception:  # a plugin's strategy may raise anything; its own trial will say what
+            except Exception:  # noqa: BLE001 - a plugin's strategy may raise anything; its own trial will say what
                 return
 
     def _enqueue_anchors(self) -> list[TrialPlan]:
         """Put the plans that suit most tasks first, so that a tiny budget already gives a useful front."""
-        plans = []
+        plans: list[TrialPlan] = []
         setting = self._setting
         for anchor in (*ANCHORS, FULL_ANCHOR):
             try:
@@ -210,7 +216,9 @@ class Study:
             if composed.plan.key() not in {plan.key() for plan in plans}:
                 plans.append(composed.plan)
                 if not self.records:
-                    open_values = {name: composed.values[name] for name in composed.values if not composed.knobs[name].fixed}
+                    open_values = {
+                        name: composed.values[name] for name in composed.values if not composed.knobs[name].fixed
+                    }
                     self._journal.enqueue_trial(open_values, skip_if_exists=True)
         return plans
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 from multiprocessing.reduction import send_handle
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import psutil
 
@@ -113,7 +113,7 @@ class Supervisor:
         self._control.send((tuple(preload), task))
         self._ready = False
 
-    def __enter__(self) -> "Supervisor":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -130,13 +130,13 @@ class Supervisor:
                 self._process.kill()
                 self._process.wait()
 
-    def call(self, backend: str, method: str, limits: Limits | None = None, **arguments: Any) -> Any:
+    def call(self, backend: str, method: str, arguments: Mapping[str, Any], limits: Limits | None = None) -> Any:
         """Run a job that must succeed and return its result.
 
         Raises:
             TunerError: It failed, or broke a limit; the message says how.
         """
-        ended = self.run(Job(backend, method, arguments, reports=False), limits or Limits())
+        ended = self.run(Job(backend, method, dict(arguments), reports=False), limits or Limits())
         return _result(f"{backend}.{method}", ended)
 
     def run(self, job: Job, limits: Limits, progress: Progress | None = None) -> Ended:

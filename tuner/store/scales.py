@@ -13,7 +13,7 @@ Scales = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], str]
 
 
 def read_scales(folder: Path, key: StoreKey, task: str) -> Scales | None:
-    """Return (low [C], high [C], their hash as a key names it), or None where there are none, or none that can be trusted.
+    """Return (low [C], high [C], their hash as a key names it), or None where none can be trusted.
 
     Args:
         folder: The store's.
@@ -42,5 +42,6 @@ def keep_scales(
 
 
 def _path(folder: Path, key: StoreKey, task: str) -> Path:
-    name = hashlib.blake2b(f"{key.prefix} {key.preprocessing} {key.kind} {key.cut} {task}".encode(), digest_size=16)
+    said = f"{key.prefix} {key.preprocessing} {key.kind} {key.cut} {task}"
+    name = hashlib.blake2b(said.encode(), digest_size=16)
     return folder / "scales" / f"{name.hexdigest()}.bin"

@@ -50,7 +50,9 @@ class TorchBackend(Backend):
                 return f"no plugin realises tail edit {edit.kind!r} on torch"
         return "side heads cannot be trained yet" if plan.heads.exits else None
 
-    def untouched(self, task: Task, model: ModelInfo, store: Store, threads: int, report: Report = silent) -> dict[str, float]:
+    def untouched(
+        self, task: Task, model: ModelInfo, store: Store, threads: int, report: Report = silent
+    ) -> dict[str, float]:
         """Score the given model."""
         import torch
 

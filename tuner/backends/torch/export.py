@@ -40,7 +40,7 @@ def export(
     tail = edited(loaded.tail(plan.split), plan, lowerings)
     tail.load_state_dict(load_file(weights))
     whole = nn.Sequential(loaded.prefix(plan.split), tail) if plan.split else tail
-    whole.eval().to(memory_format=torch.contiguous_format)
+    whole.eval()
     sample = torch.from_numpy(normalise(task.local.val.load(0)[None], task.input))
     path = folder / "model.onnx"
     _write(whole, sample, path)

@@ -220,7 +220,9 @@ class _Pass:
         if chain is None:
             raise ValueError("a model without cut points has no prefix")
         positions = [chain.blocks[0].begin, *(chain.split_position(split) for split in splits)]
-        self._parts = [fast(chain.part(begin, end)) if end > begin else nn.Identity() for begin, end in pairwise(positions)]
+        self._parts = [
+            fast(chain.part(begin, end)) if end > begin else nn.Identity() for begin, end in pairwise(positions)
+        ]
         self._splits = list(splits)
         self._task = task
         flops = [sum(block.flops for block in loaded.info.blocks[:split]) for split in splits]
@@ -260,11 +262,16 @@ class _Pass:
 def fast(part: torch.fx.GraphModule) -> nn.Module:
     """Return an inference copy: norms folded into convolutions, channels last."""
     folded: nn.Module = fuse(part.eval())
-    return folded.to(memory_format=torch.channels_last).eval()
+    return channels_last(folded).eval()
+
+
+def channels_last(module: nn.Module) -> nn.Module:
+    """Put a module's four-dimensional weights in the layout that convolutions are fastest in."""
+    module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
+    return module
 
 
 def spatial(value: torch.Tensor) -> torch.Tensor:
     """Return maps [n, C, H, W] with channels last in memory; anything else as it is."""
     maps = 4
     return value.contiguous(memory_format=torch.channels_last) if value.ndim == maps else value
-

@@ -12,10 +12,10 @@ from torch.fx.passes.shape_prop import ShapeProp
 NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.LocalResponseNorm)  # noqa: SLF001 - torch has no public base class of its norms
 BARE = (nn.Linear, nn.modules.conv._ConvNd)  # noqa: SLF001 - torch has no public base class of its convolutions
 RANDOM = (nn.modules.dropout._DropoutNd,)  # noqa: SLF001 - torch has no public base class of its dropouts
-ACTIVATIONS = tuple(
-    getattr(nn, name)
-    for name in ("ReLU", "ReLU6", "LeakyReLU", "PReLU", "ELU", "GELU", "SiLU", "Hardswish", "Hardsigmoid", "Sigmoid")
-) + (nn.Tanh, nn.Mish, nn.Softplus, nn.Hardtanh, nn.Identity)
+ACTIVATIONS: tuple[type[nn.Module], ...] = (
+    nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.PReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Hardswish, nn.Hardsigmoid, nn.Sigmoid,
+    nn.Tanh, nn.Mish, nn.Softplus, nn.Hardtanh, nn.Identity,
+)  # fmt: skip
 ACTIVATION_NAMES = frozenset({"relu", "relu_", "relu6", "gelu", "silu", "sigmoid", "tanh", "hardswish", "leaky_relu"})
 
 
@@ -26,7 +26,9 @@ class Tracer(fx.Tracer):
         """Return whether a call of the module stays one node."""
         if super().is_leaf_module(m, module_qualified_name):
             return True
-        return next(m.parameters(), None) is None and next(m.children(), None) is None and not isinstance(m, nn.Sequential)
+        return (
+            next(m.parameters(), None) is None and next(m.children(), None) is None and not isinstance(m, nn.Sequential)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ def chain(model: nn.Module, sample: torch.Tensor) -> Chain:
         graph = Tracer().trace(model)
         module = fx.GraphModule(model, graph)
         ShapeProp(module).propagate(sample)
-    except Exception as error:  # a user's forward may raise anything when it is traced
+    except Exception as error:  # noqa: BLE001 - a user's forward may raise anything when it is traced
         raise ValueError(f"{type(error).__name__}: {error}".splitlines()[0]) from None
     graph.eliminate_dead_code()
     module.recompile()

@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import nn
 
 from tuner.backends.memory import PeakMeter
-from tuner.backends.torch.features import fast, spatial
+from tuner.backends.torch.features import channels_last, fast, spatial
 from tuner.backends.torch.model import Loaded
 from tuner.planner.cost import FILL_BATCH, Rates
 from tuner.task import Task, normalise
@@ -40,7 +41,7 @@ def measure(task: Task, loaded: Loaded, threads: int) -> Rates:
     del folded
     inputs = spatial(value)
     for part in parts:
-        part.to(memory_format=torch.channels_last)
+        channels_last(part)
         with torch.inference_mode():
             outputs = part(inputs)
         given = inputs.clone().requires_grad_()
@@ -61,7 +62,7 @@ def _parts(loaded: Loaded) -> tuple[list[nn.Module], list[nn.Module]]:
     if loaded.chain is None:
         return [loaded.model], [loaded.model]
     edges = [loaded.chain.split_position(split) for split in range(loaded.info.num_blocks + 1)]
-    parts = [loaded.chain.part(begin, end).eval() for begin, end in zip(edges, edges[1:], strict=False)]
+    parts = [loaded.chain.part(begin, end).eval() for begin, end in pairwise(edges)]
     return list(parts), [fast(part) for part in parts]
 
 

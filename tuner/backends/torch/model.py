@@ -77,13 +77,13 @@ def read_weights(spec: ModelSpec) -> Mapping[str, torch.Tensor]:
         from safetensors.torch import load_file
 
         try:
-            return load_file(path)
+            return dict(load_file(path))
         except (OSError, SafetensorError) as error:
             raise TaskError(f"model.weights: {path} is not a safetensors file: {error}") from None
     if path.is_absolute() or path.suffix:
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # torch raises many kinds for a file that is not its own
+        except Exception as error:  # noqa: BLE001 - torch raises many kinds for a file that is not its own
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise TaskError(f"model.weights: {path} does not load as a state_dict of tensors only: {reason}") from None
         if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
@@ -104,7 +104,7 @@ def fit(model: nn.Module, state: Mapping[str, torch.Tensor], source: str) -> Non
             raise TaskError(f"model.weights: {source} has {name!r}, the model has not{nearest(name, own)}")
         if own[name].shape != value.shape:
             raise TaskError(
-                f"model.weights: {name!r} is {list(own[name].shape)} in the model, but {list(value.shape)} in {source}: "
+                f"model.weights: {name!r} is {list(own[name].shape)} in the model, {list(value.shape)} in {source}: "
                 "use the factory and arguments the weights were trained with"
             )
     missing = [name for name in own if name not in state and not name.endswith("num_batches_tracked")]
@@ -133,7 +133,7 @@ def load(task: Task, info: ModelInfo | None = None) -> Loaded:
     sample = _sample(task)
     rows = _check_forward(task, model, sample)
     new = len(task.labels) - len(task.head_rows)
-    wanted = task.head_rows if task.head_rows else ()
+    wanted = task.head_rows or ()
     if max(wanted, default=-1) >= rows:
         raise TaskError(f"classes name row {max(wanted)} of the head, but the model has {rows} outputs")
     if wanted != tuple(range(rows)) or new:
@@ -204,7 +204,9 @@ def _named_weights(spec: ModelSpec, name: str) -> Mapping[str, torch.Tensor]:
     try:
         known = models.get_model_weights(builder)
     except ValueError:
-        raise TaskError(f"model.weights: {name!r} names torchvision weights, but {builder!r} is not its model") from None
+        raise TaskError(
+            f"model.weights: {name!r} names torchvision weights, but {builder!r} is not its model"
+        ) from None
     if name not in known.__members__:
         raise TaskError(f"model.weights: {builder} has no weights {name!r}{nearest(name, known.__members__)}")
     try:
@@ -225,7 +227,9 @@ def _check_forward(task: Task, model: nn.Module, sample: torch.Tensor) -> int:
             output = model(sample)
     except (RuntimeError, ValueError, AssertionError, TypeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise TaskError(f"the model does not take inputs of shape {list(sample.shape)}: {reason}; see [input]") from None
+        raise TaskError(
+            f"the model does not take inputs of shape {list(sample.shape)}: {reason}; see [input]"
+        ) from None
     if not isinstance(output, torch.Tensor) or output.ndim != 2:  # noqa: PLR2004 - [n, classes]
         shape = list(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
         raise TaskError(f"{task.model.factory} gives one tensor [n, classes], but it gave {shape}")
@@ -255,7 +259,7 @@ def _resize_head(model: nn.Module, rows: tuple[int, ...], new: int, factory: str
     parent, _, leaf = name.rpartition(".")
     setattr(model.get_submodule(parent), leaf, made)
     if hasattr(model, "num_classes"):  # squeezenet reshapes by it
-        model.num_classes = len(rows) + new
+        setattr(model, "num_classes", len(rows) + new)  # noqa: B010 - torch types attributes as tensors or modules
 
 
 def _fingerprint(task: Task, model: nn.Module, found: Chain | None) -> str:
@@ -268,6 +272,7 @@ def _fingerprint(task: Task, model: nn.Module, found: Chain | None) -> str:
 def _info(
     task: Task, model: nn.Module, found: Chain | None, sample: torch.Tensor, note: str, fingerprint: str
 ) -> ModelInfo:
+    blocks: tuple[BlockInfo, ...]
     if found is None:
         with FlopCounterMode(display=False) as counter, torch.inference_mode():
             model(sample)

@@ -17,7 +17,17 @@ from torch.nn import functional
 from tuner.backends.base import Lowering, Report
 from tuner.backends.memory import PeakMeter
 from tuner.backends.scores import accuracy, macro_auc
-from tuner.backends.torch.features import VALIDATION_BITS, Features, Pick, every, fast, fill, spatial, training
+from tuner.backends.torch.features import (
+    VALIDATION_BITS,
+    Features,
+    Pick,
+    channels_last,
+    every,
+    fast,
+    fill,
+    spatial,
+    training,
+)
 from tuner.backends.torch.graph import NORMS
 from tuner.backends.torch.model import Loaded, state_hash
 from tuner.errors import TunerError
@@ -66,7 +76,7 @@ def source(task: Task, loaded: Loaded, split: int, picks: Sequence[Pick], stored
     def read(rows: npt.NDArray[np.int64]) -> torch.Tensor:
         raw = np.stack([samples.load(index) for samples, index in (where[row] for row in rows)])
         with torch.inference_mode():
-            value = prefix(spatial(torch.from_numpy(normalise(raw, task.input))))
+            value: torch.Tensor = prefix(spatial(torch.from_numpy(normalise(raw, task.input))))
         return value.clone()  # out of inference mode, so that autograd may keep it
 
     return Source(read, labels)
@@ -183,14 +193,14 @@ class _Loop:
     """The tail, its optimiser and its schedule."""
 
     def __init__(self, task: Task, plan: TrialPlan, tail: nn.Module, rows: Source, seed: int) -> None:
-        self._tail = tail.to(memory_format=torch.channels_last)
+        self._tail = channels_last(tail)
         self._recipe = plan.recipe
         self._rows = rows
         self._order = np.random.default_rng(seed)
         self._multi = task.loss == "multi-label"
         self._threads = plan.runtime.threads
         for parameter in tail.parameters():
-            parameter.requires_grad_(requires_grad=True)
+            parameter.requires_grad_()
         self._optimiser = optimiser(list(tail.parameters()), plan.recipe)
         self._steps = plan.recipe.epochs * math.ceil(len(rows.labels) / plan.recipe.batch_size)
         self._step = 0

@@ -24,9 +24,9 @@ def torchvision() -> ModuleType:
                 raise
             for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
                 del sys.modules[name]
-            library = torch.library.Library("torchvision", "FRAGMENT")
+            library = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]  # torch leaves it untyped
             for operator in ("nms", "qnms"):
-                library.define(_SCHEMA.format(operator))
+                library.define(_SCHEMA.format(operator))  # type: ignore[no-untyped-call]  # likewise
             _KEPT.append(library)  # the schemas live as long as the library object
     importlib.import_module("torchvision.models")
     return sys.modules["torchvision"]
