@@ -33,7 +33,10 @@ def tuner_backends() -> "Iterable[Backend]":  # type: ignore[empty-body]  # a sp
 
 @hookspec
 def tuner_lowerings(backend: str) -> "Mapping[str, Lowering]":  # type: ignore[empty-body]  # a specification
-    """Return how `backend` realises this plugin's tail edits, by kind; the place to import a tensor library."""
+    """Return how `backend` realises this plugin's tail edits, by kind.
+
+    The functions returned run beside the tensor library and may import it; the hook itself must not load it.
+    """
 
 
 @hookspec

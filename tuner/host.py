@@ -72,9 +72,25 @@ class Host:
         return [plugin for plugin in self.plugins if plugin.refused]
 
     def lowerings(self, backend: str) -> dict[str, "Lowering"]:
-        """Return how `backend` realises tail edits, by kind."""
+        """Return how `backend` realises tail edits, by kind; a plugin that raises is logged and offers none.
+
+        Raises:
+            PluginError: Two plugins realise the same kind.
+        """
         found: dict[str, Lowering] = {}
-        for offered in self._manager.hook.tuner_lowerings(backend=backend):
+        givers: dict[str, str] = {}
+        for implementation in self._manager.hook.tuner_lowerings.get_hookimpls():
+            name = implementation.plugin_name
+            arguments = {"backend": backend}
+            try:
+                offered = dict(implementation.function(*(arguments[one] for one in implementation.argnames)) or {})
+            except Exception:  # a plugin may lack a library; edits it does not realise are not supported
+                log.warning("plugin %s: tuner_lowerings raised", name, exc_info=True)
+                continue
+            for kind in offered:
+                if kind in givers:
+                    raise PluginError(f"plugins {givers[kind]!r} and {name!r} both realise {kind!r}: remove one")
+                givers[kind] = name
             found.update(offered)
         return found
 
@@ -98,19 +114,22 @@ class Host:
     def _add(self, name: str, origin: str, load: Callable[[], object]) -> None:
         """Load one plugin; whatever it does wrong keeps it out, and nothing else."""
         module, reason = "", ""
+        taken = self._manager.has_plugin(name)
         try:
             plugin = load()
             module = getattr(plugin, "__name__", type(plugin).__name__)
             self._register(name, plugin)
-        except Exception as error:  # a plugin's import or hook may raise anything
+        except (Exception, SystemExit) as error:  # a plugin's import or hook may raise anything
             reason = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
             if origin == "core":
                 raise
-            if self._manager.has_plugin(name):
+            if not taken and self._manager.has_plugin(name):
                 self._manager.unregister(name=name)
         self.plugins.append(Plugin(name, origin, module, " ".join(reason.split())))
 
     def _register(self, name: str, plugin: object) -> None:
+        if self._manager.has_plugin(name):
+            raise PluginError(f"another plugin is called {name!r} already: rename one entry point")
         _check_hooks(name, plugin, self._manager)
         self._manager.register(plugin, name)
         strategies: list[Strategy[Any]] = self._offered(name, "tuner_strategies", Strategy)
@@ -121,11 +140,13 @@ class Host:
 
         backends: list[Backend] = self._offered(name, "tuner_backends", Backend)
         objectives: list[Objective] = self._offered(name, "tuner_objectives", Objective)
-        tasks = dict(self._call(name, "tuner_tasks") or {})
+        tasks = self._call(name, "tuner_tasks") or {}
+        if not isinstance(tasks, Mapping):
+            raise PluginError(f"tuner_tasks returns tasks by name, but it returned a {type(tasks).__name__}")
         # everything is checked before anything is taken, so that a refused plugin leaves no part of itself
-        merged_strategies = _merged("strategy", name, self.strategies, {one.name: one for one in strategies})
-        merged_backends = _merged("backend", name, self.backends, {one.name: one for one in backends})
-        merged_objectives = _merged("objective", name, self.objectives, {one.name: one for one in objectives})
+        merged_strategies = _merged("strategy", name, self.strategies, _named("strategy", strategies))
+        merged_backends = _merged("backend", name, self.backends, _named("backend", backends))
+        merged_objectives = _merged("objective", name, self.objectives, _named("objective", objectives))
         self.tasks = _merged("task", name, self.tasks, tasks)
         self.strategies, self.backends, self.objectives = merged_strategies, merged_backends, merged_objectives
 
@@ -136,7 +157,10 @@ class Host:
         return None
 
     def _offered(self, plugin_name: str, hook: str, kind: type) -> list[Any]:
-        offered = list(self._call(plugin_name, hook) or ())
+        offered = self._call(plugin_name, hook) or ()
+        if not isinstance(offered, Iterable):
+            raise PluginError(f"{hook} returns a list of {kind.__name__} objects, but it returned {offered!r}")
+        offered = list(offered)
         for one in offered:
             if not isinstance(one, kind):
                 raise PluginError(f"{hook} returns {kind.__name__} objects, but one is a {type(one).__name__}")
@@ -173,6 +197,16 @@ def _check_strategy(strategy: Strategy[Any]) -> None:
         raise PluginError(f"a strategy's name is an identifier, but {type(strategy).__name__} has {name!r}")
     if not isinstance(stage, Stage):
         raise PluginError(f"strategy {name!r} sets stage to a tuner.Stage, but it has {stage!r}")
+
+
+def _named(kind: str, offered: Iterable[V]) -> dict[str, V]:
+    named: dict[str, V] = {}
+    for one in offered:
+        name = str(getattr(one, "name", ""))
+        if name in named:
+            raise PluginError(f"it offers two {kind} objects called {name!r}: rename one")
+        named[name] = one
+    return named
 
 
 def _merged(kind: str, plugin: str, known: dict[str, V], offered: Mapping[str, V]) -> dict[str, V]:

@@ -4,6 +4,8 @@ A strategy draws; where the value comes from (the search, a file, the low end of
 and what the user wants of the legal range is the search space's.
 """
 
+import math
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -106,6 +108,7 @@ class Draw:
         return f"{self._scope}.{name}"
 
     def _draw(self, legal: Knob) -> Scalar:
+        _check(legal)
         knob = narrow(legal, self._wanted[legal.name]) if legal.name in self._wanted else legal
         value = self._source(knob)
         allowed = (
@@ -128,12 +131,16 @@ def narrow(legal: Knob, wanted: Wanted) -> Knob:
         if not isinstance(legal, Numeric):
             raise KnobError(f"{legal.name} takes one of {_list(legal.options)}: a range is not a choice")
         low, high = max(legal.low, wanted.low), min(legal.high, wanted.high)
+        if legal.whole:
+            low, high = math.ceil(low), math.floor(high)
         if low > high:
             raise KnobError(
                 f"{legal.name} wants [{wanted.low:g}, {wanted.high:g}], but this model allows "
                 f"[{legal.low:g}, {legal.high:g}]"
             )
-        return replace(legal, low=low, high=high, log=wanted.log)
+        narrowed = replace(legal, low=low, high=high, log=wanted.log)
+        _check(narrowed)
+        return narrowed
     options = wanted if isinstance(wanted, tuple) else (wanted,)
     left = tuple(option for option in options if _is_legal(legal, option))
     if not left:
@@ -141,7 +148,7 @@ def narrow(legal: Knob, wanted: Wanted) -> Knob:
         raise KnobError(f"{legal.name} wants {_list(options)}, but this model allows {allowed}")
     if isinstance(legal, Numeric):
         left = tuple(legal.typed(float(option)) for option in left)
-    return Choice(legal.name, left)
+    return Choice(legal.name, tuple(dict.fromkeys(left)))
 
 
 def fixed(values: Mapping[str, Scalar]) -> Source:
@@ -189,17 +196,18 @@ def recording(source: Source, into: dict[str, Scalar], knobs: dict[str, Knob] | 
 def corners(run: Callable[[Source], object], *, most: int = 512) -> Iterator[dict[str, Knob]]:
     """Run `run` once for every combination of choices and ends of ranges, and yield the knobs that each run drew.
 
-    Conditions on knobs are plain ``if`` in a strategy, so the only way to know them all is to walk through.
+    Conditions on knobs are plain ``if`` in a strategy, so the only way to know them all is to walk through. Runs that
+    leave the first values in few places come first: a walk cut short has still been down every branch at least once.
 
     Args:
         run: Draws from the source it is given.
         most: How many combinations at most.
     """
-    pending: list[tuple[Scalar, ...]] = [()]
+    pending: deque[tuple[Scalar, ...]] = deque([()])
     for _ in range(most):
         if not pending:
             return
-        prefix = pending.pop()
+        prefix = pending.popleft()
         seen: dict[str, Knob] = {}
         drawn: list[Scalar] = []
 
@@ -222,6 +230,16 @@ def corners(run: Callable[[Source], object], *, most: int = 512) -> Iterator[dic
 
         run(source)
         yield seen
+
+
+def _check(knob: Knob) -> None:
+    if isinstance(knob, Choice):
+        if not knob.options:
+            raise KnobError(f"{knob.name} wants at least one option, but it has none")
+    elif not knob.low <= knob.high:
+        raise KnobError(f"{knob.name} wants low ≤ high, but its range is [{knob.low:g}, {knob.high:g}]")
+    elif knob.log and knob.low <= 0:
+        raise KnobError(f"{knob.name} is logarithmic and wants low above 0, but low is {knob.low:g}")
 
 
 def _is_legal(legal: Knob, value: Scalar) -> bool:

@@ -6,10 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tuner.example import example_model
 from tuner.folders import cache_folder
 from tuner.host import Host
 from tuner.knobs import Draw, corners
-from tuner.plan import BlockInfo, ModelInfo
 from tuner.store.store import Store
 from tuner.strategy import Strategy
 from tuner.units import said_bytes
@@ -83,12 +83,6 @@ def said_store(files: Sequence[Mapping[str, Any]]) -> str:
         )
     lines.append(f"in all {said_bytes(sum(one['bytes'] for one in files))}")
     return "\n".join(lines)
-
-
-def example_model(blocks: int) -> ModelInfo:
-    """Return a made-up model of so many equal blocks."""
-    one = BlockInfo("block", "cut", (8, 4, 4), 1_000_000, 1_000, 4_096)
-    return ModelInfo("example", "0" * 32, 10, tuple(one for _ in range(blocks)))
 
 
 def _knobs(strategy: Strategy[Any]) -> list[str]:

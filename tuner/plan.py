@@ -260,7 +260,7 @@ class TrialPlan:
         names = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
         recipe = self.recipe
         plural = "" if recipe.epochs == 1 else "s"
-        how = f"{recipe.epochs} epoch{plural} {names[recipe.optimiser]} {recipe.learning_rate:.2g}"
+        how = f"{recipe.epochs} epoch{plural} {names[recipe.optimiser]} {_rate(recipe.learning_rate)}"
         edits = "".join(f", {edit.kind}" for edit in self.shape)
         heads = f", {len(self.heads.exits)} exits ({self.heads.mode})" if self.heads.exits else ""
         return f"train {part} on {data}{source}, {how}{edits}{heads}"
@@ -276,7 +276,8 @@ class TrialPlan:
 
         content = asdict(self)
         decided = {"format": FORMAT, **{stage.value: content[stage.value] for stage in Stage}}
-        return f"# {self.say()}\n" + tomli_w.dumps(decided | {"task": content["task"], "model": content["model"]})
+        comment = "".join(letter if letter.isprintable() else " " for letter in self.say())
+        return f"# {comment}\n" + tomli_w.dumps(decided | {"task": content["task"], "model": content["model"]})
 
     @classmethod
     def from_toml(cls, text: str) -> "TrialPlan":
@@ -366,6 +367,12 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
     if not plan.task.global_per_class:
         plan = replace(plan, data=DataPlan())
     return check(plan)
+
+
+def _rate(value: float) -> str:
+    """Return a learning rate as the field writes it: ``"1e-3"``, ``"3.2e-4"``."""
+    mantissa, _, exponent = f"{value:.1e}".partition("e")
+    return f"{mantissa.removesuffix('.0')}e{int(exponent)}" if int(exponent) < -1 else f"{value:.2g}"
 
 
 def _percent(fraction: float) -> str:

@@ -136,7 +136,9 @@ class Filler:
                 self._seconds_each.setdefault(split, seconds)
 
     def _progress(self, progress: Mapping[str, Any]) -> None:
-        if "filled" in progress:
+        if "warning" in progress:
+            self._listener.say(f"warning: {progress['warning']}")
+        elif "filled" in progress:
             self._listener.step("features", progress["filled"], progress["of"])
 
     def _seconds(self, record: TrialRecord) -> tuple[float, float] | None:

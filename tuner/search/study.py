@@ -265,7 +265,9 @@ class Study:
         return JobLimits(end - CLOSING_SECONDS - scoring, end - CLOSING_SECONDS / 2, self._setting.limits.memory_bytes)
 
     def _progress(self, progress: Mapping[str, Any]) -> None:
-        if "step" in progress:
+        if "warning" in progress:
+            self._listener.say(f"warning: {progress['warning']}")
+        elif "step" in progress:
             self._listener.step("training", progress["step"], progress["steps"])
 
     def _refusal(self, plan: TrialPlan, estimate: Estimate) -> tuple[str, dict[str, float]]:

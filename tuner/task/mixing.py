@@ -28,6 +28,19 @@ def mixed(labels: npt.NDArray[np.generic], alpha: float, seed: int = MIX_SEED) -
     return np.unique(np.concatenate([np.empty(0, np.int64), *taken])).astype(np.int64)
 
 
+def filling_order(labels: npt.NDArray[np.generic], seed: int = MIX_SEED) -> npt.NDArray[np.int64]:
+    """Return all indices in the order in which growing fractions ask for them: every class's first, then its second.
+
+    What a fraction takes is then close to a prefix of this order, and neighbours are filled together.
+    """
+    ranked = [
+        (rank, number, int(index))
+        for number, members in enumerate(_classes(labels))
+        for rank, index in enumerate(np.random.default_rng((seed, number)).permutation(members))
+    ]
+    return np.array(list(dict.fromkeys(index for _, _, index in sorted(ranked))), np.int64)
+
+
 def class_sizes(samples: Samples) -> tuple[int, ...]:
     """Return how many samples each class has that has any."""
     return tuple(len(members) for members in _classes(samples.labels))

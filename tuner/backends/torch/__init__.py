@@ -64,20 +64,22 @@ class TorchBackend(Backend):
 
     def missing(self, task: Task, plans: Sequence[TrialPlan], store: Store) -> int:
         """Return how many samples the store lacks."""
-        from tuner.backends.torch.features import missing
+        from tuner.backends.torch.features import Access, missing
         from tuner.backends.torch.model import load
 
-        return missing(task, load(task, plans[0].model), plans, store)
+        access = Access(task, load(task, plans[0].model), store, plans[0].runtime.threads, silent)
+        return missing(access, plans)
 
     def fill(self, task: Task, plans: Sequence[TrialPlan], store: Store, report: Report = silent) -> Filling:
         """Run the prefix on what the plans need and the store lacks."""
         import torch
 
-        from tuner.backends.torch.features import fill
+        from tuner.backends.torch.features import Access, fill
         from tuner.backends.torch.model import load
 
-        torch.set_num_threads(max(plan.runtime.threads for plan in plans))
-        return fill(task, load(task, plans[0].model), plans, store, report)
+        threads = plans[0].runtime.threads
+        torch.set_num_threads(threads)
+        return fill(Access(task, load(task, plans[0].model), store, threads, report), plans)
 
     def train(
         self, task: Task, plan: TrialPlan, seed: int, store: Store, weights: Path, report: Report = silent

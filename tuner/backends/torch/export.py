@@ -1,10 +1,6 @@
 """Write the personalised model as ONNX, and check it against PyTorch on the validation samples."""
 
-import io
-import logging
-import warnings
 from collections.abc import Mapping
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +11,14 @@ from torch import nn
 
 from tuner.backends.base import Lowering
 from tuner.backends.scores import accuracy, macro_auc
-from tuner.backends.torch.features import spatial
 from tuner.backends.torch.model import Loaded
+from tuner.backends.torch.prefix import spatial, write_onnx
 from tuner.backends.torch.training import Logits, edited
 from tuner.errors import BundleError
 from tuner.plan import TrialPlan
 from tuner.runtime.session import Session
 from tuner.task import Samples, Task, normalise
 
-INPUT, OUTPUT = "input", "logits"
 TOLERANCE = 1e-3
 CHECK_BATCH = 32
 
@@ -43,34 +38,14 @@ def export(
     whole.eval()
     sample = torch.from_numpy(normalise(task.local.val.load(0)[None], task.input))
     path = folder / "model.onnx"
-    _write(whole, sample, path)
-    state = {name: value.contiguous() for name, value in loaded.model.state_dict().items()}
-    save_file(state, folder / "weights.safetensors")
-    return _checked(task, whole, path)
-
-
-def _write(whole: nn.Module, sample: torch.Tensor, path: Path) -> None:
-    batch = torch.export.Dim("batch", min=1)
-    twice = torch.cat([sample, sample])  # an example of one would fix the batch at one
-    said = io.StringIO()
     try:
-        with warnings.catch_warnings(), redirect_stdout(said), redirect_stderr(said):
-            warnings.simplefilter("ignore")
-            logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-            torch.onnx.export(
-                whole,
-                (twice,),
-                path,
-                input_names=[INPUT],
-                output_names=[OUTPUT],
-                dynamic_shapes=({0: batch},),
-                dynamo=True,
-                external_data=False,
-                verbose=False,
-            )
+        write_onnx(whole, torch.cat([sample, sample]), path, ["logits"])
     except Exception as error:  # the exporter raises many kinds
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise BundleError(f"the model cannot be written as ONNX ({reason}): pick another model or operator") from error
+    state = {name: value.contiguous() for name, value in loaded.model.state_dict().items()}
+    save_file(state, folder / "weights.safetensors")
+    return _checked(task, whole, path)
 
 
 def _checked(task: Task, whole: nn.Module, path: Path) -> dict[str, Any]:

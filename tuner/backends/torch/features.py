@@ -1,44 +1,46 @@
-"""The prefix's outputs: run once per sample, written to the store, read back batch by batch."""
+"""The prefix's outputs: what a plan needs, what the store lacks, filling it, and reading it back batch by batch."""
 
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import nn
-from torch.fx.experimental.optimization import fuse
 
 from tuner.backends.base import Filling, Report
 from tuner.backends.memory import PeakMeter
 from tuner.backends.torch.model import Loaded, state_hash
+from tuner.backends.torch.prefix import Batch, Floats, Prefix, batches, splits_of
 from tuner.plan import TrialPlan
 from tuner.planner.cost import FILL_BATCH
 from tuner.store.codec import calibrate, requantise
 from tuner.store.header import StoreKey
-from tuner.store.records import RecordFile
+from tuner.store.kinds import chosen_kind
+from tuner.store.records import BadRecord, RecordFile, StoreFull
 from tuner.store.scales import keep_scales, read_scales
 from tuner.store.store import Store
-from tuner.task import Samples, Task, normalise
+from tuner.task import Samples, Task
 from tuner.task.mixing import mixed
 
-KIND = "torch-fp32"
 VALIDATION_BITS = 16
+CODED_BITS = 8
 CALIBRATION_SAMPLES = 256
+CALIBRATION_POSITIONS = 64
 DERIVED_AT_ONCE = 256
-Floats = npt.NDArray[np.float32]
+At = tuple[int, int]  # split and bits
 
 
 @dataclass(frozen=True, slots=True)
 class Pick:
     """Some samples of one split, by index."""
 
+    split: str
     samples: Samples
     indices: npt.NDArray[np.int64]
 
@@ -54,36 +56,310 @@ class Pick:
         return self.samples.labels[self.indices]
 
 
-def every(samples: Samples) -> Pick:
-    """Return all samples of a split."""
-    return Pick(samples, np.arange(len(samples)))
+def every(task: Task, split: str) -> Pick:
+    """Return all samples of a split (``"local.val"``)."""
+    samples = splits_of(task)[split]
+    return Pick(split, samples, np.arange(len(samples)))
 
 
 def training(task: Task, plan: TrialPlan) -> list[Pick]:
     """Return what one epoch of the plan trains on: the local samples and the mixed-in global ones."""
-    picks = [every(task.local.train)]
+    picks = [every(task, "local.train")]
     if task.global_ is not None and plan.data.alpha > 0:
-        picks.append(Pick(task.global_.train, mixed(task.global_.train.labels, plan.data.alpha)))
+        chosen = mixed(task.global_.train.labels, plan.data.alpha)
+        picks.append(Pick("global.train", task.global_.train, chosen))
     return picks
 
 
 def validation(task: Task) -> list[Pick]:
     """Return what a trial is scored on: the local samples, and the global ones where there are any."""
-    return [every(task.local.val)] + ([every(task.global_.val)] if task.global_ is not None else [])
+    return [every(task, split) for split in ("local.val", "global.val") if split in splits_of(task)]
 
 
-def key(task: Task, loaded: Loaded, split: int, bits: int, scales: str = "") -> StoreKey:
-    """Return what must match for a stored feature to be read as right."""
-    block = loaded.info.blocks[split]
-    return StoreKey(
-        prefix=_prefix_hash(loaded, split),
-        preprocessing=hashlib.blake2b(json.dumps(asdict(task.input)).encode(), digest_size=16).hexdigest(),
-        kind=KIND,
-        cut=block.cut,
-        bits=bits,
-        shape=block.in_shape,
-        scales=scales,
-    )
+@dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """A task's features in a store.
+
+    Attributes:
+        task: Its samples.
+        loaded: The model whose prefix makes the features.
+        store: Where they are kept.
+        threads: The prefix runs with.
+        report: Hears of progress and warnings.
+    """
+
+    task: Task
+    loaded: Loaded
+    store: Store
+    threads: int
+    report: Report
+
+    @property
+    def kind(self) -> str:
+        """The engine that computes the prefix."""
+        return chosen_kind(self.store.folder, self.loaded.info.fingerprint, self.threads)
+
+    def key(self, split: int, bits: int, scales: str = "") -> StoreKey:
+        """Return what must match for a stored feature to be read as right."""
+        block = self.loaded.info.blocks[split]
+        return StoreKey(
+            prefix=_prefix_hash(self.loaded, split),
+            preprocessing=hashlib.blake2b(json.dumps(asdict(self.task.input)).encode(), digest_size=16).hexdigest(),
+            kind=self.kind,
+            cut=block.cut,
+            bits=bits,
+            shape=block.in_shape,
+            scales=scales,
+        )
+
+    def has_scales(self, split: int) -> bool:
+        """Return whether the cut's scales are known."""
+        return read_scales(self.store.folder, self.key(split, 32), self.loaded.task_fingerprint) is not None
+
+    def file(self, split: int, bits: int) -> RecordFile:
+        """Open the records of one cut at one width, and keep them from being evicted while this process lives.
+
+        Raises:
+            LookupError: The width needs scales, and the cut has none yet.
+            StoreFull: There is no room for even an empty file.
+        """
+        low = high = None
+        scales = ""
+        if bits < VALIDATION_BITS:
+            found = read_scales(self.store.folder, self.key(split, 32), self.loaded.task_fingerprint)
+            if found is None:
+                raise LookupError(f"split {split} has no scales yet")
+            low, high, scales = found
+        key = self.key(split, bits, scales)
+        self.store.kept.add(self.store.path(key))
+        file = self.store.file(key, low, high)
+        for notice in file.take_notices():
+            self.report({"warning": notice})
+        return file
+
+    def prefix(self, splits: Sequence[int]) -> Prefix:
+        """Return the prefix up to some splits, ascending."""
+        return Prefix(self.task, self.loaded, splits, self.kind, self.threads)
+
+
+def master(bits: int) -> int:
+    """Return the width whose records the prefix pass writes for a plan of this width.
+
+    Codes of 4, 2 and 1 bits are requantised from the 8-bit ones: only 8, 16 and 32 bits need the prefix.
+    """
+    return max(CODED_BITS, bits)
+
+
+def fill(access: Access, plans: Sequence[TrialPlan]) -> Filling:
+    """Run the prefix on what the plans need and the store lacks; see `tuner.backends.base.Backend.fill`."""
+    meter = PeakMeter()
+    access.report({"resting_bytes": meter.resting})
+    wanted = _wanted(access.task, plans)
+    if not any(_lacking(access, at, picks) for at, picks in wanted.items()):
+        derive(access, plans)
+        return Filling(0, 0.0, {}, meter.peak_bytes())
+    splits = sorted({split for split, _ in wanted})
+    prefix = access.prefix(splits)
+    _calibrate(access, prefix, sorted({split for split, bits in wanted if bits < VALIDATION_BITS}))
+    files, lacking = _opened(access, wanted)
+    todo = list(batches(access.task, _union(lacking)))
+    started, done, stopped = time.perf_counter(), 0, False
+    of = sum(len(batch.indices) for batch in todo)
+    with ThreadPoolExecutor(1) as writer:
+        writing: Future[None] | None = None
+        for batch, outputs in prefix.over(todo):
+            if writing is not None:
+                writing.result()
+            writing = writer.submit(_write, access, files, lacking, batch, outputs)
+            done += len(batch.indices)
+            if access.report({"filled": done, "of": of}):
+                stopped = True
+                break
+        if writing is not None:
+            writing.result()
+    seconds = time.perf_counter() - started
+    each = {split: (seconds / done) * prefix.share(split) for split in splits} if done else {}
+    for (split, _), file in files.items():
+        if split in each:
+            file.note(each[split])
+    if not stopped:
+        derive(access, plans)
+    return Filling(done, seconds, each, meter.peak_bytes(), stopped)
+
+
+def missing(access: Access, plans: Sequence[TrialPlan]) -> int:
+    """Return how many samples a filling pass would run the prefix on."""
+    lacking = {at: _lacking(access, at, picks) for at, picks in _wanted(access.task, plans).items()}
+    return sum(map(len, _union(lacking).values()))
+
+
+def derive(access: Access, plans: Sequence[TrialPlan]) -> None:
+    """Write the plans' 4-, 2- and 1-bit records from the 8-bit ones; what has no room is derived when it is read."""
+    for plan in plans:
+        bits = plan.cache.bits
+        if bits == master(bits):
+            continue
+        try:
+            source, target = access.file(plan.split, CODED_BITS), access.file(plan.split, bits)
+            lacking = target.missing([one for pick in training(access.task, plan) for one in pick.ids()])
+            for begin in range(0, len(lacking), DERIVED_AT_ONCE):
+                ids = lacking[begin : begin + DERIVED_AT_ONCE]
+                target.append(ids, requantise(source.read(ids), source.codec.shape, bits))
+        except (StoreFull, BadRecord) as error:
+            access.report({"warning": f"{bits}-bit features of {plan.model.blocks[plan.split].cut}: {error}"})
+
+
+class Reader:
+    """Reads features; what the store lacks, or holds damaged, is computed again and the user told.
+
+    Args:
+        access: The task's features.
+        split: Of the plan.
+        bits: Width of the records.
+        picks: The rows that will be read.
+    """
+
+    def __init__(self, access: Access, split: int, bits: int, picks: Sequence[Pick]) -> None:
+        self._access, self._split = access, split
+        self._file = access.file(split, bits)
+        self._where = {
+            one: (pick.split, int(i)) for pick in picks for one, i in zip(pick.ids(), pick.indices, strict=True)
+        }
+        self._prefix: Prefix | None = None
+        self._told = False
+
+    def read(self, ids: Sequence[str]) -> Floats:
+        """Return float32 [n, *shape]."""
+        try:
+            return self._file.codec.decode(self._file.read(ids))
+        except BadRecord as bad:
+            again = self._computed(bad.sample_ids)
+        whole = [one for one in ids if one not in again]
+        kept = dict(zip(whole, self._file.read(whole), strict=True))
+        return self._file.codec.decode(np.stack([again[one] if one in again else kept[one] for one in ids]))
+
+    def _computed(self, ids: Sequence[str]) -> dict[str, npt.NDArray[np.uint8]]:
+        """Return records computed again, and put them back where there is room."""
+        if not self._told:
+            self._told = True
+            text = f"{len(ids)} stored features were missing or damaged and are computed again"
+            self._access.report({"warning": text})
+        if self._prefix is None:
+            self._prefix = self._access.prefix([self._split])
+        wanted: dict[str, set[int]] = {}
+        for one in ids:
+            split, index = self._where[one]
+            wanted.setdefault(split, set()).add(index)
+        samples = splits_of(self._access.task)
+        found: dict[str, npt.NDArray[np.uint8]] = {}
+        for batch, outputs in self._prefix.over(list(batches(self._access.task, wanted))):
+            records = self._file.codec.encode(outputs[self._split])
+            for index, record in zip(batch.indices, records, strict=True):
+                if index in wanted[batch.split]:
+                    found[samples[batch.split].sample_id(index)] = record
+        with suppress(StoreFull):  # told when it was filled; the records serve this batch
+            self._file.append(list(found), np.stack(list(found.values())))
+        return {one: found[one] for one in ids}
+
+
+def _opened(
+    access: Access, wanted: Mapping[At, Sequence[Pick]]
+) -> tuple[dict[At, RecordFile], dict[At, dict[str, set[int]]]]:
+    files: dict[At, RecordFile] = {}
+    for at in wanted:
+        try:
+            files[at] = access.file(*at)
+        except StoreFull as error:
+            access.report({"warning": f"{error}; these features are computed when they are needed"})
+    return files, {at: _lacking(access, at, wanted[at]) for at in files}
+
+
+def _write(
+    access: Access,
+    files: dict[At, RecordFile],
+    lacking: Mapping[At, Mapping[str, set[int]]],
+    batch: Batch,
+    outputs: Mapping[int, Floats],
+) -> None:
+    """Append a batch to every file that lacks any of it; a file without room takes no more."""
+    samples = splits_of(access.task)[batch.split]
+    for (split, bits), file in list(files.items()):
+        rows = [row for row, index in enumerate(batch.indices) if index in lacking[split, bits].get(batch.split, ())]
+        if not rows:
+            continue
+        try:
+            ids = [samples.sample_id(batch.indices[row]) for row in rows]
+            file.append(ids, file.codec.encode(outputs[split][rows]))
+        except StoreFull as error:
+            del files[split, bits]
+            access.report({"warning": f"{error}; these features are computed when they are needed"})
+
+
+def _wanted(task: Task, plans: Sequence[TrialPlan]) -> dict[At, list[Pick]]:
+    """Return, by split and width, what the plans need; of several fractions of the global data the largest."""
+    wanted: dict[At, list[Pick]] = {}
+    for plan in sorted(plans, key=lambda plan: plan.data.alpha):
+        wanted[plan.split, master(plan.cache.bits)] = training(task, plan)
+    for plan in plans:
+        at = plan.split, VALIDATION_BITS
+        known = [pick for pick in wanted.get(at, []) if not pick.split.endswith(".val")]
+        wanted[at] = [*known, *validation(task)]
+    return wanted
+
+
+def _lacking(access: Access, at: At, picks: Sequence[Pick]) -> dict[str, set[int]]:
+    """Return the indices, by split, that a file lacks."""
+    found: dict[str, set[int]] = {}
+    try:
+        file = access.file(*at) if at[1] >= VALIDATION_BITS or access.has_scales(at[0]) else None
+    except StoreFull:
+        file = None
+    for pick in picks:
+        ids = pick.ids()
+        absent = set(ids if file is None else file.missing(ids))
+        indices = {int(index) for index, one in zip(pick.indices, ids, strict=True) if one in absent}
+        if indices:
+            found.setdefault(pick.split, set()).update(indices)
+    return found
+
+
+def _union(lacking: Mapping[At, Mapping[str, set[int]]]) -> dict[str, set[int]]:
+    union: dict[str, set[int]] = {}
+    for by_split in lacking.values():
+        for split, indices in by_split.items():
+            union.setdefault(split, set()).update(indices)
+    return union
+
+
+def _calibrate(access: Access, prefix: Prefix, splits: Sequence[int]) -> None:
+    """Fix the scales of every cut that has none: one seeded set of local and global training samples."""
+    unscaled = [split for split in splits if not access.has_scales(split)]
+    if not unscaled:
+        return
+    kept: dict[int, list[Floats]] = {split: [] for split in unscaled}
+    todo = _calibration_batches(access.task)
+    for number, (_, outputs) in enumerate(prefix.over(todo)):
+        access.report({"calibrated": number + 1, "of": len(todo)})
+        for split in unscaled:
+            kept[split].append(_thinned(outputs[split]))
+    for split in unscaled:
+        low, high = calibrate(np.concatenate(kept.pop(split)))
+        keep_scales(access.store.folder, access.key(split, 32), access.loaded.task_fingerprint, low, high)
+
+
+def _calibration_batches(task: Task) -> list[Batch]:
+    """Return 256 local training samples, drawn with a seed, and the 256 global ones that are mixed in first."""
+    count = CALIBRATION_SAMPLES // FILL_BATCH
+    local = list(batches(task, {"local.train": set(range(len(task.local.train)))}))
+    drawn = [local[number] for number in np.sort(np.random.default_rng(0).permutation(len(local))[:count])]
+    mixing = {"global.train": set(range(len(task.global_.train)))} if task.global_ is not None else {}
+    return drawn + list(islice(batches(task, mixing), count))
+
+
+def _thinned(maps: Floats) -> Floats:
+    """Return [n, C, at most 64 positions], evenly spread: quantiles need no more."""
+    flat = maps.reshape(*maps.shape[:2], -1)
+    return np.ascontiguousarray(flat[:, :, :: -(-flat.shape[2] // CALIBRATION_POSITIONS)])
 
 
 @lru_cache(maxsize=128)
@@ -93,185 +369,3 @@ def _prefix_hash(loaded: Loaded, split: int) -> str:
     prefix = loaded.chain.prefix(split)
     code = hashlib.blake2b(prefix.code.encode(), digest_size=16).hexdigest()
     return f"{state_hash(prefix)}-{code}"
-
-
-class Features:
-    """Stored features of one split position, at one width.
-
-    Codes of 4, 2 and 1 bits are requantised from the 8-bit file, so that only 8, 16 and 32 bits need the prefix.
-    """
-
-    def __init__(self, task: Task, loaded: Loaded, split: int, bits: int, store: Store) -> None:
-        low = high = None
-        scales = ""
-        if bits < VALIDATION_BITS:
-            found = read_scales(store.folder, key(task, loaded, split, 32), loaded.task_fingerprint)
-            if found is None:
-                raise LookupError(f"split {split} has no scales yet")
-            low, high, scales = found
-        self.file: RecordFile = store.file(key(task, loaded, split, bits, scales), low, high)
-
-    def read(self, ids: Sequence[str]) -> Floats:
-        """Return float32 [n, *shape]."""
-        return self.file.codec.decode(self.file.read(ids))
-
-
-def master(bits: int) -> int:
-    """Return the width whose records the prefix pass writes for a plan of this width."""
-    return bits if bits >= VALIDATION_BITS else 8
-
-
-def fill(task: Task, loaded: Loaded, plans: Sequence[TrialPlan], store: Store, report: Report) -> Filling:
-    """Run the prefix on what the plans need and the store lacks; see `tuner.backends.base.Backend.fill`."""
-    meter = PeakMeter()
-    report({"resting_bytes": meter.resting})
-    wanted = _wanted(task, plans)
-    splits = sorted({split for split, _ in wanted})
-    if not missing(task, loaded, plans, store):
-        derive(task, loaded, plans, store)
-        return Filling(0, 0.0, {}, meter.peak_bytes())
-    run = _Pass(task, loaded, splits)
-    _calibrate(task, loaded, run, store, [split for split, bits in wanted if bits < VALIDATION_BITS])
-    files = {at: Features(task, loaded, *at, store).file for at in wanted}
-    lacking = {at: set(files[at].missing(list(wanted[at]))) for at in wanted}
-    order = {one: source for at in wanted for one, source in wanted[at].items() if one in lacking[at]}
-    started, done = time.perf_counter(), 0
-    stopped = False
-    for ids, outputs in run.over(order):
-        for (split, bits), file in files.items():
-            rows = [row for row, one in enumerate(ids) if one in lacking[split, bits]]
-            if rows:
-                file.append([ids[row] for row in rows], file.codec.encode(outputs[split][rows]))
-        done += len(ids)
-        if report({"filled": done, "of": len(order)}):
-            stopped = True
-            break
-    seconds = time.perf_counter() - started
-    each = {split: (seconds / done) * run.share(split) for split in splits} if done else {}
-    for (split, _), file in files.items():
-        if split in each:
-            file.note(each[split])
-    if not stopped:
-        derive(task, loaded, plans, store)
-    return Filling(done, seconds, each, meter.peak_bytes(), stopped)
-
-
-def missing(task: Task, loaded: Loaded, plans: Sequence[TrialPlan], store: Store) -> int:
-    """Return how many samples a filling pass would run the prefix on."""
-    lacking: set[str] = set()
-    for at, sources in _wanted(task, plans).items():
-        try:
-            lacking.update(Features(task, loaded, *at, store).file.missing(list(sources)))
-        except LookupError:
-            lacking.update(sources)
-    return len(lacking)
-
-
-def _wanted(task: Task, plans: Sequence[TrialPlan]) -> dict[tuple[int, int], dict[str, tuple[Samples, int]]]:
-    """Return, by split and width, the samples the plans need, by content hash."""
-    wanted: dict[tuple[int, int], dict[str, tuple[Samples, int]]] = {}
-    for plan in plans:
-        for picks, bits in ((training(task, plan), master(plan.cache.bits)), (validation(task), VALIDATION_BITS)):
-            entry = wanted.setdefault((plan.split, bits), {})
-            for pick in picks:
-                entry.update(zip(pick.ids(), ((pick.samples, int(i)) for i in pick.indices), strict=True))
-    return wanted
-
-
-def derive(task: Task, loaded: Loaded, plans: Sequence[TrialPlan], store: Store) -> None:
-    """Write the plans' 4-, 2- and 1-bit records from the 8-bit ones."""
-    for plan in plans:
-        bits = plan.cache.bits
-        if bits == master(bits):
-            continue
-        source = Features(task, loaded, plan.split, 8, store).file
-        target = Features(task, loaded, plan.split, bits, store).file
-        lacking = target.missing([one for pick in training(task, plan) for one in pick.ids()])
-        for begin in range(0, len(lacking), DERIVED_AT_ONCE):
-            ids = lacking[begin : begin + DERIVED_AT_ONCE]
-            target.append(ids, requantise(source.read(ids), source.codec.shape, bits))
-
-
-def _calibrate(task: Task, loaded: Loaded, run: "_Pass", store: Store, splits: Sequence[int]) -> None:
-    """Fix the scales of every cut that has none: one seeded set of local and global training samples."""
-    keys = {split: key(task, loaded, split, 32) for split in splits}
-    lacking = [split for split in splits if read_scales(store.folder, keys[split], loaded.task_fingerprint) is None]
-    if not lacking:
-        return
-    sources: dict[str, tuple[Samples, int]] = {}
-    for domain in (task.local, task.global_):
-        if domain is not None:
-            chosen = np.random.default_rng(0).permutation(len(domain.train))[:CALIBRATION_SAMPLES]
-            sources.update({domain.train.sample_id(int(i)): (domain.train, int(i)) for i in np.sort(chosen)})
-    kept: dict[int, list[Floats]] = {split: [] for split in lacking}
-    for _, outputs in run.over(sources):
-        for split in lacking:
-            kept[split].append(outputs[split])
-    for split in lacking:
-        low, high = calibrate(np.concatenate(kept.pop(split)))
-        keep_scales(store.folder, keys[split], loaded.task_fingerprint, low, high)
-
-
-class _Pass:
-    """The prefix up to several cuts, in one go per batch."""
-
-    def __init__(self, task: Task, loaded: Loaded, splits: Sequence[int]) -> None:
-        chain = loaded.chain
-        if chain is None:
-            raise ValueError("a model without cut points has no prefix")
-        positions = [chain.blocks[0].begin, *(chain.split_position(split) for split in splits)]
-        self._parts = [
-            fast(chain.part(begin, end)) if end > begin else nn.Identity() for begin, end in pairwise(positions)
-        ]
-        self._splits = list(splits)
-        self._task = task
-        flops = [sum(block.flops for block in loaded.info.blocks[:split]) for split in splits]
-        self._share = {split: one / max(flops[-1], 1) for split, one in zip(splits, flops, strict=True)}
-
-    def share(self, split: int) -> float:
-        """Return which part of the whole pass's FLOPs the pass up to `split` needs."""
-        return max(self._share[split], 1e-3)
-
-    def over(self, sources: dict[str, tuple[Samples, int]]) -> Iterator[tuple[list[str], dict[int, Floats]]]:
-        """Yield (sample ids, float32 [n, *shape] by split), decoding the next batch while one runs."""
-        ids = list(sources)
-        batches = [ids[begin : begin + FILL_BATCH] for begin in range(0, len(ids), FILL_BATCH)]
-
-        def load(batch: list[str]) -> torch.Tensor:
-            raw = np.stack([samples.load(index) for samples, index in (sources[one] for one in batch)])
-            return torch.from_numpy(normalise(raw, self._task.input))
-
-        with ThreadPoolExecutor(1) as pool:
-            ahead = pool.submit(load, batches[0]) if batches else None
-            for number, batch in enumerate(batches):
-                value = ahead.result() if ahead is not None else load(batch)
-                if number + 1 < len(batches):
-                    ahead = pool.submit(load, batches[number + 1])
-                yield batch, self._outputs(value)
-
-    def _outputs(self, value: torch.Tensor) -> dict[int, Floats]:
-        outputs: dict[int, Floats] = {}
-        with torch.inference_mode():
-            value = spatial(value)
-            for split, part in zip(self._splits, self._parts, strict=True):
-                value = part(value)
-                outputs[split] = np.ascontiguousarray(value.numpy())
-        return outputs
-
-
-def fast(part: torch.fx.GraphModule) -> nn.Module:
-    """Return an inference copy: norms folded into convolutions, channels last."""
-    folded: nn.Module = fuse(part.eval())
-    return channels_last(folded).eval()
-
-
-def channels_last(module: nn.Module) -> nn.Module:
-    """Put a module's four-dimensional weights in the layout that convolutions are fastest in."""
-    module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
-    return module
-
-
-def spatial(value: torch.Tensor) -> torch.Tensor:
-    """Return maps [n, C, H, W] with channels last in memory; anything else as it is."""
-    maps = 4
-    return value.contiguous(memory_format=torch.channels_last) if value.ndim == maps else value

@@ -1,7 +1,7 @@
 """The model as a chain: cut points of the traced graph, and the blocks between them."""
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +77,19 @@ class Chain:
             if node in wanted and node not in made:
                 made[node] = graph.node_copy(node, lambda given: made[given])
         graph.output(made[nodes[end]])
+        return fx.GraphModule(self.module, graph)
+
+    def outputs(self, ends: Sequence[int]) -> fx.GraphModule:
+        """Return everything up to several positions as one module that gives a tuple; shares the weights."""
+        graph, made = fx.Graph(), {}
+        nodes = self.nodes
+        made[nodes[self.blocks[0].begin]] = graph.placeholder("x")
+        known = {nodes[self.blocks[0].begin]}
+        wanted = set().union(*(_needed(nodes[end], known) for end in ends))
+        for node in nodes:
+            if node in wanted and node not in made:
+                made[node] = graph.node_copy(node, lambda given: made[given])
+        graph.output(tuple(made[nodes[end]] for end in ends))
         return fx.GraphModule(self.module, graph)
 
     def split_position(self, split: int) -> int:

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from tuner.backends.memory import PeakMeter
-from tuner.backends.torch.features import channels_last, fast, spatial
 from tuner.backends.torch.model import Loaded
+from tuner.backends.torch.prefix import channels_last, fast, spatial
 from tuner.planner.cost import FILL_BATCH, Rates
 from tuner.task import Task, normalise
 

@@ -17,19 +17,10 @@ from torch.nn import functional
 from tuner.backends.base import Lowering, Report
 from tuner.backends.memory import PeakMeter
 from tuner.backends.scores import accuracy, macro_auc
-from tuner.backends.torch.features import (
-    VALIDATION_BITS,
-    Features,
-    Pick,
-    channels_last,
-    every,
-    fast,
-    fill,
-    spatial,
-    training,
-)
+from tuner.backends.torch.features import VALIDATION_BITS, Access, Pick, Reader, every, fill, training, validation
 from tuner.backends.torch.graph import NORMS
 from tuner.backends.torch.model import Loaded, state_hash
+from tuner.backends.torch.prefix import channels_last, fast, spatial
 from tuner.errors import TunerError
 from tuner.plan import RecipePlan, TrialPlan
 from tuner.results.records import Outcome
@@ -64,7 +55,7 @@ class Source:
             yield rows[begin : begin + size]
 
 
-def source(task: Task, loaded: Loaded, split: int, picks: Sequence[Pick], stored: Features | None) -> Source:
+def source(task: Task, loaded: Loaded, split: int, picks: Sequence[Pick], stored: Reader | None) -> Source:
     """Return the rows of `picks`, one pick after the other."""
     labels = np.concatenate([pick.labels() for pick in picks])
     if stored is not None:
@@ -95,17 +86,19 @@ def run(
     """Train the tail as planned, score it, write it; see `tuner.backends.base.Backend.train`."""
     torch.set_num_threads(plan.runtime.threads)
     torch.manual_seed(seed)
+    access = Access(task, loaded, store, plan.runtime.threads, report)
     if plan.cached:
-        fill(task, loaded, [plan], store, report)  # nothing to do in a study, which fills ahead
+        fill(access, [plan])  # nothing to do in a study, which fills ahead
     meter = PeakMeter()
     report({"resting_bytes": meter.resting})
     frozen = loaded.prefix(plan.split)
     before = state_hash(frozen)
     tail = edited(loaded.tail(plan.split), plan, lowerings)
-    stored = Features(task, loaded, plan.split, plan.cache.bits, store) if plan.cached else None
-    exact = Features(task, loaded, plan.split, VALIDATION_BITS, store) if plan.cached else None
-    loop = _Loop(task, plan, tail, source(task, loaded, plan.split, training(task, plan), stored), seed)
-    local = source(task, loaded, plan.split, [every(task.local.val)], exact)
+    picks = training(task, plan)
+    stored = Reader(access, plan.split, plan.cache.bits, picks) if plan.cached else None
+    exact = Reader(access, plan.split, VALIDATION_BITS, validation(task)) if plan.cached else None
+    loop = _Loop(task, plan, tail, source(task, loaded, plan.split, picks, stored), seed)
+    local = source(task, loaded, plan.split, [every(task, "local.val")], exact)
     epochs, stopped = [], ""
     train_seconds, best, since = 0.0, -math.inf, 0
     for epoch in range(plan.recipe.epochs):
@@ -132,7 +125,7 @@ def run(
     values = {"local_accuracy": score(task, tail, local), "train_seconds": train_seconds}
     if task.global_ is not None:
         values["global_accuracy"] = score(
-            task, tail, source(task, loaded, plan.split, [every(task.global_.val)], exact)
+            task, tail, source(task, loaded, plan.split, [every(task, "global.val")], exact)
         )
     if state_hash(frozen) != before:
         raise TrainingError("the frozen prefix changed while the tail trained: the trial does not count")
@@ -167,19 +160,14 @@ def logits(tail: nn.Module, rows: Source) -> Logits:
 def untouched(task: Task, loaded: Loaded, store: Store, report: Report) -> dict[str, float]:
     """Return the given model's accuracies, its own rows only; see `tuner.backends.base.Backend.untouched`."""
     split = loaded.info.num_blocks - 1 if loaded.chain is not None else 0
-    try:
-        stored = Features(task, loaded, split, VALIDATION_BITS, store) if loaded.chain is not None else None
-    except LookupError:
-        stored = None
+    access = Access(task, loaded, store, torch.get_num_threads(), report)
     tail = loaded.tail(split)
     values = {}
-    domains = {"local_accuracy": task.local, "global_accuracy": task.global_}
-    for name, domain in domains.items():
-        if domain is None or report({"scoring": name}):
-            continue
-        pick = every(domain.val)
-        known = stored is not None and not stored.file.missing(pick.ids())
-        rows = source(task, loaded, split, [pick], stored if known else None)
+    for pick in validation(task):
+        name = pick.split.replace(".val", "_accuracy")
+        report({"scoring": name})
+        known = loaded.chain is not None and not access.file(split, VALIDATION_BITS).missing(pick.ids())
+        rows = source(task, loaded, split, [pick], Reader(access, split, VALIDATION_BITS, [pick]) if known else None)
         outputs = logits(tail, rows)
         outputs[:, loaded.trusted_rows :] = -np.inf
         if task.loss == "multi-label":

@@ -1,0 +1,206 @@
+"""The frozen prefix up to several cuts in one go, by PyTorch or by ONNX Runtime, decoding ahead of computing."""
+
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+from torch.fx.experimental.optimization import fuse
+
+from tuner.backends.torch.model import Loaded
+from tuner.folders import cache_folder
+from tuner.planner.cost import FILL_BATCH
+from tuner.task import Samples, Task, normalise
+from tuner.task.mixing import filling_order
+
+TORCH, BFLOAT, ORT = "torch-fp32", "torch-bf16", "onnxruntime-fp32"
+DECODERS = 2
+AHEAD = 3
+Floats = npt.NDArray[np.float32]
+Engine = Callable[[Floats], Sequence[Floats]]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Neighbours in a split's filling order: they always run together, so that a refill gives the same bytes.
+
+    Attributes:
+        split: Name of the split.
+        indices: Of its samples.
+    """
+
+    split: str
+    indices: tuple[int, ...]
+
+
+def splits_of(task: Task) -> dict[str, Samples]:
+    """Return the task's splits by name."""
+    domains = {"local": task.local, "global": task.global_}
+    return {
+        f"{name}.{split}": samples
+        for name, domain in domains.items()
+        if domain is not None
+        for split, samples in domain.splits()
+    }
+
+
+def batches(task: Task, wanted: Mapping[str, set[int]]) -> Iterator[Batch]:
+    """Yield the fixed batches that hold any wanted sample.
+
+    Args:
+        task: Names the splits.
+        wanted: Indices by split.
+    """
+    for name, samples in splits_of(task).items():
+        chosen = wanted.get(name)
+        if not chosen:
+            continue
+        order = filling_order(samples.labels) if name == "global.train" else np.arange(len(samples))
+        for begin in range(0, len(order), FILL_BATCH):
+            indices = tuple(int(index) for index in order[begin : begin + FILL_BATCH])
+            if not chosen.isdisjoint(indices):
+                yield Batch(name, indices)
+
+
+class Prefix:
+    """The prefix up to some splits.
+
+    Args:
+        task: Its samples and preprocessing.
+        loaded: The model.
+        splits: Block numbers, ascending.
+        kind: The engine.
+        threads: It runs with.
+    """
+
+    def __init__(self, task: Task, loaded: Loaded, splits: Sequence[int], kind: str, threads: int) -> None:
+        self._task = task
+        self._samples = splits_of(task)
+        self._splits = list(splits)
+        self._engine = engine(loaded, splits, kind, threads)
+        flops = [sum(block.flops for block in loaded.info.blocks[:split]) for split in splits]
+        self._share = {split: one / max(flops[-1], 1) for split, one in zip(splits, flops, strict=True)}
+
+    def share(self, split: int) -> float:
+        """Return which part of the whole pass's FLOPs the pass up to `split` needs."""
+        return max(self._share[split], 1e-3)
+
+    def over(self, todo: Sequence[Batch]) -> Iterator[tuple[Batch, dict[int, Floats]]]:
+        """Yield (batch, float32 [n, *shape] by split), decoding the next batches while one runs."""
+        remaining = iter(todo)
+        with ThreadPoolExecutor(DECODERS) as pool:
+            ahead: list[tuple[Batch, Future[Floats]]] = [
+                (batch, pool.submit(self._load, batch)) for batch in islice(remaining, AHEAD)
+            ]
+            try:
+                while ahead:
+                    batch, loading = ahead.pop(0)
+                    value = loading.result()
+                    ahead.extend((one, pool.submit(self._load, one)) for one in islice(remaining, 1))
+                    yield batch, self.run(value, len(batch.indices))
+            finally:
+                for _, loading in ahead:
+                    loading.cancel()
+
+    def run(self, value: Floats, count: int) -> dict[int, Floats]:
+        """Return the outputs by split of a full batch, without its padding."""
+        return {split: out[:count] for split, out in zip(self._splits, self._engine(value), strict=True)}
+
+    def _load(self, batch: Batch) -> Floats:
+        """Return a normalised batch, padded to its full size with its first sample."""
+        samples = self._samples[batch.split]
+        raw = [samples.load(index) for index in batch.indices]
+        raw += [raw[0]] * (FILL_BATCH - len(raw))
+        return normalise(np.stack(raw), self._task.input)
+
+
+def engine(loaded: Loaded, splits: Sequence[int], kind: str, threads: int) -> Engine:
+    """Return what computes the prefix's outputs at `splits`."""
+    if loaded.chain is None:
+        raise ValueError("a model without cut points has no prefix")
+    if kind == ORT:
+        from tuner.backends.ort.prefix import OrtPrefix
+
+        names = [_name(split) for split in splits]
+        return OrtPrefix(exported(loaded), names, threads)
+    part = fast(loaded.chain.outputs([loaded.chain.split_position(split) for split in splits]))
+
+    def run(batch: Floats) -> list[Floats]:
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=kind == BFLOAT):
+            outputs = part(spatial(torch.from_numpy(batch)))
+        return [np.ascontiguousarray(output.float().numpy()) for output in outputs]
+
+    return run
+
+
+def exported(loaded: Loaded) -> Path:
+    """Return the prefix as an ONNX file with one output per inner cut, made once per device and model."""
+    path = cache_folder() / "prefix" / f"{loaded.info.fingerprint}.onnx"
+    if not path.exists() and loaded.chain is not None:
+        inner = range(1, loaded.info.num_blocks)
+        part = loaded.chain.outputs([loaded.chain.split_position(split) for split in inner])
+        sample = torch.zeros(2, *loaded.info.blocks[0].in_shape)
+        draft = path.with_suffix(f".{os.getpid()}.part")
+        draft.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_onnx(part.eval(), sample, draft, [_name(split) for split in inner])
+        draft.chmod(0o600)
+        draft.replace(path)
+    return path
+
+
+def write_onnx(module: nn.Module, sample: torch.Tensor, path: Path, outputs: Sequence[str]) -> None:
+    """Export a module with a dynamic batch; quietly, and to one file.
+
+    Args:
+        module: In evaluation mode.
+        sample: Of at least two samples: an example of one would fix the batch at one.
+        path: To write.
+        outputs: Names of the outputs.
+    """
+    said = StringIO()
+    with warnings.catch_warnings(), redirect_stdout(said), redirect_stderr(said):
+        warnings.simplefilter("ignore")
+        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+        torch.onnx.export(
+            module,
+            (sample,),
+            path,
+            input_names=["input"],
+            output_names=list(outputs),
+            dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
+
+
+def fast(part: torch.fx.GraphModule) -> nn.Module:
+    """Return an inference copy: norms folded into convolutions, channels last."""
+    folded: nn.Module = fuse(part.eval())
+    return channels_last(folded).eval()
+
+
+def channels_last(module: nn.Module) -> nn.Module:
+    """Put a module's four-dimensional weights in the layout that convolutions are fastest in."""
+    module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
+    return module
+
+
+def spatial(value: torch.Tensor) -> torch.Tensor:
+    """Return maps [n, C, H, W] with channels last in memory; anything else as it is."""
+    maps = 4
+    return value.contiguous(memory_format=torch.channels_last) if value.ndim == maps else value
+
+
+def _name(split: int) -> str:
+    return f"cut{split}"
