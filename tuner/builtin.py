@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from tuner.hookspecs import hookimpl
 from tuner.knobs import Draw
-from tuner.plan import ModelInfo, Optimiser, RecipePlan, RuntimePlan, Schedule, Stage, TrialPlan
+from tuner.plan import CachePlan, ModelInfo, Optimiser, RecipePlan, RuntimePlan, Schedule, Stage, TrialPlan
 from tuner.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -40,6 +40,20 @@ class Recipe(Strategy[RecipePlan]):
         return replace(plan, recipe=knobs)
 
 
+class SingleStage(Strategy[float]):
+    """Keep nothing: the prefix runs in every epoch, on augmented pixels. The papers' baseline."""
+
+    name, stage = "none", Stage.CACHE
+
+    def sample(self, draw: Draw, model: ModelInfo) -> float:  # noqa: ARG002 - the same for every model
+        """Draw the strength of augmentation."""
+        return draw.number("augment", 0.0, 1.0)
+
+    def apply(self, plan: TrialPlan, knobs: float) -> TrialPlan:
+        """Set the strength."""
+        return replace(plan, cache=CachePlan(augment=knobs))
+
+
 @dataclass(frozen=True, slots=True)
 class Runtime(Strategy[RuntimePlan]):
     """What carries the plan out; `backends` names those installed, at the time of asking."""
@@ -67,8 +81,8 @@ class Builtin:
 
     @hookimpl
     def tuner_strategies(self) -> Iterable[Strategy[Any]]:
-        """Offer recipe and runtime."""
-        return [Recipe(), Runtime(lambda: tuple(self._host.backends))]
+        """Offer recipe, single-stage training and runtime."""
+        return [Recipe(), SingleStage(), Runtime(lambda: tuple(self._host.backends))]
 
     @hookimpl
     def tuner_backends(self) -> "Iterable[Backend]":

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter
 
-from tuner.errors import TunerError
+from tuner.errors import TunerError, lacking
 
 DONE, MISTAKE, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -38,6 +38,12 @@ def call(arguments: list[str]) -> int:
         return USAGE
     except TunerError as error:
         print(f"tuner: {error}", file=sys.stderr)
+        return MISTAKE
+    except ModuleNotFoundError as error:
+        way_out = lacking(error)
+        if way_out is None:
+            raise
+        print(f"tuner: {way_out}", file=sys.stderr)
         return MISTAKE
     except KeyboardInterrupt:
         print("tuner: interrupted; nothing finished is lost", file=sys.stderr)
@@ -271,6 +277,24 @@ def demo(*, out: Path | None = None) -> None:
     from tuner.demo import demo as play
 
     play(out, _progress, _console())
+
+
+@app.command
+def forget(task: str, /, *, store: Path | None = None, json_output: Json = False) -> None:
+    """Remove everything the feature store keeps of a task's samples.
+
+    Parameters
+    ----------
+    task
+        A task.toml, a file.py:function, or the name of a built-in task.
+    store
+        The feature store's folder [default: in the user's cache].
+    """
+    from tuner.forget import forget as remove
+
+    found = remove(task, store)
+    said = f"forgot {found['task']}: {found['records']} records in {found['files']} files"
+    _out(json.dumps(found) if json_output else said)
 
 
 @store_app.command(name="list")

@@ -9,10 +9,6 @@ from tuner.knobs import Draw, Knob, Scalar, Source, Wanted, recording
 from tuner.plan import SHARED_STAGES, ModelInfo, Stage, TaskInfo, TrialPlan, normal_form
 from tuner.strategy import Strategy
 
-NONE = "none"
-#: Stages that may be left as they are: the plan's default is a meaningful choice there.
-OPTIONAL_STAGES = frozenset({Stage.CACHE})
-
 
 @dataclass(frozen=True, slots=True)
 class Composed:
@@ -62,8 +58,6 @@ def _deciders(stage: Stage, strategies: Sequence[Strategy[Any]], draw: Draw) -> 
     if stage in SHARED_STAGES or not here:
         return here
     names = [strategy.name for strategy in here]
-    if stage in OPTIONAL_STAGES:
-        names.append(NONE)
     who = names[0] if len(names) == 1 else draw.scoped(stage.value).choice("by", names)
     return [strategy for strategy in here if strategy.name == who]
 

@@ -14,6 +14,7 @@ from tuner.search.events import Listener
 from tuner.task.digits import digits
 
 SHOWN = 5
+TIME = "2m"  # a first import of the tensor library from a slow disk may take half a minute; the trials take seconds
 
 
 def demo(out: Path | None, listener: Callable[[], Listener], console: Console) -> None:
@@ -24,7 +25,7 @@ def demo(out: Path | None, listener: Callable[[], Listener], console: Console) -
     """
     folder = out or Path(time.strftime("tuner-demo-%Y%m%d-%H%M%S"))
     console.print("A network knows the digits 0 to 6; one user writes 7, 8 and 9. What should the device train?")
-    result = run("digits", space="smoke", out=folder / "run", listener=listener())
+    result = run("digits", space="smoke", time=TIME, out=folder / "run", listener=listener())
     print_run(result, console)
     bundle = result.export(folder / "bundle")
     console.print(f"exported trial {result.knee} to {bundle}", highlight=False)

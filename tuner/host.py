@@ -83,7 +83,8 @@ class Host:
             name = implementation.plugin_name
             arguments = {"backend": backend}
             try:
-                offered = dict(implementation.function(*(arguments[one] for one in implementation.argnames)) or {})
+                function: Callable[..., Any] = implementation.function
+                offered = dict(function(*(arguments[one] for one in implementation.argnames)) or {})
             except Exception:  # a plugin may lack a library; edits it does not realise are not supported
                 log.warning("plugin %s: tuner_lowerings raised", name, exc_info=True)
                 continue

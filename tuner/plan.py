@@ -5,11 +5,12 @@ Strategies edit a plan, one backend carries it out, and the same object is what 
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field, replace
+import math
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
-from tuner.errors import PlanError
+from tuner.errors import PlanError, first_mistake
 
 FORMAT = 1
 FORBID: dict[str, Any] = {"extra": "forbid"}
@@ -96,6 +97,7 @@ class TaskInfo:
         global_per_class: Global training samples of each class that has any.
         global_val: Global validation samples; 0 where the task has no global data.
         noun: What one sample is called ("images").
+        augment: Operations that keep a sample's label, as the task says: of ``flip``, ``crop`` and ``shift``.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
@@ -106,6 +108,7 @@ class TaskInfo:
     global_per_class: tuple[int, ...] = ()
     global_val: int = 0
     noun: str = "samples"
+    augment: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +158,14 @@ class CachePlan:
     Attributes:
         by: The strategy that keeps them, or ``"none"``: the prefix runs in every epoch.
         bits: A stored value's width: 32, 16 (plain), 8, 4, 2 or 1 (channel-wise codes).
+        augment: Strength of random flips, crops and shifts, in [0, 1]; on the stored maps, or on the pixels where
+            nothing is stored.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
     by: str = "none"
     bits: int = 32
+    augment: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +239,13 @@ class TrialPlan:
         """Training samples of one epoch."""
         return self.task.local_train + self.global_samples
 
+    @property
+    def can_augment(self) -> bool:
+        """Whether the tail's input has an extent to flip, crop or shift, and the task allows any of it."""
+        at = self.split if self.cached else 0
+        shape = self.model.blocks[min(at, self.model.num_blocks - 1)].in_shape
+        return bool(self.task.augment) and math.prod(shape[1:]) > 1
+
     def key(self) -> str:
         """Return a hash that is equal for plans that would train the same thing (32 hex digits).
 
@@ -261,6 +274,10 @@ class TrialPlan:
         recipe = self.recipe
         plural = "" if recipe.epochs == 1 else "s"
         how = f"{recipe.epochs} epoch{plural} {names[recipe.optimiser]} {_rate(recipe.learning_rate)}"
+        if self.cache.augment:
+            source += (
+                f" augmented by {self.cache.augment:.2g}" if source else f", augmented by {self.cache.augment:.2g}"
+            )
         edits = "".join(f", {edit.kind}" for edit in self.shape)
         heads = f", {len(self.heads.exits)} exits ({self.heads.mode})" if self.heads.exits else ""
         return f"train {part} on {data}{source}, {how}{edits}{heads}"
@@ -300,9 +317,9 @@ class TrialPlan:
         try:
             return check(TypeAdapter(cls).validate_python(content))
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise PlanError(f"plan: {where}: {first['msg']}, but it is {first['input']!r}") from None
+            parts = (cls, ModelInfo, BlockInfo, TaskInfo, DataPlan, HeadsPlan, CachePlan, RecipePlan, RuntimePlan)
+            known = {one.name for part in parts for one in fields(part)}
+            raise PlanError(f"plan: {first_mistake(list(map(dict, error.errors())), known)}") from None
 
     def carried_to(self, model: ModelInfo, task: TaskInfo) -> "TrialPlan":
         """Return the same decisions for another task or a model with a grown head.
@@ -339,10 +356,11 @@ def check(plan: TrialPlan) -> TrialPlan:
         (0 <= plan.split <= plan.model.num_blocks, f"split is in [0, {plan.model.num_blocks}]", plan.split),
         (0 <= plan.data.alpha <= 1, "data.alpha is in [0, 1]", plan.data.alpha),
         (plan.cache.bits in {32, 16, 8, 4, 2, 1}, "cache.bits is one of 32, 16, 8, 4, 2, 1", plan.cache.bits),
+        (0 <= plan.cache.augment <= 1, "cache.augment is in [0, 1]", plan.cache.augment),
         (plan.recipe.epochs >= 1, "recipe.epochs is at least 1", plan.recipe.epochs),
         (plan.recipe.batch_size >= 1, "recipe.batch_size is at least 1", plan.recipe.batch_size),
-        (plan.recipe.learning_rate > 0, "recipe.learning_rate is above 0", plan.recipe.learning_rate),
-        (plan.recipe.weight_decay >= 0, "recipe.weight_decay is at least 0", plan.recipe.weight_decay),
+        (0 < plan.recipe.learning_rate < math.inf, "recipe.learning_rate is above 0", plan.recipe.learning_rate),
+        (0 <= plan.recipe.weight_decay < math.inf, "recipe.weight_decay is at least 0", plan.recipe.weight_decay),
         (plan.recipe.patience >= 0, "recipe.patience is at least 0", plan.recipe.patience),
         (plan.runtime.threads >= 1, "runtime.threads is at least 1", plan.runtime.threads),
         (all(0 <= one.block <= plan.model.num_blocks for one in plan.heads.exits), "exits sit on blocks", plan.heads),
@@ -363,7 +381,9 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
     if plan.heads.mode == "exits-only":
         plan = replace(plan, split=plan.model.num_blocks)
     if plan.split == 0 or not plan.cached:  # nothing is frozen, or nothing is kept
-        plan = replace(plan, cache=CachePlan())
+        plan = replace(plan, cache=CachePlan(augment=plan.cache.augment))
+    if not plan.can_augment:
+        plan = replace(plan, cache=replace(plan.cache, augment=0.0))
     if not plan.task.global_per_class:
         plan = replace(plan, data=DataPlan())
     return check(plan)

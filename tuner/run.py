@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 from filelock import FileLock, Timeout
@@ -30,8 +30,11 @@ from tuner.strategy import Strategy
 from tuner.task import Task, load_task
 from tuner.task.mixing import class_sizes
 
+if TYPE_CHECKING:
+    from tuner.search.study import Study
+
 DEFAULT_SPACE = "board-10min"
-CORE_STRATEGIES = ("recipe", "runtime")
+CORE_STRATEGIES = ("recipe", "none", "runtime")
 RUN_RESERVE = 2_000_000  # for the journal and the front's weights while the run goes on
 
 
@@ -199,6 +202,7 @@ class _Session:
         with _stopping(self._interrupt), Supervisor(preload, self._source, self._interrupt) as supervisor:
             from tuner.search.journal import open_study  # while the child imports its tensor library
             from tuner.search.study import Setting, Study, cores
+            from tuner.store.kinds import choose_kind
             from tuner.store.store import Store
 
             threads = 1 if self._config.deterministic else cores()
@@ -211,6 +215,7 @@ class _Session:
             check_knobs(self._space, strategies, model, info)
             rates = self._rates(supervisor, model, backends[0], threads, job)
             store = Store(store_folder or cache_folder() / "store", self._cap())
+            choose_kind(store.folder, model.fingerprint, threads, rates.prefix_kind)
             wanted: dict[str, Wanted] = {"runtime.threads": threads, **self._space.knobs}
             if self._config.backend:
                 wanted["runtime.backend"] = self._config.backend
@@ -234,7 +239,7 @@ class _Session:
                 study.run()
             finally:
                 self._before["ended"] = study.ended or "interrupted: --resume goes on"
-                self._write(model, info, objectives, threads, store.nbytes)
+                self._write(model, info, objectives, threads, study)
             self.listener.say(f"ended: {study.ended}")
 
     def _rates(
@@ -259,12 +264,14 @@ class _Session:
         return max(0, storage - used - RUN_RESERVE)
 
     def _write(
-        self, model: ModelInfo, info: TaskInfo, objectives: list[Objective], threads: int, stored: int | None = None
+        self, model: ModelInfo, info: TaskInfo, objectives: list[Objective], threads: int, study: "Study | None" = None
     ) -> None:
         before = self._before.get("spent_before")
         if before is None:
             before = self._before["spent_before"] = dict(self._before.get("spent", {"seconds": 0.0}))
-        spent = {"seconds": before["seconds"] + time.monotonic() - self._started, "storage_bytes": stored or 0}
+        spent = {"seconds": before["seconds"] + time.monotonic() - self._started}
+        if study is not None:
+            spent |= {"storage_bytes": study.storage_bytes(), "prefix_samples": study.filled_samples}
         config.write_run(
             self._folder,
             {
@@ -325,6 +332,7 @@ def task_info(task: Task) -> TaskInfo:
         global_per_class=class_sizes(mixing.train) if mixing else (),
         global_val=len(mixing.val) if mixing else 0,
         noun="images" if task.input.kind == "images" else "samples",
+        augment=task.augment,
     )
 
 

@@ -22,7 +22,7 @@ import pytest
 from tuner.backends.base import Backend
 from tuner.compose import Composed, compose
 from tuner.example import example_model, example_task
-from tuner.knobs import Draw, Knob, Scalar, Source, corners, fixed
+from tuner.knobs import Draw, Knob, Source, corners, fixed
 from tuner.plan import CachePlan, ModelInfo, RecipePlan, RuntimePlan, Stage, TrialPlan
 from tuner.results.objectives import OBJECTIVES
 from tuner.results.records import Outcome
@@ -36,7 +36,7 @@ __all__ = ["BackendContract", "StrategyContract", "example_model", "example_task
 SIZES = (1, 2, 50)
 #: Runs through a strategy's corners, per model; the ends of every knob come first.
 MOST_CORNERS = 48
-TENSOR_LIBRARIES = ("torch", "torchvision", "tensorflow", "jax", "onnxruntime", "mxnet", "tvm")
+TENSOR_LIBRARIES = ("torch", "torchvision", "tensorflow", "jax", "onnxruntime")
 LOGITS_AGREE = 1e-3
 LOSSES_AGREE = 1e-5
 #: A trial is scored on stored 16-bit features, an export from the samples.
@@ -87,8 +87,8 @@ class StrategyContract:
             for name, knob in composed.knobs.items():
                 if seen.setdefault(name, knob) != knob:
                     pytest.fail(
-                        f"{self._who} draws {name} from one range, but from two: {seen[name]}, and {knob} for "
-                        f"{composed.values}: draw a fraction and scale in `apply`"
+                        f"{self._who} draws {name} from one range whatever other knobs are, but from two: "
+                        f"{seen[name]}, and {knob} for {composed.values}: draw a fraction and scale it in `apply`"
                     )
 
     @pytest.mark.parametrize("blocks", SIZES)
@@ -267,11 +267,11 @@ class BackendContract:
         trained = self._trained(tmp_path)
         values = trained.outcome.values
         for objective in OBJECTIVES:
-            if not np.isfinite(values.get(objective.name, np.nan)):
-                pytest.fail(f"{self._who} measures {objective.name}, but the outcome has {values}")
-        accuracies = [values["local_accuracy"], values["global_accuracy"]]
-        if not all(0 <= one <= 1 for one in accuracies) or values["train_seconds"] <= 0 or values["peak_bytes"] < 0:
-            pytest.fail(f"{self._who} measures fractions, seconds and bytes, but {values}")
+            if objective.needs_global and self.task().global_ is None:
+                continue
+            value = values.get(objective.name, np.nan)
+            if not 0 <= value <= (1 if objective.unit == "%" else np.inf):
+                pytest.fail(f"{self._who} measures {objective.name}, a fraction or a cost, but the outcome has {value}")
         epochs = len(trained.outcome.epochs)
         if epochs != trained.plan.recipe.epochs:
             pytest.fail(f"{self._who} reports {trained.plan.recipe.epochs} epochs, but {epochs}")
@@ -285,7 +285,7 @@ class BackendContract:
             if one.values.get(name) != two.values.get(name):
                 pytest.fail(f"{self._who}: {name} was {one.values.get(name)}, then {two.values.get(name)}")
         losses = [[epoch["loss"] for epoch in outcome.epochs] for outcome in (one, two)]
-        if not np.allclose(*losses, rtol=LOSSES_AGREE, atol=0):
+        if not np.allclose(losses[0], losses[1], rtol=LOSSES_AGREE, atol=0):
             pytest.fail(f"{self._who}: losses agree to {LOSSES_AGREE:g}, but they are {losses[0]}, then {losses[1]}")
 
     def test_the_frozen_prefix_stays_as_it_was(self, tmp_path: Path) -> None:
@@ -345,7 +345,6 @@ def _loaded_by(code: str) -> str:
     Raises:
         AssertionError: The code failed.
     """
-    # tuner itself may use onnxruntime at any time; what counts is what is loaded beside a plain import
     script = f"{code}\nimport sys\nprint('loaded:', *(name for name in {TENSOR_LIBRARIES!r} if name in sys.modules))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)

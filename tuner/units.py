@@ -29,7 +29,7 @@ def size(text: str, what: str = "memory") -> int:
 
 def said_seconds(value: float) -> str:
     """Return seconds for people: ``"4m 05s"``."""
-    if value < 60:  # noqa: PLR2004 - a minute
+    if value < 59.95:  # noqa: PLR2004 - what rounds to less than a minute
         return f"{value:.1f}s"
     minutes, rest = divmod(round(value), 60)
     hours, minutes = divmod(minutes, 60)
@@ -39,7 +39,7 @@ def said_seconds(value: float) -> str:
 def said_bytes(value: float) -> str:
     """Return bytes for people: ``"38.2 MB"``."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if value >= factor:
+        if value >= 0.99995 * factor:  # 999.96 MB would round to 1000.0 MB
             return f"{value / factor:.1f} {unit}"
     return f"{value:.0f} B"
 

@@ -15,9 +15,10 @@ from tuner.strategy import Strategy
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """`bits`: a stored value's width."""
+    """`bits`: a stored value's width. `augment`: strength of random flips, crops and shifts of stored maps."""
 
     bits: int
+    augment: float
 
 
 class Cache(Strategy[Knobs]):
@@ -26,12 +27,12 @@ class Cache(Strategy[Knobs]):
     name, stage = "cache", Stage.CACHE
 
     def sample(self, draw: Draw, model: ModelInfo) -> Knobs:  # noqa: ARG002 - the widths are the same for every model
-        """Draw the width of a stored value."""
-        return Knobs(bits=draw.choice("bits", (8, 32, 16, 4, 2, 1)))
+        """Draw the width of a stored value, and the strength of augmentation."""
+        return Knobs(bits=draw.choice("bits", (8, 32, 16, 4, 2, 1)), augment=draw.number("augment", 0.0, 1.0))
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
-        """Set who caches, and the width."""
-        return replace(plan, cache=CachePlan(by=self.name, bits=knobs.bits))
+        """Set who caches, the width and the strength."""
+        return replace(plan, cache=CachePlan(by=self.name, bits=knobs.bits, augment=knobs.augment))
 
 
 @hookimpl

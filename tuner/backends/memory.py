@@ -19,7 +19,7 @@ class PeakMeter:
     def __init__(self) -> None:
         with suppress(OSError):  # without /proc the mark counts from the process's start
             CLEAR.write_text(RESET_PEAK)
-        self.resting = psutil.Process().memory_info().rss
+        self.resting: int = psutil.Process().memory_info().rss
 
     def peak_bytes(self) -> int:
         """Return the high-water mark above the resting size."""

@@ -27,6 +27,8 @@ class Rates:
         read_bytes: A second, of stored features decoded.
         scratch_bytes: What the library holds beside the tensors of a step.
         fill_peak_bytes: High-water mark of a filling pass above the resting process.
+        prefix_kind: The engine that computes the prefix fastest here.
+        prefix_ratio: Its seconds over the blocks' own forward seconds.
     """
 
     forward_seconds: tuple[float, ...]
@@ -36,6 +38,8 @@ class Rates:
     read_bytes: float
     scratch_bytes: int
     fill_peak_bytes: int
+    prefix_kind: str = "torch-fp32"
+    prefix_ratio: float = 1.0
 
 
 def nominal(model: ModelInfo) -> Rates:
@@ -75,7 +79,7 @@ def train_seconds(plan: TrialPlan, rates: Rates) -> float:
 
 def fill_seconds(plan: TrialPlan, rates: Rates) -> float:
     """Return the seconds to decode one sample and run the prefix on it."""
-    return rates.load_seconds + sum(rates.forward_seconds[: plan.split])
+    return rates.load_seconds + rates.prefix_ratio * sum(rates.forward_seconds[: plan.split])
 
 
 def training_seconds(plan: TrialPlan, rates: Rates) -> float:

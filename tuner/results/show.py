@@ -25,7 +25,7 @@ def as_json(run: "Run") -> dict[str, Any]:
         "seed": info["config"]["seed"],
         "limits": info["config"]["limits"],
         "untouched": info["untouched"],
-        "spent": {**info["spent"], "peak_bytes": max(peaks, default=0)},
+        "spent": {"storage_bytes": 0, **info["spent"], "peak_bytes": max(peaks, default=0)},
         "ended": info["ended"],
         "objectives": [{"name": one.name, "direction": one.direction} for one in run.objectives],
         "counts": counts(run),
@@ -75,7 +75,7 @@ def print_run(run: "Run", console: Console) -> None:
         console.print(f"→ the knee: tuner export {run.folder} OUT --pick knee", highlight=False)
     said = ", ".join(f"{number} {state}" for state, number in counts(run).items())
     spent = info["spent"]
-    stored = said_bytes(spent["storage_bytes"])
+    stored = said_bytes(spent.get("storage_bytes", 0))
     console.print(f"trials: {said} · spent {said_seconds(spent['seconds'])}, {stored} of stored features")
 
 

@@ -13,11 +13,12 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 from typing import Any
 
-from tuner.errors import TunerError
+from tuner.errors import TunerError, lacking
 from tuner.search.jobs import Failure, Job
 from tuner.task import Task
 
@@ -33,7 +34,8 @@ def main(control_handle: int) -> None:
         task = _prepare(preload, task_source)
         control.send(None)
     except TunerError as error:
-        control.send(error)
+        with suppress(OSError):  # the parent may have met the same reason, and gone
+            control.send(error)
         return
     except EOFError:
         return
@@ -58,7 +60,10 @@ def main(control_handle: int) -> None:
 
 def _prepare(preload: tuple[str, ...], task_source: "str | Task") -> Task:
     for name in preload:
-        importlib.import_module(name)
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            raise lacking(error) or error from None
     if not isinstance(task_source, str):
         return task_source
     from tuner.host import Host

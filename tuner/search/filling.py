@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tuner.errors import BudgetError
+from tuner.errors import BudgetError, TaskError
 from tuner.plan import TrialPlan
 from tuner.planner import cost
 from tuner.results.records import SCORED, Estimate, TrialRecord
@@ -28,8 +28,21 @@ CLOSING_SECONDS = 1.0
 TIGHT_SHARE = 0.7
 
 
+class Unfilled(BudgetError):
+    """A limit ended a filling pass; `constraint` says which, and by how much, as a trial's record does."""
+
+    def __init__(self, text: str, constraint: dict[str, float]) -> None:
+        super().__init__(text)
+        self.constraint = constraint
+
+
 class Filler:
-    """Keeps the store filled for the plans of one study."""
+    """Keeps the store filled for the plans of one study.
+
+    Attributes:
+        seconds: Spent on filling so far.
+        samples: That went through the prefix so far.
+    """
 
     def __init__(self, setting: "Setting", supervisor: Supervisor, store: Store, listener: Listener) -> None:
         self._setting = setting
@@ -39,6 +52,7 @@ class Filler:
         self._filled: dict[tuple[int, int], float] = {}
         self._seconds_each: dict[int, float] = {}
         self.seconds = 0.0
+        self.samples = 0
 
     def seconds_each(self, plan: TrialPlan) -> float:
         """Return the seconds to fill one record at the plan's cut: as filled, or as measured before."""
@@ -98,7 +112,8 @@ class Filler:
         """Fill what the plans need and this study has not filled yet.
 
         Raises:
-            BudgetError: The time was up, or memory too small, before it was done; what was filled stays.
+            Unfilled: The time was up, or memory too small, before it was done; what was filled stays.
+            TaskError: A sample or the model cannot be used.
         """
         plans = [plan for plan in plans if self.missing(plan)]
         if not plans:
@@ -115,20 +130,23 @@ class Filler:
         self.seconds += time.monotonic() - started
         if ended.verdict == "interrupted":
             raise KeyboardInterrupt
-        if ended.verdict == "memory":
-            raise BudgetError(
-                f"--memory {said_bytes(limits.memory_bytes or 0)} is too small to run the frozen prefix, which took "
-                f"{said_bytes(ended.most_bytes)}: give more"
+        if ended.verdict == "memory" and limits.memory_bytes:
+            raise Unfilled(
+                f"--memory {said_bytes(limits.memory_bytes)} is too small to run the frozen prefix, which took "
+                f"{said_bytes(ended.most_bytes)}: give more",
+                {"memory": math.log(ended.most_bytes / limits.memory_bytes)},
             )
         if ended.verdict in {"failure", "crashed"}:
             reason = ended.value.text if isinstance(ended.value, Failure) else f"exit code {ended.value}"
             trace = f"\n{ended.value.trace}" if isinstance(ended.value, Failure) and ended.value.trace else ""
-            raise BudgetError(f"the frozen prefix could not be run: {reason}{trace}")
+            raise TaskError(f"the frozen prefix could not be run: {reason}{trace}")
         if ended.verdict == "deadline" or ended.value.stopped:
-            raise BudgetError("--time was up while features were computed; they are kept: give more time, or --resume")
+            reason = "--time was up while features were computed; they are kept: give more time, or --resume"
+            raise Unfilled(reason, {"time": 1.0})
         self._note(plans, ended.value)
 
     def _note(self, plans: Sequence[TrialPlan], filling: "Filling") -> None:
+        self.samples += filling.records
         for plan in plans:
             self._filled[_at(plan)] = max(plan.data.alpha, self._filled.get(_at(plan), 0.0))
         for split, seconds in filling.seconds_per_sample.items():

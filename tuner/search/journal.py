@@ -5,9 +5,11 @@ import json
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import optuna
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler
 from optuna.storages.journal import JournalFileBackend, JournalStorage
 from optuna.storages.journal._file import BaseJournalFileLock
 from optuna.trial import FrozenTrial, Trial, TrialState
@@ -37,16 +39,22 @@ def trim(path: Path) -> int:
     if not path.exists():
         return 0
     content = path.read_bytes()
+    end = sound(content)
+    if end < len(content):
+        with path.open("r+b") as file:
+            file.truncate(end)
+    return len(content) - end
+
+
+def sound(content: bytes) -> int:
+    """Return how many of a journal's first bytes are whole lines."""
     end = content.rfind(b"\n") + 1
     while end:
         begin = content.rfind(b"\n", 0, end - 1) + 1
         if _is_json(content[begin:end]):
             break
         end = begin
-    if end < len(content):
-        with path.open("r+b") as file:
-            file.truncate(end)
-    return len(content) - end
+    return end
 
 
 def open_study(path: Path, directions: Sequence[Literal["minimize", "maximize"]]) -> optuna.Study:
@@ -66,8 +74,39 @@ def seeded(seed: int, *parts: object) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little")
 
 
-def sampler(kind: str, seed: int) -> optuna.samplers.BaseSampler:
-    """Return the sampler for one trial."""
+class KnobByKnob(BaseSampler):
+    """A sampler whose values depend on the trial and the knob only, not on how many knobs were drawn before.
+
+    A trial that was cut short keeps the values it had; what it draws after that is what it would have drawn.
+
+    Args:
+        kind: ``tpe`` or ``random``.
+        seed: Of the trial.
+    """
+
+    def __init__(self, kind: str, seed: int) -> None:
+        self._kind, self._seed = kind, seed
+        self._jointly = _sampler(kind, seed)
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """Return the knobs that are drawn together, at the trial's start."""
+        return self._jointly.infer_relative_search_space(study, trial)
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Draw them."""
+        return self._jointly.sample_relative(study, trial, search_space)
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """Draw one knob by itself."""
+        alone = _sampler(self._kind, seeded(self._seed, param_name))
+        return alone.sample_independent(study, trial, param_name, param_distribution)
+
+
+def _sampler(kind: str, seed: int) -> BaseSampler:
     if kind == "random":
         return optuna.samplers.RandomSampler(seed=seed)
     with warnings.catch_warnings():
@@ -83,11 +122,11 @@ def next_trial(study: optuna.Study, kind: str, seed: int) -> Trial:
     running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
     if running:
         first = min(running, key=lambda trial: trial.number)
-        study.sampler = sampler(kind, seeded(seed, first.number))
+        study.sampler = KnobByKnob(kind, seeded(seed, first.number))
         return Trial(study, first._trial_id)  # noqa: SLF001 - Optuna has no public way to take up a running trial
     waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
     number = min((trial.number for trial in waiting), default=len(study.get_trials(deepcopy=False)))
-    study.sampler = sampler(kind, seeded(seed, number))
+    study.sampler = KnobByKnob(kind, seeded(seed, number))
     return study.ask()
 
 

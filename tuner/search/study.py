@@ -25,7 +25,7 @@ from tuner.results.pareto import front
 from tuner.results.records import SCORED, Estimate, Outcome, State, TrialRecord
 from tuner.search.config import Limits
 from tuner.search.events import Listener
-from tuner.search.filling import Filler
+from tuner.search.filling import Filler, Unfilled
 from tuner.search.jobs import Failure, Job
 from tuner.search.journal import RECORD, finished, next_trial, seeded, suggesting
 from tuner.search.supervisor import Ended, Supervisor
@@ -47,6 +47,8 @@ ANCHORS: tuple[dict[str, Scalar], ...] = (
 FULL_ANCHOR: dict[str, Scalar] = {"freeze.trainable_blocks": 10**6, "cache.by": "none", "recipe.learning_rate": 3e-4}
 PREFERRED: dict[str, Scalar] = {
     "gdm.alpha": 0.05,
+    "cache.augment": 0.0,
+    "none.augment": 0.0,
     "recipe.epochs": 8,
     "recipe.batch_size": 32,
     "recipe.optimiser": "adamw",
@@ -111,7 +113,7 @@ class Study:
         self._blame: dict[str, int] = {}
         template = TrialPlan(model=setting.model, task=setting.task)
         self.records = [TrialRecord.from_dict(trial.user_attrs[RECORD], template) for trial in finished(journal)]
-        self._seen = {record.plan.key(): record for record in self.records if record.plan and record.same_as is None}
+        self._seen = {record.plan.key(): record for record in self.records if record.plan and _trained(record)}
         self._filler = Filler(setting, supervisor, store, listener)
         self.ended = ""
 
@@ -144,6 +146,15 @@ class Study:
             if record.state in SCORED and record.same_as is None and not _over_limit(record)
         }
         return front(members, self._setting.objectives)
+
+    @property
+    def filled_samples(self) -> int:
+        """Samples that went through the prefix in this study's own filling passes."""
+        return self._filler.samples
+
+    def storage_bytes(self) -> int:
+        """Return the bytes of the store."""
+        return self._store.nbytes
 
     def _over(self, idle: int) -> str:
         limits, spent = self._setting.limits, [record for record in self.records if record.state != "rejected"]
@@ -243,8 +254,11 @@ class Study:
             return replace(base, state="rejected", reason=refused, constraint=constraint)
         try:
             self._filler.fill([composed.plan])
-        except BudgetError as error:
-            return replace(base, state="rejected", reason=str(error), constraint={"time": 1.0})
+        except Unfilled as error:
+            return replace(base, state="rejected", reason=str(error), constraint=error.constraint)
+        except TunerError as error:
+            line, _, trace = str(error).partition("\n")
+            return replace(base, reason=line, notes=(trace,) if trace else (), constraint={"failed": 1.0})
         ended = self._supervisor.run(self._job(trial.number, composed.plan), self._job_limits(estimate), self._progress)
         return self._judged(replace(base, spent_seconds=time.monotonic() - started), ended)
 
@@ -373,7 +387,7 @@ class Study:
         trial.set_user_attr(RECORD, json.loads(json.dumps(record.to_dict())))
         self._tell(trial, record)
         self.records.append(record)
-        if record.plan is not None and record.same_as is None and record.state != "rejected":
+        if record.plan is not None and _trained(record):
             self._seen[record.plan.key()] = record
         kept = set(self.front())
         for other in self.records:
@@ -408,6 +422,11 @@ def learned(records: Sequence[TrialRecord], value: Callable[[TrialRecord], tuple
     pairs = [pair for record in records if record.same_as is None and (pair := value(record)) is not None]
     ratios = [measured / expected for measured, expected in pairs[-LEARNS_FROM:] if expected > 0]
     return min(5.0, max(0.2, median(ratios))) if ratios else 1.0
+
+
+def _trained(record: TrialRecord) -> bool:
+    """Return whether the record is that of a plan's own training: a refusal may end differently another time."""
+    return record.same_as is None and record.state != "rejected"
 
 
 def _over_limit(record: TrialRecord) -> bool:

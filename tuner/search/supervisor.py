@@ -141,7 +141,9 @@ class Supervisor:
 
     def run(self, job: Job, limits: Limits, progress: Progress | None = None) -> Ended:
         """Run a job under limits and say how it ended."""
-        self._wait_ready()
+        started = time.monotonic()
+        if (verdict := self._wait_ready(limits)) is not None:
+            return Ended(verdict, time.monotonic(), time.monotonic() - started, 0)
         started = time.monotonic()
         ours, theirs = Pipe()
         self._control.send_bytes(pickle.dumps(job))
@@ -155,21 +157,36 @@ class Supervisor:
             if guard.killed:
                 _kill(pid)
             ours.close()
-            code = self._control.recv()
+            code = self._exit_code()
         if verdict == "crashed":
-            value = code
+            verdict, value = ("interrupted", None) if self.interrupt.asked else (verdict, code)
         return Ended(verdict, value, time.monotonic() - started, guard.most_bytes, guard.over_seconds)
 
-    def _wait_ready(self) -> None:
-        if self._ready:
-            return
+    def _exit_code(self) -> int:
         try:
+            return int(self._control.recv())
+        except (EOFError, OSError):
+            if self.interrupt.asked:  # whoever ended the parent ended its whole group
+                return 0
+            raise TunerError("the process that runs trials was ended from outside: --resume goes on") from None
+
+    def _wait_ready(self, limits: Limits) -> Verdict | None:
+        """Wait until the libraries are loaded, as far as the user and the deadline allow."""
+        if self._ready:
+            return None
+        try:
+            while not self._control.poll(POLL_SECONDS):
+                if self.interrupt.asked:
+                    return "interrupted"
+                if limits.kill_at is not None and time.monotonic() >= limits.kill_at:
+                    return "deadline"
             error = self._control.recv()
         except EOFError:
             raise TunerError("the process for trials did not start: see the message above") from None
         if error is not None:
             raise error
         self._ready = True
+        return None
 
 
 class _Guard:
@@ -180,6 +197,7 @@ class _Guard:
     ) -> None:
         self._pid, self._pipe, self._limits = pid, pipe, limits
         self._interrupt, self._progress = interrupt, progress
+        self._process: psutil.Process | None = None
         self._resting: int | None = None
         self._warned_at: float | None = None
         self.most_bytes = 0
@@ -188,20 +206,19 @@ class _Guard:
 
     def watch(self) -> tuple[Verdict, Any]:
         """Wait for the child's word, or for a reason to end it."""
-        process = psutil.Process(self._pid)
         while True:
             try:
                 while self._pipe.poll(POLL_SECONDS):
                     kind, value = self._pipe.recv()
                     if kind == "progress":
                         self._heard(value)
-                        if (verdict := self._limit(process)) is not None:
+                        if (verdict := self._limit()) is not None:
                             return verdict
                     else:
                         return kind, value
             except (EOFError, OSError):
                 return "crashed", None
-            if (verdict := self._limit(process)) is not None:
+            if (verdict := self._limit()) is not None:
                 return verdict
 
     def _heard(self, value: Mapping[str, Any]) -> None:
@@ -210,11 +227,16 @@ class _Guard:
         elif self._progress is not None:
             self._progress(value)
 
-    def _limit(self, process: psutil.Process) -> tuple[Verdict, Any] | None:
+    def _resident(self) -> int:
+        if self._process is None:
+            self._process = psutil.Process(self._pid)
+        return int(self._process.memory_info().rss)
+
+    def _limit(self) -> tuple[Verdict, Any] | None:
         now = time.monotonic()
         if self._resting is not None:
             try:
-                over = process.memory_info().rss - self._resting
+                over = self._resident() - self._resting
             except psutil.NoSuchProcess:
                 return None  # it has ended; its last word is in the pipe
             self.most_bytes = max(self.most_bytes, over)

@@ -49,4 +49,5 @@ def digits() -> Task:
         labels=tuple(str(digit) for digit in range(10)),
         head_rows=tuple(range(_KNOWN)),
         local_labels=tuple(range(_KNOWN, 10)),
+        augment=("shift",),  # a flipped digit is another one
     )

@@ -10,7 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tuner.errors import TaskError, TunerError, nearest
+from tuner.errors import StoreError, TaskError, TunerError, nearest
+from tuner.store.augment import refuse_unlawful
 from tuner.task.entry import Entry, Loss, Role, read_entry
 from tuner.task.labels import KnownClass, as_rows, known_classes, union_head
 from tuner.task.samples import Samples, Subset
@@ -124,7 +125,16 @@ def _from_toml(path: Path) -> Task:
         labels=head.labels,
         head_rows=head.head_rows,
         local_labels=tuple(sorted(set(head.local_rows.values()))),
+        augment=_lawful(file.augment.ops, path),
     )
+
+
+def _lawful(ops: list[str], path: Path) -> tuple[str, ...]:
+    try:
+        refuse_unlawful(frozenset(ops))
+    except StoreError as error:
+        raise TaskError(f"{path}: augment.ops: {error}") from None
+    return tuple(sorted(set(ops)))
 
 
 def _input(file: "TaskFile", path: Path) -> InputSpec:

@@ -63,6 +63,12 @@ class InputSection(Section):
     std: list[Annotated[float, Field(gt=0)]] = []
 
 
+class AugmentSection(Section):
+    """Random changes that keep a sample's label: training may draw them, on pixels or on stored maps."""
+
+    ops: list[str] = []
+
+
 class LossSection(Section):
     """One label a sample, or several."""
 
@@ -77,6 +83,7 @@ class TaskFile(Section):
     global_: GlobalSection | None = Field(default=None, alias="global")
     local: LocalSection
     input: InputSection = InputSection()
+    augment: AugmentSection = AugmentSection()
     loss: LossSection = LossSection()
 
 

@@ -46,6 +46,7 @@ class Task:
         labels: Rows of the union head in order: the global classes, then the new local ones.
         head_rows: For each global label, the first `len(head_rows)` of `labels`, its row in the given model's head.
         local_labels: The rows that occur in the local data.
+        augment: Random operations that keep a sample's label: of ``flip``, ``crop`` and ``shift``.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Task:
     labels: tuple[str, ...]
     head_rows: tuple[int, ...]
     local_labels: tuple[int, ...]
+    augment: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         rows = len(self.labels)
@@ -84,7 +86,7 @@ class Task:
         model = asdict(self.model)
         model["weights"] = _content(self.model.weights)
         model["factory_file"] = _content(self.model.factory.rpartition(":")[0])
-        said = [model, asdict(self.input), self.loss, self.labels, self.head_rows, self.local_labels]
+        said = [model, asdict(self.input), self.loss, self.labels, self.head_rows, self.local_labels, self.augment]
         digest.update(json.dumps(said, sort_keys=True, default=str).encode())
         for where, samples in self._splits():
             digest.update(f"\n{where} {len(samples)}\n".encode())

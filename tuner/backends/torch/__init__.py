@@ -22,7 +22,6 @@ class TorchBackend(Backend):
     preload: ClassVar[Sequence[str]] = (
         "torch",
         "torch._dynamo",  # any optimiser imports it, for 1.8 s: once here instead of in every child
-        "torch.fx.experimental.optimization",
         "torch.fx.experimental.symbolic_shapes",  # likewise, by shape propagation
         "torch.utils.flop_counter",
         "tuner.backends.torch.training",

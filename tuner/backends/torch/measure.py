@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from itertools import pairwise
 
 import numpy as np
@@ -10,13 +11,18 @@ from torch import nn
 
 from tuner.backends.memory import PeakMeter
 from tuner.backends.torch.model import Loaded
-from tuner.backends.torch.prefix import channels_last, fast, spatial
+from tuner.backends.torch.prefix import BFLOAT, ORT, TORCH, Floats, channels_last, engine, fast, spatial
 from tuner.planner.cost import FILL_BATCH, Rates
 from tuner.task import Task, normalise
 
 REPEATS = 3
 SCRATCH_BYTES = 8_000_000
 LOADED_SAMPLES = 16
+#: A smaller model gains nothing from another engine.
+WORTH_FLOPS = 20_000_000
+WORTH_RATIO = 0.95
+COMPARED_SAMPLES = 256
+MOST_CHANGED = 0.005
 
 
 def measure(task: Task, loaded: Loaded, threads: int) -> Rates:
@@ -39,6 +45,7 @@ def measure(task: Task, loaded: Loaded, threads: int) -> Rates:
         inputs = outputs
     fill_peak = meter.peak_bytes()
     del folded
+    kind, ratio = _fastest_prefix(task, loaded, value.numpy(), sum(forward[:-1]) * FILL_BATCH, threads)
     inputs = spatial(value)
     for part in parts:
         channels_last(part)
@@ -55,7 +62,58 @@ def measure(task: Task, loaded: Loaded, threads: int) -> Rates:
         read_bytes=_read_bytes(),
         scratch_bytes=SCRATCH_BYTES,
         fill_peak_bytes=fill_peak,
+        prefix_kind=kind,
+        prefix_ratio=ratio,
     )
+
+
+def _fastest_prefix(task: Task, loaded: Loaded, batch: Floats, seconds: float, threads: int) -> tuple[str, float]:
+    """Return the engine that runs the prefix fastest, and its seconds over PyTorch's in fp32.
+
+    Args:
+        task: For samples to compare predictions on.
+        loaded: The model.
+        batch: Normalised, float32 [n, ...].
+        seconds: PyTorch's in fp32, up to the last cut.
+        threads: To run with.
+    """
+    if loaded.chain is None or sum(block.flops for block in loaded.info.blocks) < WORTH_FLOPS:
+        return TORCH, 1.0
+    deepest = [loaded.info.num_blocks - 1]
+    found = {TORCH: seconds}
+    plain = engine(loaded, deepest, TORCH, threads)
+    found[TORCH] = min(seconds, _timed(lambda: plain(batch)))
+    if find_spec("onnxscript") is not None:
+        try:
+            other = engine(loaded, deepest, ORT, threads)
+            if np.allclose(plain(batch)[0], other(batch)[0], atol=1e-3, rtol=1e-3):
+                found[ORT] = _timed(lambda: other(batch))
+        except Exception:  # noqa: BLE001 - an operator the exporter lacks is no reason to stop: PyTorch runs it
+            found.pop(ORT, None)
+    if torch.cpu._is_avx512_bf16_supported() and _agrees(task, loaded, threads):  # noqa: SLF001 - the only way to ask
+        half = engine(loaded, deepest, BFLOAT, threads)
+        found[BFLOAT] = _timed(lambda: half(batch))
+    best = min(found, key=lambda kind: found[kind])
+    if found[best] > WORTH_RATIO * found[TORCH]:
+        best = TORCH
+    return best, found[best] / max(seconds, 1e-9)
+
+
+def _agrees(task: Task, loaded: Loaded, threads: int) -> bool:
+    """Return whether bf16 features change at most 0.5 % of the predictions, and so at most 0.5 points of accuracy."""
+    split = loaded.info.num_blocks - 1
+    tail = loaded.tail(split).eval()
+    engines = [engine(loaded, [split], kind, threads) for kind in (TORCH, BFLOAT)]
+    same = total = 0
+    for samples in [task.local.val] + ([task.global_.val] if task.global_ is not None else []):
+        for begin in range(0, min(len(samples), COMPARED_SAMPLES), FILL_BATCH):
+            indices = range(begin, min(begin + FILL_BATCH, len(samples)))
+            batch = normalise(np.stack([samples.load(index) for index in indices]), task.input)
+            with torch.inference_mode():
+                first, second = (tail(torch.from_numpy(run(batch)[0])).argmax(1) for run in engines)
+            same += int((first == second).sum())
+            total += len(batch)
+    return total - same <= MOST_CHANGED * total
 
 
 def _parts(loaded: Loaded) -> tuple[list[nn.Module], list[nn.Module]]:

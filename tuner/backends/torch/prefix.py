@@ -1,5 +1,6 @@
 """The frozen prefix up to several cuts in one go, by PyTorch or by ONNX Runtime, decoding ahead of computing."""
 
+import copy
 import logging
 import os
 import warnings
@@ -14,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
-from torch.fx.experimental.optimization import fuse
+from torch import fx, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from tuner.backends.torch.model import Loaded
 from tuner.folders import cache_folder
@@ -184,10 +185,23 @@ def write_onnx(module: nn.Module, sample: torch.Tensor, path: Path, outputs: Seq
         )
 
 
-def fast(part: torch.fx.GraphModule) -> nn.Module:
+def fast(part: fx.GraphModule) -> nn.Module:
     """Return an inference copy: norms folded into convolutions, channels last."""
-    folded: nn.Module = fuse(part.eval())
-    return channels_last(folded).eval()
+    folded = copy.deepcopy(part).eval()
+    modules = dict(folded.named_modules())
+    for node in list(folded.graph.nodes):
+        before = node.args[0] if node.args else None
+        if node.op != "call_module" or not isinstance(before, fx.Node) or before.op != "call_module":
+            continue
+        norm, convolution = modules[str(node.target)], modules[str(before.target)]
+        is_pair = isinstance(norm, nn.BatchNorm2d) and isinstance(convolution, nn.Conv2d)
+        if is_pair and norm.track_running_stats and len(before.users) == 1:
+            fused = fuse_conv_bn_eval(convolution, norm)
+            folded.set_submodule(str(before.target), fused)
+            node.replace_all_uses_with(before)
+            folded.graph.erase_node(node)
+    folded.recompile()
+    return channels_last(folded)
 
 
 def channels_last(module: nn.Module) -> nn.Module:

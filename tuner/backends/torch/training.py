@@ -24,12 +24,20 @@ from tuner.backends.torch.prefix import channels_last, fast, spatial
 from tuner.errors import TunerError
 from tuner.plan import RecipePlan, TrialPlan
 from tuner.results.records import Outcome
+from tuner.store.augment import augment
 from tuner.store.store import Store
 from tuner.task import Task, normalise
 
 SCORE_BATCH = 32
 MOMENTUM = 0.9
-Logits = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.float32]
+Logits = Floats
+Change = Callable[[Floats], Floats]
+
+
+def unchanged(maps: Floats) -> Floats:
+    """Return the maps as they are."""
+    return maps
 
 
 class TrainingError(TunerError):
@@ -55,19 +63,30 @@ class Source:
             yield rows[begin : begin + size]
 
 
-def source(task: Task, loaded: Loaded, split: int, picks: Sequence[Pick], stored: Reader | None) -> Source:
-    """Return the rows of `picks`, one pick after the other."""
+def source(
+    task: Task, loaded: Loaded, split: int, picks: Sequence[Pick], stored: Reader | None, change: Change = unchanged
+) -> Source:
+    """Return the rows of `picks`, one pick after the other.
+
+    Args:
+        task: For preprocessing.
+        loaded: The model.
+        split: Where the tail begins.
+        picks: The samples.
+        stored: Their features; None to run the prefix every time.
+        change: Made to the stored maps, or to the pixels where nothing is stored.
+    """
     labels = np.concatenate([pick.labels() for pick in picks])
     if stored is not None:
         ids = [one for pick in picks for one in pick.ids()]
-        return Source(lambda rows: torch.from_numpy(stored.read([ids[row] for row in rows])), labels)
+        return Source(lambda rows: torch.from_numpy(change(stored.read([ids[row] for row in rows]))), labels)
     where = [(pick.samples, int(index)) for pick in picks for index in pick.indices]
     prefix = fast(loaded.chain.prefix(split)) if loaded.chain is not None and split > 0 else nn.Identity()
 
     def read(rows: npt.NDArray[np.int64]) -> torch.Tensor:
         raw = np.stack([samples.load(index) for samples, index in (where[row] for row in rows)])
         with torch.inference_mode():
-            value: torch.Tensor = prefix(spatial(torch.from_numpy(normalise(raw, task.input))))
+            value: torch.Tensor = prefix(spatial(torch.from_numpy(change(normalise(raw, task.input)))))
         return value.clone()  # out of inference mode, so that autograd may keep it
 
     return Source(read, labels)
@@ -97,7 +116,7 @@ def run(
     picks = training(task, plan)
     stored = Reader(access, plan.split, plan.cache.bits, picks) if plan.cached else None
     exact = Reader(access, plan.split, VALIDATION_BITS, validation(task)) if plan.cached else None
-    loop = _Loop(task, plan, tail, source(task, loaded, plan.split, picks, stored), seed)
+    loop = Loop(task, plan, tail, source(task, loaded, plan.split, picks, stored, _augmenting(plan, seed)), seed)
     local = source(task, loaded, plan.split, [every(task, "local.val")], exact)
     epochs, stopped = [], ""
     train_seconds, best, since = 0.0, -math.inf, 0
@@ -132,6 +151,15 @@ def run(
     weights.parent.mkdir(parents=True, exist_ok=True)
     save_file({name: value.contiguous() for name, value in tail.state_dict().items()}, weights)
     return Outcome({**values, "peak_bytes": float(meter.peak_bytes())}, tuple(epochs), stopped)
+
+
+def _augmenting(plan: TrialPlan, seed: int) -> Change:
+    """Return the plan's random changes, drawn from the trial's own generator."""
+    if not plan.cache.augment:
+        return unchanged
+    generator = np.random.default_rng((seed, 1))
+    ops, strength = frozenset(plan.task.augment), plan.cache.augment
+    return lambda maps: augment(maps, generator, ops, strength)
 
 
 def edited(tail: nn.Module, plan: TrialPlan, lowerings: Mapping[str, Lowering]) -> nn.Module:
@@ -177,7 +205,7 @@ def untouched(task: Task, loaded: Loaded, store: Store, report: Report) -> dict[
     return values
 
 
-class _Loop:
+class Loop:
     """The tail, its optimiser and its schedule."""
 
     def __init__(self, task: Task, plan: TrialPlan, tail: nn.Module, rows: Source, seed: int) -> None:
@@ -195,24 +223,13 @@ class _Loop:
 
     def epoch(self, epoch: int, report: Report) -> tuple[float, bool]:
         """Train one epoch; return the mean loss, and whether it was told to stop before the end."""
-        self._tail.train()
-        if self._recipe.freeze_bn:
-            for module in self._tail.modules():
-                if isinstance(module, NORMS):
-                    module.eval()
+        self.prepare()
         total = 0.0
         rows = self._order.permutation(len(self._rows.labels))
         for batch in self._rows.batches(self._recipe.batch_size, rows):
             if not self._recipe.freeze_bn and len(batch) == 1 and len(rows) > 1:
                 continue  # a batch norm has no statistics of one sample
-            self._adjust()
-            self._optimiser.zero_grad(set_to_none=True)
-            labels = torch.from_numpy(np.ascontiguousarray(self._rows.labels[batch]))
-            loss = self._loss(self._tail(spatial(self._rows.read(batch))), labels)
-            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-            self._optimiser.step()
-            self._step += 1
-            total += float(loss.detach()) * len(batch)
+            total += self.step(batch) * len(batch)
             if report({"step": self._step, "steps": self._steps}):
                 return total / len(rows), True
         mean = total / len(rows)
@@ -222,6 +239,25 @@ class _Loop:
                 f"{self._recipe.learning_rate:g}"
             )
         return mean, False
+
+    def prepare(self) -> None:
+        """Put the tail in training mode, its norms as the recipe says."""
+        self._tail.train()
+        if self._recipe.freeze_bn:
+            for module in self._tail.modules():
+                if isinstance(module, NORMS):
+                    module.eval()
+
+    def step(self, batch: npt.NDArray[np.int64]) -> float:
+        """Train on one batch of row numbers; return its mean loss."""
+        self._adjust()
+        self._optimiser.zero_grad(set_to_none=True)
+        labels = torch.from_numpy(np.ascontiguousarray(self._rows.labels[batch]))
+        loss = self._loss(self._tail(spatial(self._rows.read(batch))), labels)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self._optimiser.step()
+        self._step += 1
+        return float(loss.detach())
 
     def _loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         if self._multi:

@@ -1,0 +1,200 @@
+"""Filling and reading the prefix's outputs, with the real model of the built-in task."""
+
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tuner.backends.base import silent
+from tuner.backends.torch import TorchBackend
+from tuner.backends.torch.features import Access, Reader, fill, missing, training, validation
+from tuner.backends.torch.model import Loaded, load, state_hash
+from tuner.backends.torch.prefix import TORCH, Prefix, batches, engine, splits_of
+from tuner.plan import CachePlan, DataPlan, RecipePlan, RuntimePlan, TrialPlan
+from tuner.run import task_info
+from tuner.search.jobs import Job
+from tuner.search.supervisor import Limits, Supervisor
+from tuner.store.store import Store
+from tuner.task import Task
+from tuner.task.digits import digits
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Task]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TUNER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield digits()
+
+
+@pytest.fixture(scope="module")
+def loaded(task: Task) -> Loaded:
+    return load(task)
+
+
+def plan_of(task: Task, loaded: Loaded, bits: int = 8, split: int = 2, alpha: float = 0.05) -> TrialPlan:
+    return TrialPlan(
+        model=loaded.info,
+        task=task_info(task),
+        data=DataPlan(alpha),
+        split=split,
+        cache=CachePlan("cache", bits),
+        recipe=RecipePlan(epochs=2),
+        runtime=RuntimePlan(threads=1),
+    )
+
+
+def access(task: Task, loaded: Loaded, folder: Path, cap: int | None = None, said: list[str] | None = None) -> Access:
+    def report(progress: object) -> bool:
+        if said is not None and isinstance(progress, dict) and "warning" in progress:
+            said.append(progress["warning"])
+        return False
+
+    return Access(task, loaded, Store(folder, cap), 1, report if said is not None else silent)
+
+
+def digests(one: Access, plans: list[TrialPlan]) -> list[str]:
+    wanted = {(plan.split, plan.cache.bits) for plan in plans} | {(plan.split, 16) for plan in plans}
+    return [one.file(*at).digest() for at in sorted(wanted)]
+
+
+def test_a_filled_store_lacks_nothing_and_a_second_filling_runs_no_prefix(
+    task: Task, loaded: Loaded, tmp_path: Path
+) -> None:
+    here, plan = access(task, loaded, tmp_path / "store"), plan_of(task, loaded)
+    assert missing(here, [plan]) == plan.train_samples + plan.task.local_val + plan.task.global_val
+    assert fill(here, [plan]).records >= plan.train_samples
+    assert missing(here, [plan]) == 0
+    assert fill(here, [plan]).records == 0
+
+
+def test_what_is_read_is_what_the_prefix_gives(task: Task, loaded: Loaded, tmp_path: Path) -> None:
+    here, plan = access(task, loaded, tmp_path / "store"), plan_of(task, loaded, bits=32)
+    fill(here, [plan])
+    (pick, *_) = training(task, plan)
+    direct = Prefix(task, loaded, [plan.split], TORCH, 1)
+    todo = list(batches(task, {"local.train": set(range(len(pick)))}))
+    expected = np.concatenate([outputs[plan.split] for _, outputs in direct.over(todo)])
+    assert np.array_equal(Reader(here, plan.split, 32, [pick]).read(pick.ids()), expected)
+
+
+@pytest.mark.parametrize("bits", [8, 4, 2, 1])
+def test_a_lower_width_needs_no_prefix_once_eight_bits_are_there(
+    task: Task, loaded: Loaded, tmp_path: Path, bits: int
+) -> None:
+    here = access(task, loaded, tmp_path / "store")
+    fill(here, [plan_of(task, loaded, bits=8)])
+    narrow = plan_of(task, loaded, bits=bits)
+    assert fill(here, [narrow]).records == 0
+    ids = [one for pick in training(task, narrow) for one in pick.ids()]
+    assert not here.file(narrow.split, bits).missing(ids)
+
+
+def test_a_larger_fraction_adds_only_its_own_samples(task: Task, loaded: Loaded, tmp_path: Path) -> None:
+    here = access(task, loaded, tmp_path / "store")
+    small, large = plan_of(task, loaded, alpha=0.02), plan_of(task, loaded, alpha=0.1)
+    fill(here, [small])
+    assert missing(here, [large]) == large.global_samples - small.global_samples
+
+
+def test_one_pass_fills_several_cuts_alike(task: Task, loaded: Loaded, tmp_path: Path) -> None:
+    plans = [plan_of(task, loaded, split=split) for split in (1, 2, 3)]
+    together, apart = access(task, loaded, tmp_path / "together"), access(task, loaded, tmp_path / "apart")
+    fill(together, plans)
+    for plan in plans:
+        fill(apart, [plan])
+    ids = [one for pick in validation(task) for one in pick.ids()]
+    for plan in plans:
+        first, second = (one.file(plan.split, 16).read(ids) for one in (together, apart))
+        assert np.array_equal(first, second)
+
+
+def test_a_deeper_layer_of_the_network_is_not_touched_by_filling(task: Task, loaded: Loaded, tmp_path: Path) -> None:
+    before = state_hash(loaded.model)
+    fill(access(task, loaded, tmp_path / "store"), [plan_of(task, loaded)])
+    assert state_hash(loaded.model) == before
+
+
+def test_twenty_kills_while_filling_leave_the_digest_of_an_undisturbed_filling(
+    task: Task, loaded: Loaded, tmp_path: Path
+) -> None:
+    plan = plan_of(task, loaded)
+    quiet, torn = access(task, loaded, tmp_path / "quiet"), access(task, loaded, tmp_path / "torn")
+    fill(quiet, [plan])
+    generator, killed = random.Random(0), 0
+    backend = TorchBackend()
+    with Supervisor(backend.preload, "digits") as supervisor:
+        while killed < 20:
+            job = Job("torch", "fill", {"plans": [plan], "store": torn.store}, reports=True)
+            ended = supervisor.run(job, Limits(kill_at=time.monotonic() + generator.uniform(0.05, 0.5)))
+            assert ended.verdict in {"deadline", "result"}, ended
+            if ended.verdict == "result":
+                # filled before the kill: take a part away and go on killing
+                here = torn.file(plan.split, 8)
+                here.forget(generator.sample(here.sample_ids(), 60))
+            killed += ended.verdict == "deadline"
+        ended = supervisor.run(Job("torch", "fill", {"plans": [plan], "store": torn.store}, reports=True), Limits())
+        assert ended.verdict == "result", ended
+    assert digests(torn, [plan]) == digests(quiet, [plan])
+
+
+def test_a_flipped_bit_is_noticed_computed_again_and_told(task: Task, loaded: Loaded, tmp_path: Path) -> None:
+    said: list[str] = []
+    here, plan = access(task, loaded, tmp_path / "store", said=said), plan_of(task, loaded)
+    fill(here, [plan])
+    picks = training(task, plan)
+    ids = [one for pick in picks for one in pick.ids()]
+    right = Reader(here, plan.split, 8, picks).read(ids)
+    generator = random.Random(1)
+    path = here.store.path(here.file(plan.split, 8).key) / "data"
+    for _ in range(20):
+        content = bytearray(path.read_bytes())
+        content[generator.randrange(len(content))] ^= 1 << generator.randrange(8)
+        path.write_bytes(content)
+        assert np.array_equal(Reader(here, plan.split, 8, picks).read(ids), right)
+    assert any("computed again" in line for line in said)
+
+
+def test_a_full_store_computes_what_it_cannot_keep_and_says_so(task: Task, loaded: Loaded, tmp_path: Path) -> None:
+    said: list[str] = []
+    plan = plan_of(task, loaded)
+    here = access(task, loaded, tmp_path / "store", cap=40_000, said=said)
+    fill(here, [plan])
+    assert here.store.nbytes <= 40_000
+    picks = training(task, plan)
+    ids = [one for pick in picks for one in pick.ids()]
+    roomy = access(task, loaded, tmp_path / "roomy")
+    fill(roomy, [plan])
+    assert np.array_equal(Reader(here, 2, 8, picks).read(ids), Reader(roomy, 2, 8, picks).read(ids))
+    assert here.store.nbytes <= 40_000
+    assert said
+
+
+def test_another_preprocessing_or_another_model_reads_nothing(task: Task, loaded: Loaded, tmp_path: Path) -> None:
+    here, plan = access(task, loaded, tmp_path / "store"), plan_of(task, loaded)
+    fill(here, [plan])
+    other_input = replace(task, input=replace(task.input, mean=(0.5,), std=(0.5,)))
+    assert missing(access(other_input, load(other_input), tmp_path / "store"), [plan]) > 0
+    changed = load(task)
+    with torch.no_grad():
+        next(changed.model.parameters()).add_(1e-6)
+    assert missing(access(task, changed, tmp_path / "store"), [plan]) > 0
+
+
+def test_the_engines_agree(task: Task, loaded: Loaded) -> None:
+    sample = np.stack([task.local.val.load(index) for index in range(16)])
+    ours, theirs = (engine(loaded, [1, 2, 3], kind, 1)(sample) for kind in (TORCH, "onnxruntime-fp32"))
+    for first, second in zip(ours, theirs, strict=True):
+        assert np.allclose(first, second, atol=1e-4)
+
+
+def test_the_splits_have_names(task: Task) -> None:
+    assert list(splits_of(task)) == [
+        f"{domain}.{split}" for domain in ("local", "global") for split in ("train", "val", "test")
+    ]
