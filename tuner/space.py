@@ -107,6 +107,9 @@ def _parsed(path: Path, content: dict[str, Any]) -> Space:
     for name in ("strategies", "objectives"):
         if not _is_names(content.get(name)):
             raise fail(name, f"a list of names, but it is {content[name]!r}")
+    for name in ("limits", "knobs"):
+        if not isinstance(content.get(name, {}), dict):
+            raise fail(name, f"a table of {name}, but it is {content[name]!r}")
     sampler, limits = content.get("sampler", "tpe"), content.get("limits", {})
     if sampler not in SAMPLERS:
         raise fail("sampler", f"one of {', '.join(SAMPLERS)}, but it is {sampler!r}{nearest(str(sampler), SAMPLERS)}")

@@ -35,7 +35,7 @@ def picked(run: "Run", pick: str) -> TrialRecord:
         raise RunError(f"{run.folder} has no front to pick from: {nothing_feasible(run)}")
     if pick == "knee":
         return run.record(run.front[0] if run.knee is None else run.knee)
-    if pick.isdigit():
+    if pick.isdecimal():
         return run.record(int(pick))
     members = [run.record(trial) for trial in run.front]
     conditions, best = _parsed(pick, tuple(members[0].values))
@@ -68,7 +68,7 @@ def nothing_feasible(run: "Run") -> str:
 def _parsed(pick: str, names: tuple[str, ...]) -> tuple[list[Callable[[TrialRecord], bool]], tuple[float, str] | None]:
     try:
         tree = ast.parse(pick, mode="eval").body
-    except SyntaxError:
+    except (SyntaxError, ValueError):
         raise RunError(f"--pick takes knee, a trial's number or an expression, but it is {pick!r}: {EXAMPLE}") from None
     parts = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
     conditions: list[Callable[[TrialRecord], bool]] = []

@@ -28,6 +28,7 @@ EXIT_PARENT_GONE = 3
 def main(control_handle: int) -> None:
     """Serve jobs until the parent goes away."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what ends
+    os.umask(0o077)  # whatever a backend writes is the user's own
     control = Connection(control_handle)
     try:
         preload, task_source = control.recv()

@@ -1,0 +1,84 @@
+"""The store as a user meets it: its cap, what is kept between runs, listing, clearing, forgetting."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+DATA = Path(os.environ.get("TUNER_DATA", Path(__file__).parents[2] / "shared" / "data"))
+CLOTHING = Path(__file__).parents[1] / "examples" / "clothing" / "task.toml"
+
+
+def tuner(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "TUNER_CACHE": str(folder / "cache")}
+    command = [sys.executable, "-m", "tuner", *arguments]
+    return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def spent(folder: Path, run: str) -> dict[str, float]:
+    found: dict[str, float] = json.loads(tuner(folder, "show", run, "--json").stdout)["spent"]
+    return found
+
+
+@pytest.mark.slow
+def test_a_second_run_starts_its_first_trial_without_a_prefix_forward(tmp_path: Path) -> None:
+    common = ["run", "digits", "--space", "smoke", "--trials", "2"]
+    for name in ("one", "two"):
+        done = tuner(tmp_path, *common, "--out", name)
+        assert done.returncode == 0, done.stderr
+    assert spent(tmp_path, "one")["prefix_samples"] > 0
+    assert spent(tmp_path, "two")["prefix_samples"] == 0
+    listed = json.loads(tuner(tmp_path, "store", "list", "--json").stdout)["files"]
+    assert sum(one["records"] for one in listed) > 0
+    forgotten = json.loads(tuner(tmp_path, "forget", "digits", "--json").stdout)
+    assert forgotten["records"] == sum(one["records"] for one in listed)
+    again = json.loads(tuner(tmp_path, "store", "list", "--json").stdout)["files"]
+    assert sum(one["records"] for one in again) == 0
+    assert json.loads(tuner(tmp_path, "store", "clear", "--json").stdout)["freed_bytes"] > 0
+    assert tuner(tmp_path, "store", "list").stdout.strip() == "the store is empty"
+
+
+@pytest.mark.slow
+def test_folders_and_files_are_the_users_own(tmp_path: Path) -> None:
+    done = tuner(tmp_path, "run", "digits", "--space", "smoke", "--trials", "1", "--out", "run")
+    assert done.returncode == 0, done.stderr
+    places = [tmp_path / "cache", *(tmp_path / "cache").rglob("*"), tmp_path / "run", *(tmp_path / "run").rglob("*")]
+    assert not [str(place) for place in places if place.stat().st_mode & 0o077]
+
+
+@pytest.mark.slow
+@pytest.mark.data
+@pytest.mark.skipif(not DATA.is_dir(), reason="the real data is not beside the project")
+def test_the_storage_cap_holds_at_every_moment(tmp_path: Path) -> None:
+    cap, most, over = 20_000_000, 0, threading.Event()
+    watched = [tmp_path / "cache" / "store", tmp_path / "run"]
+
+    def watch() -> None:
+        nonlocal most
+        while not over.is_set():
+            total = 0
+            for folder in watched:
+                for path in folder.rglob("*"):
+                    try:
+                        total += path.stat().st_size if path.is_file() else 0
+                    except OSError:
+                        continue
+            most = max(most, total)
+            time.sleep(0.05)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        done = tuner(
+            tmp_path, "run", str(CLOTHING), "--storage", "20MB", "--trials", "3", "--time", "4m", "--out", "run"
+        )
+    finally:
+        over.set()
+        watcher.join()
+    assert done.returncode == 0, done.stderr
+    assert 0 < most <= cap
