@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -17,8 +18,13 @@ def sources(*rooms: str) -> list[Path]:
     return sorted(path for room in rooms for path in (ROOT / room).rglob("*.py"))
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Yield every module a file imports, wherever in the file it does; for ``from a import b`` both a and a.b."""
+@cache
+def imported(path: Path) -> frozenset[str]:
+    """Return every module a file imports, wherever in the file it does; for ``from a import b`` both a and a.b."""
+    return frozenset(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -74,7 +80,7 @@ def test_the_runtime_stands_on_the_base_package() -> None:
     paths = sources("tuner/runtime")
     rooms = {"errors", "store", "task", "runtime", "plan", "units"}
     for path in paths:
-        names = set(imported(path))
+        names = imported(path)
         ours = {name.split(".")[1] for name in names if name.startswith("tuner.")}
         assert ours <= rooms, f"{path.name} imports {sorted(ours - rooms)}"
         assert "tuner" not in names, f"{path.name} imports tuner as a whole"

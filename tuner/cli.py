@@ -16,6 +16,7 @@ app = App(
     help="Tune how a model is personalised on this device, within a time and memory budget.",
     version_flags=["--version"],
     result_action="return_value",
+    suppress_keyboard_interrupt=False,  # `call` says what an interruption leaves behind
     help_format="plaintext",  # markdown would cost a quarter of the time that --help takes
 )
 store_app = App(name="store", help="What is kept on this device of the frozen prefix's outputs.")

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 DEFAULT_SPACE = "board-10min"
 CORE_STRATEGIES = ("recipe", "none", "runtime")
+JOURNAL = "journal.log"
+BEFORE_ANY_TRIAL = frozenset({"lock", JOURNAL})  # what a command leaves that ends with a mistake of the task's
 RUN_RESERVE = 2_000_000  # for the journal and the front's weights while the run goes on
 
 
@@ -175,6 +177,7 @@ class _Session:
             RunError: Which, and the way out.
         """
         if not (self._folder / config.FILE).exists():
+            (self._folder / JOURNAL).unlink(missing_ok=True)  # of an attempt that ended before its first trial
             return
         if not resume:
             raise RunError(f"{self._folder} holds a run already: add --resume to go on with it, or give another --out")
@@ -199,7 +202,7 @@ class _Session:
         """Set everything up, run the study, write what was spent."""
         strategies, objectives, backends = session_parts(self._host, self._space, self._task, self._config.backend)
         preload = [name for one in backends for name in self._host.backend(one).preload]
-        with _stopping(self._interrupt), Supervisor(preload, self._source, self._interrupt) as supervisor:
+        with _stopping(self._interrupt), Supervisor(preload, self._source, self._interrupt, backends) as supervisor:
             from tuner.search.journal import open_study  # while the child imports its tensor library
             from tuner.search.study import Setting, Study, cores
             from tuner.store.kinds import choose_kind
@@ -226,7 +229,7 @@ class _Session:
                 model, info, rates, self._config.limits, end, self._folder,
             )  # fmt: skip
             directions = [one.optuna_direction for one in objectives]
-            journal = open_study(self._folder / "journal.log", directions)
+            journal = open_study(self._folder / JOURNAL, directions)
             self._write(model, info, objectives, threads)
             study = Study(setting, self._host, journal, supervisor, store, self.listener)
             study.prepare()
@@ -348,7 +351,8 @@ def template(info: Mapping[str, Any]) -> TrialPlan:
 
 @contextmanager
 def _locked(folder: Path, *, resume: bool) -> Iterator[None]:
-    if folder.exists() and any(folder.iterdir()) and not resume and not (folder / config.FILE).exists():
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if config.FILE not in names and names - BEFORE_ANY_TRIAL and not resume:
         raise RunError(f"{folder} is not empty and is not a run: give another --out")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = FileLock(folder / "lock", mode=0o600)

@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import SpaceError, nearest
+from tuner.errors import SpaceError, TunerError, nearest
 from tuner.knobs import Choice, Knob, Numeric, Scalar, Source, Wanted, corners
 from tuner.plan import ModelInfo, TaskInfo
 from tuner.strategy import Strategy
@@ -81,14 +81,20 @@ def check_knobs(space: Space, strategies: Sequence[Strategy[Any]], model: ModelI
     from tuner.compose import compose
 
     found: dict[str, Knob] = {}
+    raised: list[Exception] = []
 
     def draw(source: Source) -> None:
-        compose(strategies, source, model, task)
+        try:
+            compose(strategies, source, model, task)
+        except TunerError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a plugin's strategy may raise anything; its trials will say what
+            raised.append(error)
 
     for knobs in corners(draw, most=64):
         found.update(knobs)
     for name in space.knobs:
-        if name not in found:
+        if name not in found and not raised:
             owner = name.split(".")[0]
             hint = nearest(name, found)
             if owner not in {known.split(".")[0] for known in found} and not hint:

@@ -52,6 +52,12 @@ class Backend(ABC):
     #: Modules worth importing once in the process that children are forked from.
     preload: ClassVar[Sequence[str]] = ()
 
+    def warm(self, task: Task) -> None:  # noqa: B027 - optional
+        """Load what every job on the task needs, once, in the process that their children are forked from.
+
+        It must start no thread, as threads do not survive a fork; what it raises is raised again by the first job.
+        """
+
     @abstractmethod
     def describe(self, task: Task) -> ModelInfo:
         """Return the model's chain of blocks.

@@ -31,8 +31,9 @@ def main(control_handle: int) -> None:
     os.umask(0o077)  # whatever a backend writes is the user's own
     control = Connection(control_handle)
     try:
-        preload, task_source = control.recv()
+        preload, task_source, backends = control.recv()
         task = _prepare(preload, task_source)
+        _warm(backends, task)
         control.send(None)
     except TunerError as error:
         with suppress(OSError):  # the parent may have met the same reason, and gone
@@ -71,6 +72,17 @@ def _prepare(preload: tuple[str, ...], task_source: "str | Task") -> Task:
     from tuner.task import load_task
 
     return load_task(task_source, Host().tasks)
+
+
+def _warm(backends: tuple[str, ...], task: Task) -> None:
+    """Load what every job needs; a backend that cannot says why when its first job fails."""
+    from tuner.host import Host
+
+    host = Host() if backends else None
+    for name in backends:
+        if host is not None and name in host.backends:
+            with suppress(Exception):
+                host.backends[name].warm(task)
 
 
 def _run(packed: bytes, task: Task, pipe: Connection) -> None:

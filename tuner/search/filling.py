@@ -28,7 +28,7 @@ CLOSING_SECONDS = 1.0
 TIGHT_SHARE = 0.7
 
 
-class Unfilled(BudgetError):
+class UnfilledError(BudgetError):
     """A limit ended a filling pass; `constraint` says which, and by how much, as a trial's record does."""
 
     def __init__(self, text: str, constraint: dict[str, float]) -> None:
@@ -112,7 +112,7 @@ class Filler:
         """Fill what the plans need and this study has not filled yet.
 
         Raises:
-            Unfilled: The time was up, or memory too small, before it was done; what was filled stays.
+            UnfilledError: The time was up, or memory too small, before it was done; what was filled stays.
             TaskError: A sample or the model cannot be used.
         """
         plans = [plan for plan in plans if self.missing(plan)]
@@ -131,7 +131,7 @@ class Filler:
         if ended.verdict == "interrupted":
             raise KeyboardInterrupt
         if ended.verdict == "memory" and limits.memory_bytes:
-            raise Unfilled(
+            raise UnfilledError(
                 f"--memory {said_bytes(limits.memory_bytes)} is too small to run the frozen prefix, which took "
                 f"{said_bytes(ended.most_bytes)}: give more",
                 {"memory": math.log(ended.most_bytes / limits.memory_bytes)},
@@ -142,7 +142,7 @@ class Filler:
             raise TaskError(f"the frozen prefix could not be run: {reason}{trace}")
         if ended.verdict == "deadline" or ended.value.stopped:
             reason = "--time was up while features were computed; they are kept: give more time, or --resume"
-            raise Unfilled(reason, {"time": 1.0})
+            raise UnfilledError(reason, {"time": 1.0})
         self._note(plans, ended.value)
 
     def _note(self, plans: Sequence[TrialPlan], filling: "Filling") -> None:

@@ -15,21 +15,22 @@ import optuna
 from optuna.trial import Trial, TrialState
 
 from tuner.compose import Composed, compose
-from tuner.errors import BudgetError, TunerError
+from tuner.errors import TunerError
 from tuner.host import Host
 from tuner.knobs import Choice, Knob, Scalar, Source, Wanted, preferring
 from tuner.plan import ModelInfo, TaskInfo, TrialPlan
 from tuner.planner import cost
 from tuner.results.objectives import Objective
 from tuner.results.pareto import front
-from tuner.results.records import SCORED, Estimate, Outcome, State, TrialRecord
+from tuner.results.records import SCORED, Estimate, TrialRecord
 from tuner.search.config import Limits
 from tuner.search.events import Listener
-from tuner.search.filling import Filler, Unfilled
-from tuner.search.jobs import Failure, Job
+from tuner.search.filling import Filler
+from tuner.search.jobs import Job
 from tuner.search.journal import RECORD, finished, next_trial, seeded, suggesting
-from tuner.search.supervisor import Ended, Supervisor
+from tuner.search.judging import judged, unfilled
 from tuner.search.supervisor import Limits as JobLimits
+from tuner.search.supervisor import Supervisor
 from tuner.store.store import Store
 from tuner.strategy import Strategy
 
@@ -254,13 +255,11 @@ class Study:
             return replace(base, state="rejected", reason=refused, constraint=constraint)
         try:
             self._filler.fill([composed.plan])
-        except Unfilled as error:
-            return replace(base, state="rejected", reason=str(error), constraint=error.constraint)
         except TunerError as error:
-            line, _, trace = str(error).partition("\n")
-            return replace(base, reason=line, notes=(trace,) if trace else (), constraint={"failed": 1.0})
+            return unfilled(base, error)
         ended = self._supervisor.run(self._job(trial.number, composed.plan), self._job_limits(estimate), self._progress)
-        return self._judged(replace(base, spent_seconds=time.monotonic() - started), ended)
+        base = replace(base, spent_seconds=time.monotonic() - started)
+        return judged(self._setting, base, ended, self._filler.seconds_each(composed.plan))
 
     def _job(self, number: int, plan: TrialPlan) -> Job:
         arguments = {
@@ -302,58 +301,6 @@ class Study:
                 broken[name] = math.log(value / max(limit, 1e-3))
                 said.append(f"--{name}: needs {value / scale:,.3g} {unit} of {limit / scale:,.3g} {unit} left")
         return "; ".join(said), broken
-
-    def _judged(self, base: TrialRecord, ended: Ended) -> TrialRecord:
-        limits = self._setting.limits
-        if ended.verdict == "interrupted":
-            raise KeyboardInterrupt
-        if ended.verdict == "result" and isinstance(ended.value, Outcome):
-            return self._scored(base, ended.value)
-        if ended.verdict == "memory" and limits.memory_bytes:
-            reason = f"--memory: took {ended.most_bytes / 1e6:,.0f} MB of {limits.memory_bytes / 1e6:,.0f} MB"
-            over = math.log(ended.most_bytes / limits.memory_bytes)
-            return replace(base, state="killed", reason=reason, constraint={"memory": over})
-        if ended.verdict == "deadline":
-            reason = "--time: it did not end before the time was up"
-            return replace(base, state="killed", reason=reason, constraint={"time": 0.1})
-        if isinstance(ended.value, Failure):
-            notes = (ended.value.trace,) if ended.value.trace else ()
-            return replace(base, reason=ended.value.text, notes=notes, constraint={"failed": 1.0})
-        reason = f"its process ended with exit code {ended.value}; the system may have run out of memory"
-        return replace(base, reason=reason, constraint={"failed": 1.0})
-
-    def _scored(self, base: TrialRecord, outcome: Outcome) -> TrialRecord:
-        values = dict(outcome.values)
-        plan = base.plan
-        if plan is None:
-            raise ValueError("an outcome needs a plan")
-        if self._setting.deterministic:
-            values["train_seconds"] = cost.train_seconds(plan, self._setting.rates)
-            values["peak_bytes"] = float(cost.peak_bytes(plan, self._setting.rates))
-        elif plan.cached:
-            values["train_seconds"] += plan.train_samples * self._filler.seconds_each(plan)
-            values["peak_bytes"] = max(values["peak_bytes"], float(self._setting.rates.fill_peak_bytes))
-        missing = [one.name for one in self._setting.objectives if not math.isfinite(values.get(one.name, math.nan))]
-        if missing:
-            return replace(base, reason=f"it gave no finite value of {', '.join(missing)}", constraint={"failed": 1.0})
-        state: State = "stopped" if outcome.stopped else "done"
-        constraint = {}
-        limits = self._setting.limits
-        for name, value, limit in (
-            ("train-time", values["train_seconds"], limits.train_seconds),
-            ("memory", values["peak_bytes"], limits.memory_bytes),
-        ):
-            if limit is not None:
-                constraint[name] = math.log(max(value, 1e-3) / limit)
-        return replace(
-            base,
-            state=state,
-            values=values,
-            reason=outcome.stopped,
-            epochs=outcome.epochs,
-            notes=outcome.notes,
-            constraint=constraint,
-        )
 
     def _blamed(self, base: TrialRecord, error: Exception) -> TrialRecord:
         """Record a strategy's exception; a strategy that keeps raising is put out of the study."""

@@ -94,12 +94,19 @@ class Supervisor:
         preload: Modules the children share.
         task: What they work on: the text that names it, or the task itself.
         interrupt: Read while a job runs.
+        warm: Backends that load what all of their jobs need before the first: worth it for more than a few jobs.
 
     Raises:
         TunerError: The task cannot be loaded.
     """
 
-    def __init__(self, preload: Sequence[str], task: str | Task, interrupt: Interrupt | None = None) -> None:
+    def __init__(
+        self,
+        preload: Sequence[str],
+        task: str | Task,
+        interrupt: Interrupt | None = None,
+        warm: Sequence[str] = (),
+    ) -> None:
         self.interrupt = interrupt or Interrupt()
         ours, theirs = socket.socketpair()
         with theirs:
@@ -110,7 +117,7 @@ class Supervisor:
                 stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else None,
             )
         self._control = Connection(ours.detach())
-        self._control.send((tuple(preload), task))
+        self._control.send((tuple(preload), task, tuple(warm)))
         self._ready = False
 
     def __enter__(self) -> Self:
@@ -275,7 +282,7 @@ def _result(what: str, ended: Ended) -> Any:
         raise KeyboardInterrupt
     reasons = {
         "memory": f"took {ended.most_bytes / 1e6:,.0f} MB, more than --memory allows",
-        "deadline": "did not end before --time was up",
+        "deadline": "did not end before --time was up: give more",
         "crashed": f"ended with exit code {ended.value}: the system may have run out of memory",
     }
     raise TunerError(f"{what} {reasons[ended.verdict]}")

@@ -28,6 +28,22 @@ class TorchBackend(Backend):
         "tuner.backends.torch.measure",
     )
 
+    def warm(self, task: Task) -> None:
+        """Load and trace the model and hash the samples that every trial needs.
+
+        On one thread: a pool of threads would not survive the fork.
+        """
+        import torch
+
+        from tuner.backends.torch.model import keep
+
+        torch.set_num_threads(1)
+        keep(task)
+        known = [task.global_.val] if task.global_ is not None else []
+        for samples in (task.local.train, task.local.val, *known):
+            for index in range(len(samples)):
+                samples.sample_id(index)  # which reads the file; the samples keep it
+
     def describe(self, task: Task) -> ModelInfo:
         """Trace the model and find its blocks."""
         from tuner.backends.torch.model import load

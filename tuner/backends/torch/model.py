@@ -48,6 +48,9 @@ class Loaded:
         return self.chain.tail(split)
 
 
+_KEPT: list[tuple[Task, Loaded]] = []  # at most one model, on its way from `keep` to `load`
+
+
 def build(spec: ModelSpec) -> nn.Module:
     """Call the factory and load the weights.
 
@@ -124,6 +127,8 @@ def load(task: Task, info: ModelInfo | None = None) -> Loaded:
         TaskError: The model cannot be built, weights do not fit, the head cannot be given the labels' rows, or the
             model is not the one that was described.
     """
+    if _KEPT and _KEPT[-1][0] is task:
+        return _described(task, _KEPT.pop()[1], info)
     torch.manual_seed(0)  # a factory without weights starts from the same ones every time
     model = build(task.model)
     if task.model.pretrain is not None:
@@ -147,11 +152,20 @@ def load(task: Task, info: ModelInfo | None = None) -> Loaded:
         note = "the model has no inner cut point: only whole-model training is offered"
         found = None
     fingerprint = _fingerprint(task, model, found)
-    if info is None:
-        info = _info(task, model, found, sample, note, fingerprint)
-    elif info.fingerprint != fingerprint:
+    own = info if info is not None and info.fingerprint == fingerprint else None
+    own = own or _info(task, model, found, sample, note, fingerprint)
+    return _described(task, Loaded(model, found, own, len(task.head_rows), task.fingerprint()), info)
+
+
+def keep(task: Task) -> None:
+    """Load a task's model now; the next `load` of it takes it over, in this process or in each one forked from it."""
+    _KEPT[:] = [(task, load(task))]
+
+
+def _described(task: Task, loaded: Loaded, info: ModelInfo | None) -> Loaded:
+    if info is not None and info.fingerprint != loaded.info.fingerprint:
         raise TaskError(f"{task.model.factory} or its weights changed since the plan was made: run `tuner run` again")
-    return Loaded(model, found, info, len(task.head_rows), task.fingerprint())
+    return loaded
 
 
 def state_hash(*modules: nn.Module) -> str:
@@ -181,6 +195,8 @@ def _call_factory(spec: ModelSpec) -> Any:
             made = importlib.util.spec_from_file_location(Path(where).stem, where)
             if made is None or made.loader is None:
                 raise TaskError(f"model.factory: {where} cannot be imported")
+            if "torchvision" in Path(where).read_text(encoding="utf-8", errors="replace"):
+                torchvision()  # so that the user's own import of it works here too
             module = importlib.util.module_from_spec(made)
             made.loader.exec_module(module)
         else:

@@ -116,7 +116,7 @@ def run(
     picks = training(task, plan)
     stored = Reader(access, plan.split, plan.cache.bits, picks) if plan.cached else None
     exact = Reader(access, plan.split, VALIDATION_BITS, validation(task)) if plan.cached else None
-    loop = Loop(task, plan, tail, source(task, loaded, plan.split, picks, stored, _augmenting(plan, seed)), seed)
+    loop = Loop(task, plan, tail, source(task, loaded, plan.split, picks, stored, augmenting(plan, seed)), seed)
     local = source(task, loaded, plan.split, [every(task, "local.val")], exact)
     epochs, stopped = [], ""
     train_seconds, best, since = 0.0, -math.inf, 0
@@ -153,7 +153,7 @@ def run(
     return Outcome({**values, "peak_bytes": float(meter.peak_bytes())}, tuple(epochs), stopped)
 
 
-def _augmenting(plan: TrialPlan, seed: int) -> Change:
+def augmenting(plan: TrialPlan, seed: int) -> Change:
     """Return the plan's random changes, drawn from the trial's own generator."""
     if not plan.cache.augment:
         return unchanged

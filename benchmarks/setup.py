@@ -1,0 +1,115 @@
+"""What the benchmarks on real images share: the clothing task, its model, and plans for it."""
+
+import argparse
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.backends.base import silent
+from tuner.backends.torch.features import Access
+from tuner.backends.torch.model import Loaded, load
+from tuner.plan import CachePlan, DataPlan, RecipePlan, RuntimePlan, TrialPlan
+from tuner.run import task_info
+from tuner.search.study import cores
+from tuner.store.kinds import choose_kind
+from tuner.store.store import Store
+from tuner.task import Domain, Samples, Subset, Task, load_task
+
+CLOTHING = Path(__file__).parent.parent / "examples" / "clothing" / "task.toml"
+#: The papers' last 1, 4 and 7 blocks of MobileNetV2, as splits of our 20 blocks, with the cut's name.
+PAPER_CUTS = {"last 1 (after f16)": 17, "last 4 (after f13)": 14, "last 7 (after f10)": 11}
+
+
+class Held(Samples):
+    """Samples that were decoded once and stay in memory, so that an arm pays for no decoding."""
+
+    def __init__(self, samples: Samples) -> None:
+        self.labels = samples.labels
+        self._names = [samples.name(index) for index in range(len(samples))]
+        self._ids = [samples.sample_id(index) for index in range(len(samples))]
+        self._content = [samples.load(index) for index in range(len(samples))]
+
+    def __len__(self) -> int:
+        return len(self._content)
+
+    def load(self, index: int) -> npt.NDArray[np.generic]:
+        """Return the decoded sample."""
+        return self._content[index]
+
+    def sample_id(self, index: int) -> str:
+        """Return the hash of the file it came from."""
+        return self._ids[index]
+
+    def name(self, index: int) -> str:
+        """Return its file."""
+        return self._names[index]
+
+
+def arguments(description: str) -> argparse.Namespace:
+    """Read ``--quick`` and ``--json FILE``."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="at most 2 minutes")
+    parser.add_argument("--json", type=Path, help="where to write rows and claims")
+    return parser.parse_args()
+
+
+def clothing(size: int, local_train: int | None = None, local_val: int | None = None, *, held: bool = False) -> Task:
+    """Return the clothing task at an image size, with samples of a seeded order, decoded once if `held`."""
+    os.environ.setdefault("TUNER_DATA", str(CLOTHING.parents[3] / "shared" / "data"))
+    text = CLOTHING.read_text(encoding="utf-8").replace("= 160", f"= {size}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "task.toml"
+        path.write_text(text, encoding="utf-8")
+        task = load_task(str(path), {})
+
+    def part(samples: Samples, count: int | None, seed: int) -> Samples:
+        if count is not None and count < len(samples):
+            samples = Subset(samples, np.sort(np.random.default_rng(seed).permutation(len(samples))[:count]))
+        return Held(samples) if held else samples
+
+    return replace(task, local=Domain(part(task.local.train, local_train, 0), part(task.local.val, local_val, 1)))
+
+
+def plan_for(
+    task: Task,
+    loaded: Loaded,
+    split: int,
+    *,
+    bits: int | None,
+    recipe: RecipePlan,
+    alpha: float = 0.0,
+    augment: float = 0.0,
+) -> TrialPlan:
+    """Return a plan; `bits` None trains in a single stage."""
+    cache = CachePlan(augment=augment) if bits is None else CachePlan("cache", bits, augment)
+    return TrialPlan(
+        model=loaded.info, task=task_info(task), data=DataPlan(alpha), split=split, cache=cache, recipe=recipe,
+        runtime=RuntimePlan(threads=cores()),
+    )  # fmt: skip
+
+
+def opened(task: Task, kind: str | None = None, loaded: Loaded | None = None, folder: Path | None = None) -> Access:
+    """Return an empty store for a task in a temporary folder, its prefix run by `kind`."""
+    import torch
+
+    torch.set_num_threads(cores())
+    loaded = loaded or load(task)
+    store = Store(folder or Path(tempfile.mkdtemp(prefix="tuner-benchmark-")) / "store")
+    if kind is not None:
+        choose_kind(store.folder, loaded.info.fingerprint, cores(), kind)
+    return Access(task, loaded, store, cores(), silent)
+
+
+def file_bytes(samples: Samples) -> int:
+    """Return the bytes of the samples' own files."""
+    return sum(os.stat(samples.name(index)).st_size for index in range(len(samples)))  # noqa: PTH116 - names are paths
+
+
+def spread(values: Sequence[float]) -> str:
+    """Return mean and range for people."""
+    return f"{np.mean(values):.3f} ({min(values):.3f} to {max(values):.3f})"

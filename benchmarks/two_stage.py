@@ -1,0 +1,214 @@
+"""Two-stage training on stored features against single-stage training (Cache-and-Reuse, Tables 2 and 4).
+
+``python -m benchmarks.two_stage [--quick] [--json FILE]``
+
+MobileNetV2 with ImageNet weights, clothing photos, batch 64, cuts after f16, f13 and f10. The single-stage arm is a
+plain PyTorch loop: decoded pixels in memory, the frozen prefix in evaluation mode without gradients, channels last. The
+two-stage arm reads, decodes and augments 4-bit records and trains the same tail. Steps of both arms are interleaved and
+an epoch is steps times the median step; end to end, the two-stage arm also pays for filling.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from benchmarks.report import Claim, Row, finish, interleave
+from benchmarks.setup import PAPER_CUTS, arguments, clothing, file_bytes, opened, plan_for
+from tuner.backends.torch.features import Access, Reader, every, fill, training, validation
+from tuner.backends.torch.prefix import channels_last, spatial
+from tuner.backends.torch.training import Loop, Source, score, source
+from tuner.plan import RecipePlan, TrialPlan
+from tuner.store.codec import Codec
+from tuner.task import Task, normalise
+
+PAPER_RATIOS = {"last 1 (after f16)": 6.6, "last 4 (after f13)": 2.9, "last 7 (after f10)": 1.9}
+BOUNDS = {"last 1 (after f16)": 6.6, "last 4 (after f13)": 3.5, "last 7 (after f10)": 2.0}
+GOALS = {"last 1 (after f16)": 10.0, "last 4 (after f13)": 4.5, "last 7 (after f10)": 3.0}
+BATCH = 64
+EPOCHS = (1, 10, 50)
+PAPER_EPOCHS = 50
+QUALITY = {"32 bits": 32, "8 bits": 8, "4 bits": 4, "2 bits": 2, "1 bit": 1}
+SEEDS = (0, 1, 2)
+RECIPE = RecipePlan(epochs=1, batch_size=BATCH, learning_rate=1e-3)
+
+
+def main() -> None:
+    """Measure, print, write."""
+    asked = arguments(__doc__ or "")
+    size, samples, steps = (160, 320, 5) if asked.quick else (224, None, 12)
+    task = clothing(size, samples, None, held=True)
+    here = opened(task)
+    rows: list[Row] = []
+    claims: list[Claim] = []
+    for cut, split in PAPER_CUTS.items():
+        row, ratio = _speed(here, cut, split, steps)
+        rows.append(row)
+        met = ratio >= BOUNDS[cut]
+        text = f"two-stage ≥ {BOUNDS[cut]}× single-stage per epoch, {cut} (goal {GOALS[cut]}×)"
+        claims.append(
+            Claim(text, f"paper {PAPER_RATIOS[cut]}×", f"{ratio:.2f}×", "ratio", met, _why(row) if not met else "")
+        )
+    rows += _bytes(here)
+    found = _accuracies(here, 2 if asked.quick else 8)
+    rows += [{"accuracy after equal epochs": name, "mean": float(np.mean(values))} for name, values in found.items()]
+    for name, bound in (("4 bits", 0.015), ("8 bits", 0.010)):
+        drop, edge = _paired(found["32 bits"], found[name])
+        text = f"{name} within {100 * bound:.1f} points of the uncompressed cache"
+        said = f"{100 * drop:+.2f} points, 95 % interval from {100 * edge:+.2f}"
+        claims.append(Claim(text, "paper: 4 bits within 1 point of 32", said, "quality", edge <= bound))
+    finish("two_stage", rows, claims, asked.json)
+
+
+def _speed(here: Access, cut: str, split: int, steps: int) -> tuple[Row, float]:
+    """Return a row of step times, and the ratio of single-stage over two-stage."""
+    task, loaded = here.task, here.loaded
+    plan = plan_for(task, loaded, split, bits=4, recipe=RECIPE, augment=0.5)
+    filling = fill(here, [plan])
+    two = _loop(
+        here,
+        plan,
+        source(task, loaded, split, training(task, plan), Reader(here, split, 4, training(task, plan)), _augment(plan)),
+    )
+    one = _loop(here, plan, _plain(task, here, split))
+    folded = _loop(here, plan, source(task, loaded, split, training(task, plan), None, _augment(plan)))
+    count = len(task.local.train)
+    seconds = interleave(
+        {"single": _stepper(one, count), "two": _stepper(two, count), "folded": _stepper(folded, count)}, steps
+    )
+    per_image = {name: median(values) / BATCH for name, values in seconds.items()}
+    ratio = per_image["single"] / per_image["two"]
+    fill_each = filling.seconds / max(filling.records, 1)
+    row: dict[str, object] = {
+        "cut": cut,
+        "single ms/img": 1e3 * per_image["single"],
+        "two-stage ms/img": 1e3 * per_image["two"],
+        "least": f"{1e3 * min(seconds['single']) / BATCH:.2f} / {1e3 * min(seconds['two']) / BATCH:.2f}",
+        "ratio": ratio,
+        "paper": PAPER_RATIOS[cut],
+        "over a folded prefix": per_image["folded"] / per_image["two"],
+        "fill ms/img": 1e3 * fill_each,
+    }
+    for epochs in EPOCHS:
+        whole = epochs * per_image["single"] / (fill_each + epochs * per_image["two"])
+        row[f"end to end, {epochs} epochs (extrapolated)"] = whole
+    return row, ratio
+
+
+def _loop(here: Access, plan: TrialPlan, rows: Source) -> Loop:
+    import copy
+
+    loop = Loop(here.task, plan, copy.deepcopy(here.loaded.tail(plan.split)), rows, 0)
+    loop.prepare()
+    return loop
+
+
+def _stepper(loop: Loop, count: int) -> Callable[[], float]:
+    generator = np.random.default_rng(0)
+    return lambda: loop.step(generator.permutation(count)[:BATCH])
+
+
+def _plain(task: Task, here: Access, split: int) -> Source:
+    """Return the plain loop's inputs: pixels in memory, random flips and crops of them, the frozen prefix unfolded."""
+    prefix = channels_last(here.loaded.prefix(split).eval())
+    train = task.local.train
+    pixels = normalise(np.stack([train.load(index) for index in range(len(train))]), task.input)
+    change = _augment(plan_for(task, here.loaded, split, bits=None, recipe=RECIPE, augment=0.5))
+
+    def read(rows: npt.NDArray[np.int64]) -> torch.Tensor:
+        with torch.no_grad():
+            value: torch.Tensor = prefix(spatial(torch.from_numpy(change(pixels[rows]))))
+        return value
+
+    return Source(read, train.labels)
+
+
+def _augment(plan: TrialPlan) -> Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]:
+    from tuner.backends.torch.training import augmenting
+
+    return augmenting(plan, 0)
+
+
+def _bytes(here: Access) -> list[Row]:
+    """Return the bytes of a stored sample at each width beside three denominators."""
+    task = here.task
+    train = task.local.train
+    raw = float(np.prod(task.input_shape))
+    native = float(np.mean([_native_bytes(train.name(index)) for index in range(0, len(train), 8)]))
+    files = file_bytes(train) / len(train)
+    rows: list[Row] = []
+    for cut, split in PAPER_CUTS.items():
+        shape = here.loaded.info.blocks[split].in_shape
+        for bits in (32, 8, 4, 2, 1):
+            each = Codec(32, shape, None, None).record_bytes * bits // 32
+            rows.append(
+                {
+                    "cut": cut,
+                    "bits": bits,
+                    "bytes a sample": each,
+                    "of raw uint8 at the input size": each / raw,
+                    "of native uint8 pixels": each / native,
+                    "of the files on disk": each / files,
+                }
+            )
+    return rows
+
+
+def _native_bytes(path: str) -> int:
+    from PIL import Image
+
+    with Image.open(path) as image:
+        return 3 * image.width * image.height
+
+
+def _accuracies(here: Access, epochs: int) -> dict[str, list[float]]:
+    """Return local accuracies by arm over the seeds: last 4 blocks, equal epochs."""
+    split = PAPER_CUTS["last 4 (after f13)"]
+    found: dict[str, list[float]] = {}
+    for name, bits in QUALITY.items():
+        for strength, label in ((0.5, name), (0.0, f"{name} without augmentation")):
+            if strength == 0.0 and bits != 4:
+                continue
+            found[label] = [_accuracy(here, split, bits, strength, epochs, seed) for seed in SEEDS]
+    return found
+
+
+def _accuracy(here: Access, split: int, bits: int, strength: float, epochs: int, seed: int) -> float:
+    import copy
+
+    task, loaded = here.task, here.loaded
+    recipe = replace(RECIPE, epochs=epochs)
+    plan = plan_for(task, loaded, split, bits=bits, recipe=recipe, augment=strength)
+    fill(here, [plan])
+    picks = training(task, plan)
+    from tuner.backends.torch.training import augmenting
+
+    rows = source(task, loaded, split, picks, Reader(here, split, bits, picks), augmenting(plan, seed))
+    tail = copy.deepcopy(loaded.tail(split))
+    torch.manual_seed(seed)
+    loop = Loop(task, plan, tail, rows, seed)
+    for epoch in range(epochs):
+        loop.epoch(epoch, lambda _: False)
+    exact = Reader(here, split, 16, validation(task))
+    return score(task, tail, source(task, loaded, split, [every(task, "local.val")], exact))
+
+
+def _paired(base: list[float], other: list[float]) -> tuple[float, float]:
+    """Return the mean drop, and the favourable end of its 95 % interval over paired seeds."""
+    from scipy import stats
+
+    drops = np.array(base) - np.array(other)
+    half = stats.t.ppf(0.975, len(drops) - 1) * drops.std(ddof=1) / np.sqrt(len(drops))
+    return float(drops.mean()), float(drops.mean() - half)
+
+
+def _why(row: Row) -> str:
+    single, two = row["single ms/img"], row["two-stage ms/img"]
+    return f"a step takes {single:.2f} ms an image against {two:.2f}: the tail's own forward and backward dominate"
+
+
+if __name__ == "__main__":
+    main()

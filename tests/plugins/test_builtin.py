@@ -1,0 +1,32 @@
+import pytest
+
+from tuner.builtin import Recipe, Runtime, SingleStage
+from tuner.compose import compose
+from tuner.errors import KnobError
+from tuner.knobs import preferring
+from tuner.testing import StrategyContract, example_model, example_task
+
+
+class TestRecipe(StrategyContract):
+    strategy = Recipe()
+
+
+class TestSingleStage(StrategyContract):
+    strategy = SingleStage()
+
+
+class TestRuntime(StrategyContract):
+    strategy = Runtime(lambda: ("torch", "ort"))
+
+
+def test_the_runtime_asks_for_backends_when_it_samples() -> None:
+    installed = ["torch"]
+    runtime = Runtime(lambda: installed)
+    installed.append("ort")
+    plan = compose([runtime], preferring({"runtime.backend": "ort"}), example_model(2), example_task()).plan
+    assert plan.runtime.backend == "ort"
+
+
+def test_without_a_backend_there_is_no_plan() -> None:
+    with pytest.raises(KnobError, match=r"runtime\.backend wants at least one option"):
+        compose([Runtime(tuple)], preferring({}), example_model(2), example_task())

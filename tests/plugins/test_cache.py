@@ -1,0 +1,42 @@
+import pytest
+
+from tuner.builtin import SingleStage
+from tuner.compose import compose
+from tuner.knobs import Scalar, corners, preferring
+from tuner.plan import CachePlan, TrialPlan
+from tuner.testing import StrategyContract, example_model, example_task
+from tuner_cache import Cache
+from tuner_freeze import Freeze
+
+
+class TestCache(StrategyContract):
+    strategy = Cache()
+
+
+def composed(values: dict[str, Scalar]) -> TrialPlan:
+    return compose([Cache(), SingleStage(), Freeze()], preferring(values), example_model(4), example_task()).plan
+
+
+@pytest.mark.parametrize("bits", [32, 16, 8, 4, 2, 1])
+def test_the_prefix_is_kept_at_the_drawn_width(bits: int) -> None:
+    plan = composed({"freeze.trainable_blocks": 1, "cache.by": "cache", "cache.bits": bits})
+    assert plan.cache == CachePlan("cache", bits)
+    assert f"from a {bits}-bit cache" in plan.say()
+
+
+def test_a_trial_may_go_without_a_cache() -> None:
+    plan = composed({"freeze.trainable_blocks": 1, "cache.by": "none"})
+    assert not plan.cached
+
+
+def test_where_nothing_is_frozen_nothing_is_cached_and_widths_are_one_plan() -> None:
+    plans = [
+        composed({"freeze.trainable_blocks": 4, "cache.by": "cache", "cache.bits": bits})
+        for bits in (32, 16, 8, 4, 2, 1)
+    ]
+    assert {plan.key() for plan in plans} == {composed({"freeze.trainable_blocks": 4, "cache.by": "none"}).key()}
+
+
+def test_a_first_guess_is_eight_bits() -> None:
+    first = next(corners(lambda source: compose([Cache()], source, example_model(4), example_task())))
+    assert str(first["cache.bits"]) == "cache.bits in {8, 32, 16, 4, 2, 1}"

@@ -1,0 +1,17 @@
+import pytest
+
+from tuner.plan import TrialPlan
+from tuner.testing import StrategyContract, example_model, example_task
+from tuner_freeze import Freeze, Knobs
+
+
+class TestFreeze(StrategyContract):
+    strategy = Freeze()
+
+
+@pytest.mark.parametrize(("trainable", "split", "said"), [(1, 19, "last 1 of 20 blocks"), (20, 0, "the whole model")])
+def test_the_last_blocks_train(trainable: int, split: int, said: str) -> None:
+    plan = Freeze().apply(TrialPlan(example_model(20), example_task()), Knobs(trainable))
+    assert plan.split == split
+    assert plan.trainable == trainable
+    assert said in plan.say()

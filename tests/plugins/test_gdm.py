@@ -1,0 +1,30 @@
+from dataclasses import replace
+
+import pytest
+
+from tuner.compose import compose
+from tuner.knobs import fixed
+from tuner.plan import DataPlan, TrialPlan
+from tuner.testing import StrategyContract, example_model, example_task
+from tuner_gdm import GlobalDatasetMixing, Knobs
+
+
+class TestGlobalDatasetMixing(StrategyContract):
+    strategy = GlobalDatasetMixing()
+
+
+@pytest.mark.parametrize(("alpha", "samples"), [(0.0, 0), (1e-6, 7), (0.01, 7), (0.05, 35), (0.1, 70)])
+def test_a_fraction_of_every_class_is_mixed_in(alpha: float, samples: int) -> None:
+    plan = GlobalDatasetMixing().apply(TrialPlan(example_model(4), example_task()), Knobs(alpha))
+    assert plan.global_samples == samples
+    assert plan.train_samples == 40 + samples
+
+
+def test_without_global_data_every_fraction_is_the_same_plan() -> None:
+    task = replace(example_task(), global_per_class=(), global_val=0)
+    plans = [
+        compose([GlobalDatasetMixing()], fixed({"gdm.alpha": alpha}), example_model(4), task).plan
+        for alpha in (0.0, 0.1)
+    ]
+    assert plans[0] == plans[1]
+    assert plans[0].data == DataPlan()

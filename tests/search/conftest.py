@@ -1,0 +1,228 @@
+"""A made-up backend, installed as a plugin, so that a whole study runs in a second; and studies without processes."""
+
+import importlib.util
+import os
+import shutil
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tuner.errors import TunerError
+from tuner.host import Host
+from tuner.knobs import Numeric, Wanted
+from tuner.planner import cost
+from tuner.results.objectives import OBJECTIVES
+from tuner.results.records import TrialRecord
+from tuner.run import Run, run, task_info
+from tuner.search.config import Limits
+from tuner.search.events import Silence
+from tuner.search.jobs import Failure, Job
+from tuner.search.journal import open_study
+from tuner.search.study import Setting, Study
+from tuner.search.supervisor import Ended, Interrupt
+from tuner.store.store import Store
+from tuner.task import Domain, InputSpec, ModelSpec, Task
+from tuner.task.samples import ArraySamples
+
+HERE = Path(__file__).parent
+Tune = Callable[..., Run]
+Moods = Callable[..., None]
+Begin = Callable[..., Study]
+SPACE = """
+strategies = ["gdm", "freeze", "cache"]
+[knobs.recipe]
+epochs = { low = 1, high = 20 }
+"""
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep the user's own cache out of it."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("TUNER_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Install `misbehaving` for this process and its children."""
+    folder = tmp_path_factory.mktemp("site")
+    about = folder / "misbehaving-1.0.dist-info"
+    about.mkdir()
+    shutil.copy(HERE / "misbehaving.py", folder)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: misbehaving\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[tuner]\nmisbehaving = misbehaving\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        patch.setenv("PYTHONPATH", str(folder))
+        yield folder
+
+
+@pytest.fixture
+def moods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Moods:
+    """Say how the next trials behave; the last word is for good."""
+    path = tmp_path / "moods"
+    monkeypatch.setenv("MISBEHAVING", str(path))
+
+    def say(*words: str) -> None:
+        path.write_text("\n".join(words))
+
+    return say
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    """12 local and 200 global training samples of 2 × 2 pixels."""
+
+    def samples(count: int, first: int, classes: int) -> ArraySamples:
+        generator = np.random.default_rng(first + count)
+        pixels = generator.random((count, 1, 2, 2), np.float32)
+        return ArraySamples(pixels, np.arange(count) % classes + first, InputSpec(kind="arrays"), "made up")
+
+    return Task(
+        name="made-up",
+        model=ModelSpec("nowhere:build"),
+        input=InputSpec(kind="arrays"),
+        loss="single-label",
+        local=Domain(samples(12, 2, 1), samples(4, 2, 1)),
+        global_=Domain(samples(200, 0, 2), samples(8, 0, 2)),
+        labels=("a", "b", "c"),
+        head_rows=(0, 1),
+        local_labels=(2,),
+    )
+
+
+@pytest.fixture
+def tune(plugin: Path, task: Task, tmp_path: Path) -> Tune:
+    """Run the made-up task with the made-up backend, in `tmp_path / "run"`, trials in processes of their own."""
+
+    def go(space: str = SPACE, **settings: Any) -> Run:
+        path = tmp_path / "space.toml"
+        path.write_text(space)
+        asked = {"out": tmp_path / "run", "backend": "misbehaving", **settings}
+        return run(task, space=str(path), **asked)
+
+    return go
+
+
+@dataclass
+class InProcess:
+    """Stands in for the supervisor: carries jobs out at once, in this process, and notes them."""
+
+    host: Host
+    task: Task
+    jobs: list[Job] = field(default_factory=list)
+    interrupt: Interrupt = field(default_factory=Interrupt)
+    lacking: int = 0
+
+    def run(self, job: Job, _limits: object, progress: Callable[[Mapping[str, Any]], None] | None = None) -> Ended:
+        """Carry a job out as a child would."""
+        self.jobs.append(job)
+        started = time.monotonic()
+
+        def report(said: Mapping[str, Any]) -> bool:
+            if progress is not None:
+                progress(said)
+            return False
+
+        method = getattr(self.host.backend(job.backend), job.method)
+        try:
+            value = method(self.task, **job.arguments, **({"report": report} if job.reports else {}))
+        except TunerError as error:
+            return Ended("failure", Failure(str(error), ""), time.monotonic() - started, 0)
+        except Exception as error:  # noqa: BLE001 - as in a child, whatever a backend raises
+            line = f"{type(error).__name__}: {error}"
+            return Ended("failure", Failure(line, traceback.format_exc()), time.monotonic() - started, 0)
+        return Ended("result", value, time.monotonic() - started, 0)
+
+    def call(self, _backend: str, method: str, _arguments: Mapping[str, Any], _limits: object = None) -> Any:
+        """Answer the one question a study asks beside its jobs."""
+        assert method == "missing"
+        return self.lacking
+
+    def trained(self) -> list[str]:
+        """Return the keys of the plans that were trained."""
+        return [job.arguments["plan"].key() for job in self.jobs if job.method == "train"]
+
+
+class Heard(Silence):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.records: list[TrialRecord] = []
+
+    def say(self, line: str) -> None:
+        """Keep a line."""
+        self.lines.append(line)
+
+    def trial(self, record: TrialRecord) -> None:
+        """Keep a record."""
+        self.records.append(record)
+
+
+@pytest.fixture
+def heard() -> Heard:
+    return Heard()
+
+
+@pytest.fixture
+def stand_in(task: Task, monkeypatch: pytest.MonkeyPatch) -> InProcess:
+    """Return a supervisor without processes, over the made-up backend."""
+    made = importlib.util.spec_from_file_location("misbehaving_in_process", HERE / "misbehaving.py")
+    assert made is not None
+    assert made.loader is not None
+    module = importlib.util.module_from_spec(made)
+    monkeypatch.setitem(sys.modules, made.name, module)
+    made.loader.exec_module(module)
+    return InProcess(Host(plugins={"misbehaving": module}), task)
+
+
+@pytest.fixture
+def begin(stand_in: InProcess, task: Task, tmp_path: Path, heard: Heard) -> Begin:
+    """Open the study in `tmp_path / "journal.log"`, new or as it is."""
+
+    def start(
+        limits: Limits = Limits(trials=6),  # noqa: B008 - frozen
+        strategies: Sequence[str] = ("gdm", "freeze", "cache"),
+        wanted: Mapping[str, Wanted] | None = None,
+        *,
+        deterministic: bool = True,
+        path: Path | None = None,
+    ) -> Study:
+        host = stand_in.host
+        knobs: dict[str, Wanted] = {
+            "runtime.backend": "misbehaving",
+            "runtime.threads": 1,
+            "recipe.epochs": Numeric("recipe.epochs", 1, 20, whole=False),
+            **(wanted or {}),
+        }
+        model = host.backend("misbehaving").describe(task)
+        setting = Setting(
+            [host.strategies[name] for name in (*strategies, "recipe", "runtime")],
+            OBJECTIVES,
+            knobs,
+            "tpe",
+            3,
+            deterministic,
+            model,
+            task_info(task),
+            cost.nominal(model),
+            limits,
+            None if limits.time_seconds is None else time.monotonic() + limits.time_seconds,
+            tmp_path,
+        )
+        journal = open_study(path or tmp_path / "journal.log", [one.optuna_direction for one in OBJECTIVES])
+        supervisor: Any = stand_in
+        study = Study(setting, host, journal, supervisor, Store(Path(os.environ["TUNER_CACHE"])), heard)
+        study.prepare()
+        return study
+
+    return start

@@ -1,0 +1,183 @@
+"""A plugin with a backend that needs no tensor library and a strategy that raises; installed by `conftest.plugin`.
+
+How training behaves is read from the file named by ``MISBEHAVING``: one word a line, used up from the top, the last
+one for good.
+"""
+
+# ruff: noqa: ARG002 - the signatures are the contract's
+
+import os
+import resource
+import signal
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from tuner.backends.base import Backend, Filling, Report, silent
+from tuner.errors import TaskError
+from tuner.hookspecs import hookimpl
+from tuner.knobs import Draw
+from tuner.plan import BlockInfo, ModelInfo, Stage, TrialPlan
+from tuner.planner.cost import Rates, nominal
+from tuner.results.records import Outcome
+from tuner.store.store import Store
+from tuner.strategy import Strategy
+from tuner.task import Task
+
+MEGABYTE = 1_000_000
+WARMED: list[int] = []  # processes that were warmed before they forked
+BLOCKS = tuple(BlockInfo(f"b{at}", f"cut{at}", (4, 2, 2), 1_000_000, 1_000, 4_096) for at in range(4))
+
+
+class Misbehaving(Backend):
+    """Does as it is told, or as it should not."""
+
+    name = "misbehaving"
+
+    def warm(self, task: Task) -> None:
+        if _mood() == "cold":
+            raise TaskError("the weights do not fit")
+        WARMED.append(os.getpid())
+
+    def describe(self, task: Task) -> ModelInfo:
+        return ModelInfo("made-up", task.fingerprint(), len(task.labels), BLOCKS)
+
+    def measure(self, task: Task, threads: int) -> Rates:
+        return nominal(self.describe(task))
+
+    def supports(self, plan: TrialPlan) -> str | None:
+        return "it sulks" if _mood() == "unsupported" else None
+
+    def untouched(
+        self, task: Task, model: ModelInfo, store: Store, threads: int, report: Report = silent
+    ) -> dict[str, float]:
+        return {"local_accuracy": 0.0, "global_accuracy": 0.9}
+
+    def missing(self, task: Task, plans: Sequence[TrialPlan], store: Store) -> int:
+        return 1_000_000
+
+    def fill(self, task: Task, plans: Sequence[TrialPlan], store: Store, report: Report = silent) -> Filling:
+        if _mood() == "bad-sample":
+            raise TaskError("hat.jpg: not an image that can be decoded: replace or remove it")
+        return Filling(0, 0.0, {}, 0)
+
+    def train(
+        self, task: Task, plan: TrialPlan, seed: int, store: Store, weights: Path, report: Report = silent
+    ) -> Outcome:
+        report({"resting_bytes": _resident()})
+        mood = _mood(use_up=True)
+        seconds, peak = 0.01 * plan.trainable * plan.recipe.epochs, 1e6 * plan.trainable
+        if mood == "sleep":
+            time.sleep(3600)
+        elif mood == "slow":
+            time.sleep(0.3)
+        elif mood == "raise":
+            raise ValueError("this is no tensor")
+        elif mood == "diverge":
+            raise TaskError("the loss became nan in epoch 1: lower recipe.learning_rate")
+        elif mood == "nan":
+            seconds = float("nan")
+        elif mood == "hoard":
+            self.hoard(task, 1000, "", report)
+        elif mood == "crash":
+            os._exit(9)
+        elif mood == "big":
+            peak = 1e9
+        weights.parent.mkdir(parents=True, exist_ok=True)
+        weights.write_bytes(b"weights")
+        score = 1 - 1 / (plan.train_samples + plan.trainable + plan.recipe.epochs)
+        values = {"local_accuracy": score, "global_accuracy": 1 - score / 2, "train_seconds": seconds}
+        return Outcome({**values, "peak_bytes": peak})
+
+    def export(self, task: Task, plan: TrialPlan, weights: Path, folder: Path) -> dict[str, Any]:
+        raise NotImplementedError
+
+    # Jobs of the supervisor's own tests.
+
+    def answer(self, task: Task, value: Any) -> dict[str, Any]:
+        print("a job's own words")  # noqa: T201 - they must not reach the parent's stdout
+        return {"value": value, "task": task.name, "pid": os.getpid(), "array": np.arange(3), "warmed": list(WARMED)}
+
+    def sleep(self, task: Task, note: str = "") -> None:
+        if note:
+            Path(note).write_text(f"{os.getpid()} {os.getppid()}")
+        time.sleep(3600)
+
+    def deaf(self, task: Task, report: Report = silent) -> None:
+        while True:
+            report({"step": 1, "steps": 2})
+            time.sleep(0.005)
+
+    def heed(self, task: Task, report: Report = silent) -> str:
+        while not report({"step": 1, "steps": 2}):
+            time.sleep(0.005)
+        return "stopped in time"
+
+    def hoard(self, task: Task, limit_mb: int, note: str, report: Report = silent) -> None:
+        """Take a megabyte every 2 ms; note the clock when the limit is crossed, as the process itself sees it."""
+        resting, held, crossed = _resident(), [], False
+        report({"resting_bytes": resting})
+        while True:
+            held.append(np.ones(MEGABYTE, np.uint8))
+            if not crossed and _resident() - resting > limit_mb * MEGABYTE:
+                crossed = True
+                if note:
+                    Path(note).write_text(repr(time.monotonic()))
+            time.sleep(0.002)
+
+    def leave(self, task: Task, code: int) -> None:
+        os._exit(code)
+
+    def fault(self, task: Task) -> None:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    def stumble(self, task: Task) -> None:
+        raise ValueError("this is no tensor\nnor is this")
+
+    def refuse(self, task: Task) -> None:
+        raise TaskError("rule, value,\nway out")
+
+    def hand_back_a_function(self, task: Task) -> Any:
+        return lambda: None
+
+
+class Raises(Strategy[float]):
+    """A strategy with a bug."""
+
+    name, stage = "raises", Stage.SHAPE
+
+    def sample(self, draw: Draw, model: ModelInfo) -> float:
+        return draw.number("much", 0.0, 1.0)
+
+    def apply(self, plan: TrialPlan, knobs: float) -> TrialPlan:
+        nothing: Mapping[str, TrialPlan] = {}
+        return nothing["a plan"]
+
+
+@hookimpl
+def tuner_backends() -> Iterable[Backend]:
+    return [Misbehaving()]
+
+
+@hookimpl
+def tuner_strategies() -> Iterable[Strategy[Any]]:
+    return [Raises()]
+
+
+def _resident() -> int:
+    return int(psutil.Process().memory_info().rss)
+
+
+def _mood(*, use_up: bool = False) -> str:
+    path = os.environ.get("MISBEHAVING")
+    if not path or not Path(path).exists():
+        return "well"
+    words = Path(path).read_text().split() or ["well"]
+    if use_up and len(words) > 1:
+        Path(path).write_text("\n".join(words[1:]))
+    return words[0]

@@ -1,0 +1,198 @@
+"""What a plan still has to pay: only features that are missing count."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.backends.base import Filling
+from tuner.compose import compose
+from tuner.errors import TaskError
+from tuner.knobs import Scalar, preferring
+from tuner.plan import TrialPlan
+from tuner.planner import cost
+from tuner.results.records import Outcome, TrialRecord
+from tuner.search.config import Limits
+from tuner.search.filling import Filler, UnfilledError
+from tuner.search.jobs import Failure
+from tuner.search.judging import scored
+from tuner.search.study import Study
+from tuner.search.supervisor import Ended
+
+Begin = Callable[..., Study]
+
+
+@pytest.fixture
+def study(begin: Begin) -> Study:
+    """A study that has filled nothing, in the mode that measures."""
+    made = begin(deterministic=False)
+    made._filler._filled.clear()
+    return made
+
+
+@pytest.fixture
+def filler(study: Study) -> Filler:
+    return study._filler
+
+
+@pytest.fixture
+def plan(study: Study) -> TrialPlan:
+    setting = study._setting
+    wanted: dict[str, Scalar] = {"freeze.trainable_blocks": 1, "cache.by": "cache", "cache.bits": 8, "gdm.alpha": 0.05}
+    return compose(setting.strategies, preferring(wanted), setting.model, setting.task, setting.wanted).plan
+
+
+def at(plan: TrialPlan, **changes: Any) -> TrialPlan:
+    alpha = changes.pop("alpha", plan.data.alpha)
+    bits = changes.pop("bits", plan.cache.bits)
+    return replace(plan, data=replace(plan.data, alpha=alpha), cache=replace(plan.cache, bits=bits), **changes)
+
+
+def ending(filler: Filler, ended: Ended, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filler._supervisor, "run", lambda *_: ended)
+
+
+def test_before_anything_is_filled_every_sample_is_missing(filler: Filler, plan: TrialPlan) -> None:
+    assert plan.train_samples == 22
+    assert filler.missing(plan) == 22 + 4 + 8
+    assert filler.missing(replace(plan, cache=replace(plan.cache, by="none"))) == 0
+
+
+def test_only_more_global_samples_are_missing_after_that(filler: Filler, plan: TrialPlan) -> None:
+    filler.fill([plan])
+    assert filler.missing(plan) == 0
+    assert filler.missing(at(plan, alpha=0.01)) == 0
+    assert filler.missing(at(plan, alpha=0.1)) == 10
+    assert filler.missing(at(plan, split=2)) == 34
+
+
+def test_lower_widths_come_from_8_bits(filler: Filler, plan: TrialPlan) -> None:
+    filler.fill([at(plan, bits=8)])
+    assert [filler.missing(at(plan, bits=bits)) for bits in (8, 4, 2, 1)] == [0, 0, 0, 0]
+    assert filler.missing(at(plan, bits=16)) == filler.missing(at(plan, bits=32)) == 34
+
+
+def test_an_estimate_counts_what_is_missing_and_nothing_else(filler: Filler, plan: TrialPlan, study: Study) -> None:
+    rates = study._setting.rates
+    empty = filler.estimate(plan, [])
+    filler.fill([plan])
+    filled = filler.estimate(plan, [])
+    assert empty.spend_seconds - filled.spend_seconds == pytest.approx(34 * cost.fill_seconds(plan, rates))
+    assert empty.train_seconds == filled.train_seconds  # on an empty store, whatever the order of trials
+    more = filler.estimate(at(plan, alpha=0.1), [])
+    training = cost.training_seconds(at(plan, alpha=0.1), rates) + cost.scoring_seconds(plan, rates)
+    assert more.spend_seconds - training == pytest.approx(10 * cost.fill_seconds(plan, rates))
+
+
+def test_estimates_learn_from_finished_trials_of_the_same_kind(filler: Filler, plan: TrialPlan, study: Study) -> None:
+    rates = study._setting.rates
+    values = {
+        "train_seconds": 3 * cost.train_seconds(plan, rates),
+        "peak_bytes": 2.0 * cost.peak_bytes(plan, rates),
+    }
+    record = TrialRecord(trial=0, state="done", plan=plan, values=values)
+    plain, learned = filler.estimate(plan, []), filler.estimate(plan, [record])
+    assert learned.train_seconds == pytest.approx(3 * plain.train_seconds)
+    assert learned.peak_bytes == pytest.approx(2 * plain.peak_bytes)
+    uncached = replace(plan, cache=replace(plan.cache, by="none"))
+    assert filler.estimate(uncached, [record]) == filler.estimate(uncached, [])
+    assert filler.estimate(plan, [replace(record, state="killed")]) == plain
+    assert filler.estimate(plan, [replace(record, same_as=0)]) == plain
+
+
+def test_what_is_filled_already_is_not_asked_for(filler: Filler, plan: TrialPlan, stand_in: Any) -> None:
+    stand_in.jobs.clear()
+    filler.fill([plan])
+    filler.fill([plan, at(plan, alpha=0.01)])
+    filler.fill([])
+    assert [job.method for job in stand_in.jobs] == ["fill"]
+
+
+def test_one_pass_fills_every_cut_the_study_may_ask_for(filler: Filler, plan: TrialPlan, stand_in: Any) -> None:
+    stand_in.jobs.clear()
+    filler.prepare([plan, at(plan, split=2), at(plan, split=2, bits=4), at(plan, bits=16), at(plan, alpha=0.1)])
+    (job,) = stand_in.jobs
+    asked = {(one.split, one.cache.bits, one.data.alpha) for one in job.arguments["plans"]}
+    assert asked == {(3, 8, 0.1), (2, 8, 0.1), (3, 16, 0.1)}
+
+
+def test_preparing_stays_below_the_stores_cap(filler: Filler, plan: TrialPlan, stand_in: Any) -> None:
+    stand_in.jobs.clear()
+    filler._store.cap_bytes = int(1.5 * cost.storage_bytes(at(plan, alpha=0.1)))
+    filler.prepare([plan, at(plan, split=2), at(plan, split=1)])
+    (job,) = stand_in.jobs
+    assert [one.split for one in job.arguments["plans"]] == [3]
+
+
+def test_nothing_is_prepared_where_nothing_is_cached(filler: Filler, plan: TrialPlan, stand_in: Any) -> None:
+    stand_in.jobs.clear()
+    filler.prepare([replace(plan, cache=replace(plan.cache, by="none"))])
+    assert stand_in.jobs == []
+
+
+def test_measured_seconds_replace_the_estimate_once_a_pass_was_long_enough(
+    filler: Filler, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch, study: Study
+) -> None:
+    guess = cost.fill_seconds(plan, study._setting.rates)
+    assert filler.seconds_each(plan) == guess
+    ending(filler, Ended("result", Filling(5, 1.0, {plan.split: 0.2}, 0), 1.0, 0), monkeypatch)
+    filler.fill([plan])
+    assert filler.seconds_each(plan) == guess  # five samples measure the start-up
+    ending(filler, Ended("result", Filling(640, 64.0, {plan.split: 0.1}, 0), 64.0, 0), monkeypatch)
+    filler.fill([at(plan, alpha=0.1)])
+    assert filler.seconds_each(plan) == 0.1
+
+
+def test_a_pass_over_its_memory_says_so_and_by_how_much(
+    filler: Filler, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch, begin: Begin
+) -> None:
+    filler = begin(Limits(trials=1, memory_bytes=10_000_000), deterministic=False)._filler
+    filler._filled.clear()
+    ending(filler, Ended("memory", 20_000_000, 1.0, 20_000_000), monkeypatch)
+    with pytest.raises(UnfilledError, match=r"--memory 10\.0 MB is too small .* took 20\.0 MB") as told:
+        filler.fill([plan])
+    assert told.value.constraint == {"memory": pytest.approx(math.log(2))}
+
+
+@pytest.mark.parametrize(
+    "ended", [Ended("deadline", 0.0, 1.0, 0), Ended("result", Filling(5, 1.0, {}, 0, stopped=True), 1.0, 0)]
+)
+def test_a_pass_that_the_time_ends_is_refused_and_not_counted(
+    filler: Filler, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch, ended: Ended
+) -> None:
+    ending(filler, ended, monkeypatch)
+    with pytest.raises(UnfilledError, match="they are kept: give more time"):
+        filler.fill([plan])
+    assert filler.missing(plan) == 34
+
+
+def test_other_ends_are_told_apart(filler: Filler, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    ending(filler, Ended("failure", Failure("hat.jpg: no image", ""), 1.0, 0), monkeypatch)
+    with pytest.raises(TaskError, match=r"^the frozen prefix could not be run: hat\.jpg: no image$"):
+        filler.fill([plan])
+    ending(filler, Ended("crashed", -9, 1.0, 0), monkeypatch)
+    with pytest.raises(TaskError, match="exit code -9"):
+        filler.fill([plan])
+    ending(filler, Ended("interrupted", None, 1.0, 0), monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        filler.fill([plan])
+
+
+def test_a_trials_cost_includes_filling_whatever_was_stored(study: Study, plan: TrialPlan) -> None:
+    values = {"local_accuracy": 0.5, "global_accuracy": 0.5, "train_seconds": 1.0, "peak_bytes": 1e6}
+    base = TrialRecord(trial=0, state="failed", plan=plan)
+    rates = study._setting.rates
+    record = scored(study._setting, base, Outcome(values), cost.fill_seconds(plan, rates))
+    assert record.values["train_seconds"] == pytest.approx(1.0 + 22 * cost.fill_seconds(plan, rates))
+    assert record.values["peak_bytes"] == max(1e6, rates.fill_peak_bytes)
+
+
+def test_made_up_studies_leave_nothing_behind(cache: Path, begin: Begin) -> None:
+    started = time.monotonic()
+    begin().run()
+    assert time.monotonic() - started < 10
+    assert not list(cache.rglob("*.part"))

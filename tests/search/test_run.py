@@ -1,0 +1,84 @@
+"""A whole run over the made-up backend, trials in processes of their own."""
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.errors import BudgetError, RunError
+from tuner.run import Run
+from tuner.task import Task
+
+pytestmark = pytest.mark.slow
+Tune = Callable[..., Run]
+Moods = Callable[..., None]
+WITH_A_BUG = 'strategies = ["gdm", "freeze", "cache", "raises"]\n'
+
+
+def test_trials_that_break_a_limit_or_crash_are_recorded_and_the_run_goes_on(tune: Tune, moods: Moods) -> None:
+    moods("well", "hoard", "crash", "raise", "well")
+    run = tune(trials=5, time="60s", memory="100MB")
+    assert [record.state for record in run.records] == ["done", "killed", "failed", "failed", "done"]
+    killed, crashed, raised = run.records[1:4]
+    assert killed.reason.startswith("--memory: took 1")
+    assert killed.reason.endswith(" MB of 100 MB")
+    assert 0 < killed.constraint["memory"] < math.log(2)
+    assert crashed.reason == "its process ended with exit code 9; the system may have run out of memory"
+    assert raised.reason == "ValueError: this is no tensor"
+    assert "in train" in raised.notes[0]
+    assert set(run.front) <= {0, 4}
+
+
+def test_a_trial_that_sleeps_forever_does_not_stretch_the_time(tune: Tune, moods: Moods) -> None:
+    moods("well", "sleep")
+    started = time.monotonic()
+    run = tune(time="4s")
+    assert time.monotonic() - started < 4.5
+    assert [record.state for record in run.records] == ["done", "killed"]
+    assert run.records[1].reason == "--time: it did not end before the time was up"
+    assert run.info["ended"] == "the time is up"
+
+
+def test_a_run_goes_on_where_it_ended(tune: Tune, moods: Moods) -> None:
+    moods("well")
+    first = tune(trials=2)
+    with pytest.raises(RunError, match="holds a run already: add --resume"):
+        tune(trials=4)
+    second = tune(trials=4, resume=True)
+    assert second.records[:2] == first.records
+    assert len(second.records) == 4
+    assert second.info["spent"]["seconds"] > first.info["spent"]["seconds"]
+    assert second.info["untouched"] == first.info["untouched"] == {"local_accuracy": 0.0, "global_accuracy": 0.9}
+
+
+def test_another_seed_or_space_is_not_the_same_run(tune: Tune, moods: Moods) -> None:
+    moods("well")
+    tune(trials=1)
+    with pytest.raises(RunError, match="was made with another seed: --resume goes on with the same one"):
+        tune(trials=2, resume=True, seed=5)
+    with pytest.raises(RunError, match="was made with another space"):
+        tune(space='strategies = ["freeze"]', trials=2, resume=True)
+
+
+def test_a_strategy_with_a_bug_is_put_out_and_the_run_goes_on(tune: Tune, moods: Moods) -> None:
+    moods("well")
+    run = tune(space=WITH_A_BUG, trials=5)
+    assert [record.state for record in run.records] == ["failed"] * 3 + ["done"] * 2
+    assert {record.reason for record in run.records[:3]} == {"strategy 'raises': KeyError: 'a plan'"}
+
+
+def test_a_run_without_an_end_is_refused(tune: Tune) -> None:
+    with pytest.raises(BudgetError, match=r"a run ends by --time or by --trials, but neither is given: add one"):
+        tune()
+
+
+def test_the_run_folder_is_private(tune: Tune, moods: Moods, tmp_path: Path, task: Task) -> None:
+    moods("well")
+    run = tune(trials=1)
+    assert run.folder.stat().st_mode & 0o077 == 0
+    files: list[Any] = [path for path in run.folder.iterdir() if path.is_file()]
+    assert files
+    assert all(path.stat().st_mode & 0o077 == 0 for path in files)

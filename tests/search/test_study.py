@@ -1,0 +1,212 @@
+"""The loop: what is tried first, what is refused and taught, what ends it."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.errors import BudgetError, KnobError, TaskError
+from tuner.results.objectives import OBJECTIVES
+from tuner.results.records import TrialRecord
+from tuner.search import study as study_module
+from tuner.search.config import Limits
+from tuner.search.journal import finished, open_study
+from tuner.search.study import Study
+
+Begin = Callable[..., Study]
+Moods = Callable[..., None]
+DIRECTIONS = [one.optuna_direction for one in OBJECTIVES]
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """End a study without progress after ten trials instead of fifty."""
+    assert study_module.REFUSALS_IN_A_ROW == 50
+    monkeypatch.setattr(study_module, "REFUSALS_IN_A_ROW", 10)
+
+
+def constraints(folder: Path) -> list[dict[str, float]]:
+    return [dict(trial.constraints) for trial in finished(open_study(folder / "journal.log", DIRECTIONS))]
+
+
+def plans(study: Study) -> list[tuple[int, str]]:
+    return [(one.plan.trainable, one.plan.cache.by) for one in study.records if one.plan is not None]
+
+
+def test_anchors_come_first(begin: Begin) -> None:
+    study = begin(Limits(trials=4))
+    study.run()
+    assert plans(study)[:3] == [(1, "cache"), (3, "cache"), (4, "none")]
+    first = study.records[0].knobs
+    assert first["recipe.epochs"] == 8
+    assert first["recipe.learning_rate"] == 1e-3
+    assert first["gdm.alpha"] == 0.05
+
+
+def test_full_fine_tuning_is_no_anchor_where_it_takes_over_a_tenth_of_the_time(begin: Begin) -> None:
+    study = begin(Limits(time_seconds=1.0), deterministic=False)
+    assert len(study._journal.trials) == 2
+
+
+def test_it_ends_after_the_trials_asked_for(begin: Begin, stand_in: Any) -> None:
+    study = begin(Limits(trials=4))
+    study.run()
+    assert study.ended == "4 trials are done"
+    assert [record.state for record in study.records] == ["done"] * 4
+    assert len(stand_in.trained()) == 4
+
+
+def test_no_plan_is_trained_twice(begin: Begin, stand_in: Any) -> None:
+    few = {
+        "recipe.epochs": (2, 3),
+        "recipe.batch_size": 8,
+        "recipe.learning_rate": 1e-3,
+        "recipe.optimiser": "sgd",
+        "recipe.schedule": "cosine",
+        "recipe.weight_decay": 0.0,
+        "recipe.patience": 0,
+        "recipe.freeze_bn": True,
+    }
+    study = begin(Limits(trials=100), strategies=("freeze",), wanted=few)
+    study.run()
+    assert study.ended == "10 plans in a row were tried before: the search space has nothing new"
+    trained = stand_in.trained()
+    assert len(trained) == len(set(trained)) == 8  # four depths, two numbers of epochs
+    again = [record for record in study.records if record.same_as is not None]
+    assert again
+    for record in again:
+        assert record.same_as is not None
+        assert record.values == study.records[record.same_as].values
+    assert not {record.trial for record in again} & set(study.front())
+
+
+def test_refusals_reach_optuna_as_log_of_value_over_limit(begin: Begin, tmp_path: Path, stand_in: Any) -> None:
+    study = begin(Limits(trials=100, memory_bytes=1_000_000))
+    study.run()
+    assert study.ended == "10 plans in a row were refused, most of them for --memory"
+    assert stand_in.trained() == []
+    assert len(study.records) == 10
+    for record, told in zip(study.records, constraints(tmp_path), strict=True):
+        assert record.state == "rejected"
+        assert record.estimate is not None
+        assert told == record.constraint == {"memory": pytest.approx(math.log(record.estimate.peak_bytes / 1_000_000))}
+        assert record.reason.startswith("--memory: needs ")
+
+
+def test_a_plan_may_break_several_limits(begin: Begin) -> None:
+    study = begin(Limits(trials=1, memory_bytes=1000, train_seconds=1e-3, storage_bytes=10))
+    study.run()
+    assert set(study.records[0].constraint) == {"memory", "train-time", "storage"}
+
+
+def test_a_trial_that_turns_out_over_a_limit_is_kept_off_the_front(begin: Begin, moods: Moods, tmp_path: Path) -> None:
+    moods("well", "big", "well")
+    study = begin(Limits(trials=3, memory_bytes=500_000_000), deterministic=False)
+    study.run()
+    assert [record.state for record in study.records] == ["done"] * 3
+    assert constraints(tmp_path)[1]["memory"] == pytest.approx(math.log(2))
+    assert constraints(tmp_path)[0]["memory"] < 0
+    assert 1 not in study.front()
+
+
+def test_what_a_backend_does_not_support_is_refused_unrun(begin: Begin, moods: Moods, stand_in: Any) -> None:
+    moods("unsupported")
+    study = begin(Limits(trials=2))
+    study.run()
+    assert {record.reason for record in study.records} == {"it sulks"}
+    assert stand_in.trained() == []
+
+
+def test_a_trial_that_raises_is_failed_and_keeps_its_traceback(begin: Begin, moods: Moods, tmp_path: Path) -> None:
+    moods("raise", "diverge", "nan", "well")
+    study = begin(Limits(trials=4), deterministic=False)
+    study.run()
+    raised, diverged, strange, well = study.records
+    assert [record.state for record in study.records] == ["failed", "failed", "failed", "done"]
+    assert raised.reason == "ValueError: this is no tensor"
+    assert "in train" in raised.notes[0]
+    assert diverged.reason.startswith("the loss became nan in epoch 1: lower")
+    assert diverged.notes == ()
+    assert strange.reason == "it gave no finite value of train_seconds"
+    assert [told.get("failed") for told in constraints(tmp_path)] == [1.0, 1.0, 1.0, None]
+    assert study.front() == [well.trial]
+
+
+def test_a_strategy_that_raises_three_times_is_put_out_of_the_study(begin: Begin, heard: Any) -> None:
+    study = begin(Limits(trials=5), strategies=("gdm", "freeze", "cache", "raises"))
+    study.run()
+    failed, well = study.records[:3], study.records[3:]
+    assert [record.state for record in failed] == ["failed"] * 3
+    assert {record.reason for record in failed} == {"strategy 'raises': KeyError: 'a plan'"}
+    assert all("in apply" in record.notes[0] for record in failed)
+    assert [record.state for record in well] == ["done"] * 2
+    assert [line for line in heard.lines if "it raised 3 times and takes no further part" in line]
+
+
+def test_a_sample_that_cannot_be_read_stops_the_study_before_its_first_trial(begin: Begin, moods: Moods) -> None:
+    moods("bad-sample")
+    with pytest.raises(TaskError, match=r"hat\.jpg: not an image"):
+        begin()
+
+
+def test_one_that_turns_up_later_fails_the_trials_that_need_it(begin: Begin, moods: Moods) -> None:
+    study = begin(Limits(trials=2))
+    study._filler._filled.clear()
+    moods("bad-sample")
+    study.run()
+    assert [record.state for record in study.records] == ["failed", "failed"]
+    assert "hat.jpg" in study.records[0].reason
+
+
+def test_a_time_that_is_too_short_for_the_features_of_one_trial_is_said_at_once(begin: Begin, stand_in: Any) -> None:
+    stand_in.lacking = 1_000_000
+    with pytest.raises(BudgetError, match=r"--time is too small for one trial: .* give at least "):
+        begin(Limits(time_seconds=0.02), deterministic=False)
+
+
+def test_a_value_outside_every_legal_range_is_the_users_mistake(begin: Begin) -> None:
+    with pytest.raises(KnobError, match="learning_rate wants 5"):
+        begin(wanted={"recipe.learning_rate": 5.0})
+
+
+def test_a_refused_plan_may_run_after_a_resume_with_more(begin: Begin, stand_in: Any) -> None:
+    begin(Limits(trials=1, memory_bytes=1_000_000)).run()
+    study = begin(Limits(trials=3))
+    refused = {record.plan.key() for record in study.records if record.plan is not None}
+    assert len(study.records) == len(refused) == 10
+    study._journal.enqueue_trial(dict(study._journal.trials[0].params))
+    study.run()
+    assert refused & set(stand_in.trained())
+
+
+def test_resuming_goes_on_counting(begin: Begin, stand_in: Any) -> None:
+    begin(Limits(trials=3)).run()
+    study = begin(Limits(trials=5))
+    study.run()
+    trained = stand_in.trained()
+    assert len(trained) == len(set(trained)) == 5
+    assert [record.trial for record in study.records] == [0, 1, 2, 3, 4]
+
+
+def test_only_the_fronts_weights_are_kept(begin: Begin, tmp_path: Path) -> None:
+    study = begin(Limits(trials=6))
+    study.run()
+    kept = {int(path.parent.name) for path in (tmp_path / "trials").glob("*/weights.safetensors")}
+    assert kept == set(study.front())
+
+
+def test_observers_and_listeners_hear_of_every_trial(begin: Begin, heard: Any, stand_in: Any) -> None:
+    study = begin(Limits(trials=3))
+    study.run()
+    assert heard.records == study.records
+    assert all(isinstance(record, TrialRecord) for record in heard.records)
+
+
+def test_a_record_is_json(begin: Begin) -> None:
+    study = begin(Limits(trials=1))
+    study.run()
+    content = json.loads(json.dumps(study.records[0].to_dict()))
+    assert content["sentence"].startswith("train last 1 of 4 blocks on 12 local + 10 global samples")

@@ -1,0 +1,169 @@
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from tuner.builtin import SingleStage
+from tuner.compose import compose
+from tuner.errors import KnobError, PlanError
+from tuner.knobs import Draw, Scalar, Wanted, fixed, preferring
+from tuner.plan import CachePlan, DataPlan, Exit, HeadsPlan, ModelInfo, Stage, TailEdit, TrialPlan
+from tuner.strategy import Strategy
+from tuner.testing import example_model, example_task
+
+
+@dataclass(frozen=True)
+class Edit(Strategy[int]):
+    """Does one thing to the plan, and has one knob."""
+
+    name: str  # type: ignore[misc]  # an instance's here, so that a test can have several
+    stage: Stage  # type: ignore[misc]  # the same
+    change: Callable[[TrialPlan], TrialPlan] = lambda plan: plan
+
+    def sample(self, draw: Draw, model: ModelInfo) -> int:
+        return draw.integer("n", 1, model.num_blocks)
+
+    def apply(self, plan: TrialPlan, knobs: int) -> TrialPlan:  # noqa: ARG002 - the change is the test's
+        return self.change(plan)
+
+
+def composed(*strategies: Strategy[Any], values: dict[str, Scalar] | None = None) -> TrialPlan:
+    return compose(strategies, preferring(values or {}), example_model(4), example_task()).plan
+
+
+def alpha(value: float) -> Callable[[TrialPlan], TrialPlan]:
+    return lambda plan: replace(plan, data=DataPlan(value))
+
+
+def split(value: int) -> Callable[[TrialPlan], TrialPlan]:
+    return lambda plan: replace(plan, split=value)
+
+
+def cached(by: str) -> Callable[[TrialPlan], TrialPlan]:
+    return lambda plan: replace(plan, cache=CachePlan(by, 8))
+
+
+def edited(*kinds: str) -> Callable[[TrialPlan], TrialPlan]:
+    return lambda plan: replace(plan, shape=(*plan.shape, *map(TailEdit, kinds)))
+
+
+def test_without_strategies_the_whole_model_trains() -> None:
+    assert composed() == TrialPlan(example_model(4), example_task())
+
+
+def test_strategies_act_in_stage_order_whatever_order_they_come_in() -> None:
+    seen: list[str] = []
+
+    def noting(stage: Stage) -> Edit:
+        return Edit(f"of_{stage.value}", stage, lambda plan: seen.append(stage.value) or plan)  # type: ignore[func-returns-value]  # append's None is the point
+
+    composed(*(noting(stage) for stage in reversed(Stage)))
+    assert seen == [stage.value for stage in Stage]
+    assert len(seen) == 7
+
+
+def test_values_and_knobs_come_back_with_the_plan() -> None:
+    one = compose([Edit("one", Stage.SHAPE)], preferring({"one.n": 3}), example_model(4), example_task())
+    assert one.values == {"one.n": 3}
+    assert [str(knob) for knob in one.knobs.values()] == ["one.n in [1, 4]"]
+
+
+def test_recorded_values_give_the_plan_again() -> None:
+    strategies = [Edit("a", Stage.SPLIT, split(1)), Edit("b", Stage.SPLIT, split(2)), Edit("c", Stage.DATA, alpha(0.1))]
+    first = compose(strategies, preferring({"split.by": "b"}), example_model(4), example_task())
+    assert first.plan.split == 2
+    assert compose(strategies, fixed(first.values), example_model(4), example_task()) == first
+
+
+def test_two_owners_of_one_value_are_both_named() -> None:
+    with pytest.raises(PlanError, match=r"strategies 'one' and 'two' both set data\.alpha: use one of them"):
+        composed(Edit("one", Stage.DATA, alpha(0.1)), Edit("two", Stage.DATA, alpha(0.2)))
+    with pytest.raises(PlanError, match=r"strategies 'one' and 'two' both set heads\.mode"):
+        composed(
+            Edit("one", Stage.HEADS, lambda plan: replace(plan, heads=HeadsPlan("with-tail"))),
+            Edit("two", Stage.HEADS, lambda plan: replace(plan, heads=HeadsPlan("exits-only"))),
+        )
+
+
+def test_one_that_leaves_a_value_alone_does_not_own_it() -> None:
+    assert composed(Edit("one", Stage.DATA), Edit("two", Stage.DATA, alpha(0.2))).data.alpha == 0.2
+
+
+def test_writing_outside_the_stage_names_strategy_and_both_parts() -> None:
+    with pytest.raises(PlanError, match="strategy 'one' may write 'data', but it wrote 'split'"):
+        composed(Edit("one", Stage.DATA, split(2)))
+    with pytest.raises(PlanError, match="strategy 'one' may write 'split', but it wrote 'model'"):
+        composed(Edit("one", Stage.SPLIT, lambda plan: replace(plan, model=example_model(9))))
+
+
+def test_several_strategies_add_to_the_tail() -> None:
+    plan = composed(Edit("one", Stage.SHAPE, edited("a")), Edit("two", Stage.SHAPE, edited("b", "c")))
+    assert [edit.kind for edit in plan.shape] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda plan: replace(plan, shape=()),
+        lambda plan: replace(plan, shape=(TailEdit("mine"),)),
+        lambda plan: replace(plan, shape=(TailEdit("mine"), *plan.shape)),
+    ],
+)
+def test_a_tuple_only_grows(change: Callable[[TrialPlan], TrialPlan]) -> None:
+    with pytest.raises(PlanError, match="shape only grows, but strategy 'two' took an entry out of it"):
+        composed(Edit("one", Stage.SHAPE, edited("a")), Edit("two", Stage.SHAPE, change))
+
+
+def test_a_tuple_inside_a_stage_only_grows_too() -> None:
+    def exits(*blocks: int) -> Callable[[TrialPlan], TrialPlan]:
+        return lambda plan: replace(plan, heads=HeadsPlan(exits=tuple(Exit(block, 8) for block in blocks)))
+
+    with pytest.raises(PlanError, match=r"heads\.exits only grows, but strategy 'two' took"):
+        composed(Edit("one", Stage.HEADS, exits(1)), Edit("two", Stage.HEADS, exits(2)))
+
+
+def test_who_decides_is_drawn_where_several_could() -> None:
+    strategies = [Edit("a", Stage.SPLIT, split(1)), Edit("b", Stage.SPLIT, split(2))]
+    one = compose(strategies, preferring({"split.by": "b"}), example_model(4), example_task())
+    assert one.plan.split == 2
+    assert one.values == {"split.by": "b", "b.n": 2}
+    assert str(one.knobs["split.by"]) == "split.by in {a, b}"
+
+
+def test_caching_may_also_be_left_out() -> None:
+    strategies: list[Strategy[Any]] = [
+        Edit("half", Stage.SPLIT, split(2)),
+        Edit("mine", Stage.CACHE, cached("mine")),
+        SingleStage(),
+    ]
+    one = compose(strategies, preferring({"cache.by": "none"}), example_model(4), example_task())
+    assert not one.plan.cached
+    assert "mine.n" not in one.values
+    assert str(one.knobs["cache.by"]) == "cache.by in {mine, none}"
+    assert composed(*strategies, values={"cache.by": "mine"}).cache == CachePlan("mine", 8)
+
+
+def test_a_single_decider_is_not_drawn() -> None:
+    one = compose([Edit("a", Stage.RECIPE)], preferring({}), example_model(4), example_task())
+    assert list(one.values) == ["a.n"]
+
+
+def test_the_plan_comes_in_its_normal_form() -> None:
+    assert composed(Edit("mine", Stage.CACHE, cached("mine"))).cache == CachePlan()
+
+
+def test_a_plan_that_breaks_a_rule_is_refused() -> None:
+    with pytest.raises(PlanError, match="something trains"):
+        composed(Edit("all", Stage.SPLIT, split(4)))
+
+
+@pytest.mark.parametrize(("wanted", "value"), [(3, 3), ((2, 9), 2)])
+def test_the_search_space_narrows_a_strategys_knobs(wanted: Wanted, value: int) -> None:
+    one = compose([Edit("a", Stage.SHAPE)], preferring({}), example_model(4), example_task(), {"a.n": wanted})
+    assert one.values == {"a.n": value}
+
+
+def test_the_search_space_cannot_want_what_the_model_has_not() -> None:
+    with pytest.raises(KnobError, match=r"a\.n wants 9, but this model allows \[1, 4\]"):
+        compose([Edit("a", Stage.SHAPE)], preferring({}), example_model(4), example_task(), {"a.n": 9})

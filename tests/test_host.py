@@ -1,0 +1,312 @@
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tuner.errors import PluginError
+from tuner.hookspecs import hookimpl
+from tuner.host import Host, chosen
+from tuner.knobs import Draw
+from tuner.plan import ModelInfo, Stage, TrialPlan
+from tuner.results.objectives import Objective
+from tuner.results.records import TrialRecord
+from tuner.strategy import Strategy
+from tuner.task import Task
+
+CORE = {"recipe", "none", "runtime"}
+RECORD = TrialRecord(0, "done", None)
+
+
+class Mine(Strategy[None]):
+    name, stage = "mine", Stage.SHAPE
+
+    def sample(self, draw: Draw, model: ModelInfo) -> None: ...
+
+    def apply(self, plan: TrialPlan, knobs: None) -> TrialPlan:  # noqa: ARG002 - it has none
+        return plan
+
+
+class Nameless(Mine):
+    name = "not an identifier"
+
+
+class Stageless(Mine):
+    stage = "shape"  # type: ignore[assignment]  # the mistake under test
+
+
+def offering(**hooks: Any) -> object:
+    """Return a plugin whose hooks take no arguments and return these values."""
+
+    def implemented(value: object) -> Callable[[], object]:
+        return hookimpl(lambda: value)
+
+    return SimpleNamespace(**{name: implemented(value) for name, value in hooks.items()})
+
+
+def given(plugin: object) -> Host:
+    return Host(installed=False, plugins={"p": plugin})
+
+
+def refusal(plugin: object) -> str:
+    """Return why a plugin is refused; nothing of it may be left, and a good one beside it works."""
+    good = offering(tuner_strategies=[Mine()])
+    host = Host(installed=False, plugins={"bad": plugin, "good": good})
+    assert [one.name for one in host.refused] == ["bad"]
+    assert host.strategies.keys() == CORE | {"mine"}
+    assert host.lowerings("torch") == {}
+    return host.refused[0].refused
+
+
+def test_the_core_is_a_plugin_like_others() -> None:
+    host = Host(installed=False)
+    assert [(one.name, one.origin, one.refused) for one in host.plugins] == [("core", "core", "")]
+    assert host.strategies.keys() == CORE
+    assert "torch" in host.backends
+    assert list(host.objectives) == ["local_accuracy", "global_accuracy", "train_seconds", "peak_bytes"]
+    assert "digits" in host.tasks
+
+
+def test_installed_plugins_are_found() -> None:
+    host = Host()
+    assert host.strategies.keys() >= CORE | {"gdm", "freeze", "cache"}
+    assert host.refused == []
+    assert {one.origin.split()[0] for one in host.plugins} >= {"core", "tuner"}
+
+
+def test_a_host_can_be_built_twice() -> None:
+    plugin = offering(tuner_strategies=[Mine()])
+    one, two = given(plugin), given(plugin)
+    assert one.strategies.keys() == two.strategies.keys() == CORE | {"mine"}
+    assert one.plugins == two.plugins
+
+
+def test_everything_a_plugin_offers_is_taken() -> None:
+    objective = Objective("energy", "minimise", "J")
+
+    def task() -> Task:
+        raise NotImplementedError
+
+    host = given(offering(tuner_strategies=[Mine()], tuner_objectives=[objective], tuner_tasks={"mine": task}))
+    assert isinstance(host.strategies["mine"], Mine)
+    assert host.objectives["energy"] == objective
+    assert host.tasks["mine"] is task
+
+
+def test_a_misspelt_hook_is_named_with_the_nearest() -> None:
+    assert (
+        refusal(offering(tuner_strategy=[Mine()]))
+        == "there is no hook 'tuner_strategy' (did you mean 'tuner_strategies'?)"
+    )
+
+
+def test_a_misspelt_hook_is_found_even_unmarked() -> None:
+    assert "there is no hook 'tuner_task'" in refusal(SimpleNamespace(tuner_task=dict))
+
+
+def test_an_unmarked_hook_is_told_to_be_marked() -> None:
+    assert "tuner_tasks is not marked: put @tuner.hookimpl above it" in refusal(SimpleNamespace(tuner_tasks=dict))
+
+
+def test_a_misspelt_argument_is_named_with_the_nearest() -> None:
+    class Plugin:
+        @hookimpl
+        def tuner_trial_done(self, study: str, records: TrialRecord) -> None: ...
+
+    assert refusal(Plugin()) == (
+        "tuner_trial_done has no argument 'records' (did you mean 'record'?): it takes study, record"
+    )
+
+
+def test_an_argument_too_many_is_named() -> None:
+    class Plugin:
+        @hookimpl
+        def tuner_strategies(self, model: ModelInfo) -> Iterable[Strategy[Any]]:
+            raise NotImplementedError
+
+    assert refusal(Plugin()) == "tuner_strategies has no argument 'model': it takes none"
+
+
+@pytest.mark.parametrize(
+    ("hooks", "reason"),
+    [
+        ({"tuner_strategies": [Mine]}, "tuner_strategies returns Strategy objects, but one is a ABCMeta"),
+        ({"tuner_strategies": 3}, "tuner_strategies returns a list of Strategy objects, but it returned 3"),
+        ({"tuner_backends": ["torch"]}, "tuner_backends returns Backend objects, but one is a str"),
+        ({"tuner_objectives": {"energy": "minimise"}}, "tuner_objectives returns Objective objects, but one is a str"),
+        ({"tuner_tasks": ["digits"]}, "tuner_tasks returns tasks by name, but it returned a list"),
+        ({"tuner_strategies": [Nameless()]}, "name is an identifier, but Nameless has 'not an identifier'"),
+        ({"tuner_strategies": [Stageless()]}, "strategy 'mine' sets stage to a tuner.Stage, but it has 'shape'"),
+        ({"tuner_strategies": [Mine(), Mine()]}, "it offers two strategy objects called 'mine': rename one"),
+    ],
+)
+def test_an_offer_of_the_wrong_kind_is_refused(hooks: dict[str, object], reason: str) -> None:
+    assert reason in refusal(offering(**hooks))
+
+
+def test_a_hook_that_raises_is_refused_with_what_it_raised() -> None:
+    class Plugin:
+        @hookimpl
+        def tuner_tasks(self) -> Mapping[str, Callable[[], Task]]:
+            raise OSError("no such\ndisk")
+
+    assert refusal(Plugin()) == "OSError: no such disk"
+
+
+def test_a_refused_plugin_leaves_no_part_of_itself() -> None:
+    refusal(offering(tuner_objectives=[Objective("energy", "minimise")], tuner_tasks=3))
+
+
+@pytest.mark.parametrize(
+    ("hooks", "reason"),
+    [
+        ({"tuner_strategies": [Mine()]}, "strategy 'mine' of plugin 'second' has a name that is taken: rename it"),
+        ({"tuner_objectives": [Objective("peak_bytes", "maximise")]}, "objective 'peak_bytes' of plugin 'second'"),
+        ({"tuner_tasks": {"digits": dict}}, "task 'digits' of plugin 'second' has a name that is taken"),
+    ],
+)
+def test_a_name_belongs_to_whoever_came_first(hooks: dict[str, object], reason: str) -> None:
+    host = Host(installed=False, plugins={"first": offering(tuner_strategies=[Mine()]), "second": offering(**hooks)})
+    assert [one.name for one in host.refused] == ["second"]
+    assert reason in host.refused[0].refused
+
+
+def test_a_plugin_with_a_name_that_is_taken_leaves_the_first_at_work() -> None:
+    seen: list[str] = []
+
+    class Observer:
+        @hookimpl
+        def tuner_trial_done(self, study: str) -> None:
+            seen.append(study)
+
+    host = Host(installed=False, plugins={"p": Observer()})
+    host._add("p", "other 1.0", lambda: offering(tuner_strategies=[Mine()]))
+    assert [one.refused for one in host.refused] == ["another plugin is called 'p' already: rename one entry point"]
+    assert "mine" not in host.strategies
+    host.trial_done("runs/one", RECORD)
+    assert seen == ["runs/one"]
+
+
+def test_observers_see_every_trial_with_the_arguments_they_ask_for() -> None:
+    seen: list[object] = []
+
+    class Plugin:
+        @hookimpl
+        def tuner_trial_done(self, record: TrialRecord) -> None:
+            seen.append(record)
+
+    given(Plugin()).trial_done("runs/one", RECORD)
+    assert seen == [RECORD]
+
+
+def test_an_observer_that_raises_does_no_harm(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[object] = []
+
+    class Careless:
+        @hookimpl
+        def tuner_trial_done(self) -> None:
+            raise ZeroDivisionError
+
+    class Careful:
+        @hookimpl
+        def tuner_trial_done(self, record: TrialRecord) -> None:
+            seen.append(record)
+
+    host = Host(installed=False, plugins={"a": Careful(), "careless": Careless(), "z": Careful()})
+    with caplog.at_level(logging.WARNING):
+        host.trial_done("runs/one", RECORD)
+    assert seen == [RECORD, RECORD]
+    assert [record.getMessage() for record in caplog.records] == ["plugin careless: tuner_trial_done raised"]
+
+
+def unchanged(tail: object, settings: Mapping[str, Any]) -> object:
+    return tail
+
+
+class Lowers:
+    def __init__(self, *kinds: str) -> None:
+        self.kinds = kinds
+
+    @hookimpl
+    def tuner_lowerings(self, backend: str) -> Mapping[str, Any]:
+        if "raises" in self.kinds:
+            raise ImportError("no torch here")
+        return dict.fromkeys(self.kinds, unchanged) if backend == "torch" else {}
+
+
+def test_lowerings_are_asked_for_by_backend() -> None:
+    host = Host(installed=False, plugins={"a": Lowers("dropout"), "b": Lowers("noise")})
+    assert host.lowerings("torch") == {"dropout": unchanged, "noise": unchanged}
+    assert host.lowerings("ort") == {}
+
+
+def test_a_plugin_whose_lowerings_raise_offers_none(caplog: pytest.LogCaptureFixture) -> None:
+    host = Host(installed=False, plugins={"a": Lowers("raises"), "b": Lowers("noise")})
+    assert host.lowerings("torch") == {"noise": unchanged}
+    assert [record.getMessage() for record in caplog.records] == ["plugin a: tuner_lowerings raised"]
+
+
+def test_two_lowerings_of_one_kind_are_an_error_that_names_both_plugins() -> None:
+    host = Host(installed=False, plugins={"a": Lowers("noise"), "b": Lowers("noise")})
+    with pytest.raises(PluginError, match=r"plugins '\w' and '\w' both realise 'noise': remove one"):
+        host.lowerings("torch")
+
+
+def test_what_is_not_installed_is_named_with_the_nearest() -> None:
+    host = given(offering(tuner_strategies=[Mine()]))
+    with pytest.raises(PluginError, match=r"no backend 'torsh' \(did you mean 'torch'\?\); installed: .*torch"):
+        host.backend("torsh")
+    with pytest.raises(
+        PluginError, match=r"there is no strategy 'miner' \(did you mean 'mine'\?\); installed: mine, none"
+    ):
+        chosen("strategy", ["mine", "miner"], host.strategies)
+    assert chosen("strategy", ["mine"], host.strategies) == [host.strategies["mine"]]
+
+
+BROKEN = {
+    "raising": "raise RuntimeError('half installed')",
+    "importing": "import a_library_nobody_has",
+    "leaving": "raise SystemExit(3)",
+    "unparsable": "def",
+    "misspelling": "import tuner\n@tuner.hookimpl\ndef tuner_stategies():\n    return []",
+}
+
+
+def install(folder: Path, name: str, source: str) -> None:
+    """Put a distribution with one entry point into a folder, as an installer would."""
+    (folder / f"{name}.py").write_text(source)
+    info = folder / f"{name}-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
+    (info / "entry_points.txt").write_text(f"[tuner]\n{name} = {name}\n")
+
+
+def test_broken_plugins_are_quarantined_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, source in BROKEN.items():
+        install(tmp_path, name, source)
+    install(tmp_path, "working", "import tuner\n@tuner.hookimpl\ndef tuner_tasks():\n    return {'mine': dict}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    host = Host()
+    assert {one.name: one.refused for one in host.refused} == {
+        "raising": "RuntimeError: half installed",
+        "importing": "ModuleNotFoundError: No module named 'a_library_nobody_has'",
+        "leaving": "SystemExit: 3",
+        "unparsable": "SyntaxError: invalid syntax (unparsable.py, line 1)",
+        "misspelling": "there is no hook 'tuner_stategies' (did you mean 'tuner_strategies'?)",
+    }
+    assert {one.origin for one in host.refused} == {f"{name} 1.2" for name in BROKEN}
+    assert "mine" in host.tasks
+    assert "freeze" in host.strategies
+
+
+def test_the_list_names_what_was_refused_and_why(tmp_path: Path) -> None:
+    install(tmp_path, "raising", BROKEN["raising"])
+    code = "import sys; from tuner.cli import call; sys.exit(call(['plugins']))"
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(tmp_path)}, check=True)
+    assert "  raising (raising 1.2): refused: RuntimeError: half installed" in ended.stdout.splitlines()
+    assert "  freeze (tuner 0.1.0): tuner_freeze" in ended.stdout.splitlines()

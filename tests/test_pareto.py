@@ -1,0 +1,169 @@
+import math
+from collections.abc import Mapping
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.results.objectives import OBJECTIVES, Objective
+from tuner.results.pareto import front, knee
+
+LOCAL, GLOBAL, SECONDS, BYTES = OBJECTIVES
+Values = dict[int, dict[str, float]]
+UNTOUCHED = {"local_accuracy": 0.0, "global_accuracy": 0.9}
+
+
+def member(local: float, global_: float, seconds: float = 10.0, peak: float = 1e8) -> dict[str, float]:
+    return {"local_accuracy": local, "global_accuracy": global_, "train_seconds": seconds, "peak_bytes": peak}
+
+
+def test_what_nothing_beats_is_on_the_front() -> None:
+    values = {0: member(0.5, 0.9), 1: member(0.6, 0.8), 2: member(0.5, 0.8), 3: member(0.5, 0.9, seconds=5)}
+    assert front(values, OBJECTIVES) == [1, 3]
+
+
+def test_of_equal_trials_the_first_stays() -> None:
+    values = {5: member(0.5, 0.9), 2: member(0.5, 0.9), 9: member(0.5, 0.9)}
+    assert front(values, OBJECTIVES) == [2]
+
+
+def test_only_the_objectives_count() -> None:
+    values = {0: member(0.5, 0.1), 1: member(0.5, 0.9), 2: member(0.6, 0.0)}
+    assert front(values, [LOCAL]) == [2]
+    assert front(values, [LOCAL, GLOBAL]) == [1, 2]
+
+
+def test_nothing_has_no_front_and_no_knee() -> None:
+    assert front({}, OBJECTIVES) == []
+    assert knee({}, OBJECTIVES, UNTOUCHED) is None
+
+
+levels = st.integers(0, 3).map(float)
+trials = st.dictionaries(st.integers(0, 30), st.builds(member, levels, levels, levels, levels), max_size=12)
+
+
+def beats(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
+    """Whether `one` is nowhere worse and somewhere better, spelt out a value at a time."""
+    differences = [
+        one["local_accuracy"] - other["local_accuracy"],
+        one["global_accuracy"] - other["global_accuracy"],
+        other["train_seconds"] - one["train_seconds"],
+        other["peak_bytes"] - one["peak_bytes"],
+    ]
+    return min(differences) >= 0 and max(differences) > 0
+
+
+@given(trials)
+def test_the_front_is_what_trying_every_pair_gives(values: Values) -> None:
+    unbeaten = [key for key in sorted(values) if not any(beats(other, values[key]) for other in values.values())]
+    first = {tuple(values[key].items()): key for key in reversed(unbeaten)}
+    assert front(values, OBJECTIVES) == sorted(first.values())
+
+
+@given(trials)
+def test_a_front_is_its_own_front(values: Values) -> None:
+    members = front(values, OBJECTIVES)
+    assert front({key: values[key] for key in members}, OBJECTIVES) == members
+    assert all(one < other for one, other in pairwise(members))
+
+
+@given(trials)
+def test_the_knee_is_on_the_front(values: Values) -> None:
+    members = {key: values[key] for key in front(values, OBJECTIVES)}
+    middle = knee(members, OBJECTIVES, UNTOUCHED)
+    assert middle in members if members else middle is None
+
+
+def test_the_knee_has_nine_tenths_of_the_best_local_gain() -> None:
+    untouched = {"local_accuracy": 0.2, "global_accuracy": 0.9}
+    members = {0: member(0.80, 0.9, 1000), 1: member(0.73, 0.9, 1), 2: member(0.75, 0.9, 10)}
+    assert knee(members, [SECONDS], untouched) == 2  # 0.2 + 0.9 · 0.6 = 0.74
+
+
+def test_the_knee_drops_at_most_five_points_of_global_accuracy() -> None:
+    members = {0: member(0.8, 0.84, 1), 1: member(0.8, 0.85, 100), 2: member(0.8, 0.86, 1000)}
+    assert knee(members, [LOCAL, SECONDS], UNTOUCHED) == 1
+
+
+def test_where_nobody_is_able_all_stand() -> None:
+    members = {0: member(0.9, 0.1, 1), 1: member(0.8, 0.2, 1000)}
+    assert knee(members, [LOCAL, SECONDS], UNTOUCHED) == 0
+
+
+def test_the_knee_is_nearest_to_the_ideal_point_with_costs_in_log() -> None:
+    members = {0: member(1.00, 0.9, 1000), 1: member(0.97, 0.9, 32), 2: member(0.94, 0.9, 1)}
+    # scaled: (0, 1), (0.5, 0.5017), (1, 0); without the logarithm 1 would be at (0.5, 0.03)
+    assert math.hypot(0.5, math.log(32) / math.log(1000)) < 1
+    assert knee(members, [LOCAL, SECONDS], UNTOUCHED) == 1
+    members[1] = member(0.97, 0.9, 900)
+    assert knee(members, [LOCAL, SECONDS], UNTOUCHED) == 0
+
+
+def test_ties_go_to_the_lower_number() -> None:
+    members = {4: member(1.0, 0.9, 100), 3: member(0.95, 0.9, 1)}
+    assert knee(members, [LOCAL, SECONDS], UNTOUCHED) == 3
+
+
+def test_one_value_for_all_does_not_count() -> None:
+    members = {0: member(1.0, 0.9, 1), 1: member(0.9, 0.9, 1)}
+    assert knee(members, [LOCAL, SECONDS], UNTOUCHED) == 0
+
+
+def test_a_cost_of_nothing_has_a_place() -> None:
+    members = {0: member(1.0, 0.9, 5.0), 1: member(1.0, 0.9, 0.0)}
+    assert knee(members, [LOCAL, SECONDS], UNTOUCHED) == 1
+
+
+def test_without_global_data_only_the_local_gain_counts() -> None:
+    members: Values = {0: {"local_accuracy": 0.9, "train_seconds": 9}, 1: {"local_accuracy": 0.85, "train_seconds": 1}}
+    assert knee(members, [LOCAL, SECONDS], {"local_accuracy": 0.0}) == 0
+    members[1]["train_seconds"] = 1e-3
+    assert knee(members, [SECONDS], {"local_accuracy": 0.0}) == 1
+
+
+@given(
+    st.dictionaries(
+        st.integers(0, 9),
+        st.builds(member, st.floats(0, 1), st.floats(0, 1), st.floats(0.1, 100)),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_the_knee_is_what_the_definition_says(members: Values) -> None:
+    best = max(value["local_accuracy"] for value in members.values())
+    able = [
+        key
+        for key, value in sorted(members.items())
+        if value["local_accuracy"] >= 0.9 * best - 1e-12 and value["global_accuracy"] >= 0.9 - 0.05 - 1e-12
+    ] or sorted(members)
+
+    def scaled(key: int, name: str) -> float:
+        column = [members[one][name] for one in able]
+        ideal, worst = max(column), min(column)
+        return (ideal - members[key][name]) / (ideal - worst) if ideal > worst else 0.0
+
+    def cost(key: int) -> float:
+        column = [math.log(members[one]["train_seconds"]) for one in able]
+        low, high = min(column), max(column)
+        return (math.log(members[key]["train_seconds"]) - low) / (high - low) if high > low else 0.0
+
+    distances = {
+        key: math.hypot(scaled(key, "local_accuracy"), scaled(key, "global_accuracy"), cost(key)) for key in able
+    }
+    found = knee(members, [LOCAL, GLOBAL, SECONDS], UNTOUCHED)
+    assert found in distances
+    assert distances[found] == pytest.approx(min(distances.values()))
+
+
+@pytest.mark.parametrize(
+    ("objective", "value", "said"),
+    [
+        (LOCAL, 0.853, "85.3 %"),
+        (SECONDS, 12.34, "12.3 s"),
+        (BYTES, 38e6, "38 MB"),
+        (Objective("energy", "minimise", "J"), 2.0, "2 J"),
+    ],
+)
+def test_objectives_say_values_for_people(objective: Objective, value: float, said: str) -> None:
+    assert objective.text(value) == said

@@ -1,0 +1,106 @@
+from pathlib import Path
+
+import pytest
+
+from tuner.errors import RunError
+from tuner.results.objectives import OBJECTIVES
+from tuner.results.picking import nothing_feasible, picked
+from tuner.results.records import TrialRecord
+from tuner.run import Run
+
+FOLDER = Path("runs/clothing")
+
+
+def record(trial: int, local: float, global_: float, seconds: float) -> TrialRecord:
+    values = {"local_accuracy": local, "global_accuracy": global_, "train_seconds": seconds}
+    return TrialRecord(trial, "done", None, values=values)
+
+
+RECORDS = (
+    record(0, 0.90, 0.50, 100),
+    record(1, 0.70, 0.80, 10),
+    record(2, 0.10, 0.10, 1000),
+    record(3, 0.80, 0.70, 50),
+    record(4, 0.80, 0.60, 10),
+)
+RUN = Run(FOLDER, {}, OBJECTIVES, RECORDS, (0, 1, 3, 4), 3)
+
+
+@pytest.mark.parametrize(
+    ("pick", "trial"),
+    [
+        ("knee", 3),
+        ("0", 0),
+        ("2", 2),
+        ("max(local_accuracy)", 0),
+        ("min(train_seconds)", 1),
+        ("global_accuracy >= 0.6 and max(local_accuracy)", 3),
+        ("max(local_accuracy) and global_accuracy >= 0.6", 3),
+        ("train_seconds < 50 and local_accuracy > 0.7", 4),
+        ("global_accuracy >= 0.7 and train_seconds <= 10", 1),
+        ("local_accuracy >= 0.8", 3),
+        ("local_accuracy > 0.8", 0),
+        ("global_accuracy > 0 and global_accuracy < 1 and min(global_accuracy)", 0),
+    ],
+)
+def test_a_pick_names_one_trial(pick: str, trial: int) -> None:
+    assert picked(RUN, pick).trial == trial
+
+
+def test_a_front_without_a_knee_gives_its_first_member() -> None:
+    assert picked(Run(FOLDER, {}, OBJECTIVES, RECORDS, (1, 3), None), "knee").trial == 1
+
+
+@pytest.mark.parametrize(
+    ("pick", "message"),
+    [
+        ("9", "runs/clothing has no trial 9: it has 0 to 4"),
+        ("²", "takes knee, a trial's number or an expression, but it is '²'"),
+        ("knees", "cannot read 'knees'"),
+        ("best one", "takes knee, a trial's number or an expression, but it is 'best one': for example 'max"),
+        ("local_accuracy >= 0.95", "no member of the front meets 'local_accuracy >= 0.95': `tuner show runs/clothing`"),
+        (
+            "local_acuracy >= 0.5",
+            r"there is no value 'local_acuracy' \(did you mean 'local_accuracy'\?\); known: local",
+        ),
+        ("max(speed)", "there is no value 'speed'; known: local_accuracy, global_accuracy, train_seconds"),
+        ("mean(local_accuracy)", "knows min and max, but not 'mean'"),
+        ("max(local_accuracy) and min(train_seconds)", r"cannot read 'min\(train_seconds\)'"),
+        ("local_accuracy >= global_accuracy", "compares with a number, but this is 'global_accuracy'"),
+        ("local_accuracy == 0.5", "cannot read 'local_accuracy == 0.5'"),
+        ("0.5 < local_accuracy < 0.9", "cannot read '0.5 < local_accuracy < 0.9'"),
+        ("local_accuracy > 0.5 or train_seconds < 3", "cannot read"),
+        ("__import__('os')", "knows min and max, but not '__import__'"),
+        ("\0", "takes knee, a trial's number or an expression"),
+    ],
+)
+def test_a_pick_that_means_nothing_is_told_what_would(pick: str, message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        picked(RUN, pick)
+
+
+def refused(trial: int, **constraint: float) -> TrialRecord:
+    return TrialRecord(trial, "rejected", None, reason=f"reason {trial}", constraint=constraint)
+
+
+def test_an_empty_front_says_which_limit_binds_and_the_nearest_miss() -> None:
+    records = (
+        refused(0, memory=0.9, time=0.1),
+        refused(1, memory=0.2),
+        refused(2, time=-1.0, memory=0.5),
+        refused(3, failed=1),
+    )
+    run = Run(FOLDER, {}, OBJECTIVES, records, (), None)
+    said = "--memory stopped 3 of 4 trials; nearest miss: trial 1, reason 1"
+    assert nothing_feasible(run) == said
+    with pytest.raises(RunError, match=f"runs/clothing has no front to pick from: {said}"):
+        picked(run, "knee")
+
+
+def test_failures_are_no_limit() -> None:
+    run = Run(FOLDER, {}, OBJECTIVES, (refused(0, failed=1.0),), (), None)
+    assert nothing_feasible(run) == "failures stopped 1 of 1 trials; nearest miss: trial 0, reason 0"
+
+
+def test_a_run_that_did_nothing_says_so() -> None:
+    assert nothing_feasible(Run(FOLDER, {}, OBJECTIVES, (), (), None)) == "no trial ended"

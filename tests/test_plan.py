@@ -1,0 +1,278 @@
+import subprocess
+import sys
+import tomllib
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.errors import PlanError
+from tuner.plan import (
+    BlockInfo,
+    CachePlan,
+    DataPlan,
+    Exit,
+    HeadsMode,
+    HeadsPlan,
+    ModelInfo,
+    Optimiser,
+    RecipePlan,
+    RuntimePlan,
+    Schedule,
+    Stage,
+    TailEdit,
+    TaskInfo,
+    TrialPlan,
+    check,
+    normal_form,
+    per_class_counts,
+)
+from tuner.testing import example_model, example_task
+
+PLAN = TrialPlan(example_model(20), example_task(), split=17)
+
+
+def mixed(alpha: float) -> TrialPlan:
+    return replace(PLAN, data=DataPlan(alpha))
+
+
+def test_a_plan_is_said_in_one_english_line() -> None:
+    task = replace(example_task(), local_train=1192, global_per_class=(40,) * 200)
+    plan = TrialPlan(
+        example_model(20),
+        task,
+        data=DataPlan(0.01),
+        split=17,
+        cache=CachePlan("cache", 4),
+        recipe=RecipePlan(epochs=12, optimiser="adamw", learning_rate=1e-3),
+    )
+    assert plan.say() == (
+        "train last 3 of 20 blocks on 1,192 local + 200 global images (α 1 %, realised 2.5 %) from a 4-bit cache, "
+        "12 epochs AdamW 1e-3"
+    )
+
+
+def test_what_is_not_done_is_not_said() -> None:
+    plan = TrialPlan(example_model(20), example_task(), recipe=RecipePlan(epochs=1, optimiser="sgd"))
+    assert plan.say() == "train the whole model on 40 local images, 1 epoch SGD 1e-3"
+
+
+@pytest.mark.parametrize(
+    ("rate", "said"), [(1.0, "1"), (0.1, "0.1"), (0.01, "1e-2"), (3.2e-4, "3.2e-4"), (9.99e-4, "1e-3"), (1e-6, "1e-6")]
+)
+def test_a_learning_rate_is_said_as_the_field_writes_it(rate: float, said: str) -> None:
+    assert replace(PLAN, recipe=RecipePlan(learning_rate=rate)).say().endswith(f"AdamW {said}")
+
+
+def test_edits_and_exits_are_said() -> None:
+    plan = replace(PLAN, shape=(TailEdit("dropout"),), heads=HeadsPlan("with-tail", (Exit(3, 8), Exit(6, 8))))
+    assert plan.say().endswith("AdamW 1e-3, dropout, 2 exits (with-tail)")
+
+
+@pytest.mark.parametrize(
+    ("alpha", "counts"), [(0.0, (0, 0, 0)), (1e-9, (1, 1, 0)), (0.05, (5, 1, 0)), (1.0, (100, 1, 0))]
+)
+def test_a_fraction_takes_at_least_one_sample_of_every_class_that_has_any(
+    alpha: float, counts: tuple[int, ...]
+) -> None:
+    assert per_class_counts((100, 1, 0), alpha) == counts
+
+
+@given(st.lists(st.integers(0, 500), max_size=5), st.floats(0, 1), st.floats(0, 1))
+def test_a_larger_fraction_never_takes_less(available: list[int], one: float, other: float) -> None:
+    low, high = (per_class_counts(tuple(available), alpha) for alpha in sorted((one, other)))
+    assert all(a <= b <= most for a, b, most in zip(low, high, available, strict=True))
+
+
+def test_fractions_that_pick_the_same_samples_are_one_trial() -> None:
+    assert mixed(0.010).key() == mixed(0.014).key()
+    assert mixed(0.010).key() != mixed(0.020).key()
+    assert mixed(0.010) != mixed(0.014)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(PLAN, split=16),
+        replace(PLAN, cache=CachePlan("cache", 8)),
+        replace(PLAN, recipe=RecipePlan(epochs=11)),
+        replace(PLAN, runtime=RuntimePlan(threads=2)),
+        replace(PLAN, shape=(TailEdit("dropout", (("rate", 0.1),)),)),
+        replace(PLAN, heads=HeadsPlan("with-tail", (Exit(3, 8),))),
+        replace(PLAN, model=replace(PLAN.model, fingerprint="f" * 32)),
+        replace(PLAN, task=replace(PLAN.task, fingerprint="f" * 32)),
+    ],
+)
+def test_plans_that_would_train_something_else_have_another_key(other: TrialPlan) -> None:
+    assert other.key() != PLAN.key()
+
+
+def test_the_key_is_the_same_in_every_process() -> None:
+    code = "import sys; from tuner.plan import TrialPlan; print(TrialPlan.from_toml(sys.stdin.read()).key())"
+    command = [sys.executable, "-c", code]
+    other = subprocess.run(command, input=PLAN.to_toml(), capture_output=True, text=True, check=True).stdout.strip()
+    assert other == PLAN.key()
+    assert len(other) == 32
+
+
+def test_equal_plans_are_one_entry_of_a_set() -> None:
+    assert len({PLAN, replace(PLAN), mixed(0.01)}) == 2
+
+
+def test_exits_alone_leave_the_whole_chain_frozen() -> None:
+    heads = HeadsPlan("exits-only", (Exit(3, 8),))
+    plans = [normal_form(replace(PLAN, heads=heads, split=split)) for split in (0, 7, 20)]
+    assert {plan.split for plan in plans} == {20}
+    assert len({plan.key() for plan in plans}) == 1
+
+
+@pytest.mark.parametrize(
+    "plan", [replace(PLAN, split=0, cache=CachePlan("cache", 4)), replace(PLAN, cache=CachePlan(bits=4))]
+)
+def test_a_cache_of_nothing_is_no_cache(plan: TrialPlan) -> None:
+    assert normal_form(plan).cache == CachePlan()
+
+
+def test_without_global_data_no_fraction_is_kept() -> None:
+    assert normal_form(replace(mixed(0.1), task=replace(PLAN.task, global_per_class=()))).data == DataPlan()
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        (
+            replace(PLAN, model=replace(PLAN.model, blocks=()), split=0),
+            "model.blocks has at least one block, but it is 0",
+        ),
+        (replace(PLAN, split=21), r"split is in \[0, 20\], but it is 21"),
+        (replace(PLAN, split=-1), r"split is in \[0, 20\], but it is -1"),
+        (replace(PLAN, split=20), "something trains: a tail block or an exit"),
+        (mixed(1.5), r"data.alpha is in \[0, 1\], but it is 1.5"),
+        (mixed(float("nan")), r"data.alpha is in \[0, 1\], but it is nan"),
+        (replace(PLAN, cache=CachePlan("cache", 3)), "cache.bits is one of 32, 16, 8, 4, 2, 1, but it is 3"),
+        (replace(PLAN, recipe=RecipePlan(epochs=0)), "recipe.epochs is at least 1, but it is 0"),
+        (replace(PLAN, recipe=RecipePlan(batch_size=0)), "recipe.batch_size is at least 1"),
+        (replace(PLAN, recipe=RecipePlan(learning_rate=0)), "recipe.learning_rate is above 0"),
+        (
+            replace(PLAN, recipe=RecipePlan(learning_rate=float("inf"))),
+            "recipe.learning_rate is above 0, but it is inf",
+        ),
+        (replace(PLAN, recipe=RecipePlan(weight_decay=-1)), "recipe.weight_decay is at least 0"),
+        (replace(PLAN, recipe=RecipePlan(patience=-1)), "recipe.patience is at least 0"),
+        (replace(PLAN, runtime=RuntimePlan(threads=0)), "runtime.threads is at least 1"),
+        (replace(PLAN, heads=HeadsPlan("with-tail", (Exit(21, 8),))), "exits sit on blocks"),
+    ],
+)
+def test_a_broken_rule_is_named_with_the_value(plan: TrialPlan, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        check(plan)
+
+
+words = st.text(st.characters(codec="utf-8"), max_size=8)
+scalars = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | words
+blocks = st.builds(
+    BlockInfo,
+    name=words,
+    cut=words,
+    in_shape=st.lists(st.integers(1, 512), min_size=1, max_size=3).map(tuple),
+    flops=st.integers(0, 2**40),
+    parameters=st.integers(0, 2**30),
+    saved_bytes=st.integers(0, 2**30),
+)
+models = st.builds(
+    ModelInfo, words, words, st.integers(1, 1000), st.lists(blocks, min_size=1, max_size=3).map(tuple), note=words
+)
+sizes = st.integers(0, 10**6)
+tasks = st.builds(
+    TaskInfo,
+    words,
+    words,
+    sizes,
+    sizes,
+    st.lists(sizes, max_size=3).map(tuple),
+    global_val=sizes,
+    noun=words,
+    augment=st.lists(words, max_size=2).map(tuple),
+)
+
+
+@st.composite
+def legal_plans(draw: st.DrawFn) -> TrialPlan:
+    model = draw(models)
+    edits = st.builds(TailEdit, words, st.lists(st.tuples(words, scalars), max_size=2).map(tuple))
+    exits = st.lists(st.builds(Exit, st.integers(0, model.num_blocks), st.integers(1, 64)), max_size=2)
+    return TrialPlan(
+        model,
+        draw(tasks),
+        DataPlan(draw(st.floats(0, 1))),
+        draw(st.integers(0, model.num_blocks - 1)),
+        tuple(draw(st.lists(edits, max_size=2))),
+        HeadsPlan(draw(st.sampled_from(get_args(HeadsMode))), tuple(draw(exits))),
+        CachePlan(draw(words), draw(st.sampled_from((32, 16, 8, 4, 2, 1))), draw(st.floats(0, 1))),
+        RecipePlan(
+            draw(st.integers(1, 200)),
+            draw(st.integers(1, 512)),
+            draw(st.sampled_from(get_args(Optimiser))),
+            draw(st.floats(0, exclude_min=True, allow_infinity=False)),
+            draw(st.floats(0, allow_infinity=False)),
+            draw(st.sampled_from(get_args(Schedule))),
+            draw(st.integers(0, 50)),
+            draw(st.booleans()),
+        ),
+        RuntimePlan(draw(words), draw(st.integers(1, 64))),
+    )
+
+
+@given(legal_plans())
+def test_any_plan_reads_back_equal_from_toml(plan: TrialPlan) -> None:
+    back = TrialPlan.from_toml(plan.to_toml())
+    assert back == plan
+    assert back.key() == plan.key()
+    assert hash(back) == hash(plan)
+
+
+def test_the_toml_begins_with_the_sentence_and_the_decisions() -> None:
+    lines = PLAN.to_toml().splitlines()
+    assert lines[0] == f"# {PLAN.say()}"
+    assert lines[1] == "format = 1"
+    assert list(tomllib.loads(PLAN.to_toml()))[-2:] == ["task", "model"]
+    assert list(PLAN.settings()) == [stage.value for stage in Stage]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("format = 1", "format = 2", "format = 1, but this has 2: use the version that wrote it"),
+        ("format = 1", "", "format = 1, but this has None"),
+        ("epochs = 10", "epoch = 10", r"there is no key 'recipe.epoch' \(did you mean 'epochs'\?\)"),
+        ("outputs = 10", "output = 10", r"there is no key 'model.output' \(did you mean 'outputs'\?\)"),
+        ("outputs = 10", "", "model.outputs is missing"),
+        ("epochs = 10", 'epochs = "many"', "recipe.epochs: .* but it is 'many'"),
+        ("epochs = 10", "epochs = 0", "recipe.epochs is at least 1, but it is 0"),
+        ('optimiser = "adamw"', 'optimiser = "lion"', "recipe.optimiser: .* but it is 'lion'"),
+        ("split = 17", "split = ", "a plan is TOML, but this is not"),
+    ],
+)
+def test_a_plan_that_cannot_be_read_says_where(old: str, new: str, message: str) -> None:
+    text = PLAN.to_toml()
+    assert old in text
+    with pytest.raises(PlanError, match=message):
+        TrialPlan.from_toml(text.replace(old, new, 1))
+
+
+def test_a_missing_part_is_an_error() -> None:
+    with pytest.raises(PlanError, match="plan: model is missing"):
+        TrialPlan.from_toml(PLAN.to_toml().partition("[model]")[0])
+
+
+def test_decisions_are_carried_to_another_task() -> None:
+    task = replace(example_task(), name="another", local_train=7)
+    carried = PLAN.carried_to(example_model(20), task)
+    assert (carried.task.name, carried.split, carried.recipe) == ("another", 17, PLAN.recipe)
+
+
+def test_decisions_are_not_carried_to_a_model_of_another_depth() -> None:
+    with pytest.raises(PlanError, match="a plan for 20 blocks cannot be carried to example with 4"):
+        PLAN.carried_to(example_model(4), example_task())

@@ -1,0 +1,112 @@
+import ast
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tuner import hookspecs
+
+TEXT = (Path(__file__).parent.parent / "docs" / "plugins.md").read_text(encoding="utf-8")
+FILES = dict(re.findall(r"^\*\*`([\w.]+)`\*\*\n\n```\w+\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL))
+LISTED = re.findall(r"^```text\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def python(*arguments: str, folder: Path, environment: dict[str, str]) -> str:
+    command = [sys.executable, *arguments]
+    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
+    return ended.stdout
+
+
+def tuner(*arguments: str) -> tuple[str, ...]:
+    return ("-c", "import sys; from tuner.cli import call; sys.exit(call(sys.argv[1:]))", *arguments)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the document's files into an empty folder."""
+    folder = tmp_path_factory.mktemp("tuner-dropout")
+    for name, content in FILES.items():
+        (folder / name).write_text(content, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def environment(project: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Install the project offline beside `tuner`, into a folder of its own, and return variables that find it."""
+    target = tmp_path_factory.mktemp("site")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHON"))}
+    options = ("--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--disable-pip-version-check")
+    python("-m", "pip", "install", *options, "--target", str(target), ".", folder=project, environment=clean)
+    return {**clean, "PYTHONPATH": str(target), "TUNER_CACHE": str(tmp_path_factory.mktemp("cache"))}
+
+
+def test_the_document_has_a_whole_project() -> None:
+    assert FILES.keys() == {"pyproject.toml", "tuner_dropout.py", "test_tuner_dropout.py", "space.toml"}
+    assert len(LISTED) == 1
+
+
+def test_the_plugin_is_listed_once_installed(environment: dict[str, str], tmp_path: Path) -> None:
+    found = json.loads(python(*tuner("plugins", "--json"), folder=tmp_path, environment=environment))
+    listed = {one["name"]: one for one in found["plugins"]}
+    assert listed["dropout"] == {
+        "name": "dropout",
+        "origin": "tuner-dropout 0.1.0",
+        "module": "tuner_dropout",
+        "refused": "",
+    }
+    assert listed.keys() >= {"core", "freeze", "cache", "gdm"}
+    strategies = {one["name"]: one for one in found["strategies"]}
+    assert strategies["dropout"]["stage"] == "shape"
+    assert strategies["dropout"]["knobs"] == ["dropout.rate in {0.0, 0.1, 0.2, 0.3, 0.5}"]
+
+
+def test_the_list_is_printed_as_the_document_says(environment: dict[str, str], tmp_path: Path) -> None:
+    printed = python(*tuner("plugins"), folder=tmp_path, environment=environment).splitlines()
+    said = LISTED[0].splitlines()
+    assert [line for line in said if line not in printed] == []
+    assert len(said) == 3
+
+
+def test_the_plugins_own_test_passes(environment: dict[str, str], project: Path) -> None:
+    printed = python("-m", "pytest", "-q", "-p", "no:cacheprovider", folder=project, environment=environment)
+    assert "17 passed" in printed
+
+
+@pytest.mark.slow
+def test_the_plugin_takes_part_in_a_study_and_is_exported(
+    environment: dict[str, str], project: Path, tmp_path: Path
+) -> None:
+    space = str(project / "space.toml")
+    arguments = ("run", "digits", "--space", space, "--trials", "4", "--time", "3m", "--out", "run", "--json")
+    shown = json.loads(python(*tuner(*arguments), folder=tmp_path, environment=environment))
+    assert shown["counts"]["done"] >= 2
+    assert shown["counts"]["failed"] == 0
+    kinds = [edit["kind"] for one in shown["trials"] if one["plan"] for edit in one["plan"]["shape"]]
+    assert kinds
+    assert set(kinds) == {"dropout"}
+    python(*tuner("export", "run", "bundle"), folder=tmp_path, environment=environment)
+    assert 'kind = "dropout"' in (tmp_path / "bundle" / "plan.toml").read_text()
+    scores = json.loads((tmp_path / "bundle" / "bundle.json").read_text())["scores"]
+    assert abs(scores["from_pixels"]["local_accuracy"] - scores["trial"]["local_accuracy"]) < 0.02
+
+
+def signatures() -> list[str]:
+    """Return every hook as ``name(argument: type) -> type``, from the source."""
+    tree = ast.parse(inspect.getsource(hookspecs))
+    hooks = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("tuner_")]
+    return [
+        f"{hook.name}({ast.unparse(hook.args)}) -> {ast.unparse(hook.returns or ast.Constant(None))}".replace("'", "")
+        for hook in hooks
+    ]
+
+
+def test_every_hook_is_documented_with_its_signature() -> None:
+    known = signatures()
+    assert re.findall(r"^### `(tuner_.*)`$", TEXT, re.MULTILINE) == known
+    assert len(known) == 6

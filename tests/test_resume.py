@@ -1,0 +1,138 @@
+"""A run that is cut short, by whatever, goes on: no finished trial is lost, none is repeated."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.slow
+TRIALS = 4
+SPACE = """
+strategies = ["gdm", "freeze", "cache"]
+[knobs]
+cache.augment = 0.0
+freeze.trainable_blocks = [1, 2, 3]
+cache.by = "cache"
+runtime.threads = 1  # threads that wait for each other are slow on a busy machine
+[knobs.recipe]
+epochs = { low = 10, high = 15 }
+batch_size = 32
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a space of longer trials, and a cache that the runs share."""
+    folder = tmp_path_factory.mktemp("resume")
+    (folder / "space.toml").write_text(SPACE)
+    return folder
+
+
+def start(home: Path, out: str, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tuner", "run", "digits", "--space", "space.toml", "--out", out, *arguments]
+    return subprocess.Popen(
+        [*command, "--trials", str(TRIALS), "--json"],
+        cwd=home,
+        env={**os.environ, "TUNER_CACHE": str(home / "cache")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # so that a signal may go to the whole group, as a terminal's does
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
+    out, error = process.communicate(timeout=240)
+    assert process.returncode == 0, error
+    shown: dict[str, Any] = json.loads(out)
+    return shown
+
+
+def records(run: Path) -> list[dict[str, Any]]:
+    journal = run / "journal.log"
+    lines = journal.read_bytes().splitlines(keepends=True) if journal.exists() else []
+    entries = [json.loads(line) for line in lines if line.endswith(b"\n")]
+    return [entry["user_attr"]["record"] for entry in entries if "record" in entry.get("user_attr", {})]
+
+
+def wait_for(holds: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 180.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)
+
+
+def during_a_trial(process: subprocess.Popen[str], run: Path, finished: int = 1) -> list[psutil.Process]:
+    """Wait until some trials are finished and the next one trains; return the run's processes."""
+
+    def trains() -> bool:
+        return len(family(process.pid)) == 2 and len(records(run)) >= finished
+
+    wait_for(trains, process)
+    return family(process.pid)
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """Return the process that trials are forked from, and the trial's."""
+    return psutil.Process(pid).children(recursive=True)  # type: ignore[no-any-return]  # psutil ships no types
+
+
+def test_killed_during_a_trial_and_resumed_it_equals_an_undisturbed_run(home: Path) -> None:
+    whole = finish(start(home, "whole", "--deterministic"))
+    process = start(home, "cut", "--deterministic")
+    children = during_a_trial(process, home / "cut")
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    before = records(home / "cut")
+    assert 1 <= len(before) < TRIALS
+    assert psutil.wait_procs(children, timeout=5)[1] == []
+    cut = finish(start(home, "cut", "--deterministic", "--resume"))
+    after = records(home / "cut")
+    assert after[: len(before)] == before
+    assert len({record["key"] for record in after}) == len(after) == TRIALS
+    assert [trial["plan"] for trial in cut["trials"]] == [trial["plan"] for trial in whole["trials"]]
+    assert [trial["values"] for trial in cut["trials"]] == [trial["values"] for trial in whole["trials"]]
+    assert [one["trial"] for one in cut["front"]] == [one["trial"] for one in whole["front"]]
+
+
+@pytest.mark.parametrize(("name", "is_to_all"), [("SIGINT", True), ("SIGTERM", False), ("SIGTERM", True)])
+def test_a_signal_ends_it_with_130_and_leaves_no_child(home: Path, name: str, *, is_to_all: bool) -> None:
+    out = f"{name}-{is_to_all}"
+    process = start(home, out, "--time", "5m")
+    children = during_a_trial(process, home / out)
+    number = getattr(signal, name)
+    asked = time.monotonic()
+    os.killpg(process.pid, number) if is_to_all else os.kill(process.pid, number)
+    said, error = process.communicate(timeout=30)
+    assert process.returncode == 130, error
+    assert time.monotonic() - asked < 5
+    assert said == ""
+    assert error.splitlines()[-1] == "tuner: interrupted; nothing finished is lost"
+    assert "Traceback" not in error
+    assert psutil.wait_procs(children, timeout=2)[1] == []
+    before = records(home / out)
+    assert json.loads((home / out / "run.json").read_text())["ended"] == "interrupted: --resume goes on"
+    if name == "SIGINT":
+        shown = finish(start(home, out, "--time", "5m", "--resume"))
+        assert records(home / out)[: len(before)] == before
+        assert shown["counts"]["done"] == TRIALS
+        assert shown["ended"] == f"{TRIALS} trials are done"
+
+
+def test_a_run_in_use_is_refused_and_undisturbed(home: Path) -> None:
+    first = start(home, "shared", "--time", "5m")
+    wait_for((home / "shared" / "run.json").exists, first)
+    second = start(home, "shared", "--time", "5m", "--resume")
+    _, error = second.communicate(timeout=60)
+    assert second.returncode == 1
+    assert "shared is in use by another `tuner run`: wait for it, or give another --out" in error.splitlines()[-1]
+    assert finish(first)["counts"]["done"] == TRIALS

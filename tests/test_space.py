@@ -1,0 +1,187 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tuner.compose import compose
+from tuner.errors import KnobError, SpaceError
+from tuner.host import Host, chosen
+from tuner.knobs import Numeric, Source, corners, preferring
+from tuner.plan import ModelInfo
+from tuner.run import CORE_STRATEGIES
+from tuner.search.config import limits
+from tuner.space import LIMITS, Space, check_knobs, count_values, load_space, shipped
+from tuner.strategy import Strategy
+from tuner.testing import example_model, example_task
+
+HOST = Host()
+ALL = list(HOST.strategies.values())
+
+
+def written(folder: Path, text: str) -> Space:
+    path = folder / "mine.toml"
+    path.write_text(text)
+    return load_space(str(path))
+
+
+def taking_part(space: Space) -> list[Strategy[object]]:
+    if space.strategies is None:
+        return ALL
+    return chosen("strategy", [*space.strategies, *CORE_STRATEGIES], HOST.strategies)
+
+
+def test_there_are_three_shipped_spaces() -> None:
+    assert shipped().keys() == {"board-10min", "phone-overnight", "smoke"}
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_a_shipped_space_says_for_whom_it_is_and_ends(name: str) -> None:
+    space = load_space(name)
+    assert space.audience
+    assert shipped()[name].read_text().startswith("# For ")
+    assert limits({}, space.limits, deterministic=False).time_seconds
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_a_shipped_space_composes_on_models_of_any_depth(name: str) -> None:
+    space = load_space(name)
+    strategies = taking_part(space)
+    sizes, plans = 0, 0
+    for blocks in range(1, 51):
+        model = example_model(blocks)
+
+        def run(source: Source, model: ModelInfo = model) -> None:
+            compose(strategies, source, model, example_task(), space.knobs)
+
+        sizes, plans = sizes + 1, plans + sum(1 for _ in corners(run, most=24))
+    assert sizes == 50
+    assert plans == 50 * 24
+    assert check_knobs(space, strategies, example_model(1), example_task()).keys() >= space.knobs.keys()
+
+
+def test_a_shipped_space_composes_without_global_data() -> None:
+    task = replace(example_task(), global_per_class=(), global_val=0)
+    for name in shipped():
+        space = load_space(name)
+        plan = compose(taking_part(space), preferring({}), example_model(4), task, space.knobs).plan
+        assert plan.data.alpha == 0
+
+
+def test_a_space_of_ones_own_is_read(tmp_path: Path) -> None:
+    space = written(
+        tmp_path,
+        """
+        for = "me"
+        strategies = ["freeze"]
+        objectives = ["local_accuracy"]
+        sampler = "random"
+        limits = { time = "5m", trials = 3 }
+        [knobs]
+        freeze.trainable_blocks = { low = 1, high = 4 }
+        [knobs.recipe]
+        epochs = 3
+        batch_size = [16, 32]
+        learning_rate = { low = 1e-4, log = true }
+        """,
+    )
+    assert space == Space(
+        "mine",
+        "me",
+        ("freeze",),
+        ("local_accuracy",),
+        "random",
+        {"time": "5m", "trials": "3"},
+        {
+            "freeze.trainable_blocks": Numeric("freeze.trainable_blocks", 1, 4, whole=False),
+            "recipe.epochs": 3,
+            "recipe.batch_size": (16, 32),
+            "recipe.learning_rate": Numeric("recipe.learning_rate", 1e-4, 1e300, whole=False, log=True),
+        },
+    )
+
+
+def test_an_empty_space_wants_everything(tmp_path: Path) -> None:
+    assert written(tmp_path, "") == Space("mine")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("strategy = []", r"strategy: unknown key \(did you mean 'strategies'\?\); known: for, strategies"),
+        ("strategies = 'freeze'", "strategies: a list of names, but it is 'freeze'"),
+        ("objectives = [3]", r"objectives: a list of names, but it is \[3\]"),
+        ("sampler = 'tpes'", r"sampler: one of tpe, random, but it is 'tpes' \(did you mean 'tpe'\?\)"),
+        ("limits.tim = '5m'", r"limits.tim: unknown limit \(did you mean 'time'\?\); known: time, train-time"),
+        ("limits.train_time = '5m'", r"limits.train_time: unknown limit \(did you mean 'train-time'\?\)"),
+        ("limits = '5m'", "limits: a table of limits, but it is '5m'"),
+        ("knobs = 3", "knobs: a table of knobs, but it is 3"),
+        ("knobs.gdm.alpha = []", r"knobs.gdm.alpha: a value, a list of values, or low, high and log, but it is \[\]"),
+        ("knobs.gdm.alpha = { low = 1, high = 0 }", "knobs.gdm.alpha: a value"),
+        ("knobs.gdm.alpha = { low = 'a' }", "knobs.gdm.alpha: a value"),
+        ("knobs.gdm.alpha = { low = 0, hihg = 1 }", "knobs.gdm.alpha: a value"),
+        ("knobs.gdm.alpha = [[1]]", "knobs.gdm.alpha: a value"),
+        ("knobs.gdm.alpha = 2020-01-01", "knobs.gdm.alpha: a value"),
+        ("knobs = ", "mine.toml is not TOML that can be read"),
+    ],
+)
+def test_a_mistake_in_a_space_is_named_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(SpaceError, match=message):
+        written(tmp_path, text)
+
+
+def test_every_limit_may_stand_in_a_space(tmp_path: Path) -> None:
+    text = "".join(f"limits.{name} = '7'\n" for name in LIMITS)
+    assert written(tmp_path, text).limits == dict.fromkeys(("time", "train-time", "memory", "storage", "trials"), "7")
+
+
+def test_a_space_that_is_not_there_is_named_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(
+        SpaceError, match=r"no search space 'smok' \(did you mean 'smoke'\?\): give a file, or one of board-10min"
+    ):
+        load_space("smok")
+    with pytest.raises(SpaceError, match="there is no search space"):
+        load_space(str(tmp_path))
+
+
+def test_a_space_in_no_encoding_is_told(tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(SpaceError, match=r"bad\.toml is not TOML that can be read"):
+        load_space(str(tmp_path / "bad.toml"))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "freeze.trainable_block",
+            r"there is no knob 'freeze.trainable_block' \(did you mean 'freeze.trainable_blocks'\?\)",
+        ),
+        ("recipe.learning_rates", r"did you mean 'recipe.learning_rate'\?"),
+        ("zzz.qqq", "there is no knob 'zzz.qqq': no strategy 'zzz' takes part"),
+    ],
+)
+def test_a_knob_that_nothing_draws_is_named_with_the_nearest(name: str, message: str) -> None:
+    with pytest.raises(SpaceError, match=message):
+        check_knobs(Space("mine", knobs={name: 1}), ALL, example_model(4), example_task())
+
+
+def test_knobs_of_every_branch_are_known() -> None:
+    found = check_knobs(Space("mine"), ALL, example_model(4), example_task())
+    assert found.keys() >= {
+        "cache.by",
+        "cache.bits",
+        "none.augment",
+        "gdm.alpha",
+        "freeze.trainable_blocks",
+        "recipe.epochs",
+    }
+
+
+def test_what_no_model_allows_is_told_with_both_sides() -> None:
+    with pytest.raises(KnobError, match=r"gdm\.alpha wants 0\.5, but this model allows \[0, 0\.1\]"):
+        compose(ALL, preferring({}), example_model(4), example_task(), {"gdm.alpha": 0.5})
+
+
+def test_the_size_of_a_space_is_said_for_people() -> None:
+    found = check_knobs(Space("mine"), ALL, example_model(1), example_task())
+    assert "open knobs" in count_values(found.values())

@@ -1,0 +1,324 @@
+import importlib
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tuner.backends.base import Backend, Report, silent
+from tuner.backends.torch import TorchBackend
+from tuner.errors import KnobError, PlanError
+from tuner.knobs import Draw
+from tuner.plan import DataPlan, ModelInfo, Stage, TailEdit, TrialPlan
+from tuner.results.records import Outcome
+from tuner.store.store import Store
+from tuner.strategy import Strategy
+from tuner.task import Task
+from tuner.task.digits import digits
+from tuner.task.spec import Pretrain
+from tuner.testing import BackendContract, StrategyContract
+
+FAILS = pytest.fail.Exception
+
+
+class Good(Strategy[int]):
+    name, stage = "good", Stage.SHAPE
+
+    def sample(self, draw: Draw, model: ModelInfo) -> int:
+        return draw.integer("n", 1, model.num_blocks)
+
+    def apply(self, plan: TrialPlan, knobs: int) -> TrialPlan:
+        return replace(plan, shape=(*plan.shape, TailEdit("good", (("n", knobs),))))
+
+
+class TestGood(StrategyContract):
+    strategy = Good()
+
+
+class NeedsTwoBlocks(Good):
+    def sample(self, draw: Draw, model: ModelInfo) -> int:
+        return draw.integer("n", 1, model.num_blocks - 1)
+
+
+class DependentRange(Good):
+    def sample(self, draw: Draw, model: ModelInfo) -> int:
+        return draw.integer("n", 1, draw.integer("most", 2, 1 + model.num_blocks))
+
+
+@dataclass(frozen=True)
+class Bad(Good):
+    """Does something else to the plan."""
+
+    change: Callable[[TrialPlan, int], TrialPlan]
+
+    def apply(self, plan: TrialPlan, knobs: int) -> TrialPlan:
+        return self.change(plan, knobs)
+
+
+@dataclass(frozen=True)
+class BadSplit(Bad):
+    stage = Stage.SPLIT
+
+
+def setting(value: Any) -> Strategy[int]:
+    return Bad(lambda plan, _: replace(plan, shape=(TailEdit("good", (("n", value),)),)))
+
+
+def with_tensors(plan: TrialPlan, knobs: int) -> TrialPlan:
+    import torch
+
+    return replace(plan, shape=(TailEdit("good", (("n", float(torch.tensor(knobs))),)),))
+
+
+NUMBERS = itertools.count()
+FREEZES_ALL = BadSplit(lambda plan, n: replace(plan, split=n))
+WRITES_ELSEWHERE = Bad(lambda plan, _: replace(plan, data=DataPlan(0.1)))
+CHANGES_THE_MODEL = Bad(lambda plan, n: replace(plan, model=replace(plan.model, outputs=n + 90)))
+COUNTS = Bad(lambda plan, _: replace(plan, shape=(TailEdit("good", (("n", next(NUMBERS)),)),)))
+KEEPS_LISTS = Bad(lambda plan, _: replace(plan, shape=[TailEdit("good")]))  # type: ignore[arg-type]  # the mistake
+
+LEGAL = "test_plans_are_legal_at_both_ends_of_every_knob"
+STAGE = "test_only_its_own_stage_is_written"
+PURE = "test_the_same_knobs_give_the_same_plan"
+RANGES = "test_no_range_depends_on_another_knob"
+FROZEN = "test_plans_hash_and_read_back_equal"
+TENSORS = "test_sampling_and_applying_need_no_tensor_library"
+IMPORT = "test_importing_the_plugin_loads_no_tensor_library"
+
+
+def checked(strategy: Strategy[Any], check: str, *arguments: object) -> None:
+    contract = type("Contract", (StrategyContract,), {"strategy": strategy})()
+    getattr(contract, check)(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "check", "blocks", "error", "message"),
+    [
+        (FREEZES_ALL, LEGAL, 1, PlanError, "something trains"),
+        (FREEZES_ALL, LEGAL, 50, PlanError, "something trains"),
+        (NeedsTwoBlocks(), LEGAL, 1, KnobError, r"good\.n wants low ≤ high, but its range is \[1, 0\]"),
+        (WRITES_ELSEWHERE, STAGE, 2, FAILS, "strategy 'good' writes 'shape' only, but it wrote 'data'"),
+        (CHANGES_THE_MODEL, STAGE, 2, FAILS, "strategy 'good' writes 'shape' only, but it wrote 'model'"),
+        (COUNTS, PURE, 2, FAILS, "strategy 'good' gives one plan for the values {'good.n': 1}, but it gave two"),
+        (DependentRange(), RANGES, 2, FAILS, r"draws good\.n from one range .* draw a fraction and scale it"),
+        (KEEPS_LISTS, FROZEN, 2, FAILS, "writes frozen, plain values, but .*unhashable"),
+        (setting(None), FROZEN, 2, FAILS, "writes frozen, plain values, but .*NoneType"),
+        (setting(float("nan")), FROZEN, 2, FAILS, "gives plans that read back equal, but"),
+    ],
+)
+def test_a_bad_strategy_fails_the_contract(
+    strategy: Strategy[Any], check: str, blocks: int, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        checked(strategy, check, blocks)
+
+
+def test_a_strategy_that_computes_with_tensors_fails_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        FAILS, match=r"composes plans without a tensor library, but .*torch.*: import it in the lowering"
+    ):
+        checked(Bad(with_tensors), TENSORS, monkeypatch)
+
+
+@pytest.fixture
+def jax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], ModuleType]:
+    """Write modules that may import a stand-in for a tensor library, and import them here without it."""
+    (tmp_path / "jax.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def imported(name: str, source: str) -> ModuleType:
+        (tmp_path / f"{name}.py").write_text(source)
+        module = importlib.import_module(name)
+        monkeypatch.delitem(sys.modules, name)
+        return module
+
+    return imported
+
+
+def test_a_plugin_that_imports_a_tensor_library_fails_the_contract(jax: Callable[[str, str], ModuleType]) -> None:
+    source = "from tuner_freeze import Freeze\nclass Heavy(Freeze):\n    pass\n"
+    checked(jax("light_plugin", source).Heavy(), IMPORT)
+    with pytest.raises(FAILS, match="importing heavy_plugin loads no tensor library, but it loads jax"):
+        checked(jax("heavy_plugin", "import jax\n" + source).Heavy(), IMPORT)
+
+
+def test_a_plugin_that_cannot_be_imported_fails_the_contract(
+    jax: Callable[[str, str], ModuleType], tmp_path: Path
+) -> None:
+    strategy = jax("lost_plugin", "from tuner_freeze import Freeze\nclass Lost(Freeze):\n    pass\n").Lost()
+    (tmp_path / "lost_plugin.py").write_text("raise OSError('gone')")
+    with pytest.raises(AssertionError, match="OSError: gone"):
+        checked(strategy, IMPORT)
+
+
+def test_every_check_of_the_strategy_contract_has_been_seen_to_fail() -> None:
+    checks = {name for name in vars(StrategyContract) if name.startswith("test_")}
+    assert checks == {LEGAL, STAGE, PURE, RANGES, FROZEN, TENSORS, IMPORT}
+    assert len(checks) == 7
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Pretrain the digits once, away from the user's own cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TUNER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def barely_pretrained() -> Task:
+    task = digits()
+    return replace(task, model=replace(task.model, pretrain=Pretrain(epochs=1, learning_rate=3e-3)))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cache")
+class TestTorchBackend(BackendContract):
+    backend = TorchBackend()
+
+    def task(self) -> Task:
+        return barely_pretrained()
+
+
+class LikeTorch(TorchBackend):
+    name = "like"
+
+
+class SameCuts(LikeTorch):
+    def describe(self, task: Task) -> ModelInfo:
+        model = super().describe(task)
+        return replace(model, blocks=tuple(replace(block, cut="x") for block in model.blocks))
+
+
+class FillsNothing(LikeTorch):
+    def missing(self, task: Task, plans: Any, store: Store) -> int:  # noqa: ARG002 - it looks at nothing
+        return 5
+
+
+@dataclass(frozen=True)
+class Changed(LikeTorch):
+    """Trains, then changes what came out."""
+
+    change: Callable[[Outcome], Outcome]
+
+    def train(
+        self, task: Task, plan: TrialPlan, seed: int, store: Store, weights: Path, report: Report = silent
+    ) -> Outcome:
+        return self.change(super().train(task, plan, seed, store, weights, report))
+
+
+class WritesNothing(LikeTorch):
+    def train(
+        self, task: Task, plan: TrialPlan, seed: int, store: Store, weights: Path, report: Report = silent
+    ) -> Outcome:
+        outcome = super().train(task, plan, seed, store, weights, report)
+        weights.unlink()
+        return outcome
+
+
+class IgnoresTheSeed(LikeTorch):
+    numbers = itertools.count()
+
+    def train(
+        self, task: Task, plan: TrialPlan, seed: int, store: Store, weights: Path, report: Report = silent
+    ) -> Outcome:
+        return super().train(task, plan, seed + next(self.numbers), store, weights, report)
+
+
+class TrainsMore(LikeTorch):
+    """Says that only the head trains, and trains one block more."""
+
+    def train(
+        self, task: Task, plan: TrialPlan, seed: int, store: Store, weights: Path, report: Report = silent
+    ) -> Outcome:
+        return super().train(task, replace(plan, split=plan.split - 1), seed, store, weights, report)
+
+    def export(self, task: Task, plan: TrialPlan, weights: Path, folder: Path) -> dict[str, Any]:
+        return super().export(task, replace(plan, split=plan.split - 1), weights, folder)
+
+
+class ExportsUnchecked(LikeTorch):
+    def export(self, task: Task, plan: TrialPlan, weights: Path, folder: Path) -> dict[str, Any]:
+        super().export(task, plan, weights, folder)
+        return {}
+
+
+class ExportsAnother(LikeTorch):
+    """Exports a model of untrained weights."""
+
+    def export(self, task: Task, plan: TrialPlan, weights: Path, folder: Path) -> dict[str, Any]:
+        from safetensors.numpy import load_file, save_file
+
+        save_file({name: 0 * value for name, value in load_file(weights).items()}, weights)
+        return super().export(task, plan, weights, folder)
+
+
+def without(name: str) -> Callable[[Outcome], Outcome]:
+    def change(outcome: Outcome) -> Outcome:
+        values: Mapping[str, float] = outcome.values
+        return replace(outcome, values={key: value for key, value in values.items() if key != name})
+
+    return change
+
+
+CHAIN = "test_the_model_is_described_as_a_chain_of_blocks"
+SUPPORT = "test_asking_for_support_loads_no_tensor_library"
+FILLING = "test_a_filled_store_lacks_nothing"
+MEASURES = "test_training_measures_the_default_objectives_and_writes_weights"
+REPEATS = "test_the_same_plan_and_seed_train_the_same"
+PREFIX = "test_the_frozen_prefix_stays_as_it_was"
+EXPORT = "test_the_export_computes_what_was_trained"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(
+    ("backend", "check", "message"),
+    [
+        (SameCuts(), CHAIN, "gives every block a name and a cut of its own"),
+        (FillsNothing(), FILLING, "of 5 samples it ran .* and 5 are missing after it"),
+        (
+            Changed(without("peak_bytes")),
+            MEASURES,
+            "measures peak_bytes, a fraction or a cost, but the outcome has nan",
+        ),
+        (Changed(lambda one: replace(one, epochs=())), MEASURES, "reports 2 epochs, but 0"),
+        (WritesNothing(), MEASURES, "writes the trained tail to `weights`, but there is no file"),
+        (IgnoresTheSeed(), REPEATS, "losses agree to 1e-05|accuracy was"),
+        (TrainsMore(), PREFIX, "trains the tail's 2570 scalars only, but"),
+        (ExportsUnchecked(), EXPORT, "logits agree to 0.001, but they differ by None"),
+        (ExportsAnother(), EXPORT, "the trial scored .*, but model.onnx scores"),
+    ],
+)
+def test_a_bad_backend_fails_the_contract(backend: Backend, check: str, message: str, tmp_path: Path) -> None:
+    contract = type("Contract", (TestTorchBackend,), {"backend": backend})()
+    arguments = () if check == CHAIN else (tmp_path,)
+    with pytest.raises(FAILS, match=message):
+        getattr(contract, check)(*arguments)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cache")
+def test_a_backend_that_loads_a_library_to_answer_fails_the_contract(
+    jax: Callable[[str, str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = (
+        "from tuner.backends.torch import TorchBackend\n"
+        "class Eager(TorchBackend):\n"
+        "    def supports(self, plan):\n"
+        "        import jax\n"
+    )
+    eager = jax("eager_backend", source)
+    monkeypatch.setitem(sys.modules, "eager_backend", eager)  # pickle asks for it by name
+    contract = type("Contract", (TestTorchBackend,), {"backend": eager.Eager()})()
+    with pytest.raises(FAILS, match=r"supports\(\) loads no tensor library, but it loads jax"):
+        getattr(contract, SUPPORT)()
+
+
+def test_every_check_of_the_backend_contract_has_been_seen_to_fail() -> None:
+    checks = {name for name in vars(BackendContract) if name.startswith("test_")}
+    assert checks == {CHAIN, SUPPORT, FILLING, MEASURES, REPEATS, PREFIX, EXPORT}
+    assert len(checks) == 7

@@ -1,0 +1,155 @@
+"""The wheel as a device gets it: without extras, in an environment of its own."""
+
+import json
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tuner.task.digits import digits
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parent.parent
+EXTRAS_ONLY = ("torch", "torchvision", "optuna", "scipy", "onnx", "onnxscript", "sklearn")
+SHOWN = 20
+
+
+def ran(command: Sequence[str | Path], folder: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a command away from the checkout, with a cache of its own."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment = {**kept, "TUNER_CACHE": str(folder / "cache"), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == code, f"{command} gave {done.returncode}:\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    ran([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT], folder)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def device(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the programs of an environment that holds the base package only."""
+    folder = tmp_path_factory.mktemp("device")
+    venv.create(folder / "venv", with_pip=True)
+    programs = folder / "venv" / "bin"
+    pip: list[str | Path] = [
+        programs / "python",
+        "-m",
+        "pip",
+        "install",
+        "-qq",
+        "--constraint",
+        ROOT / "constraints.txt",
+    ]
+    ran([*pip, wheel], folder)
+    return programs
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tuned")
+    tuner = Path(sys.executable).with_name("tuner")
+    run: list[str | Path] = [
+        tuner,
+        "run",
+        "digits",
+        "--space",
+        "smoke",
+        "--time",
+        "3m",
+        "--trials",
+        "2",
+        "--out",
+        folder / "run",
+    ]
+    ran([*run, "--store", folder / "store", "--json"], folder)
+    ran([tuner, "export", folder / "run", folder / "bundle"], folder)
+    return folder / "bundle"
+
+
+def test_the_wheel_holds_the_packages_and_the_search_spaces(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
+    plugins = {path.parent.name for path in (ROOT / "plugins").glob("*/__init__.py")}
+    assert tops == {"tuner", *plugins}
+    spaces = {f"tuner/search_spaces/{path.name}" for path in (ROOT / "search_spaces").glob("*.toml")}
+    assert spaces <= set(names)
+    assert len(spaces) >= 3
+    assert not [name for name in names if name.startswith(("tests", "benchmarks", "plugins"))]
+    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tuner").rglob("*.py")}
+    assert modules <= set(names)
+    assert len(modules) >= 65
+
+
+def test_the_base_package_brings_no_tensor_library(device: Path, tmp_path: Path) -> None:
+    names = ", ".join(f"{name!r}" for name in (*EXTRAS_ONLY, "plugins", "onnxruntime"))
+    code = f"from importlib.util import find_spec; print([name for name in ({names}) if find_spec(name)])"
+    assert ran([device / "python", "-c", code], tmp_path).stdout.split() == ["['onnxruntime']"]
+
+
+def test_a_bundle_predicts_without_the_extras(device: Path, bundle: Path, tmp_path: Path) -> None:
+    samples = digits().local.val
+    files = [tmp_path / f"{index}.npy" for index in range(SHOWN)]
+    for index, file in enumerate(files):
+        np.save(file, samples.load(index))
+    found = json.loads(ran([device / "tuner", "predict", bundle, *files, "--json"], tmp_path).stdout)["predictions"]
+    assert [one["file"] for one in found] == [str(file) for file in files]
+    right = sum(one["label"] == str(int(samples.labels[index])) for index, one in enumerate(found))
+    assert right >= SHOWN * 0.7
+    assert all(0 < one["probability"] <= 1 and one["exit"] == 0 and one["seconds"] > 0 for one in found)
+
+
+def test_the_plugins_are_found_without_the_extras(device: Path, tmp_path: Path) -> None:
+    found = json.loads(ran([device / "tuner", "plugins", "--json"], tmp_path).stdout)
+    assert {one["name"] for one in found["plugins"]} >= {"core", "gdm", "freeze", "cache"}
+    assert [one for one in found["plugins"] if one["refused"]] == []
+
+
+@pytest.mark.parametrize("more", [["--trials", "1"], ["--dry-run"]])
+def test_tuning_without_the_extras_says_in_one_line_what_to_install(
+    device: Path, tmp_path: Path, more: list[str]
+) -> None:
+    inputs, labels = np.zeros((8, 1, 8, 8), np.float32), np.arange(8) % 2
+    np.savez(tmp_path / "data.npz", x_train=inputs, y_train=labels)
+    task = tmp_path / "task.toml"
+    task.write_text(
+        '[model]\nfactory = "net.py:build"\n[local]\nkind = "arrays"\ntrain = "data.npz"\n', encoding="utf-8"
+    )
+    (tmp_path / "net.py").write_text("def build(): ...\n", encoding="utf-8")
+    done = ran([device / "tuner", "run", task, "--space", "smoke", *more], tmp_path, code=1)
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert 'pip install "tuner[tune]"' in done.stderr
+    assert done.stdout == ""
+
+
+def test_the_digits_without_the_extras_say_in_one_line_what_to_install(device: Path, tmp_path: Path) -> None:
+    done = ran([device / "tuner", "run", "digits", "--trials", "1", "--space", "smoke"], tmp_path, code=1)
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert 'pip install "tuner[demo]"' in done.stderr
+
+
+def test_the_wheels_own_search_spaces_are_read(device: Path, tmp_path: Path) -> None:
+    code = "from tuner.space import load_space, shipped; print(*(load_space(name).name for name in shipped()))"
+    said = ran([device / "python", "-c", code], tmp_path).stdout.split()
+    assert set(said) == {path.stem for path in (ROOT / "search_spaces").glob("*.toml")}
+    assert len(said) >= 3
