@@ -178,10 +178,17 @@ class Filler:
         return max(self.missing(plan) * cost.fill_seconds(plan, self._setting.rates) for plan in plans)
 
     def _refuse_if_hopeless(self, plans: Sequence[TrialPlan], left: float) -> None:
-        """Look at what the store really lacks before saying that the time is too short."""
-        arguments = {"plans": plans, "store": self._store}
-        lacking = int(self._supervisor.call(plans[0].runtime.backend, "missing", arguments))
-        needs = lacking * max(cost.fill_seconds(plan, self._setting.rates) for plan in plans)
+        """Look at what the store really lacks, and how fast the device is now, before saying that time is too short."""
+        from tuner.search.rates import kept
+
+        runtime = plans[0].runtime
+        lacking = int(self._supervisor.call(runtime.backend, "missing", {"plans": plans, "store": self._store}))
+        rates = self._setting.rates
+        if lacking * cost.fill_seconds(plans[0], rates) > left and not self._setting.deterministic:
+            rates = self._supervisor.call(runtime.backend, "measure", {"threads": runtime.threads})
+            kept(runtime.backend, self._setting.model, runtime.threads, rates)
+            left = self._left()
+        needs = lacking * max(cost.fill_seconds(plan, rates) for plan in plans)
         if needs > left:
             raise BudgetError(
                 f"--time is too small for one trial: {said_seconds(left)} are left, but computing the features of "

@@ -22,6 +22,8 @@ from tuner.task import Task
 POLL_SECONDS = 0.01
 #: How long a child may take, once told to stop, before it is killed.
 GRACE_SECONDS = 1.0
+#: OpenMP's threads wait for each other by spinning; beside another busy process that costs up to twenty times the work.
+PATIENT_THREADS = {"GOMP_SPINCOUNT": "1000"}
 
 Verdict = Literal["result", "failure", "memory", "deadline", "interrupted", "crashed"]
 Progress = Callable[[Mapping[str, Any]], None]
@@ -113,6 +115,7 @@ class Supervisor:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tuner.search.child", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
+                env={**PATIENT_THREADS, **os.environ},
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else None,
             )
