@@ -138,7 +138,7 @@ def test_show_says_what_the_design_promises(run: Path, capsys: pytest.CaptureFix
         assert set(one) >= {"trial", "state", "values", "estimate", "measured", "reason", "plan"}
     assert shown["untouched"]["global_accuracy"] > 0.9
     assert call(["show", str(run)]) == 0
-    assert "the untouched model, global classes only" in " ".join(capsys.readouterr().out.split())
+    assert "untouched: the given model, scored on the classes it knows" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_bundle_predicts_as_its_trial_did(run: Path, bundle: Path) -> None:

@@ -269,7 +269,8 @@ class TrialPlan:
             data += f" (α {_percent(self.data.alpha)}, realised {_percent(realised)})"
         else:
             data += f" {self.task.noun}"
-        source = f" from a {self.cache.bits}-bit cache" if self.cached else ""
+        article = "an" if self.cache.bits == 8 else "a"  # noqa: PLR2004 - "an eight"
+        source = f" from {article} {self.cache.bits}-bit cache" if self.cached else ""
         names = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
         recipe = self.recipe
         plural = "" if recipe.epochs == 1 else "s"

@@ -41,7 +41,7 @@ class Progress:
 
     def say(self, line: str) -> None:
         """Print a line above the panel."""
-        self._console.print(line, highlight=False, markup=False)
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def step(self, what: str, done: float, of: float) -> None:
         """Move the bar; off a terminal, a line every 10 s."""

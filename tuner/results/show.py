@@ -58,25 +58,28 @@ def print_run(run: "Run", console: Console) -> None:
     table.add_column("trial", justify="right")
     for one in run.objectives:
         table.add_column(one.name.replace("_", " "), justify="right")
-    table.add_column("what it does")
     untouched = [
         one.text(info["untouched"][one.name]) if one.name in info["untouched"] else "–" for one in run.objectives
     ]
-    table.add_row("–", *untouched, "the untouched model, global classes only")
+    table.add_row("untouched", *untouched)
+    said = []
     for trial in run.front:
         record = run.record(trial)
         mark = "→ " if trial == run.knee else ""
-        values = [one.text(record.values[one.name]) for one in run.objectives]
-        table.add_row(f"{mark}{trial}", *values, record.plan.say() if record.plan else "")
+        table.add_row(f"{mark}{trial}", *(one.text(record.values[one.name]) for one in run.objectives))
+        said.append(f"{mark}{trial}: {record.plan.say() if record.plan else ''}")
     console.print(table)
+    console.print("untouched: the given model, scored on the classes it knows", highlight=False)
+    for line in said:
+        console.print(line, highlight=False, soft_wrap=True)
     if not run.front:
         console.print(f"the front is empty: {nothing_feasible(run)}")
     elif run.knee is not None:
         console.print(f"→ the knee: tuner export {run.folder} OUT --pick knee", highlight=False)
-    said = ", ".join(f"{number} {state}" for state, number in counts(run).items())
+    states = ", ".join(f"{number} {state}" for state, number in counts(run).items())
     spent = info["spent"]
     stored = said_bytes(spent.get("storage_bytes", 0))
-    console.print(f"trials: {said} · spent {said_seconds(spent['seconds'])}, {stored} of stored features")
+    console.print(f"trials: {states} · spent {said_seconds(spent['seconds'])}, {stored} of stored features")
 
 
 def folder_bytes(folder: Path) -> int:

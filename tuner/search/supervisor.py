@@ -23,7 +23,7 @@ POLL_SECONDS = 0.01
 #: How long a child may take, once told to stop, before it is killed.
 GRACE_SECONDS = 1.0
 #: OpenMP's threads wait for each other by spinning; beside another busy process that costs up to twenty times the work.
-PATIENT_THREADS = {"GOMP_SPINCOUNT": "1000"}
+PATIENT_THREADS = {"GOMP_SPINCOUNT": "30000"}
 
 Verdict = Literal["result", "failure", "memory", "deadline", "interrupted", "crashed"]
 Progress = Callable[[Mapping[str, Any]], None]
