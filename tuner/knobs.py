@@ -5,6 +5,7 @@ and what the user wants of the legal range is the search space's.
 """
 
 import math
+import random
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -176,6 +177,19 @@ def preferring(preferences: Mapping[str, Scalar]) -> Source:
         if preferred is None or isinstance(preferred, str):
             return knob.middle()
         return knob.typed(preferred)
+
+    return source
+
+
+def at_random(generator: random.Random) -> Source:
+    """Return a source that draws uniformly from what is legal; from a logarithmic range, uniformly in the logarithm."""
+
+    def source(knob: Knob) -> Scalar:
+        if isinstance(knob, Choice):
+            return generator.choice(knob.options)
+        if knob.log:
+            return knob.typed(knob.low * (knob.high / knob.low) ** generator.random())
+        return knob.typed(generator.uniform(knob.low, knob.high + (1 if knob.whole else 0)))
 
     return source
 

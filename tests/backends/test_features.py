@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 
@@ -14,13 +15,14 @@ from tuner.backends.base import silent
 from tuner.backends.torch import TorchBackend
 from tuner.backends.torch.features import Access, Reader, fill, missing, training, validation
 from tuner.backends.torch.model import Loaded, load, state_hash
-from tuner.backends.torch.prefix import TORCH, Prefix, batches, engine, splits_of
+from tuner.backends.torch.prefix import ORT, TORCH, Prefix, batches, engine, splits_of
 from tuner.plan import CachePlan, DataPlan, RecipePlan, RuntimePlan, TrialPlan
 from tuner.run import task_info
 from tuner.search.jobs import Job
 from tuner.search.supervisor import Limits, Supervisor
+from tuner.store.kinds import choose_kind
 from tuner.store.store import Store
-from tuner.task import Task
+from tuner.task import Samples, Subset, Task
 from tuner.task.digits import digits
 
 pytestmark = pytest.mark.slow
@@ -57,6 +59,18 @@ def access(task: Task, loaded: Loaded, folder: Path, cap: int | None = None, sai
         return False
 
     return Access(task, loaded, Store(folder, cap), 1, report if said is not None else silent)
+
+
+class Counting(Subset):
+    """Samples that note which of them are loaded."""
+
+    def __init__(self, samples: Samples, loads: list[int]) -> None:
+        super().__init__(samples, np.arange(len(samples)))
+        self._loads = loads
+
+    def load(self, index: int) -> npt.NDArray[np.generic]:
+        self._loads.append(index)
+        return super().load(index)
 
 
 def digests(one: Access, plans: list[TrialPlan]) -> list[str]:
@@ -113,6 +127,25 @@ def test_one_pass_fills_several_cuts_alike(task: Task, loaded: Loaded, tmp_path:
     for plan in plans:
         first, second = (one.file(plan.split, 16).read(ids) for one in (together, apart))
         assert np.array_equal(first, second)
+
+
+@pytest.mark.parametrize("kind", [TORCH, ORT])
+def test_a_deeper_cut_is_filled_from_exact_records_of_a_shallower_one_with_the_same_bytes(
+    task: Task, loaded: Loaded, tmp_path: Path, kind: str
+) -> None:
+    stepwise, direct = access(task, loaded, tmp_path / "stepwise"), access(task, loaded, tmp_path / "direct")
+    for one in (stepwise, direct):
+        choose_kind(one.store.folder, loaded.info.fingerprint, 1, kind)
+    shallow, deep = plan_of(task, loaded, bits=32, split=1), plan_of(task, loaded, bits=8, split=3)
+    fill(stepwise, [shallow])
+    pixels_read: list[int] = []
+    counted = replace(task, local=replace(task.local, train=Counting(task.local.train, pixels_read)))
+    filling = fill(access(counted, loaded, tmp_path / "stepwise"), [deep])
+    assert not pixels_read, "local training samples were decoded again"
+    assert filling.records
+    assert not filling.seconds_per_sample, "a shortened pass says nothing of what filling an empty store costs"
+    fill(direct, [deep])
+    assert digests(stepwise, [deep]) == digests(direct, [deep])
 
 
 def test_a_deeper_layer_of_the_network_is_not_touched_by_filling(task: Task, loaded: Loaded, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from optuna.trial import Trial, TrialState
 from tuner.compose import Composed, compose
 from tuner.errors import TunerError
 from tuner.host import Host
-from tuner.knobs import Choice, Knob, Scalar, Source, Wanted, preferring
+from tuner.knobs import Scalar, Source, Wanted, at_random, preferring
 from tuner.plan import ModelInfo, TaskInfo, TrialPlan
 from tuner.planner import cost
 from tuner.results.objectives import Objective
@@ -191,18 +191,10 @@ class Study:
 
     def _reachable(self) -> Iterator[TrialPlan]:
         """Yield plans drawn at random: what the study may ask the store for."""
-        generator = random.Random(0)
-
-        def source(knob: Knob) -> Scalar:
-            if isinstance(knob, Choice):
-                return generator.choice(knob.options)
-            if knob.log:
-                return knob.typed(knob.low * (knob.high / knob.low) ** generator.random())
-            return knob.typed(generator.uniform(knob.low, knob.high + (1 if knob.whole else 0)))
-
+        draw = at_random(random.Random(0))
         for _ in range(128):
             try:
-                yield self._compose(source).plan
+                yield self._compose(draw).plan
             except TunerError:
                 raise
             except Exception:  # noqa: BLE001 - a plugin's strategy may raise anything; its own trial will say what

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tuner.backends.base import Filling, Report
 from tuner.backends.memory import PeakMeter
 from tuner.backends.torch.model import Loaded, state_hash
-from tuner.backends.torch.prefix import Batch, Floats, Prefix, batches, splits_of
+from tuner.backends.torch.prefix import Batch, Floats, Prefix, Shallower, batches, splits_of
 from tuner.plan import TrialPlan
 from tuner.planner.cost import FILL_BATCH
 from tuner.store.codec import calibrate, requantise
@@ -29,6 +29,7 @@ from tuner.task import Samples, Task
 from tuner.task.mixing import mixed
 
 VALIDATION_BITS = 16
+EXACT_BITS = 32
 CODED_BITS = 8
 CALIBRATION_SAMPLES = 256
 CALIBRATION_POSITIONS = 64
@@ -138,8 +139,13 @@ class Access:
         return file
 
     def prefix(self, splits: Sequence[int]) -> Prefix:
-        """Return the prefix up to some splits, ascending."""
-        return Prefix(self.task, self.loaded, splits, self.kind, self.threads)
+        """Return the prefix up to some splits, ascending; it starts from stored 32-bit records where there are any.
+
+        Fewer bits would do too, but then a record would depend on which way it was computed.
+        """
+        at = next((s for s in range(min(splits) - 1, 0, -1) if self.store.path(self.key(s, EXACT_BITS)).exists()), None)
+        shallower = Shallower(at, self.file(at, EXACT_BITS)) if at is not None else None
+        return Prefix(self.task, self.loaded, splits, self.kind, self.threads, shallower)
 
 
 def master(bits: int) -> int:
@@ -178,7 +184,8 @@ def fill(access: Access, plans: Sequence[TrialPlan]) -> Filling:
         if writing is not None:
             writing.result()
     seconds = time.perf_counter() - started
-    each = {split: (seconds / done) * prefix.share(split) for split in splits} if done else {}
+    from_pixels = done and not prefix.shortened  # else the seconds say nothing of an empty store
+    each = {split: (seconds / done) * prefix.share(split) for split in splits} if from_pixels else {}
     for (split, _), file in files.items():
         if split in each:
             file.note(each[split])

@@ -79,12 +79,18 @@ class Chain:
         graph.output(made[nodes[end]])
         return fx.GraphModule(self.module, graph)
 
-    def outputs(self, ends: Sequence[int]) -> fx.GraphModule:
-        """Return everything up to several positions as one module that gives a tuple; shares the weights."""
+    def outputs(self, ends: Sequence[int], begin: int | None = None) -> fx.GraphModule:
+        """Return what gives several positions' values as one module with a tuple; shares the weights.
+
+        Args:
+            ends: The positions.
+            begin: A cut whose value is given instead of the model's input.
+        """
         graph, made = fx.Graph(), {}
         nodes = self.nodes
-        made[nodes[self.blocks[0].begin]] = graph.placeholder("x")
-        known = {nodes[self.blocks[0].begin]}
+        given = nodes[self.blocks[0].begin if begin is None else begin]
+        made[given] = graph.placeholder("x")
+        known = {given}
         wanted = set().union(*(_needed(nodes[end], known) for end in ends))
         for node in nodes:
             if node in wanted and node not in made:

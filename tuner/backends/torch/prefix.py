@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import lru_cache
 from io import StringIO
 from itertools import islice
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +23,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from tuner.backends.torch.model import Loaded
 from tuner.folders import cache_folder
 from tuner.planner.cost import FILL_BATCH
+from tuner.store.records import BadRecord, RecordFile
 from tuner.task import Samples, Task, normalise
 from tuner.task.mixing import filling_order
 
@@ -73,8 +76,21 @@ def batches(task: Task, wanted: Mapping[str, set[int]]) -> Iterator[Batch]:
                 yield Batch(name, indices)
 
 
+@dataclass(frozen=True, slots=True)
+class Shallower:
+    """Records of a cut above those that are wanted, as exact as the prefix itself: 32 bits.
+
+    Attributes:
+        split: Whose input they are.
+        file: That holds them.
+    """
+
+    split: int
+    file: RecordFile
+
+
 class Prefix:
-    """The prefix up to some splits.
+    """The prefix up to some splits, from pixels or from what is stored of a shallower cut.
 
     Args:
         task: Its samples and preprocessing.
@@ -82,13 +98,28 @@ class Prefix:
         splits: Block numbers, ascending.
         kind: The engine.
         threads: It runs with.
+        shallower: Stored records to start from, for batches that they hold whole.
+
+    Attributes:
+        shortened: Samples that did not start from pixels so far.
     """
 
-    def __init__(self, task: Task, loaded: Loaded, splits: Sequence[int], kind: str, threads: int) -> None:
+    def __init__(
+        self,
+        task: Task,
+        loaded: Loaded,
+        splits: Sequence[int],
+        kind: str,
+        threads: int,
+        shallower: Shallower | None = None,
+    ) -> None:
         self._task = task
         self._samples = splits_of(task)
         self._splits = list(splits)
-        self._engine = engine(loaded, splits, kind, threads)
+        self._engine = lru_cache(lambda begin: engine(loaded, splits, kind, threads, begin))
+        self._shallower = shallower
+        self._reading = Lock()
+        self.shortened = 0
         flops = [sum(block.flops for block in loaded.info.blocks[:split]) for split in splits]
         self._share = {split: one / max(flops[-1], 1) for split, one in zip(splits, flops, strict=True)}
 
@@ -100,41 +131,56 @@ class Prefix:
         """Yield (batch, float32 [n, *shape] by split), decoding the next batches while one runs."""
         remaining = iter(todo)
         with ThreadPoolExecutor(DECODERS) as pool:
-            ahead: list[tuple[Batch, Future[Floats]]] = [
+            ahead: list[tuple[Batch, Future[tuple[int, Floats]]]] = [
                 (batch, pool.submit(self._load, batch)) for batch in islice(remaining, AHEAD)
             ]
             try:
                 while ahead:
                     batch, loading = ahead.pop(0)
-                    value = loading.result()
+                    begin, value = loading.result()
                     ahead.extend((one, pool.submit(self._load, one)) for one in islice(remaining, 1))
-                    yield batch, self.run(value, len(batch.indices))
+                    count = len(batch.indices)
+                    self.shortened += count if begin else 0
+                    outputs = self._engine(begin)(value)
+                    yield batch, {split: out[:count] for split, out in zip(self._splits, outputs, strict=True)}
             finally:
                 for _, loading in ahead:
                     loading.cancel()
 
-    def run(self, value: Floats, count: int) -> dict[int, Floats]:
-        """Return the outputs by split of a full batch, without its padding."""
-        return {split: out[:count] for split, out in zip(self._splits, self._engine(value), strict=True)}
+    def _load(self, batch: Batch) -> tuple[int, Floats]:
+        """Return the block to start at and its input, padded to a full batch with the first sample."""
+        begin, value = self._stored(batch) or (0, self._pixels(batch))
+        return begin, np.concatenate([value, *[value[:1]] * (FILL_BATCH - len(value))])
 
-    def _load(self, batch: Batch) -> Floats:
-        """Return a normalised batch, padded to its full size with its first sample."""
+    def _pixels(self, batch: Batch) -> Floats:
         samples = self._samples[batch.split]
-        raw = [samples.load(index) for index in batch.indices]
-        raw += [raw[0]] * (FILL_BATCH - len(raw))
-        return normalise(np.stack(raw), self._task.input)
+        return normalise(np.stack([samples.load(index) for index in batch.indices]), self._task.input)
+
+    def _stored(self, batch: Batch) -> tuple[int, Floats] | None:
+        """Return what the shallower records hold of a batch; None where they lack any of it."""
+        if self._shallower is None:
+            return None
+        samples, file = self._samples[batch.split], self._shallower.file
+        try:
+            with self._reading:
+                records = file.read([samples.sample_id(index) for index in batch.indices])
+        except BadRecord:
+            return None
+        return self._shallower.split, file.codec.decode(records)
 
 
-def engine(loaded: Loaded, splits: Sequence[int], kind: str, threads: int) -> Engine:
-    """Return what computes the prefix's outputs at `splits`."""
+def engine(loaded: Loaded, splits: Sequence[int], kind: str, threads: int, begin: int = 0) -> Engine:
+    """Return what computes the prefix's outputs at `splits`, from pixels or from the input of block `begin`."""
     if loaded.chain is None:
         raise ValueError("a model without cut points has no prefix")
     if kind == ORT:
         from tuner.backends.ort.prefix import OrtPrefix
 
         names = [_name(split) for split in splits]
-        return OrtPrefix(exported(loaded), names, threads)
-    part = fast(loaded.chain.outputs([loaded.chain.split_position(split) for split in splits]))
+        return OrtPrefix(exported(loaded), names, threads, _name(begin) if begin else "")
+    part = fast(
+        loaded.chain.outputs(list(map(loaded.chain.split_position, splits)), loaded.chain.split_position(begin))
+    )
 
     def run(batch: Floats) -> list[Floats]:
         with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=kind == BFLOAT):

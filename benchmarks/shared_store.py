@@ -1,0 +1,178 @@
+"""Twenty plans of one study with the feature store, and the same plans with ``cache.by = none``.
+
+``python -m benchmarks.shared_store [--quick] [--json FILE]``
+
+Plans are drawn at random from the space `board-10min`, for the clothing task. With the store, everything is done for
+real, on an empty store: one filling pass, then every plan trained and scored. Without, each plan runs some steps and
+scores some samples from files, interleaved with the same of the other arm, and epochs are extrapolated from them.
+
+Then one plan with 32-bit records beside its twin, which holds the prefix's outputs in memory.
+"""
+
+import copy
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+
+from benchmarks.report import Claim, Row, finish, interleave
+from benchmarks.setup import arguments, clothing, opened
+from tuner.backends.base import silent
+from tuner.backends.torch.features import Access, Pick, Reader, every, fill, training, validation
+from tuner.backends.torch.model import load
+from tuner.backends.torch.prefix import batches
+from tuner.backends.torch.training import Loop, Source, augmenting, run, score, source
+from tuner.compose import compose
+from tuner.host import Host
+from tuner.knobs import at_random
+from tuner.plan import CachePlan, TrialPlan
+from tuner.run import session_parts, task_info
+from tuner.search.study import cores
+from tuner.space import load_space
+
+PLANS = 20
+SCORED = 64
+BOUND = 5.0
+SAME = 1e-6
+
+
+def main() -> None:
+    """Measure, print, write."""
+    asked = arguments(__doc__ or "")
+    size, local, count, steps = (96, 200, 5, 2) if asked.quick else (160, None, PLANS, 4)
+    here = opened(clothing(size, local))
+    plans = list(drawn(here, count))
+    started = time.perf_counter()
+    filling = fill(here, plans)
+    filled = time.perf_counter() - started
+    rows: list[Row] = []
+    with_store, without = filled, 0.0
+    for number, plan in enumerate(plans):
+        single, stored = _extrapolated(here, plan, steps)
+        real = _trained(here, plan)
+        with_store += real
+        without += single
+        rows.append(
+            {
+                "plan": number,
+                "last": plan.trainable,
+                "bits": plan.cache.bits,
+                "epochs": plan.recipe.epochs,
+                "samples": plan.train_samples,
+                "store s (measured)": real,
+                "store s (extrapolated)": stored,
+                "none s (extrapolated)": single,
+            }
+        )
+    rows.append({"plan": "filling", "samples": filling.records, "store s (measured)": filled})
+    rows.append({"plan": "all", "store s (measured)": with_store, "none s (extrapolated)": without})
+    rate = without / with_store
+    why = "" if rate >= BOUND else "training the tails takes most of the time; see the rows"
+    claims = [
+        Claim(
+            f"{len(plans)} plans take at most 1/{BOUND:g} of the time with the store, filling included",
+            "issue's bound",
+            f"{rate:.1f}×: {with_store:.0f} s against {without:.0f} s",
+            "ratio",
+            rate >= BOUND,
+            why,
+        ),
+        _twins(here, plans[0]),
+    ]
+    finish("shared_store", rows, claims, asked.json)
+
+
+def drawn(here: Access, count: int) -> Iterator[TrialPlan]:
+    """Yield distinct plans of the space, drawn with a seed."""
+    space = load_space("board-10min")
+    strategies, _, _ = session_parts(Host(), space, here.task, "torch")
+    draw = at_random(random.Random(0))
+    wanted = {"runtime.threads": cores(), **space.knobs}
+    seen: set[str] = set()
+    while len(seen) < count:
+        plan = compose(strategies, draw, here.loaded.info, task_info(here.task), wanted).plan
+        if plan.key() not in seen:
+            seen.add(plan.key())
+            yield plan
+
+
+def _trained(here: Access, plan: TrialPlan) -> float:
+    """Train and score a plan for real; return its seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        loaded = load(here.task)  # a trial changes the tail it is given
+        started = time.perf_counter()
+        run(here.task, loaded, plan, 0, here.store, Path(folder) / "weights.safetensors", silent, {})
+        return time.perf_counter() - started
+
+
+def _extrapolated(here: Access, plan: TrialPlan, steps: int) -> tuple[float, float]:
+    """Return the plan's seconds without and with the store, from a few interleaved steps and scored samples."""
+    single = replace(plan, cache=CachePlan(augment=plan.cache.augment))
+    arms = {"none": _arm(here, single), "store": _arm(here, plan)}
+    step = interleave({name: pair[0] for name, pair in arms.items()}, steps, warmup=1)
+    scoring = interleave({name: pair[1] for name, pair in arms.items()}, 1, warmup=0)
+    total = plan.recipe.epochs * plan.train_samples / plan.recipe.batch_size
+    samples = (plan.task.local_val + plan.task.global_val) / SCORED
+    none, store = (median(step[name]) * total + median(scoring[name]) * samples for name in ("none", "store"))
+    return none, store
+
+
+def _arm(here: Access, plan: TrialPlan) -> tuple[Callable[[], object], Callable[[], object]]:
+    """Return one training step, and the scoring of some samples."""
+    task, loaded = here.task, here.loaded
+    picks = training(task, plan)
+    stored = Reader(here, plan.split, plan.cache.bits, picks) if plan.cached else None
+    tail = copy.deepcopy(loaded.tail(plan.split))
+    rows = source(task, loaded, plan.split, picks, stored, augmenting(plan, 0))
+    loop = Loop(task, plan, tail, rows, 0)
+    generator = np.random.default_rng(0)
+    some = [Pick(pick.split, pick.samples, pick.indices[:SCORED]) for pick in validation(task)[:1]]
+    exact = Reader(here, plan.split, 16, validation(task)) if plan.cached else None
+    scored = source(task, loaded, plan.split, some, exact)
+
+    def step() -> None:
+        loop.prepare()
+        loop.step(generator.permutation(len(rows.labels))[: plan.recipe.batch_size])
+
+    return step, lambda: score(task, tail, scored)
+
+
+def _twins(here: Access, like: TrialPlan) -> Claim:
+    """Train on 32-bit records, and on the prefix's outputs held in memory."""
+    plan = replace(like, cache=CachePlan("cache", 32))
+    fill(here, [plan])
+    picks = training(here.task, plan)
+    memory: dict[str, np.ndarray] = {}
+    prefix = here.prefix([plan.split])
+    wanted = {pick.split: {int(index) for index in pick.indices} for pick in picks}
+    samples = {pick.split: pick.samples for pick in picks}
+    for batch, outputs in prefix.over(list(batches(here.task, wanted))):
+        for index, value in zip(batch.indices, outputs[plan.split], strict=True):
+            memory[samples[batch.split].sample_id(index)] = value
+    ids = [one for pick in picks for one in pick.ids()]
+    stored = source(here.task, here.loaded, plan.split, picks, Reader(here, plan.split, 32, picks))
+    held = Source(lambda rows: torch.from_numpy(np.stack([memory[ids[row]] for row in rows])), stored.labels)
+    found = [_losses_and_score(here, plan, rows) for rows in (stored, held)]
+    apart = max(abs(a - b) for a, b in zip(*found, strict=True))
+    said = f"losses and local accuracy differ by {apart:.1e} at most"
+    return Claim("a 32-bit store gives what a twin in memory gives, to 1e-6", "equality", said, "exact", apart <= SAME)
+
+
+def _losses_and_score(here: Access, plan: TrialPlan, rows: Source) -> list[float]:
+    tail = copy.deepcopy(here.loaded.tail(plan.split))
+    torch.manual_seed(0)
+    loop = Loop(here.task, plan, tail, rows, 0)
+    losses = [loop.epoch(epoch, silent)[0] for epoch in range(2)]
+    exact = Reader(here, plan.split, 16, validation(here.task))
+    local = source(here.task, here.loaded, plan.split, [every(here.task, "local.val")], exact)
+    return [*losses, score(here.task, tail, local)]
+
+
+if __name__ == "__main__":
+    main()
