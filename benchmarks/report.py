@@ -7,6 +7,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -54,8 +55,8 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def finish(name: str, rows: Sequence[Row], claims: Sequence[Claim], json_path: Path | None = None) -> None:
-    """Print the table and the claims, and write both to `json_path`."""
-    print(table(rows))
+    """Print the rows, those with the same first column as one table, and the claims; write both to `json_path`."""
+    print("\n\n".join(table(list(part)) for _, part in groupby(rows, key=lambda row: next(iter(row)))))
     for claim in claims:
         print(f"\n{'met' if claim.met else 'NOT MET'}: {claim.claim}")
         print(f"    reference {claim.reference}; measured {claim.measured}{'; ' + claim.why if claim.why else ''}")

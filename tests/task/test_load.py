@@ -100,6 +100,11 @@ def test_a_weights_name_is_kept_as_it_is(images: Path, load: Load) -> None:
         ({"local.labels": "none"}, r'local\.labels = "none" is not supported yet: label the samples'),
         ({"local.kind": "arrays", "input.size": None}, r'kind "arrays" is read from an \.npz'),
         ({"local.val": "l/train"}, r"is both train and val"),
+        (
+            {"augment.ops": ["flip", "brightness"]},
+            r"augment\.ops: 'brightness' changes pixels, and stored features are",
+        ),
+        ({"augment.ops": ["flop"]}, r"augment\.ops: no augmentation 'flop' \(did you mean 'flip'\?\)"),
         ({**GLOBAL, "global.kind": "arrays"}, r"global\.kind = 'arrays' and local\.kind = 'images' must agree"),
     ],
 )

@@ -83,7 +83,7 @@ def refuse_unlawful(ops: frozenset[str]) -> None:
         if op in PHOTOMETRIC:
             raise StoreError(
                 f"{op!r} changes pixels, and stored features are computed before it could: a prefix does not carry a "
-                "change of colour through as it does geometry; use flip, crop or shift, or no cache"
+                "change of colour through as it does geometry; use flip, crop or shift"
             )
         raise StoreError(f"no augmentation {op!r}{nearest(op, GEOMETRIC)}; there are crop, flip and shift")
 
