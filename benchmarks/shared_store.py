@@ -6,7 +6,9 @@ Plans are drawn at random from the space `board-10min`, for the clothing task. W
 real, on an empty store: one filling pass, then every plan trained and scored. Without, each plan runs some steps and
 scores some samples from files, interleaved with the same of the other arm, and epochs are extrapolated from them.
 
-Then one plan with 32-bit records beside its twin, which holds the prefix's outputs in memory.
+Then one plan with 32-bit records beside its twin, which holds the prefix's outputs in memory; how much of the bare
+prefix's throughput a filling pass reaches, with decoded samples in memory for both; and what filling and reading all
+records of two cuts takes of the process's private memory (RssAnon).
 """
 
 import copy
@@ -22,24 +24,31 @@ import numpy as np
 import torch
 
 from benchmarks.report import Claim, Row, finish, interleave
-from benchmarks.setup import arguments, clothing, opened
+from benchmarks.setup import arguments, clothing, opened, plan_for
 from tuner.backends.base import silent
 from tuner.backends.torch.features import Access, Pick, Reader, every, fill, training, validation
-from tuner.backends.torch.model import load
-from tuner.backends.torch.prefix import batches
+from tuner.backends.torch.measure import measure
+from tuner.backends.torch.model import Loaded, load
+from tuner.backends.torch.prefix import batches, engine
 from tuner.backends.torch.training import Loop, Source, augmenting, run, score, source
 from tuner.compose import compose
 from tuner.host import Host
 from tuner.knobs import at_random
-from tuner.plan import CachePlan, TrialPlan
+from tuner.plan import CachePlan, RecipePlan, TrialPlan
+from tuner.planner.cost import FILL_BATCH
 from tuner.run import session_parts, task_info
 from tuner.search.study import cores
 from tuner.space import load_space
+from tuner.task import Task, normalise
 
 PLANS = 20
 SCORED = 64
 BOUND = 5.0
 SAME = 1e-6
+FILLED = (14, 17)  # after f13 and after f16
+ROUNDS = 3
+FILL_SHARE = 0.85
+PRIVATE_BYTES = 300_000_000
 
 
 def main() -> None:
@@ -85,6 +94,9 @@ def main() -> None:
         ),
         _twins(here, plans[0]),
     ]
+    for row, claim in (_throughput(size, local), _memory(size, local)):
+        rows.append(row)
+        claims.append(claim)
     finish("shared_store", rows, claims, asked.json)
 
 
@@ -162,6 +174,73 @@ def _twins(here: Access, like: TrialPlan) -> Claim:
     apart = max(abs(a - b) for a, b in zip(*found, strict=True))
     said = f"losses and local accuracy differ by {apart:.1e} at most"
     return Claim("a 32-bit store gives what a twin in memory gives, to 1e-6", "equality", said, "exact", apart <= SAME)
+
+
+def _throughput(size: int, local: int | None) -> tuple[Row, Claim]:
+    """Fill two cuts of an empty store, in turns with the bare prefix on ready batches."""
+    task = clothing(size, local, local, held=True)
+    loaded = load(task)
+    kind = measure(task, loaded, cores()).prefix_kind
+    plans = [_fitting(task, loaded, split) for split in FILLED]
+    run_prefix = engine(loaded, FILLED, kind, cores())
+    train = task.local.train
+    ready = [
+        normalise(np.stack([train.load(index % len(train)) for index in range(begin, begin + FILL_BATCH)]), task.input)
+        for begin in range(0, len(train), FILL_BATCH)
+    ]
+    bare, filling = [], []
+    for _ in range(ROUNDS):
+        started = time.perf_counter()
+        for batch in ready:
+            run_prefix(batch)
+        bare.append(len(ready) * FILL_BATCH / (time.perf_counter() - started))
+        filled = fill(opened(task, kind, loaded), plans)
+        filling.append(filled.records / filled.seconds)
+    share = median(filling) / median(bare)
+    row = {"prefix": kind, "bare images/s": median(bare), "filling images/s": median(filling), "share": share}
+    said = f"{100 * share:.0f} %: {median(filling):.0f} of {median(bare):.0f} images a second"
+    claim = (
+        "filling an empty store reaches 85 % of the bare prefix's throughput, calibrating, coding and writing included"
+    )
+    return row, Claim(claim, "issue's bound", said, "ratio", share >= FILL_SHARE)
+
+
+def _memory(size: int, local: int | None) -> tuple[Row, Claim]:
+    """Fill two cuts with everything there is and read it back, watching the private memory."""
+    task = clothing(size, local)
+    loaded = load(task)
+    here = opened(task, None, loaded)
+    resting, most, seconds = _private_bytes(), 0, time.perf_counter()
+
+    def watch(_: object) -> bool:
+        nonlocal most
+        most = max(most, _private_bytes())
+        return False
+
+    plans = [_fitting(task, loaded, split, 1.0 if local is None else 0.02) for split in FILLED]
+    fill(replace(here, report=watch), plans)
+    records = 0
+    for plan in plans:
+        for bits, picks in ((8, training(task, plan)), (16, validation(task))):
+            reader = Reader(here, plan.split, bits, picks)
+            ids = [one for pick in picks for one in pick.ids()]
+            for begin in range(0, len(ids), 64):
+                reader.read(ids[begin : begin + 64])
+                watch(None)
+            records += len(ids)
+    took = most - resting
+    row = {"records": records, "RssAnon MB over rest": took / 1e6, "seconds": time.perf_counter() - seconds}
+    text = f"filling and reading {records:,} records takes at most {PRIVATE_BYTES // 10**6} MB of private memory"
+    return row, Claim(text, "issue's bound", f"{took / 1e6:.0f} MB", "exact", took <= PRIVATE_BYTES)
+
+
+def _fitting(task: Task, loaded: Loaded, split: int, alpha: float = 0.1) -> TrialPlan:
+    return plan_for(task, loaded, split, bits=8, recipe=RecipePlan(), alpha=alpha)
+
+
+def _private_bytes() -> int:
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
 
 
 def _losses_and_score(here: Access, plan: TrialPlan, rows: Source) -> list[float]:

@@ -129,6 +129,13 @@ def test_one_pass_fills_several_cuts_alike(task: Task, loaded: Loaded, tmp_path:
         assert np.array_equal(first, second)
 
 
+def test_no_sample_runs_twice_though_scales_come_first(task: Task, loaded: Loaded, tmp_path: Path) -> None:
+    loads: list[int] = []
+    counted = replace(task, local=replace(task.local, train=Counting(task.local.train, loads)))
+    fill(access(counted, loaded, tmp_path / "store"), [plan_of(task, loaded)])
+    assert sorted(loads) == list(range(len(task.local.train)))
+
+
 @pytest.mark.parametrize("kind", [TORCH, ORT])
 def test_a_deeper_cut_is_filled_from_exact_records_of_a_shallower_one_with_the_same_bytes(
     task: Task, loaded: Loaded, tmp_path: Path, kind: str

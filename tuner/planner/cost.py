@@ -12,6 +12,8 @@ STATE_COPIES = {"sgd": 2, "adam": 3, "adamw": 3}
 #: Backward costs the gradient of the weights and of the input, each one forward.
 TRAIN_PASSES = 3.0
 FILL_BATCH = 16
+#: Of prefix outputs that a filling pass may hold until the scales are known.
+HELD_BYTES = 32_000_000
 NOMINAL_FLOPS = 1e10
 
 
@@ -53,7 +55,7 @@ def nominal(model: ModelInfo) -> Rates:
         load_seconds=1e-3,
         read_bytes=4e8,
         scratch_bytes=8_000_000,
-        fill_peak_bytes=FILL_BATCH * 4 * widest * FLOAT_BYTES,
+        fill_peak_bytes=HELD_BYTES + FILL_BATCH * 4 * widest * FLOAT_BYTES,
     )
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from tuner.backends.memory import PeakMeter
 from tuner.backends.torch.model import Loaded, state_hash
 from tuner.backends.torch.prefix import Batch, Floats, Prefix, Shallower, batches, splits_of
 from tuner.plan import TrialPlan
-from tuner.planner.cost import FILL_BATCH
+from tuner.planner.cost import FILL_BATCH, HELD_BYTES
 from tuner.store.codec import calibrate, requantise
 from tuner.store.header import StoreKey
 from tuner.store.kinds import chosen_kind
@@ -166,14 +166,16 @@ def fill(access: Access, plans: Sequence[TrialPlan]) -> Filling:
         return Filling(0, 0.0, {}, meter.peak_bytes())
     splits = sorted({split for split, _ in wanted})
     prefix = access.prefix(splits)
-    _calibrate(access, prefix, sorted({split for split, bits in wanted if bits < VALIDATION_BITS}))
+    started, done, stopped = time.perf_counter(), 0, False
+    held = _calibrate(access, prefix, sorted({split for split, bits in wanted if bits < VALIDATION_BITS}))
     files, lacking = _opened(access, wanted)
     todo = list(batches(access.task, _union(lacking)))
-    started, done, stopped = time.perf_counter(), 0, False
+    ready = ((batch, held.pop(batch)) for batch in todo if batch in held)
+    rest = prefix.over([batch for batch in todo if batch not in held])
     of = sum(len(batch.indices) for batch in todo)
     with ThreadPoolExecutor(1) as writer:
         writing: Future[None] | None = None
-        for batch, outputs in prefix.over(todo):
+        for batch, outputs in chain(ready, rest):
             if writing is not None:
                 writing.result()
             writing = writer.submit(_write, access, files, lacking, batch, outputs)
@@ -338,20 +340,30 @@ def _union(lacking: Mapping[At, Mapping[str, set[int]]]) -> dict[str, set[int]]:
     return union
 
 
-def _calibrate(access: Access, prefix: Prefix, splits: Sequence[int]) -> None:
-    """Fix the scales of every cut that has none: one seeded set of local and global training samples."""
+def _calibrate(access: Access, prefix: Prefix, splits: Sequence[int]) -> dict[Batch, dict[int, Floats]]:
+    """Fix the scales of every cut that has none: one seeded set of local and global training samples.
+
+    Returns:
+        What was computed for it, as far as it may be held: these batches need not run again.
+    """
     unscaled = [split for split in splits if not access.has_scales(split)]
     if not unscaled:
-        return
-    kept: dict[int, list[Floats]] = {split: [] for split in unscaled}
+        return {}
+    thinned: dict[int, list[Floats]] = {split: [] for split in unscaled}
+    held: dict[Batch, dict[int, Floats]] = {}
+    room = HELD_BYTES
     todo = _calibration_batches(access.task)
-    for number, (_, outputs) in enumerate(prefix.over(todo)):
+    for number, (batch, outputs) in enumerate(prefix.over(todo)):
         access.report({"calibrated": number + 1, "of": len(todo)})
         for split in unscaled:
-            kept[split].append(_thinned(outputs[split]))
+            thinned[split].append(_thinned(outputs[split]))
+        room -= sum(output.nbytes for output in outputs.values())
+        if room >= 0:
+            held[batch] = outputs
     for split in unscaled:
-        low, high = calibrate(np.concatenate(kept.pop(split)))
+        low, high = calibrate(np.concatenate(thinned.pop(split)))
         keep_scales(access.store.folder, access.key(split, 32), access.loaded.task_fingerprint, low, high)
+    return held
 
 
 def _calibration_batches(task: Task) -> list[Batch]:

@@ -12,7 +12,7 @@ from torch import nn
 from tuner.backends.memory import PeakMeter
 from tuner.backends.torch.model import Loaded
 from tuner.backends.torch.prefix import BFLOAT, ORT, TORCH, Floats, channels_last, engine, fast, spatial
-from tuner.planner.cost import FILL_BATCH, Rates
+from tuner.planner.cost import FILL_BATCH, HELD_BYTES, Rates
 from tuner.task import Task, normalise
 
 REPEATS = 3
@@ -61,7 +61,7 @@ def measure(task: Task, loaded: Loaded, threads: int) -> Rates:
         load_seconds=load_seconds,
         read_bytes=_read_bytes(),
         scratch_bytes=SCRATCH_BYTES,
-        fill_peak_bytes=fill_peak,
+        fill_peak_bytes=fill_peak + HELD_BYTES,
         prefix_kind=kind,
         prefix_ratio=ratio,
     )

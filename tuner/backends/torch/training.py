@@ -273,7 +273,7 @@ class Loop:
 
 def optimiser(parameters: list[nn.Parameter], recipe: RecipePlan) -> torch.optim.Optimizer:
     """Return the recipe's optimiser."""
-    shared: dict[str, Any] = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay}
+    shared: dict[str, Any] = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay, "fused": True}
     if recipe.optimiser == "sgd":
         return torch.optim.SGD(parameters, momentum=MOMENTUM, **shared)
     if recipe.optimiser == "adam":
