@@ -9,6 +9,7 @@ from tuner.units import said_bytes
 
 WIDTH, HEIGHT = 960, 480
 LEFT, RIGHT, TOP, BOTTOM = 80, 16, 48, 72
+LEGEND = 79
 #: Colours that keep apart for colour-blind eyes (Okabe and Ito), by what a tensor is for.
 COLOURS = {
     "weight": "#0072b2",
@@ -90,7 +91,7 @@ def _axes(live: Sequence[int], pool: int, floor: int, across: float, down: float
 def _legend(kinds: Sequence[str]) -> list[str]:
     parts = []
     for number, kind in enumerate(kinds):
-        x = LEFT + number * 86
+        x = LEFT + number * LEGEND
         parts.append(
             f'<rect x="{x}" y="{HEIGHT - 30}" width="12" height="12" fill="{COLOURS.get(kind, OTHER)}"/>'
             f'<text x="{x + 16}" y="{HEIGHT - 20}">{kind or "other"}</text>'
