@@ -222,10 +222,16 @@ def test_describe_says_the_plan_of_a_model_file(capsys: pytest.CaptureFixture[st
     assert memory["max_live_bytes"] == max(one["live_bytes"] for one in memory["steps"])
     assert memory["steps"][memory["peak_step"]["index"]]["name"] == memory["peak_step"]["name"]
     assert len(memory["largest"]) == 10
+    peaks = [memory["peak_bytes"], *(one["peak_bytes"] for one in found["micro_batches"])]
+    assert len(peaks) == 4
+    assert sorted(peaks, reverse=True) == peaks
     assert call(["describe", str(MODELS / "lenet5.ini")]) == 0
     said = capsys.readouterr().out
     assert "61,706 parameters" in said
     assert f"at {memory['peak_step']['name']!r}" in said
+    assert "in 8 micro-batches, for the same gradients: " in said
+    assert call(["describe", str(MODELS / "resnet.ini"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["micro_batches"] == []
 
 
 def test_describe_draws_every_tensor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -128,6 +128,32 @@ def test_flops_count_the_gradient_and_the_derivative_where_there_is_one() -> Non
     assert len(step.steps) == 10
 
 
+def test_micro_batches_keep_a_part_of_the_activations_and_a_sum_of_the_gradients() -> None:
+    model = joined(chain(Input((1, 1, 6)), FullyConnected(4), RELU, FullyConnected(3)), batch=8)
+    whole, parts = training_step(model), training_step(model, 4)
+    sizes = {one.name: one.nbytes for one in whole.tensors}
+    for one in parts.tensors:
+        if one.name.endswith(".sum"):
+            assert (one.first, one.last, one.kind) == (0, 9, "gradient")
+            assert one.nbytes == sizes[one.name.removesuffix(".sum")]
+        elif one.kind in {"weight", "gradient"}:
+            assert one.nbytes == sizes[one.name]
+        else:
+            assert 4 * one.nbytes == sizes[one.name]
+    assert parts.flops == whole.flops
+    assert {f"d l1.{name}.sum" for name in ("weight", "bias")} <= {one.name for one in parts.tensors}
+
+
+def test_micro_batches_that_would_change_the_result_are_refused() -> None:
+    layers = chain(Input((3, 4, 4)), Conv2d(5, (1, 1)), BatchNormalization())
+    with pytest.raises(ModelError, match="3 do not divide 8"):
+        training_step(joined(layers, batch=8), 3)
+    with pytest.raises(ModelError, match="'l2' normalises over the whole batch"):
+        training_step(joined(layers, batch=8), 2)
+    frozen = chain(Input((3, 4, 4)), Conv2d(5, (1, 1)), BatchNormalization(), frozen=[2])
+    assert training_step(joined(frozen, batch=8), 2).tensors
+
+
 def test_the_cross_entropy_takes_the_softmax_in() -> None:
     layers = chain(Input((1, 1, 6)), FullyConnected(4), Activation("softmax"))
     assert [node.name for node in joined(layers, loss="cross").nodes] == ["l0", "l1"]

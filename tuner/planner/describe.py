@@ -8,12 +8,14 @@ from tuner.errors import ModelError
 from tuner.planner.ini import read_ini
 from tuner.planner.layers import Input, said_shape
 from tuner.planner.lifetimes import Tensor
+from tuner.planner.network import Network
 from tuner.planner.picture import picture
 from tuner.planner.placement import PLANNERS, Placement, largest_at, live_bytes, max_live, peak_step, smallest
-from tuner.planner.training import training_step
+from tuner.planner.training import training_step, whole_batch
 from tuner.units import said_bytes
 
 LARGEST = 10
+MICRO_BATCHES = (2, 4, 8)
 
 
 def describe_ini(path: Path, drawing: Path | None = None) -> dict[str, Any]:
@@ -30,7 +32,7 @@ def describe_ini(path: Path, drawing: Path | None = None) -> dict[str, Any]:
     step = training_step(model)
     planner, placement = smallest(step.tensors)
     if drawing is not None:
-        title = f"{path.name}, batch {model.batch_size}: {said_bytes(placement.pool_bytes)} by {planner}"
+        title = f"{path.name}, batch {model.batch_size}: {said_bytes(placement.pool_bytes)}, planner {planner}"
         draw(drawing, step.tensors, placement, step.steps, title)
     return {
         "model": path.name,
@@ -47,7 +49,21 @@ def describe_ini(path: Path, drawing: Path | None = None) -> dict[str, Any]:
             for node in model.nodes
         ],
         "memory": memory(step.tensors, placement, planner, step.steps),
+        "micro_batches": micro_batches(model),
     }  # fmt: skip
+
+
+def micro_batches(model: Network) -> list[dict[str, int]]:
+    """Return the planned peak where the batch is cut into 2, 4 and 8 parts, as far as they divide it.
+
+    There are none where a batch norm trains: its statistics are those of the whole batch.
+    """
+    if whole_batch(model) is not None:
+        return []
+    counts = [count for count in MICRO_BATCHES if model.batch_size % count == 0]
+    return [
+        {"count": count, "peak_bytes": smallest(training_step(model, count).tensors)[1].pool_bytes} for count in counts
+    ]
 
 
 def memory(tensors: Sequence[Tensor], placement: Placement, planner: str, steps: Sequence[str]) -> dict[str, Any]:
@@ -100,7 +116,12 @@ def said_ini(found: Mapping[str, Any]) -> str:
             f"{one['name']:<{width}}  {one['type']:<18}  {said_shape(one['shape']):<14}  {one['flops'] / 1e6:>8,.1f}  "
             f"{one['parameters']:>10,}{frozen}"
         )
-    return "\n".join([*lines, *said_memory(found["memory"])])
+    lines += said_memory(found["memory"])
+    lines += [
+        f"  in {one['count']} micro-batches, for the same gradients: {said_bytes(one['peak_bytes'])}"
+        for one in found["micro_batches"]
+    ]
+    return "\n".join(lines)
 
 
 def said_memory(found: Mapping[str, Any]) -> list[str]:

@@ -5,11 +5,11 @@ the step of its derivative, right after their gradient.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from tuner.errors import ModelError
-from tuner.planner.layers import VALUE_BYTES, Addition, Input, MultiOut, values
+from tuner.planner.layers import VALUE_BYTES, Addition, BatchNormalization, Input, MultiOut, values
 from tuner.planner.lifetimes import Lifespan, Mode, Orders, Request, Tensor, merged, together
 from tuner.planner.network import Network, Node
 
@@ -54,16 +54,25 @@ class _Backward:
         return lifespan & (Lifespan.FORWARD | done)
 
 
-def training_step(network: Network) -> TrainingStep:
+def training_step(network: Network, micro_batches: int = 1) -> TrainingStep:
     """Return the tensors, execution steps and FLOPs of one training step.
 
+    Args:
+        network: To train.
+        micro_batches: Into how many equal parts the batch is cut; the steps are those of one part, after another. The
+            gradients are summed over the parts, and the weights updated in the last one, so the result is the same.
+
     Raises:
-        ModelError: No weight of the network trains.
+        ModelError: No weight of the network trains, or the batch cannot be cut so.
     """
+    if network.batch_size % micro_batches:
+        raise ModelError(f"micro-batches divide the batch, but {micro_batches} do not divide {network.batch_size}")
+    if micro_batches > 1 and (name := whole_batch(network)) is not None:
+        raise ModelError(f"{name!r} normalises over the whole batch: freeze it, or leave micro-batches out")
     backward = _backward(network.nodes)
     if not any(one.trains for one in backward):
         raise ModelError("no weight of this model trains: add a layer with weights, or set trainable = true")
-    tensors, _ = merged(together(requests(network)))
+    tensors, _ = merged(together(requests(network, micro_batches)))
     computing = [node.name for node in network.nodes if not isinstance(node.operation, Input)]
     steps = (
         *(f"forward of {name}" for name in computing),
@@ -75,8 +84,16 @@ def training_step(network: Network) -> TrainingStep:
     return TrainingStep(tuple(tensors), steps, 2 * network.batch_size * macs)
 
 
-def requests(network: Network) -> Iterator[Request]:
+def whole_batch(network: Network) -> str | None:
+    """Return the first layer whose result for a sample depends on the rest of the batch; None where there is none."""
+    return next(
+        (node.name for node in network.nodes if isinstance(node.operation, BatchNormalization) and node.trainable), None
+    )
+
+
+def requests(network: Network, micro_batches: int = 1) -> Iterator[Request]:
     """Yield what every layer asks for; one tensor may be asked for by several (see `together`)."""
+    network = replace(network, batch_size=network.batch_size // micro_batches)
     nodes, batch = network.nodes, network.batch_size
     orders = Orders(sum(not isinstance(node.operation, Input) for node in nodes))
     backward = _backward(nodes)
@@ -86,7 +103,9 @@ def requests(network: Network) -> Iterator[Request]:
             yield Request(_out(node), _bytes(node, batch), frozenset((0,)), "input", Mode.PLACEHOLDER)
             continue
         yield from _forward(network, at, backward[at], orders, order)
-        yield from _weights(network, node, backward[at], orders, order)
+        yield from _kept(node, STATE[network.optimiser] if backward[at].trains else (), orders)
+        if backward[at].trains:
+            yield from _gradients(node, orders, order, micro_batches)
         if backward[at].trains or backward[at].passes:
             yield from _derivatives(network, at, backward, orders, order)
         order += 1
@@ -116,18 +135,25 @@ def _forward(network: Network, at: int, does: _Backward, orders: Orders, order: 
             yield Request(f"{node.name}.{part.name}", part.sample_bytes * batch + part.fixed_bytes, needed, part.kind)
 
 
-def _weights(network: Network, node: Node, does: _Backward, orders: Orders, order: int) -> Iterator[Request]:
-    """Yield a layer's weights, what is kept beside them, and their gradients."""
-    always = orders.of(order, Lifespan.ALWAYS)
+def _kept(node: Node, state: tuple[str, ...], orders: Orders) -> Iterator[Request]:
+    """Yield what is always there: a layer's weights, the optimiser's state of each, and statistics."""
+    always = frozenset((0, orders.last))
     for name, count in node.traits.weights.items():
-        full, nbytes = f"{node.name}.{name}", count * VALUE_BYTES
-        yield Request(full, nbytes, always, "weight")
-        if does.trains:
-            yield Request(f"d {full}", nbytes, orders.of(order, Lifespan.BACKWARD), "gradient")
-            for one in STATE[network.optimiser]:
-                yield Request(f"{full}.{one}", nbytes, always, "state")
+        yield Request(f"{node.name}.{name}", count * VALUE_BYTES, always, "weight")
+        for one in state:
+            yield Request(f"{node.name}.{name}.{one}", count * VALUE_BYTES, always, "state")
     for name, count in node.traits.state.items():
         yield Request(f"{node.name}.{name}", count * VALUE_BYTES, always, "state")
+
+
+def _gradients(node: Node, orders: Orders, order: int, micro_batches: int) -> Iterator[Request]:
+    """Yield the gradients of a layer's weights; in micro-batches they are added to a sum that is always there."""
+    for name, count in node.traits.weights.items():
+        full, nbytes = f"d {node.name}.{name}", count * VALUE_BYTES
+        if micro_batches > 1:
+            yield Request(f"{full}.sum", nbytes, frozenset((0, orders.last)), "gradient")
+        alive = Lifespan.BACKWARD if micro_batches == 1 else Lifespan.GRADIENT
+        yield Request(full, nbytes, orders.of(order, alive), "gradient")
 
 
 def _derivatives(network: Network, at: int, backward: list[_Backward], orders: Orders, order: int) -> Iterator[Request]:
