@@ -143,7 +143,7 @@ def test_deadline_and_interrupt_count_while_the_libraries_load(
         assert supervisor.run(job, Limits(kill_at=started + 0.3)).verdict == "deadline"
         supervisor.interrupt.ask()
         assert supervisor.run(job, Limits()).verdict == "interrupted"
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 5
 
 
 def test_what_every_job_needs_is_loaded_once_before_the_first(plugin: Path, task: Task) -> None:
