@@ -97,7 +97,7 @@ def read_ini(path: Path) -> Network:
 def _sections(path: Path) -> list[Section]:
     """Return the sections of a file in their order, their keys checked."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ModelError(f"{path} cannot be read as a model file: {error}") from None
     found: dict[str, Section] = {}
