@@ -101,7 +101,7 @@ def opened(task: Task, kind: str | None = None, loaded: Loaded | None = None, fo
     loaded = loaded or load(task)
     store = Store(folder or Path(tempfile.mkdtemp(prefix="tuner-benchmark-")) / "store")
     if kind is not None:
-        choose_kind(store.folder, loaded.info.fingerprint, cores(), kind)
+        choose_kind(store, loaded.info.fingerprint, cores(), kind)
     return Access(task, loaded, store, cores(), silent)
 
 

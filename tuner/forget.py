@@ -12,7 +12,9 @@ from tuner.task import load_task
 def forget(task: str, folder: Path | None = None) -> dict[str, Any]:
     """Remove the task's samples from every file of the store, overwriting their records.
 
-    Quantile scales, which are statistics of several tasks' samples, are removed too; they are found again when needed.
+    A file that becomes empty is removed, and so are all quantile scales, which are statistics of samples and are found
+    again when needed. A sample counts as the task's own as long as its file is there unchanged: of photos deleted or
+    edited before, only `tuner store clear` removes the features.
 
     Args:
         task: As for `tuner.run`.
@@ -37,9 +39,13 @@ def forget(task: str, folder: Path | None = None) -> dict[str, Any]:
     for stored in store.list():
         if stored.key is None:
             continue
-        removed = store.file(stored.key).forget(ids)
+        file = store.file(stored.key)
+        removed = file.forget(ids)
         records += removed
         files += bool(removed)
+        if removed and not len(file):
+            file.close()
+            store.evict(stored.path)  # its header holds scales: statistics of the same samples
     for path in (store.folder / "scales").glob("*"):
         path.unlink()
     return {"task": loaded.name, "records": records, "files": files}

@@ -37,7 +37,6 @@ DEFAULT_SPACE = "board-10min"
 CORE_STRATEGIES = ("recipe", "none", "runtime")
 JOURNAL = "journal.log"
 BEFORE_ANY_TRIAL = frozenset({"lock", JOURNAL})  # what a command leaves that ends with a mistake of the task's
-RUN_RESERVE = 2_000_000  # for the journal and the front's weights while the run goes on
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +205,7 @@ class _Session:
             from tuner.search.journal import open_study  # while the child imports its tensor library
             from tuner.search.study import Setting, Study, cores
             from tuner.store.kinds import choose_kind
+            from tuner.store.records import StoreFull
             from tuner.store.store import Store
 
             threads = 1 if self._config.deterministic else cores()
@@ -218,7 +218,10 @@ class _Session:
             check_knobs(self._space, strategies, model, info)
             rates = self._rates(supervisor, model, backends[0], threads, job)
             store = Store(store_folder or cache_folder() / "store", self._cap())
-            choose_kind(store.folder, model.fingerprint, threads, rates.prefix_kind)
+            try:
+                choose_kind(store, model.fingerprint, threads, rates.prefix_kind)
+            except StoreFull as error:
+                self.listener.say(f"warning: {error}")
             wanted: dict[str, Wanted] = {"runtime.threads": threads, **self._space.knobs}
             if self._config.backend:
                 wanted["runtime.backend"] = self._config.backend
@@ -263,8 +266,10 @@ class _Session:
         storage = self._config.limits.storage_bytes
         if storage is None:
             return None
-        used = sum(path.stat().st_size for path in self._folder.rglob("*") if path.is_file())
-        return max(0, storage - used - RUN_RESERVE)
+        from tuner.search.study import RUN_RESERVE
+        from tuner.store.store import disk_bytes
+
+        return max(0, storage - disk_bytes(self._folder) - RUN_RESERVE)
 
     def _write(
         self, model: ModelInfo, info: TaskInfo, objectives: list[Objective], threads: int, study: "Study | None" = None

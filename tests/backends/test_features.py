@@ -10,17 +10,20 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from torch import fx, nn
 
 from tuner.backends.base import silent
 from tuner.backends.torch import TorchBackend
 from tuner.backends.torch.features import Access, Reader, fill, missing, training, validation
-from tuner.backends.torch.model import Loaded, load, state_hash
+from tuner.backends.torch.model import Loaded, load, state_hash, structure_hash
 from tuner.backends.torch.prefix import ORT, TORCH, Prefix, batches, engine, splits_of
+from tuner.backends.torch.training import TrainingError, run
 from tuner.plan import CachePlan, DataPlan, RecipePlan, RuntimePlan, TrialPlan
 from tuner.run import task_info
 from tuner.search.jobs import Job
 from tuner.search.supervisor import Limits, Supervisor
 from tuner.store.kinds import choose_kind
+from tuner.store.scales import keep_scales
 from tuner.store.store import Store
 from tuner.task import Samples, Subset, Task
 from tuner.task.digits import digits
@@ -142,7 +145,7 @@ def test_a_deeper_cut_is_filled_from_exact_records_of_a_shallower_one_with_the_s
 ) -> None:
     stepwise, direct = access(task, loaded, tmp_path / "stepwise"), access(task, loaded, tmp_path / "direct")
     for one in (stepwise, direct):
-        choose_kind(one.store.folder, loaded.info.fingerprint, 1, kind)
+        choose_kind(one.store, loaded.info.fingerprint, 1, kind)
     shallow, deep = plan_of(task, loaded, bits=32, split=1), plan_of(task, loaded, bits=8, split=3)
     fill(stepwise, [shallow])
     pixels_read: list[int] = []
@@ -238,3 +241,73 @@ def test_the_splits_have_names(task: Task) -> None:
     assert list(splits_of(task)) == [
         f"{domain}.{split}" for domain in ("local", "global") for split in ("train", "val", "test")
     ]
+
+
+def test_weights_that_are_alike_under_another_activation_are_another_prefix() -> None:
+    def network(activation: nn.Module) -> nn.Module:
+        torch.manual_seed(0)
+        return fx.symbolic_trace(nn.Sequential(nn.Conv2d(1, 2, 3), activation, nn.MaxPool2d(2, 2)))
+
+    relu, same, tanh = network(nn.ReLU()), network(nn.ReLU()), network(nn.Tanh())
+    wide = network(nn.LeakyReLU(0.1)), network(nn.LeakyReLU(0.2))
+    assert state_hash(relu) == state_hash(tanh)
+    assert relu.code == tanh.code  # why the code alone says too little
+    assert structure_hash(relu) == structure_hash(same)
+    assert len({structure_hash(one) for one in (relu, tanh, *wide)}) == 4
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_without_room_an_epoch_runs_the_prefix_once_a_sample(
+    task: Task, loaded: Loaded, tmp_path: Path, bits: int
+) -> None:
+    loads: list[int] = []
+    counted = replace(task, local=replace(task.local, train=Counting(task.local.train, loads)))
+    here, plan = access(counted, loaded, tmp_path / "store", said=[]), plan_of(task, loaded, bits=bits, alpha=0.0)
+    fill(replace(here, store=Store(tmp_path / "other")), [plan])  # for the scales
+    low, high, _ = replace(here, store=Store(tmp_path / "other")).scales(plan.split) or (None, None, "")
+    assert low is not None
+    assert high is not None
+    keep_scales(here.store, here.key(plan.split, 32), loaded.task_fingerprint, low, high)
+    here.store.cap_bytes = here.store.nbytes
+    loads.clear()
+    (pick,) = training(counted, plan)
+    reader, ids = Reader(here, plan.split, bits, [pick]), pick.ids()
+    full = Reader(replace(here, store=Store(tmp_path / "other")), plan.split, bits, [pick])
+    for rows in np.random.default_rng(0).permutation(len(ids)).reshape(-1, 20):
+        asked = [ids[row] for row in rows]
+        assert np.allclose(reader.read(asked), full.read(asked), atol=0.2)
+    assert sorted(loads) == list(range(len(ids)))
+
+
+def test_lower_widths_without_room_are_made_from_eight_bits(task: Task, loaded: Loaded, tmp_path: Path) -> None:
+    loads: list[int] = []
+    counted = replace(task, local=replace(task.local, train=Counting(task.local.train, loads)))
+    here, plan = access(counted, loaded, tmp_path / "store", said=[]), plan_of(task, loaded, bits=8)
+    fill(here, [plan])
+    here.store.cap_bytes = here.store.nbytes
+    (pick, *_) = training(counted, plan)
+    loads.clear()
+    narrow = Reader(here, plan.split, 2, [pick]).read(pick.ids())
+    here.store.cap_bytes = None
+    fill(here, [plan_of(task, loaded, bits=2)])
+    assert np.array_equal(narrow, Reader(here, plan.split, 2, [pick]).read(pick.ids()))
+    assert not loads
+
+
+def test_a_pass_says_which_files_hold_all_and_what_ran_out_of_room_is_left_out(
+    task: Task, loaded: Loaded, tmp_path: Path
+) -> None:
+    plan = plan_of(task, loaded)
+    whole = fill(access(task, loaded, tmp_path / "store"), [plan])
+    assert set(whole.folders) == {(plan.split, 8)}
+    assert all(folder.exists() for folder in whole.folders[plan.split, 8])
+    tight = access(task, loaded, tmp_path / "tight", cap=100_000, said=[])
+    assert fill(tight, [plan]).folders == {}
+
+
+def test_weights_that_are_not_numbers_are_not_scored(task: Task, loaded: Loaded, tmp_path: Path) -> None:
+    plan = plan_of(task, loaded)
+    plan = replace(plan, recipe=replace(plan.recipe, optimiser="sgd", learning_rate=1e45, epochs=1, batch_size=256))
+    arguments = {"seed": 0, "store": Store(tmp_path / "store"), "weights": tmp_path / "w", "report": silent}
+    with pytest.raises(TrainingError, match=r"lower recipe\.learning_rate"):
+        run(task, loaded, plan, lowerings={}, **arguments)  # type: ignore[arg-type]  # a dictionary of several types

@@ -142,10 +142,12 @@ class InProcess:
             return Ended("failure", Failure(line, traceback.format_exc()), time.monotonic() - started, 0)
         return Ended("result", value, time.monotonic() - started, 0)
 
-    def call(self, _backend: str, method: str, _arguments: Mapping[str, Any], _limits: object = None) -> Any:
-        """Answer the one question a study asks beside its jobs."""
-        assert method == "missing"
-        return self.lacking
+    def call(self, backend: str, method: str, arguments: Mapping[str, Any], _limits: object = None) -> Any:
+        """Answer what a study asks beside its jobs: what the store lacks, and how fast the device is."""
+        if method == "missing":
+            return self.lacking
+        assert method == "measure"
+        return self.host.backend(backend).measure(self.task, **arguments)
 
     def trained(self) -> list[str]:
         """Return the keys of the plans that were trained."""

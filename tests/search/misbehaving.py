@@ -63,7 +63,7 @@ class Misbehaving(Backend):
     def fill(self, task: Task, plans: Sequence[TrialPlan], store: Store, report: Report = silent) -> Filling:
         if _mood() == "bad-sample":
             raise TaskError("hat.jpg: not an image that can be decoded: replace or remove it")
-        return Filling(0, 0.0, {}, 0)
+        return Filling(0, 0.0, {}, 0, {(plan.split, max(8, plan.cache.bits)): () for plan in plans})
 
     def train(
         self, task: Task, plan: TrialPlan, seed: int, store: Store, weights: Path, report: Report = silent

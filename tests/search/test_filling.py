@@ -11,7 +11,7 @@ import pytest
 
 from tuner.backends.base import Filling
 from tuner.compose import compose
-from tuner.errors import TaskError
+from tuner.errors import TunerError
 from tuner.knobs import Scalar, preferring
 from tuner.plan import TrialPlan
 from tuner.planner import cost
@@ -112,6 +112,42 @@ def test_what_is_filled_already_is_not_asked_for(filler: Filler, plan: TrialPlan
     assert [job.method for job in stand_in.jobs] == ["fill"]
 
 
+def test_what_was_evicted_for_another_plan_is_filled_again(
+    filler: Filler, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (folder := tmp_path / "records").mkdir()
+    ending(filler, Ended("result", Filling(5, 1.0, {}, 0, {(plan.split, 8): (folder,)}), 1.0, 0), monkeypatch)
+    filler.fill([plan])
+    assert filler.missing(plan) == 0
+    folder.rmdir()
+    assert filler.missing(plan) == 34
+
+
+def test_features_that_had_no_room_stay_missing(
+    filler: Filler, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending(filler, Ended("result", Filling(5, 1.0, {}, 0, {}), 1.0, 0), monkeypatch)
+    filler.fill([plan])
+    assert filler.missing(plan) == 34
+
+
+def test_a_trial_that_stopped_early_teaches_by_the_epochs_it_ran(filler: Filler, plan: TrialPlan) -> None:
+    long = replace(plan, recipe=replace(plan.recipe, epochs=10))
+    short = replace(plan, recipe=replace(plan.recipe, epochs=1))
+    took = cost.train_seconds(short, filler._setting.rates)
+    record = TrialRecord(
+        0, "stopped", long, values={"train_seconds": took, "peak_bytes": 1.0}, epochs=({"epoch": 1.0},)
+    )
+    assert filler._seconds(record) == (took, took)
+
+
+def test_codes_of_few_bits_need_room_for_the_eight_bit_ones_too(plan: TrialPlan) -> None:
+    narrow, eight = at(plan, bits=2), at(plan, bits=8)
+    values = math.prod(plan.model.blocks[plan.split].in_shape)
+    assert cost.feature_bytes(narrow) - cost.feature_bytes(eight) == plan.train_samples * math.ceil(values / 4)
+    assert cost.storage_bytes(eight) == cost.feature_bytes(eight) + cost.weight_bytes(eight)
+
+
 def test_one_pass_fills_every_cut_the_study_may_ask_for(filler: Filler, plan: TrialPlan, stand_in: Any) -> None:
     stand_in.jobs.clear()
     filler.prepare([plan, at(plan, split=2), at(plan, split=2, bits=4), at(plan, bits=16), at(plan, alpha=0.1)])
@@ -122,7 +158,7 @@ def test_one_pass_fills_every_cut_the_study_may_ask_for(filler: Filler, plan: Tr
 
 def test_preparing_stays_below_the_stores_cap(filler: Filler, plan: TrialPlan, stand_in: Any) -> None:
     stand_in.jobs.clear()
-    filler._store.cap_bytes = int(1.5 * cost.storage_bytes(at(plan, alpha=0.1)))
+    filler._store.cap_bytes = int(1.5 * cost.feature_bytes(at(plan, alpha=0.1)))
     filler.prepare([plan, at(plan, split=2), at(plan, split=1)])
     (job,) = stand_in.jobs
     assert [one.split for one in job.arguments["plans"]] == [3]
@@ -139,10 +175,11 @@ def test_measured_seconds_replace_the_estimate_once_a_pass_was_long_enough(
 ) -> None:
     guess = cost.fill_seconds(plan, study._setting.rates)
     assert filler.seconds_each(plan) == guess
-    ending(filler, Ended("result", Filling(5, 1.0, {plan.split: 0.2}, 0), 1.0, 0), monkeypatch)
+    ending(filler, Ended("result", Filling(5, 1.0, {}, 0, {(plan.split, 8): ()}), 1.0, 0), monkeypatch)
     filler.fill([plan])
     assert filler.seconds_each(plan) == guess  # five samples measure the start-up
-    ending(filler, Ended("result", Filling(640, 64.0, {plan.split: 0.1}, 0), 64.0, 0), monkeypatch)
+    noted = Filling(640, 64.0, {plan.split: 0.1}, 0, {(plan.split, 8): ()})
+    ending(filler, Ended("result", noted, 64.0, 0), monkeypatch)
     filler.fill([at(plan, alpha=0.1)])
     assert filler.seconds_each(plan) == 0.1
 
@@ -159,7 +196,7 @@ def test_a_pass_over_its_memory_says_so_and_by_how_much(
 
 
 @pytest.mark.parametrize(
-    "ended", [Ended("deadline", 0.0, 1.0, 0), Ended("result", Filling(5, 1.0, {}, 0, stopped=True), 1.0, 0)]
+    "ended", [Ended("deadline", 0.0, 1.0, 0), Ended("result", Filling(5, 1.0, {}, 0, {}, stopped=True), 1.0, 0)]
 )
 def test_a_pass_that_the_time_ends_is_refused_and_not_counted(
     filler: Filler, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch, ended: Ended
@@ -172,10 +209,10 @@ def test_a_pass_that_the_time_ends_is_refused_and_not_counted(
 
 def test_other_ends_are_told_apart(filler: Filler, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     ending(filler, Ended("failure", Failure("hat.jpg: no image", ""), 1.0, 0), monkeypatch)
-    with pytest.raises(TaskError, match=r"^the frozen prefix could not be run: hat\.jpg: no image$"):
+    with pytest.raises(TunerError, match=r"^hat\.jpg: no image$"):
         filler.fill([plan])
     ending(filler, Ended("crashed", -9, 1.0, 0), monkeypatch)
-    with pytest.raises(TaskError, match="exit code -9"):
+    with pytest.raises(TunerError, match="the frozen prefix ended with exit code -9"):
         filler.fill([plan])
     ending(filler, Ended("interrupted", None, 1.0, 0), monkeypatch)
     with pytest.raises(KeyboardInterrupt):

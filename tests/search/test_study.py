@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tuner.errors import BudgetError, KnobError, TaskError
+from tuner.errors import BudgetError, KnobError, TunerError
 from tuner.results.objectives import OBJECTIVES
 from tuner.results.records import TrialRecord
 from tuner.search import study as study_module
@@ -148,7 +148,7 @@ def test_a_strategy_that_raises_three_times_is_put_out_of_the_study(begin: Begin
 
 def test_a_sample_that_cannot_be_read_stops_the_study_before_its_first_trial(begin: Begin, moods: Moods) -> None:
     moods("bad-sample")
-    with pytest.raises(TaskError, match=r"hat\.jpg: not an image"):
+    with pytest.raises(TunerError, match=r"^hat\.jpg: not an image"):
         begin()
 
 

@@ -123,6 +123,16 @@ def test_calls_that_break_a_limit_say_which(supervisor: Supervisor) -> None:
         supervisor.call("misbehaving", "leave", {"code": 7})
 
 
+def test_the_end_of_the_process_behind_is_said_in_one_line(plugin: Path, task: Task) -> None:
+    job = Job("misbehaving", "answer", {"value": 1}, reports=False)
+    with Supervisor((), task) as supervisor:
+        assert supervisor.run(job, Limits()).verdict == "result"
+        supervisor._process.kill()
+        supervisor._process.wait()
+        with pytest.raises(TunerError, match="was ended from outside: --resume goes on"):
+            supervisor.run(job, Limits())
+
+
 def test_an_interrupt_ends_the_job_at_once(plugin: Path, task: Task) -> None:
     interrupt = Interrupt()
     with Supervisor((), task, interrupt) as supervisor:

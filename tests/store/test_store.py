@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from tuner.store.codec import Bytes
+from tuner.store.kinds import choose_kind, chosen_kind
 from tuner.store.records import RecordFile, StoreFull, StoreKey
 from tuner.store.store import Store
 
@@ -163,3 +165,13 @@ def test_the_cap_holds_at_every_moment_with_two_processes_filling(tmp_path: Path
     watcher.join()
     assert codes == (0, 0)
     assert 10_000 < most <= 20_000
+
+
+def test_two_processes_may_choose_an_engine_at_once_and_the_first_holds(tmp_path: Path) -> None:
+    stores = [Store(tmp_path / "store") for _ in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        for number in range(100):
+            list(pool.map(lambda i, n=number: choose_kind(stores[i], f"model{n}", 1, f"kind{i}"), range(2)))
+            assert chosen_kind(tmp_path / "store", f"model{number}", 1) in {"kind0", "kind1"}
+    choose_kind(stores[0], "model0", 1, "another")
+    assert chosen_kind(tmp_path / "store", "model0", 1) != "another"

@@ -35,6 +35,8 @@ class Filling:
         seconds: It took.
         seconds_per_sample: By split: decoding plus the prefix up to there.
         peak_bytes: Above the resting process, at most.
+        folders: By split and width of its records: the files that now hold all of them, training and validation. Those
+            of a plan without room are left out.
         stopped: Whether it was told to stop before the end.
     """
 
@@ -42,6 +44,7 @@ class Filling:
     seconds: float
     seconds_per_sample: dict[int, float]
     peak_bytes: int
+    folders: Mapping[tuple[int, int], tuple[Path, ...]]
     stopped: bool = False
 
 

@@ -14,6 +14,8 @@ TRAIN_PASSES = 3.0
 FILL_BATCH = 16
 #: Of prefix outputs that a filling pass may hold until the scales are known.
 HELD_BYTES = 32_000_000
+#: Width of the codes that a filling pass writes; fewer bits are requantised from them.
+CODED_BITS = 8
 NOMINAL_FLOPS = 1e10
 
 
@@ -119,12 +121,26 @@ def peak_bytes(plan: TrialPlan, rates: Rates) -> int:
 
 
 def storage_bytes(plan: TrialPlan) -> int:
-    """Return the bytes of stored features: training records at the plan's width, validation records at 16 bits."""
+    """Return the bytes on disk: stored features, and the trained weights."""
+    return feature_bytes(plan) + weight_bytes(plan)
+
+
+def feature_bytes(plan: TrialPlan) -> int:
+    """Return the bytes of stored features: training records at the plan's width, validation records at 16 bits.
+
+    Records of 4, 2 and 1 bits are made from 8-bit ones, which stay beside them.
+    """
     if not plan.cached:
         return 0
     values = math.prod(plan.model.blocks[min(plan.split, plan.model.num_blocks - 1)].in_shape)
-    train = plan.train_samples * math.ceil(values * plan.cache.bits / 8)
+    widths = {plan.cache.bits, max(CODED_BITS, plan.cache.bits)}
+    train = plan.train_samples * sum(math.ceil(values * bits / 8) for bits in widths)
     return train + (plan.task.local_val + plan.task.global_val) * values * 2
+
+
+def weight_bytes(plan: TrialPlan) -> int:
+    """Return the bytes of the trained weights, which a trial writes and the front keeps."""
+    return FLOAT_BYTES * sum(block.parameters for block in plan.model.blocks[plan.split :])
 
 
 def corrected(one: Estimate, seconds_ratio: float, bytes_ratio: float) -> Estimate:

@@ -3,16 +3,17 @@
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.errors import BudgetError, TaskError
+from tuner.errors import BudgetError
 from tuner.plan import TrialPlan
 from tuner.planner import cost
 from tuner.results.records import SCORED, Estimate, TrialRecord
 from tuner.search.events import Listener
-from tuner.search.jobs import Failure, Job
-from tuner.search.supervisor import Limits, Supervisor
+from tuner.search.jobs import Job
+from tuner.search.supervisor import Limits, Supervisor, result
 from tuner.store.store import Store
 from tuner.units import said_bytes, said_seconds
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from tuner.backends.base import Filling
     from tuner.search.study import Setting
 
-CODED_BITS = 8
 #: Mixing in more global samples than the first trials need is paid ahead only if it takes at most this share of time.
 AHEAD_SHARE = 0.25
 STORAGE_SHARE = 0.9
@@ -36,6 +36,14 @@ class UnfilledError(BudgetError):
         self.constraint = constraint
 
 
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What a pass left in the store for one cut and width: everything up to a fraction of the global data."""
+
+    alpha: float
+    folders: tuple[Path, ...]
+
+
 class Filler:
     """Keeps the store filled for the plans of one study.
 
@@ -49,7 +57,7 @@ class Filler:
         self._supervisor = supervisor
         self._store = store
         self._listener = listener
-        self._filled: dict[tuple[int, int], float] = {}
+        self._filled: dict[tuple[int, int], Filled] = {}
         self._seconds_each: dict[int, float] = {}
         self.seconds = 0.0
         self.samples = 0
@@ -62,10 +70,10 @@ class Filler:
         """Return how many samples this study has not filled yet for the plan."""
         if not plan.cached:
             return 0
-        alpha = self._filled.get(_at(plan))
-        if alpha is None:
+        known = self._filled.get(_at(plan))
+        if known is None or not all(folder.exists() for folder in known.folders):  # evicted for another plan's sake
             return plan.train_samples + plan.task.local_val + plan.task.global_val
-        filled = replace(plan, data=replace(plan.data, alpha=alpha))
+        filled = replace(plan, data=replace(plan.data, alpha=known.alpha))
         return max(0, plan.global_samples - filled.global_samples)
 
     def estimate(self, plan: TrialPlan, records: Sequence[TrialRecord]) -> Estimate:
@@ -95,7 +103,7 @@ class Filler:
         stored = 0
         for plan in known:
             wide = replace(plan, data=replace(plan.data, alpha=alpha), cache=replace(plan.cache, bits=_at(plan)[1]))
-            needs = cost.storage_bytes(wide)
+            needs = cost.feature_bytes(wide)
             cap = self._store.cap_bytes
             if _at(plan) not in chosen and (cap is None or stored + needs <= STORAGE_SHARE * cap):
                 chosen[_at(plan)] = wide
@@ -113,7 +121,7 @@ class Filler:
 
         Raises:
             UnfilledError: The time was up, or memory too small, before it was done; what was filled stays.
-            TaskError: A sample or the model cannot be used.
+            TunerError: A sample or the model cannot be used.
         """
         plans = [plan for plan in plans if self.missing(plan)]
         if not plans:
@@ -136,22 +144,20 @@ class Filler:
                 f"{said_bytes(ended.most_bytes)}: give more",
                 {"memory": math.log(ended.most_bytes / limits.memory_bytes)},
             )
-        if ended.verdict in {"failure", "crashed"}:
-            reason = ended.value.text if isinstance(ended.value, Failure) else f"exit code {ended.value}"
-            trace = f"\n{ended.value.trace}" if isinstance(ended.value, Failure) and ended.value.trace else ""
-            raise TaskError(f"the frozen prefix could not be run: {reason}{trace}")
-        if ended.verdict == "deadline" or ended.value.stopped:
+        if ended.verdict == "deadline" or (ended.verdict == "result" and ended.value.stopped):
             reason = "--time was up while features were computed; they are kept: give more time, or --resume"
             raise UnfilledError(reason, {"time": 1.0})
-        self._note(plans, ended.value)
+        self._note(plans, result("the frozen prefix", ended))
 
     def _note(self, plans: Sequence[TrialPlan], filling: "Filling") -> None:
         self.samples += filling.records
         for plan in plans:
-            self._filled[_at(plan)] = max(plan.data.alpha, self._filled.get(_at(plan), 0.0))
+            at = _at(plan)
+            if at in filling.folders:
+                alpha = max(plan.data.alpha, self._filled[at].alpha if at in self._filled else 0.0)
+                self._filled[at] = Filled(alpha, filling.folders[at])
         for split, seconds in filling.seconds_per_sample.items():
-            if filling.records >= cost.FILL_BATCH * 4:  # a short pass measures its start-up
-                self._seconds_each.setdefault(split, seconds)
+            self._seconds_each.setdefault(split, seconds)
 
     def _progress(self, progress: Mapping[str, Any]) -> None:
         if "warning" in progress:
@@ -163,7 +169,12 @@ class Filler:
         """Return measured and expected seconds."""
         if record.state not in SCORED or record.plan is None:
             return None
-        return record.values["train_seconds"], cost.train_seconds(record.plan, self._setting.rates)
+        recipe = replace(
+            record.plan.recipe, epochs=len(record.epochs) or record.plan.recipe.epochs
+        )  # it may have stopped
+        return record.values["train_seconds"], cost.train_seconds(
+            replace(record.plan, recipe=recipe), self._setting.rates
+        )
 
     def _bytes(self, record: TrialRecord) -> tuple[float, float] | None:
         """Return measured and expected peak bytes."""
@@ -198,4 +209,4 @@ class Filler:
 
 def _at(plan: TrialPlan) -> tuple[int, int]:
     """Return the cut and the width that the prefix pass writes for a plan; lower widths come from 8 bits."""
-    return plan.split, max(CODED_BITS, plan.cache.bits)
+    return plan.split, max(cost.CODED_BITS, plan.cache.bits)

@@ -31,7 +31,7 @@ from tuner.search.journal import RECORD, finished, next_trial, seeded, suggestin
 from tuner.search.judging import judged, unfilled
 from tuner.search.supervisor import Limits as JobLimits
 from tuner.search.supervisor import Supervisor
-from tuner.store.store import Store
+from tuner.store.store import Store, disk_bytes
 from tuner.strategy import Strategy
 
 REFUSALS_IN_A_ROW = 50
@@ -41,6 +41,8 @@ CLOSING_SECONDS = 0.8
 #: A full fine-tuning anchor is tried only if it is expected to take at most this share of the time.
 FULL_SHARE = 0.1
 LEARNS_FROM = 10
+#: Of ``--storage``, for the journal, scales and other small files.
+RUN_RESERVE = 2_000_000
 ANCHORS: tuple[dict[str, Scalar], ...] = (
     {"freeze.trainable_blocks": 1, "cache.by": "cache", "cache.bits": 8},
     {"freeze.trainable_blocks": 3, "cache.by": "cache", "cache.bits": 8},
@@ -245,6 +247,7 @@ class Study:
         base = replace(base, estimate=estimate)
         if refused:
             return replace(base, state="rejected", reason=refused, constraint=constraint)
+        self._make_room(composed.plan)
         try:
             self._filler.fill([composed.plan])
         except TunerError as error:
@@ -286,13 +289,25 @@ class Study:
             ("time", estimate.spend_seconds, left if math.isfinite(left) else None, "s", 1.0),
             ("train-time", estimate.train_seconds, limits.train_seconds, "s", 1.0),
             ("memory", estimate.peak_bytes, limits.memory_bytes, "MB", 1e6),
-            ("storage", estimate.storage_bytes, limits.storage_bytes, "MB", 1e6),
+            ("storage", estimate.storage_bytes, self._storage_left(), "MB", 1e6),
         )
         for name, value, limit, unit, scale in wants:
             if limit is not None and value > limit:
                 broken[name] = math.log(value / max(limit, 1e-3))
                 said.append(f"--{name}: needs {value / scale:,.3g} {unit} of {limit / scale:,.3g} {unit} left")
         return "; ".join(said), broken
+
+    def _storage_left(self) -> int | None:
+        """Return what ``--storage`` leaves for features and new weights beside what the run keeps already."""
+        limit = self._setting.limits.storage_bytes
+        return None if limit is None else max(0, limit - disk_bytes(self._setting.folder) - RUN_RESERVE)
+
+    def _make_room(self, plan: TrialPlan) -> None:
+        """Hold the store to what ``--storage`` leaves once the plan's weights are written."""
+        left = self._storage_left()
+        if left is not None:
+            self._store.cap_bytes = max(0, left - cost.weight_bytes(plan))
+            self._store.room(0)
 
     def _blamed(self, base: TrialRecord, error: Exception) -> TrialRecord:
         """Record a strategy's exception; a strategy that keeps raising is put out of the study."""

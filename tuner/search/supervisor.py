@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 from multiprocessing.reduction import send_handle
@@ -120,7 +121,8 @@ class Supervisor:
                 stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else None,
             )
         self._control = Connection(ours.detach())
-        self._control.send((tuple(preload), task, tuple(warm)))
+        with suppress(BrokenPipeError):  # told when the first job waits for it
+            self._control.send((tuple(preload), task, tuple(warm)))
         self._ready = False
 
     def __enter__(self) -> Self:
@@ -147,7 +149,7 @@ class Supervisor:
             TunerError: It failed, or broke a limit; the message says how.
         """
         ended = self.run(Job(backend, method, dict(arguments), reports=False), limits or Limits())
-        return _result(f"{backend}.{method}", ended)
+        return result(f"{backend}.{method}", ended)
 
     def run(self, job: Job, limits: Limits, progress: Progress | None = None) -> Ended:
         """Run a job under limits and say how it ended."""
@@ -156,10 +158,14 @@ class Supervisor:
             return Ended(verdict, time.monotonic(), time.monotonic() - started, 0)
         started = time.monotonic()
         ours, theirs = Pipe()
-        self._control.send_bytes(pickle.dumps(job))
-        send_handle(self._control, theirs.fileno(), self._process.pid)
-        theirs.close()
-        pid = int(self._control.recv())
+        try:
+            self._control.send_bytes(pickle.dumps(job))
+            send_handle(self._control, theirs.fileno(), self._process.pid)
+            pid = int(self._control.recv())
+        except (EOFError, OSError):
+            raise self._gone() from None
+        finally:
+            theirs.close()
         guard = _Guard(pid, ours, limits, self.interrupt, progress)
         try:
             verdict, value = guard.watch()
@@ -169,16 +175,26 @@ class Supervisor:
             ours.close()
             code = self._exit_code()
         if verdict == "crashed":
-            verdict, value = ("interrupted", None) if self.interrupt.asked else (verdict, code)
+            if self.interrupt.asked:  # whoever ended the parent ended its whole group
+                verdict, value = "interrupted", None
+            elif code is None:
+                raise self._gone()
+            else:
+                value = code
         return Ended(verdict, value, time.monotonic() - started, guard.most_bytes, guard.over_seconds)
 
-    def _exit_code(self) -> int:
+    def _exit_code(self) -> int | None:
+        """Return the child's exit code; None where the process it was forked from is gone."""
         try:
             return int(self._control.recv())
         except (EOFError, OSError):
-            if self.interrupt.asked:  # whoever ended the parent ended its whole group
-                return 0
-            raise TunerError("the process that runs trials was ended from outside: --resume goes on") from None
+            return None
+
+    def _gone(self) -> BaseException:
+        """Return what the end of the process that children are forked from means."""
+        if self.interrupt.asked:
+            return KeyboardInterrupt()
+        return TunerError("the process that runs trials was ended from outside: --resume goes on")
 
     def _wait_ready(self, limits: Limits) -> Verdict | None:
         """Wait until the libraries are loaded, as far as the user and the deadline allow."""
@@ -191,7 +207,7 @@ class Supervisor:
                 if limits.kill_at is not None and time.monotonic() >= limits.kill_at:
                     return "deadline"
             error = self._control.recv()
-        except EOFError:
+        except (EOFError, OSError):
             raise TunerError("the process for trials did not start: see the message above") from None
         if error is not None:
             raise error
@@ -274,7 +290,14 @@ def _kill(pid: int) -> None:
         return  # it ended by itself
 
 
-def _result(what: str, ended: Ended) -> Any:
+def result(what: str, ended: Ended) -> Any:
+    """Return a job's result.
+
+    Raises:
+        TunerError: It was a user's mistake, or broke a limit; one line.
+        RuntimeError: It failed; with the child's traceback.
+        KeyboardInterrupt: The user ended it.
+    """
     if ended.verdict == "result":
         return ended.value
     if ended.verdict == "failure" and isinstance(ended.value, Failure):

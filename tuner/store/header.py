@@ -1,10 +1,13 @@
 """The small file that says what a record file holds: magic, format version, length, checksum, then JSON."""
 
+import errno
 import hashlib
 import json
 import os
 import struct
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,10 @@ from tuner.store.codec import Codec
 _MAGIC = b"TUNERREC"
 _VERSION = 1
 _FRONT = struct.Struct("<8sIII")  # magic, version, bytes of JSON, crc32 of version, length and JSON
+
+
+class StoreFull(StoreError):  # noqa: N818 - a state the caller answers by recomputing, named for it
+    """The bytes do not fit: under the cap, or on the disk."""
 
 
 class DamagedHeaderError(StoreError):
@@ -102,18 +109,34 @@ def read(path: Path) -> Header | None:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Put a header in place whole: after a kill there is the old one, the new one, or none."""
+    """Put a small file in place whole: after a kill there is the old one, the new one, or none. Under the store's lock.
+
+    Raises:
+        StoreFull: The disk is full.
+    """
     draft = path.with_suffix(".draft")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with full_disk_told(path.parent):
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            write_at(descriptor, content, 0)
+            os.fsync(descriptor)
+            draft.replace(path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def full_disk_told(folder: Path) -> Iterator[None]:
+    """Turn the system's errors for a full disk into `StoreFull`."""
     try:
-        write_at(descriptor, content, 0)
-        os.fsync(descriptor)
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+            raise StoreFull(f"the disk under {folder} is full") from error
         raise
-    finally:
-        os.close(descriptor)
 
 
 def write_at(descriptor: int, content: bytes | memoryview, offset: int) -> None:

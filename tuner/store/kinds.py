@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from tuner.store.header import write
+from tuner.store.header import full_disk_told, write
+from tuner.store.store import Store
 
 DEFAULT = "torch-fp32"
 
@@ -21,12 +22,17 @@ def chosen_kind(folder: Path, model: str, threads: int) -> str:
         return DEFAULT
 
 
-def choose_kind(folder: Path, model: str, threads: int, kind: str) -> None:
-    """Choose an engine, unless one was chosen before: stored features stay usable."""
-    path = _path(folder, model, threads)
-    if not path.exists():
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write(path, kind.encode())
+def choose_kind(store: Store, model: str, threads: int, kind: str) -> None:
+    """Choose an engine, unless one was chosen before: stored features stay usable.
+
+    Raises:
+        StoreFull: The choice cannot be kept; the default holds.
+    """
+    path = _path(store.folder, model, threads)
+    with store.lock, full_disk_told(store.folder):
+        if not path.exists():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write(path, kind.encode())
 
 
 def _path(folder: Path, model: str, threads: int) -> Path:

@@ -8,7 +8,6 @@ memory, whose high-water mark is a promise to the user, and a file that another 
 record rather than a bus error. It costs 2 µs a record.
 """
 
-import errno
 import hashlib
 import os
 import struct
@@ -24,7 +23,7 @@ from filelock import BaseFileLock, FileLock
 from tuner.errors import StoreError
 from tuner.store import header
 from tuner.store.codec import Bytes, Codec, Floats
-from tuner.store.header import DamagedHeaderError, Header, StoreKey
+from tuner.store.header import DamagedHeaderError, Header, StoreFull, StoreKey
 from tuner.store.index import ENTRY_BYTES, Index
 
 __all__ = ["FILES", "BadRecord", "Guard", "RecordFile", "StoreFull", "StoreKey", "read_cost"]
@@ -33,10 +32,6 @@ _COST = struct.Struct("<dI")  # seconds to compute one record again, crc32 of th
 _BATCH = 256
 _SAMPLE_DIGITS = 32
 FILES = ("index", "data", "cost", "header.draft", "header")  # the order in which an eviction removes them
-
-
-class StoreFull(StoreError):  # noqa: N818 - a state the caller answers by recomputing, named for it
-    """The bytes do not fit: under the cap, or on the disk."""
 
 
 class BadRecord(StoreError):  # noqa: N818 - named for what it carries
@@ -219,9 +214,13 @@ class RecordFile:
         return total.hexdigest()
 
     def note(self, seconds_per_record: float) -> None:
-        """Keep what one record costs to compute again; eviction and admission ask for it."""
+        """Keep what one record costs to compute again; eviction and admission ask for it.
+
+        Raises:
+            StoreFull: The disk leaves no room for it.
+        """
         packed = struct.pack("<d", seconds_per_record)
-        with self._locked():
+        with self._locked(), header.full_disk_told(self.folder):
             descriptor = os.open(self.folder / "cost", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 header.write_at(descriptor, packed + zlib.crc32(packed).to_bytes(4, "little"), 0)
@@ -264,7 +263,7 @@ class RecordFile:
         if self._data < 0 or stamp is None or stamp[0] != os.fstat(self._entries).st_ino:
             self.close()
             try:
-                with self._full_disk_told():
+                with header.full_disk_told(self.folder):
                     self._open()
             except BaseException:
                 self.close()
@@ -308,7 +307,7 @@ class RecordFile:
         slots = self._index.allot(len(samples))
         checksums = [self._index.checksum(sample, record.data) for sample, record in zip(samples, records, strict=True)]
         try:
-            with self._full_disk_told():
+            with header.full_disk_told(self.folder):
                 for first, last in _runs(slots):
                     header.write_at(self._data, records[first:last].data, slots[first] * size)
                 os.fdatasync(self._data)
@@ -346,15 +345,6 @@ class RecordFile:
             for row in rows
             if row not in whole or self._index.checksum(samples[row], out[row].data) != places[row].checksum
         ]
-
-    @contextmanager
-    def _full_disk_told(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
-                raise StoreFull(f"the disk under {self.folder} is full") from error
-            raise
 
 
 def read_cost(folder: Path) -> float | None:

@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.store.codec import Codec
-from tuner.store.header import StoreKey, write
+from tuner.store.header import StoreKey, full_disk_told, write
+from tuner.store.store import Store
 
 Scales = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], str]
 
@@ -28,17 +29,31 @@ def read_scales(folder: Path, key: StoreKey, task: str) -> Scales | None:
     if hashlib.blake2b(body, digest_size=16).digest() != digest or len(body) % 8:
         return None
     low, high = np.frombuffer(body, np.float32).reshape(2, -1)
-    return low, high, Codec(8, key.shape, low, high).scales
+    return scales(key, low, high)
 
 
 def keep_scales(
-    folder: Path, key: StoreKey, task: str, low: npt.NDArray[np.float32], high: npt.NDArray[np.float32]
-) -> None:
-    """Keep the scales of a cut, whole or not at all."""
-    path = _path(folder, key, task)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    store: Store, key: StoreKey, task: str, low: npt.NDArray[np.float32], high: npt.NDArray[np.float32]
+) -> Scales:
+    """Keep the scales of a cut, whole or not at all; return those that hold, which another process may have kept first.
+
+    Raises:
+        StoreFull: They cannot be kept.
+    """
+    path = _path(store.folder, key, task)
     body = np.stack([low, high]).astype(np.float32).tobytes()
-    write(path, hashlib.blake2b(body, digest_size=16).digest() + body)
+    with store.lock, full_disk_told(store.folder):
+        known = read_scales(store.folder, key, task)
+        if known is not None:
+            return known
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write(path, hashlib.blake2b(body, digest_size=16).digest() + body)
+    return scales(key, low, high)
+
+
+def scales(key: StoreKey, low: npt.NDArray[np.float32], high: npt.NDArray[np.float32]) -> Scales:
+    """Return scales with their hash."""
+    return low, high, Codec(8, key.shape, low, high).scales
 
 
 def _path(folder: Path, key: StoreKey, task: str) -> Path:

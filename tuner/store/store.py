@@ -78,7 +78,7 @@ class Store:
     @property
     def nbytes(self) -> int:
         """Bytes of everything in the folder."""
-        return _size(self.folder)
+        return disk_bytes(self.folder)
 
     def file(
         self,
@@ -117,6 +117,11 @@ class Store:
         """Delete every record file; return the bytes that were freed."""
         with self._lock:
             return sum(_evict(path) for path in self._folders())
+
+    def evict(self, path: Path) -> int:
+        """Delete one record file; return the bytes that were freed."""
+        with self._lock:
+            return _evict(path)
 
     def room(self, bytes_needed: int, keep: Collection[Path] = ()) -> bool:
         """Evict whole files, the one that saves least time per byte first, until so many bytes fit under the cap.
@@ -175,7 +180,7 @@ def _describe(path: Path) -> StoredFile:
         path=path,
         key=held.key if held else None,
         records=int(rows.any(axis=1).sum()),
-        bytes=_size(path),
+        bytes=disk_bytes(path),
         last_used=last_used,
         seconds_per_record=read_cost(path),
     )
@@ -195,7 +200,8 @@ def _evict(path: Path) -> int:
     return freed
 
 
-def _size(folder: Path) -> int:
+def disk_bytes(folder: Path) -> int:
+    """Return the bytes of all files in a folder."""
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:

@@ -6,24 +6,25 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from itertools import chain, islice
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from tuner.backends.base import Filling, Report
 from tuner.backends.memory import PeakMeter
-from tuner.backends.torch.model import Loaded, state_hash
-from tuner.backends.torch.prefix import Batch, Floats, Prefix, Shallower, batches, splits_of
+from tuner.backends.torch.model import Loaded, state_hash, structure_hash
+from tuner.backends.torch.prefix import Batch, Floats, Prefix, Shallower, batches, exactly, splits_of
 from tuner.plan import TrialPlan
 from tuner.planner.cost import FILL_BATCH, HELD_BYTES
-from tuner.store.codec import calibrate, requantise
+from tuner.store.codec import Codec, calibrate, requantise
 from tuner.store.header import StoreKey
 from tuner.store.kinds import chosen_kind
-from tuner.store.records import BadRecord, RecordFile, StoreFull
-from tuner.store.scales import keep_scales, read_scales
+from tuner.store.records import BadRecord, RecordFile, StoreFull, read_cost
+from tuner.store.scales import Scales, keep_scales, read_scales, scales
 from tuner.store.store import Store
 from tuner.task import Samples, Task
 from tuner.task.mixing import mixed
@@ -34,6 +35,8 @@ CODED_BITS = 8
 CALIBRATION_SAMPLES = 256
 CALIBRATION_POSITIONS = 64
 DERIVED_AT_ONCE = 256
+#: A shorter pass measures its start-up.
+MEASURED_SAMPLES = 64
 At = tuple[int, int]  # split and bits
 
 
@@ -87,6 +90,7 @@ class Access:
         store: Where they are kept.
         threads: The prefix runs with.
         report: Hears of progress and warnings.
+        unkept: Scales by split that a full disk left no room for.
     """
 
     task: Task
@@ -94,6 +98,7 @@ class Access:
     store: Store
     threads: int
     report: Report
+    unkept: dict[int, Scales] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -113,9 +118,23 @@ class Access:
             scales=scales,
         )
 
-    def has_scales(self, split: int) -> bool:
-        """Return whether the cut's scales are known."""
-        return read_scales(self.store.folder, self.key(split, 32), self.loaded.task_fingerprint) is not None
+    def scales(self, split: int) -> Scales | None:
+        """Return the cut's scales; None where they are not known yet."""
+        known = self.unkept.get(split)
+        return known or read_scales(self.store.folder, self.key(split, EXACT_BITS), self.loaded.task_fingerprint)
+
+    def codec(self, split: int, bits: int) -> Codec:
+        """Return what codes the records of one cut at one width.
+
+        Raises:
+            LookupError: The width needs scales, and the cut has none yet.
+        """
+        low, high, _ = self._needed_scales(split, bits)
+        return Codec(bits, self.loaded.info.blocks[split].in_shape, low, high)
+
+    def folder(self, split: int, bits: int) -> Path:
+        """Return where the records of one cut at one width lie, or would lie."""
+        return self.store.path(self.key(split, bits, self._needed_scales(split, bits)[2]))
 
     def file(self, split: int, bits: int) -> RecordFile:
         """Open the records of one cut at one width, and keep them from being evicted while this process lives.
@@ -124,19 +143,21 @@ class Access:
             LookupError: The width needs scales, and the cut has none yet.
             StoreFull: There is no room for even an empty file.
         """
-        low = high = None
-        scales = ""
-        if bits < VALIDATION_BITS:
-            found = read_scales(self.store.folder, self.key(split, 32), self.loaded.task_fingerprint)
-            if found is None:
-                raise LookupError(f"split {split} has no scales yet")
-            low, high, scales = found
+        low, high, scales = self._needed_scales(split, bits)
         key = self.key(split, bits, scales)
         self.store.kept.add(self.store.path(key))
         file = self.store.file(key, low, high)
         for notice in file.take_notices():
             self.report({"warning": notice})
         return file
+
+    def _needed_scales(self, split: int, bits: int) -> Scales | tuple[None, None, str]:
+        if bits >= VALIDATION_BITS:
+            return None, None, ""
+        found = self.scales(split)
+        if found is None:
+            raise LookupError(f"split {split} has no scales yet")
+        return found
 
     def prefix(self, splits: Sequence[int]) -> Prefix:
         """Return the prefix up to some splits, ascending; it starts from stored 32-bit records where there are any.
@@ -163,7 +184,8 @@ def fill(access: Access, plans: Sequence[TrialPlan]) -> Filling:
     wanted = _wanted(access.task, plans)
     if not any(_lacking(access, at, picks) for at, picks in wanted.items()):
         derive(access, plans)
-        return Filling(0, 0.0, {}, meter.peak_bytes())
+        folders = {at: access.folder(*at) for at in wanted}
+        return Filling(0, 0.0, _costs(folders), meter.peak_bytes(), _whole(plans, folders))
     splits = sorted({split for split, _ in wanted})
     prefix = access.prefix(splits)
     started, done, stopped = time.perf_counter(), 0, False
@@ -171,7 +193,8 @@ def fill(access: Access, plans: Sequence[TrialPlan]) -> Filling:
     files, lacking = _opened(access, wanted)
     todo = list(batches(access.task, _union(lacking)))
     ready = ((batch, held.pop(batch)) for batch in todo if batch in held)
-    rest = prefix.over([batch for batch in todo if batch not in held])
+    later = [batch for batch in todo if batch not in held]
+    rest = prefix.over(batch for batch in later if _is_lacking(files, lacking, batch))
     of = sum(len(batch.indices) for batch in todo)
     with ThreadPoolExecutor(1) as writer:
         writing: Future[None] | None = None
@@ -186,14 +209,14 @@ def fill(access: Access, plans: Sequence[TrialPlan]) -> Filling:
         if writing is not None:
             writing.result()
     seconds = time.perf_counter() - started
-    from_pixels = done and not prefix.shortened  # else the seconds say nothing of an empty store
-    each = {split: (seconds / done) * prefix.share(split) for split in splits} if from_pixels else {}
-    for (split, _), file in files.items():
-        if split in each:
-            file.note(each[split])
+    if done >= MEASURED_SAMPLES and not prefix.shortened:  # else the seconds say little of an empty store
+        for (split, _), file in files.items():
+            with suppress(StoreFull):
+                file.note(prefix.seconds_each(split, seconds / done))
     if not stopped:
         derive(access, plans)
-    return Filling(done, seconds, each, meter.peak_bytes(), stopped)
+    folders = {at: file.folder for at, file in files.items()}
+    return Filling(done, seconds, _costs(folders), meter.peak_bytes(), _whole(plans, folders), stopped)
 
 
 def missing(access: Access, plans: Sequence[TrialPlan]) -> int:
@@ -213,8 +236,13 @@ def derive(access: Access, plans: Sequence[TrialPlan]) -> None:
             lacking = target.missing([one for pick in training(access.task, plan) for one in pick.ids()])
             for begin in range(0, len(lacking), DERIVED_AT_ONCE):
                 ids = lacking[begin : begin + DERIVED_AT_ONCE]
-                target.append(ids, requantise(source.read(ids), source.codec.shape, bits))
-        except (StoreFull, BadRecord) as error:
+                try:
+                    records = source.read(ids)
+                except BadRecord as bad:  # told, and computed again, when they are read
+                    ids = [one for one in ids if one not in bad.sample_ids]
+                    records = source.read(ids)
+                target.append(ids, requantise(records, source.codec.shape, bits))
+        except (StoreFull, LookupError) as error:
             access.report({"warning": f"{bits}-bit features of {plan.model.blocks[plan.split].cut}: {error}"})
 
 
@@ -230,7 +258,11 @@ class Reader:
 
     def __init__(self, access: Access, split: int, bits: int, picks: Sequence[Pick]) -> None:
         self._access, self._split = access, split
-        self._file = access.file(split, bits)
+        self._codec = access.codec(split, bits)
+        self._file: RecordFile | None = None
+        with suppress(StoreFull):  # told when it was filled
+            self._file = access.file(split, bits)
+        self._has_room = self._file is not None
         self._where = {
             one: (pick.split, int(i)) for pick in picks for one, i in zip(pick.ids(), pick.indices, strict=True)
         }
@@ -239,16 +271,44 @@ class Reader:
 
     def read(self, ids: Sequence[str]) -> Floats:
         """Return float32 [n, *shape]."""
+        lost: Sequence[str] = ids
+        kept: dict[str, npt.NDArray[np.uint8]] = {}
+        if self._file is not None:
+            try:
+                return self._codec.decode(self._file.read(ids))
+            except BadRecord as bad:
+                lost = bad.sample_ids
+            whole = sorted(set(ids).difference(lost))
+            kept = dict(zip(whole, self._file.read(whole), strict=True))
+        kept |= self._derived(lost)
+        if rest := [one for one in lost if one not in kept]:
+            kept |= self._computed(rest)
+        return self._codec.decode(np.stack([kept[one] for one in ids]))
+
+    def _derived(self, ids: Sequence[str]) -> dict[str, npt.NDArray[np.uint8]]:
+        """Return records of 4, 2 or 1 bits made from those 8-bit ones that are there: they may have had no room."""
+        bits = self._codec.bits
+        if bits == master(bits):
+            return {}
         try:
-            return self._file.codec.decode(self._file.read(ids))
+            coded = self._access.file(self._split, CODED_BITS)
+        except StoreFull:
+            return {}
+        absent = set(coded.missing(ids))
+        there = [one for one in dict.fromkeys(ids) if one not in absent]
+        try:
+            records = coded.read(there)
         except BadRecord as bad:
-            again = self._computed(bad.sample_ids)
-        whole = [one for one in ids if one not in again]
-        kept = dict(zip(whole, self._file.read(whole), strict=True))
-        return self._file.codec.decode(np.stack([again[one] if one in again else kept[one] for one in ids]))
+            there = [one for one in there if one not in bad.sample_ids]
+            records = coded.read(there)
+        return dict(zip(there, requantise(records, coded.codec.shape, bits), strict=True))
 
     def _computed(self, ids: Sequence[str]) -> dict[str, npt.NDArray[np.uint8]]:
-        """Return records computed again, and put them back where there is room."""
+        """Return records computed again.
+
+        As long as there is room they are put back with all of their batch, which runs as in a filling pass: the same
+        bytes, and no batch twice. Without room just these run.
+        """
         if not self._told:
             self._told = True
             text = f"{len(ids)} stored features were missing or damaged and are computed again"
@@ -256,19 +316,24 @@ class Reader:
         if self._prefix is None:
             self._prefix = self._access.prefix([self._split])
         wanted: dict[str, set[int]] = {}
-        for one in ids:
+        asked = set(ids)
+        for one in asked:
             split, index = self._where[one]
             wanted.setdefault(split, set()).add(index)
         samples = splits_of(self._access.task)
         found: dict[str, npt.NDArray[np.uint8]] = {}
-        for batch, outputs in self._prefix.over(list(batches(self._access.task, wanted))):
-            records = self._file.codec.encode(outputs[self._split])
-            for index, record in zip(batch.indices, records, strict=True):
-                if index in wanted[batch.split]:
-                    found[samples[batch.split].sample_id(index)] = record
-        with suppress(StoreFull):  # told when it was filled; the records serve this batch
-            self._file.append(list(found), np.stack(list(found.values())))
-        return {one: found[one] for one in ids}
+        todo = batches(self._access.task, wanted) if self._has_room else exactly(wanted)
+        for batch, outputs in self._prefix.over(todo):
+            records = self._codec.encode(outputs[self._split])
+            named = dict(zip(map(samples[batch.split].sample_id, batch.indices), records, strict=True))
+            found |= {one: record for one, record in named.items() if one in asked}
+            useful = [one for one in named if one in self._where]
+            if self._file is not None and self._has_room:
+                try:
+                    self._file.append(useful, np.stack([named[one] for one in useful]))
+                except StoreFull:
+                    self._has_room = False
+        return found
 
 
 def _opened(
@@ -281,6 +346,28 @@ def _opened(
         except StoreFull as error:
             access.report({"warning": f"{error}; these features are computed when they are needed"})
     return files, {at: _lacking(access, at, wanted[at]) for at in files}
+
+
+def _is_lacking(files: Mapping[At, RecordFile], lacking: Mapping[At, Mapping[str, set[int]]], batch: Batch) -> bool:
+    """Return whether a file that still takes records lacks any of the batch."""
+    return any(not lacking[at].get(batch.split, set()).isdisjoint(batch.indices) for at in list(files))
+
+
+def _whole(plans: Sequence[TrialPlan], folders: Mapping[At, Path]) -> dict[At, tuple[Path, ...]]:
+    """Return the record files of each plan, training and validation, where neither ran out of room."""
+    needs = {
+        (plan.split, master(plan.cache.bits)): ((plan.split, master(plan.cache.bits)), (plan.split, VALIDATION_BITS))
+        for plan in plans
+    }
+    return {
+        at: tuple(folders[one] for one in both) for at, both in needs.items() if all(one in folders for one in both)
+    }
+
+
+def _costs(folders: Mapping[At, Path]) -> dict[int, float]:
+    """Return the seconds to compute one record, by split, as measured by the pass that filled the file."""
+    found = {split: read_cost(folder) for (split, _), folder in folders.items()}
+    return {split: seconds for split, seconds in found.items() if seconds is not None}
 
 
 def _write(
@@ -320,7 +407,7 @@ def _lacking(access: Access, at: At, picks: Sequence[Pick]) -> dict[str, set[int
     """Return the indices, by split, that a file lacks."""
     found: dict[str, set[int]] = {}
     try:
-        file = access.file(*at) if at[1] >= VALIDATION_BITS or access.has_scales(at[0]) else None
+        file = access.file(*at) if at[1] >= VALIDATION_BITS or access.scales(at[0]) else None
     except StoreFull:
         file = None
     for pick in picks:
@@ -346,7 +433,7 @@ def _calibrate(access: Access, prefix: Prefix, splits: Sequence[int]) -> dict[Ba
     Returns:
         What was computed for it, as far as it may be held: these batches need not run again.
     """
-    unscaled = [split for split in splits if not access.has_scales(split)]
+    unscaled = [split for split in splits if access.scales(split) is None]
     if not unscaled:
         return {}
     thinned: dict[int, list[Floats]] = {split: [] for split in unscaled}
@@ -362,7 +449,12 @@ def _calibrate(access: Access, prefix: Prefix, splits: Sequence[int]) -> dict[Ba
             held[batch] = outputs
     for split in unscaled:
         low, high = calibrate(np.concatenate(thinned.pop(split)))
-        keep_scales(access.store.folder, access.key(split, 32), access.loaded.task_fingerprint, low, high)
+        key = access.key(split, EXACT_BITS)
+        try:
+            keep_scales(access.store, key, access.loaded.task_fingerprint, low, high)
+        except StoreFull as error:
+            access.unkept[split] = scales(key, low, high)
+            access.report({"warning": f"{error}; scales are found anew by every trial"})
     return held
 
 
@@ -386,5 +478,4 @@ def _prefix_hash(loaded: Loaded, split: int) -> str:
     if loaded.chain is None:
         raise ValueError("a model without cut points has no features to store")
     prefix = loaded.chain.prefix(split)
-    code = hashlib.blake2b(prefix.code.encode(), digest_size=16).hexdigest()
-    return f"{state_hash(prefix)}-{code}"
+    return f"{state_hash(prefix)}-{structure_hash(prefix)}"

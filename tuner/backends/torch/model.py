@@ -4,13 +4,14 @@ import hashlib
 import importlib
 import importlib.util
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import fx, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from tuner.backends.torch.graph import Chain, chain
@@ -151,7 +152,7 @@ def load(task: Task, info: ModelInfo | None = None) -> Loaded:
     if found is not None and len(found.blocks) < 2:  # noqa: PLR2004 - one block is no chain
         note = "the model has no inner cut point: only whole-model training is offered"
         found = None
-    fingerprint = _fingerprint(task, model, found)
+    fingerprint = _fingerprint(model, found)
     own = info if info is not None and info.fingerprint == fingerprint else None
     own = own or _info(task, model, found, sample, note, fingerprint)
     return _described(task, Loaded(model, found, own, len(task.head_rows), task.fingerprint()), info)
@@ -176,6 +177,33 @@ def state_hash(*modules: nn.Module) -> str:
             digest.update(f"{name}{tuple(value.shape)}{value.dtype}".encode())
             digest.update(value.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
+
+
+def structure_hash(module: nn.Module) -> str:
+    """Hash what a module computes beside its weights (32 hex digits): its code, and every part's class and settings.
+
+    The code of a traced graph says ``self.act(x)``; only the part's class tells a ReLU from a Tanh.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    if isinstance(module, fx.GraphModule):
+        digest.update(module.code.encode())
+    for name, part in module.named_modules():
+        settings = {key: value for key, value in vars(part).items() if not key.startswith("_") and key != "training"}
+        said = "" if isinstance(part, fx.GraphModule) else str(sorted((k, _said(v)) for k, v in settings.items()))
+        digest.update(f"{name} {type(part).__module__}.{type(part).__qualname__} {said}".encode())
+        for key, value in sorted(part.named_buffers(recurse=False)):
+            if key in part._non_persistent_buffers_set:  # noqa: SLF001 - torch has no public name for it
+                digest.update(
+                    f"{key}{tuple(value.shape)}".encode() + value.detach().cpu().contiguous().numpy().tobytes()
+                )
+    return digest.hexdigest()
+
+
+def _said(value: object) -> str:
+    """Return a setting as text that is the same in every process."""
+    if isinstance(value, torch.Tensor):
+        return hashlib.blake2b(value.detach().cpu().contiguous().numpy().tobytes(), digest_size=16).hexdigest()
+    return getattr(value, "__qualname__", None) or re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
 def head_of(model: nn.Module) -> tuple[str, nn.Linear | nn.Conv2d] | None:
@@ -278,10 +306,10 @@ def _resize_head(model: nn.Module, rows: tuple[int, ...], new: int, factory: str
         setattr(model, "num_classes", len(rows) + new)  # noqa: B010 - torch types attributes as tensors or modules
 
 
-def _fingerprint(task: Task, model: nn.Module, found: Chain | None) -> str:
+def _fingerprint(model: nn.Module, found: Chain | None) -> str:
     digest = hashlib.blake2b(digest_size=16)
     digest.update(state_hash(model).encode())
-    digest.update((found.module.code if found else task.model.factory).encode())
+    digest.update(structure_hash(found.module if found else model).encode())
     return digest.hexdigest()
 
 

@@ -3,8 +3,9 @@
 import copy
 import logging
 import os
+import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -76,6 +77,14 @@ def batches(task: Task, wanted: Mapping[str, set[int]]) -> Iterator[Batch]:
                 yield Batch(name, indices)
 
 
+def exactly(wanted: Mapping[str, set[int]]) -> Iterator[Batch]:
+    """Yield batches of just the wanted samples: for what is not kept, where the neighbours would run in vain."""
+    for name, chosen in wanted.items():
+        indices = sorted(chosen)
+        for begin in range(0, len(indices), FILL_BATCH):
+            yield Batch(name, tuple(indices[begin : begin + FILL_BATCH]))
+
+
 @dataclass(frozen=True, slots=True)
 class Shallower:
     """Records of a cut above those that are wanted, as exact as the prefix itself: 32 bits.
@@ -120,14 +129,21 @@ class Prefix:
         self._shallower = shallower
         self._reading = Lock()
         self.shortened = 0
+        self._decoding: list[float] = []  # seconds a sample, by batch
         flops = [sum(block.flops for block in loaded.info.blocks[:split]) for split in splits]
         self._share = {split: one / max(flops[-1], 1) for split, one in zip(splits, flops, strict=True)}
 
-    def share(self, split: int) -> float:
-        """Return which part of the whole pass's FLOPs the pass up to `split` needs."""
-        return max(self._share[split], 1e-3)
+    def seconds_each(self, split: int, seconds: float) -> float:
+        """Return the seconds a sample takes up to `split`: decoding, and its part of the FLOPs.
 
-    def over(self, todo: Sequence[Batch]) -> Iterator[tuple[Batch, dict[int, Floats]]]:
+        Args:
+            split: One of this prefix's.
+            seconds: A sample took through the whole of it.
+        """
+        decoding = min(seconds, sum(self._decoding) / max(1, len(self._decoding)))
+        return decoding + (seconds - decoding) * max(self._share[split], 1e-3)
+
+    def over(self, todo: Iterable[Batch]) -> Iterator[tuple[Batch, dict[int, Floats]]]:
         """Yield (batch, float32 [n, *shape] by split), decoding the next batches while one runs."""
         remaining = iter(todo)
         with ThreadPoolExecutor(DECODERS) as pool:
@@ -153,8 +169,10 @@ class Prefix:
         return begin, np.concatenate([value, *[value[:1]] * (FILL_BATCH - len(value))])
 
     def _pixels(self, batch: Batch) -> Floats:
-        samples = self._samples[batch.split]
-        return normalise(np.stack([samples.load(index) for index in batch.indices]), self._task.input)
+        samples, started = self._samples[batch.split], time.perf_counter()
+        pixels = normalise(np.stack([samples.load(index) for index in batch.indices]), self._task.input)
+        self._decoding.append((time.perf_counter() - started) / len(batch.indices))
+        return pixels
 
     def _stored(self, batch: Batch) -> tuple[int, Floats] | None:
         """Return what the shallower records hold of a batch; None where they lack any of it."""

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from tuner.errors import TunerError
 from tuner.plan import RecipePlan, TrialPlan
 from tuner.results.records import Outcome
 from tuner.store.augment import augment
+from tuner.store.records import StoreFull
 from tuner.store.store import Store
 from tuner.task import Task, normalise
 
@@ -141,6 +143,7 @@ def run(
         if halted and epoch + 1 < plan.recipe.epochs:
             stopped = f"told to stop after epoch {epoch + 1}"
             break
+    _refuse_broken(tail, plan.recipe)
     values = {"local_accuracy": score(task, tail, local), "train_seconds": train_seconds}
     if task.global_ is not None:
         values["global_accuracy"] = score(
@@ -151,6 +154,15 @@ def run(
     weights.parent.mkdir(parents=True, exist_ok=True)
     save_file({name: value.contiguous() for name, value in tail.state_dict().items()}, weights)
     return Outcome({**values, "peak_bytes": float(meter.peak_bytes())}, tuple(epochs), stopped)
+
+
+def _refuse_broken(tail: nn.Module, recipe: RecipePlan) -> None:
+    """Refuse to score weights that are not numbers: the last step, or half an epoch, may have broken them unseen."""
+    for name, value in tail.state_dict().items():
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            raise TrainingError(
+                f"{name} is no longer finite: lower recipe.learning_rate, which is {recipe.learning_rate:g}"
+            )
 
 
 def augmenting(plan: TrialPlan, seed: int) -> Change:
@@ -194,8 +206,12 @@ def untouched(task: Task, loaded: Loaded, store: Store, report: Report) -> dict[
     for pick in validation(task):
         name = pick.split.replace(".val", "_accuracy")
         report({"scoring": name})
-        known = loaded.chain is not None and not access.file(split, VALIDATION_BITS).missing(pick.ids())
-        rows = source(task, loaded, split, [pick], Reader(access, split, VALIDATION_BITS, [pick]) if known else None)
+        stored = None
+        if loaded.chain is not None:
+            with suppress(StoreFull):
+                if not access.file(split, VALIDATION_BITS).missing(pick.ids()):
+                    stored = Reader(access, split, VALIDATION_BITS, [pick])
+        rows = source(task, loaded, split, [pick], stored)
         outputs = logits(tail, rows)
         outputs[:, loaded.trusted_rows :] = -np.inf
         if task.loss == "multi-label":
