@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.results.objectives import Objective
 from tuner.results.pareto import front, knee
-from tuner.results.records import SCORED, TrialRecord
+from tuner.results.records import TrialRecord, eligible
 from tuner.search.config import read_run
 
 if TYPE_CHECKING:
@@ -34,12 +34,6 @@ def read(folder: Path) -> "Run":
     best = tuple(front(members, objectives))
     middle = knee({trial: members[trial] for trial in best}, objectives, info["untouched"])
     return Run(folder, info, objectives, records, best, middle)
-
-
-def eligible(record: TrialRecord) -> bool:
-    """Return whether a trial may stand on the front: measured, new, and within every limit."""
-    within = all(value <= 0 for value in record.constraint.values())
-    return record.state in SCORED and record.same_as is None and within
 
 
 def _records(journal: Path) -> Iterator[dict[str, Any]]:
