@@ -325,10 +325,10 @@ def store_list(*, store: Path | None = None, json_output: Json = False) -> None:
 @store_app.command(name="clear")
 def store_clear(*, store: Path | None = None, json_output: Json = False) -> None:
     """Delete everything in the feature store."""
-    from tuner.listing import opened_store
+    from tuner.listing import clear_store
     from tuner.units import said_bytes
 
-    freed = opened_store(store).clear()
+    freed = clear_store(store)
     _out(json.dumps({"freed_bytes": freed}) if json_output else f"freed {said_bytes(freed)}")
 
 

@@ -9,6 +9,7 @@ from tuner.results.objectives import Objective
 from tuner.results.pareto import front, knee
 from tuner.results.records import TrialRecord, eligible
 from tuner.search.config import read_run
+from tuner.search.folder import JOURNAL
 
 if TYPE_CHECKING:
     from tuner.run import Run
@@ -29,7 +30,7 @@ def read(folder: Path) -> "Run":
     info = read_run(folder)
     base = template(info)
     objectives = tuple(TypeAdapter(Objective).validate_python(one) for one in info["objectives"])
-    records = tuple(TrialRecord.from_dict(content, base) for content in _records(folder / "journal.log"))
+    records = tuple(TrialRecord.from_dict(content, base) for content in _records(folder / JOURNAL))
     members = {record.trial: record.values for record in records if eligible(record)}
     best = tuple(front(members, objectives))
     middle = knee({trial: members[trial] for trial in best}, objectives, info["untouched"])
