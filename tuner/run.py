@@ -219,11 +219,7 @@ class _Session:
             check_knobs(self._space, strategies, model, info)
             rates = self._rates(supervisor, model, backends[0], threads, job)
             choose_kind(store.folder, model.fingerprint, threads, rates.prefix_kind)
-            wanted: dict[str, Wanted] = {"runtime.threads": threads, **self._space.knobs}
-            if self._config.backend:
-                wanted["runtime.backend"] = self._config.backend
-            if self._config.deterministic:
-                wanted["runtime.threads"] = 1
+            wanted = wanted_knobs(self._space, self._config.backend, deterministic=self._config.deterministic)
             setting = Setting(
                 strategies, objectives, wanted, self._space.sampler, self._config.seed, self._config.deterministic,
                 model, info, rates, self._config.limits, end, self._folder,
@@ -324,6 +320,16 @@ def session_parts(
     if not objectives:
         raise SpaceError("no objective is left: the ones asked for need global data, which the task has not")
     return strategies, objectives, [host.backend(backend).name] if backend else list(host.backends)
+
+
+def wanted_knobs(space: Space, backend: str | None, *, deterministic: bool) -> dict[str, Wanted]:
+    """Return what the search space and the command line want of each knob."""
+    from tuner.search.study import cores
+
+    pinned: dict[str, Wanted] = {"runtime.backend": backend} if backend else {}
+    if deterministic:
+        return {**space.knobs, **pinned, "runtime.threads": 1}
+    return {"runtime.threads": cores(), **space.knobs, **pinned}
 
 
 def task_info(task: Task) -> TaskInfo:
