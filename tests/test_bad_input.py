@@ -191,6 +191,13 @@ def test_limits_that_are_none(tune: Said, task: Path, arguments: tuple[str, str]
     assert wants in line
 
 
+def test_a_time_for_a_run_without_clocks(tune: Said, task: Path) -> None:
+    code, line = tune(task, "--deterministic", "--time", "1s")
+    assert code == 1
+    assert line.endswith("but --time 1s is given: leave one of the two out")
+    assert not (task.parent / "run").exists()
+
+
 def test_a_run_that_would_never_end(tune: Said, task: Path) -> None:
     (task.parent / "space.toml").write_text(SPACE.replace('time = "60s"', ""))
     code, line = tune(task)

@@ -78,6 +78,17 @@ def test_a_cleared_store_keeps_nothing_of_its_own(tmp_path: Path, capsys: pytest
     assert left - {"lock"} == {"letter.txt"}
 
 
+def test_only_stdout_may_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("tuner.cli.print", broken, raising=False)
+    assert call(["plugins"]) == 0
+    monkeypatch.setattr("tuner.listing.plugin_list", broken)
+    with pytest.raises(BrokenPipeError):
+        call(["plugins"])
+
+
 def test_a_reader_that_has_gone_is_no_error(tmp_path: Path) -> None:
     command = f"{sys.executable} -m tuner plugins | head -n 1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], check=False, capture_output=True, text=True)  # noqa: S607 - any bash
