@@ -78,7 +78,7 @@ def print_run(run: "Run", console: Console) -> None:
     states = ", ".join(f"{number} {state}" for state, number in counts(run).items())
     spent = info["spent"]
     stored = said_bytes(spent.get("storage_bytes", 0))
-    console.print(f"trials: {states} · spent {said_seconds(spent['seconds'])}, {stored} of stored features")
+    console.print(f"trials: {states} · spent {said_seconds(spent['seconds'])} · the store now holds {stored}")
 
 
 def _objective_values(run: "Run", trial: int) -> dict[str, float]:
