@@ -204,6 +204,15 @@ def test_apply_carries_the_plan_out_and_names_the_parent(
     assert found["scores"]["from_pixels"]["local_accuracy"] > 0.5
 
 
+def test_apply_looks_at_its_folder_before_it_trains(
+    bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.apply.Supervisor", None)  # training would call it
+    capsys.readouterr()
+    assert call(["apply", str(bundle), "digits", str(bundle)]) == 1
+    assert capsys.readouterr().err == f"tuner: {bundle} is not empty: give another folder\n"
+
+
 @pytest.mark.parametrize(
     ("pick", "says"),
     [
@@ -231,6 +240,8 @@ def test_a_dry_run_trains_nothing(home: Path, capsys: pytest.CaptureFixture[str]
     assert found["fill_samples"] > 0
     cached = [one for one in found["depths"] if "cache" in one["sentence"]]
     assert all(one["spend_seconds"] > found["fill_seconds"] / 2 for one in cached[-1:])
+    late = said(capsys, *look, "--time", "1s")["depths"]  # loading takes longer
+    assert all("time" in one["over"] for one in late)
     exact = said(capsys, *look, "--deterministic")
     assert exact["limits"]["time_seconds"] is None
     assert exact["depths"] == said(capsys, *look, "--deterministic")["depths"]

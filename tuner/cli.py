@@ -131,7 +131,9 @@ def run(
         from tuner.dry import dry_run as look
         from tuner.dry import said
 
-        found = look(task, space=space, limits=limits, backend=backend, deterministic=deterministic, store=store)
+        found = look(
+            task, space=space, limits=limits, backend=backend, deterministic=deterministic, store=store, started=started
+        )
         _out(json.dumps(found) if json_output else said(found))
         return
     from tuner.results.show import as_json, print_run

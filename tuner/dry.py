@@ -1,5 +1,6 @@
 """Looking without training: what a run would search, what a model is made of, what a plan would cost."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -30,11 +31,21 @@ def dry_run(
     backend: str | None,
     deterministic: bool = False,
     store: Path | None = None,
+    started: float | None = None,
 ) -> dict[str, Any]:
     """Say what a run would search, which depths fit, and how long filling takes; train nothing.
 
     Each depth that the space allows is estimated as the study would, with the recipe that it tries first, as far as
     the space allows that.
+
+    Args:
+        task: As this and the others are for `tuner.run`.
+        space: Name or file.
+        limits: By name; None for the space's.
+        backend: Pins the backend.
+        deterministic: Whether costs come from FLOPs.
+        store: The store's folder; read only, and not made.
+        started: Clock (`time.monotonic`) from which the time counts.
 
     Raises:
         TunerError: As `tuner.run` would.
@@ -42,6 +53,7 @@ def dry_run(
     wanted = load_space(space)
     asked = {name.replace("_", "-"): value for name, value in limits.items()}
     bounds = config.limits(asked, wanted.limits, deterministic=deterministic)
+    started = time.monotonic() if started is None else started
     host = Host()
     loaded = load_task(task, host.tasks)
     strategies, objectives, backends = session_parts(host, wanted, loaded, backend)
@@ -53,6 +65,8 @@ def dry_run(
         plans = depths(lambda source: compose(strategies, source, model, info, pinned).plan, model.num_blocks)
         cached = [plan for plan in plans if plan.cached]
         lacking = _lacking(supervisor, cached, store or cache_folder() / "store")
+    spent = time.monotonic() - started  # a run, too, loads libraries, task and model before its first trial
+    left = None if bounds.time_seconds is None else max(0.0, bounds.time_seconds - spent - CLOSING_SECONDS)
     return {
         "task": info.name,
         "space": wanted.name,
@@ -62,7 +76,7 @@ def dry_run(
         "knobs": {name: _narrowed(knobs[name], wanted.knobs) for name in knobs},
         "fill_seconds": lacking * max((cost.fill_seconds(plan, rates) for plan in cached), default=0.0),
         "fill_samples": lacking,
-        "depths": [_depth(plan, rates, lacking, bounds) for plan in plans],
+        "depths": [_depth(plan, rates, lacking, bounds, left) for plan in plans],
     }
 
 
@@ -188,9 +202,10 @@ def _lacking(supervisor: Supervisor, plans: Sequence[TrialPlan], folder: Path) -
     return int(supervisor.call(plans[0].runtime.backend, "missing", arguments))
 
 
-def _depth(plan: TrialPlan, rates: cost.Rates, lacking: int, bounds: config.Limits) -> dict[str, Any]:
+def _depth(
+    plan: TrialPlan, rates: cost.Rates, lacking: int, bounds: config.Limits, left: float | None
+) -> dict[str, Any]:
     one = cost.estimate(plan, rates, min(lacking, _needed(plan)))
-    left = None if bounds.time_seconds is None else bounds.time_seconds - CLOSING_SECONDS
     wants = (
         ("time", one.spend_seconds, left),
         ("train-time", one.train_seconds, bounds.train_seconds),
