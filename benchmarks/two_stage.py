@@ -20,8 +20,9 @@ from scipy import stats
 
 from benchmarks.report import Claim, Row, finish, interleave
 from benchmarks.setup import PAPER_CUTS, arguments, clothing, file_bytes, opened, plan_for, spread
-from tuner.backends.torch.features import Access, Reader, every, fill, training, validation
+from tuner.backends.torch.features import Access, every, fill, training, validation
 from tuner.backends.torch.prefix import channels_last, spatial
+from tuner.backends.torch.reader import Reader
 from tuner.backends.torch.training import Loop, Source, augmenting, score, source
 from tuner.plan import RecipePlan, TrialPlan
 from tuner.store.codec import Codec

@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tuner.bundle import placed
 from tuner.cli import call
+from tuner.errors import BudgetError, BundleError
+from tuner.folders import open_store
 
 NET = """
 import torch
@@ -188,6 +191,13 @@ def test_limits_that_are_none(tune: Said, task: Path, arguments: tuple[str, str]
     assert wants in line
 
 
+def test_a_time_for_a_run_without_clocks(tune: Said, task: Path) -> None:
+    code, line = tune(task, "--deterministic", "--time", "1s")
+    assert code == 1
+    assert line.endswith("but --time 1s is given: leave one of the two out")
+    assert not (task.parent / "run").exists()
+
+
 def test_a_run_that_would_never_end(tune: Said, task: Path) -> None:
     (task.parent / "space.toml").write_text(SPACE.replace('time = "60s"', ""))
     code, line = tune(task)
@@ -210,6 +220,47 @@ def test_folders_that_are_something_else(said: Said, tmp_path: Path, arguments: 
     assert wants in line
 
 
+@pytest.mark.parametrize("under", ["", "/below"])  # a file is where a folder should be, or where its parent should be
+@pytest.mark.parametrize("option", ["--out", "--store"])
+def test_files_where_folders_should_be(said: Said, task: Path, option: str, under: str) -> None:
+    (task.parent / "file").write_text("mine")
+    where = f"{task.parent}/file{under}"
+    rest = () if option == "--out" else ("--out", task.parent / "run")
+    code, line = said("run", task, "--space", task.parent / "space.toml", *rest, option, where)
+    assert code == 1
+    assert f"{where} cannot be a folder of tuner's (" in line
+    assert (task.parent / "file").read_text() == "mine"
+
+
+def test_a_file_where_the_cache_should_be(tune: Said, said: Said, task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (task.parent / "file").write_text("mine")
+    monkeypatch.setenv("TUNER_CACHE", str(task.parent / "file"))
+    for code, line in (tune(task), said("store", "list"), said("forget", "digits")):
+        assert code == 1
+        assert f"{task.parent}/file cannot be a folder of tuner's (File exists): give another place" in line
+
+
+def test_a_bundle_where_something_else_is(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("dear")
+    for out, wants in (
+        ("file", "file is not a folder: give another folder"),
+        ("full", "full is not empty: give another folder"),
+        ("file/below", r"file/below cannot be made \(Not a directory\): give another folder"),
+    ):
+        with pytest.raises(BundleError, match=wants), placed(tmp_path / out):
+            pytest.fail("this would train")
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "full"}
+
+
+def test_a_cap_that_the_store_cannot_keep_is_named(tmp_path: Path) -> None:
+    (tmp_path / "store" / "kinds").mkdir(parents=True)
+    (tmp_path / "store" / "kinds" / "model-1").write_text("torch-fp32")
+    with pytest.raises(BudgetError, match=r"^--storage 1\.0 MB is less than what has to stay in .*store: give more$"):
+        open_store(tmp_path / "store", 0, "--storage 1.0 MB")
+
+
 def test_a_run_that_exists_is_left_alone_without_resume(tune: Said, task: Path) -> None:
     run = task.parent / "run"
     run.mkdir()
@@ -223,11 +274,16 @@ def test_a_run_that_exists_is_left_alone_without_resume(tune: Said, task: Path) 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(tune: Said, task: Path) -> None:
     (task.parent / "run").mkdir()
-    (task.parent / "run" / "letter.txt").write_text("dear")
-    code, line = tune(task)
-    assert code == 1
-    assert "is not empty and is not a run: give another --out" in line
-    assert [path.name for path in (task.parent / "run").iterdir()] == ["letter.txt"]
+    for name in ("journal.log", "letter.txt"):
+        (task.parent / "run" / name).write_text("dear")
+        for more in ((), ("--resume",)):
+            code, line = tune(task, *more)
+            assert code == 1
+            assert "is not empty and is not a run: give another --out" in line
+    assert {path.name: path.read_text() for path in (task.parent / "run").iterdir()} == {
+        "journal.log": "dear",
+        "letter.txt": "dear",
+    }
 
 
 def test_a_resumed_run_whose_task_has_changed_is_refused(tune: Said, task: Path) -> None:

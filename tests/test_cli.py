@@ -67,6 +67,28 @@ def test_an_empty_store_is_listed_and_cleared(tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().out == "the store is empty\n"
 
 
+def test_a_cleared_store_keeps_nothing_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("kinds", "scales"):
+        (tmp_path / "store" / name).mkdir(parents=True)
+        (tmp_path / "store" / name / "one").write_bytes(b"12345")
+    (tmp_path / "store" / "letter.txt").touch()
+    assert call(["store", "clear", "--json", "--store", str(tmp_path / "store")]) == 0
+    assert json.loads(capsys.readouterr().out) == {"freed_bytes": 10}
+    left = {path.name for path in (tmp_path / "store").rglob("*") if path.is_file()}
+    assert left - {"lock"} == {"letter.txt"}
+
+
+def test_only_stdout_may_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("tuner.cli.print", broken, raising=False)
+    assert call(["plugins"]) == 0
+    monkeypatch.setattr("tuner.listing.plugin_list", broken)
+    with pytest.raises(BrokenPipeError):
+        call(["plugins"])
+
+
 def test_a_reader_that_has_gone_is_no_error(tmp_path: Path) -> None:
     command = f"{sys.executable} -m tuner plugins | head -n 1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], check=False, capture_output=True, text=True)  # noqa: S607 - any bash

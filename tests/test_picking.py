@@ -102,5 +102,10 @@ def test_failures_are_no_limit() -> None:
     assert nothing_feasible(run) == "failures stopped 1 of 1 trials; nearest miss: trial 0, reason 0"
 
 
+def test_what_a_backend_cannot_do_is_no_option() -> None:
+    run = Run(FOLDER, {}, OBJECTIVES, (refused(0, support=1.0),), (), None)
+    assert nothing_feasible(run).startswith("what the backend cannot do stopped 1 of 1 trials; nearest miss: trial 0")
+
+
 def test_a_run_that_did_nothing_says_so() -> None:
     assert nothing_feasible(Run(FOLDER, {}, OBJECTIVES, (), (), None)) == "no trial ended"

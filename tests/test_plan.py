@@ -54,6 +54,21 @@ def test_a_plan_is_said_in_one_english_line() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("shape", "augment", "said"),
+    [
+        ((8, 1, 1), ("flip",), "from an 8-bit cache (1 × 1 maps: not augmented), "),
+        ((8,), ("flip",), "from an 8-bit cache (vectors: not augmented), "),
+        ((8, 2, 2), ("flip",), "from an 8-bit cache augmented by 0.5, "),
+        ((8, 1, 1), (), "from an 8-bit cache, "),
+    ],
+)
+def test_what_cannot_be_augmented_is_said(shape: tuple[int, ...], augment: tuple[str, ...], said: str) -> None:
+    blocks = tuple(replace(block, in_shape=shape) for block in example_model(2).blocks)
+    model, task = replace(example_model(2), blocks=blocks), replace(example_task(), augment=augment)
+    assert said in normal_form(TrialPlan(model, task, split=1, cache=CachePlan("cache", 8, 0.5))).say()
+
+
 def test_what_is_not_done_is_not_said() -> None:
     plan = TrialPlan(example_model(20), example_task(), recipe=RecipePlan(epochs=1, optimiser="sgd"))
     assert plan.say() == "train the whole model on 40 local images, 1 epoch SGD 1e-3"

@@ -4,8 +4,7 @@ from dataclasses import replace
 import pytest
 
 from tuner.plan import CachePlan, DataPlan, Exit, HeadsPlan, TailEdit, TrialPlan
-from tuner.results.reading import eligible
-from tuner.results.records import STATES, Estimate, State, TrialRecord
+from tuner.results.records import STATES, Estimate, State, TrialRecord, eligible
 from tuner.testing import example_model, example_task
 
 TEMPLATE = TrialPlan(example_model(4), example_task())

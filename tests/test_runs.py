@@ -204,6 +204,15 @@ def test_apply_carries_the_plan_out_and_names_the_parent(
     assert found["scores"]["from_pixels"]["local_accuracy"] > 0.5
 
 
+def test_apply_looks_at_its_folder_before_it_trains(
+    bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.apply.Supervisor", None)  # training would call it
+    capsys.readouterr()
+    assert call(["apply", str(bundle), "digits", str(bundle)]) == 1
+    assert capsys.readouterr().err == f"tuner: {bundle} is not empty: give another folder\n"
+
+
 @pytest.mark.parametrize(
     ("pick", "says"),
     [
@@ -224,10 +233,26 @@ def test_picks_that_mean_nothing_are_told(
 
 
 def test_a_dry_run_trains_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = said(capsys, "run", "digits", "--space", "smoke", "--out", home / "dry", "--dry-run")
+    look = ("run", "digits", "--space", "smoke", "--out", home / "dry", "--store", home / "none", "--dry-run")
+    found = said(capsys, *look)
     assert not (home / "dry").exists()
-    assert found["depths"]
+    assert not (home / "none").exists()
     assert found["fill_samples"] > 0
+    cached = [one for one in found["depths"] if "cache" in one["sentence"]]
+    assert all(one["spend_seconds"] > found["fill_seconds"] / 2 for one in cached[-1:])
+    late = said(capsys, *look, "--time", "1s")["depths"]  # loading takes longer
+    assert all("time" in one["over"] for one in late)
+    exact = said(capsys, *look, "--deterministic")
+    assert exact["limits"]["time_seconds"] is None
+    assert exact["depths"] == said(capsys, *look, "--deterministic")["depths"]
+
+
+def test_a_dry_run_counts_what_is_stored_already(run: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.is_dir()
+    empty = said(capsys, "run", "digits", "--space", "smoke", "--dry-run", "--store", home / "none")
+    filled = said(capsys, "run", "digits", "--space", "smoke", "--dry-run")
+    assert filled["fill_samples"] < empty["fill_samples"]
+    assert filled["fill_seconds"] < empty["fill_seconds"]
 
 
 def test_describe_with_a_plan_estimates_it(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from tuner.knobs import Numeric, Source, corners, preferring
 from tuner.plan import ModelInfo
 from tuner.run import CORE_STRATEGIES
 from tuner.search.config import limits
-from tuner.space import LIMITS, Space, check_knobs, count_values, load_space, shipped
+from tuner.space import LIMITS, Space, check_knobs, load_space, shipped
 from tuner.strategy import Strategy
 from tuner.testing import example_model, example_task
 
@@ -180,8 +180,3 @@ def test_knobs_of_every_branch_are_known() -> None:
 def test_what_no_model_allows_is_told_with_both_sides() -> None:
     with pytest.raises(KnobError, match=r"gdm\.alpha wants 0\.5, but this model allows \[0, 0\.1\]"):
         compose(ALL, preferring({}), example_model(4), example_task(), {"gdm.alpha": 0.5})
-
-
-def test_the_size_of_a_space_is_said_for_people() -> None:
-    found = check_knobs(Space("mine"), ALL, example_model(1), example_task())
-    assert "open knobs" in count_values(found.values())

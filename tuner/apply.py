@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tuner.bundle import write_bundle
+from tuner.bundle import placed, write_bundle
 from tuner.errors import BundleError, TaskError
-from tuner.folders import cache_folder
+from tuner.folders import open_store
 from tuner.host import Host
 from tuner.plan import ModelInfo, TrialPlan
 from tuner.results.records import Outcome
@@ -17,7 +17,6 @@ from tuner.search.events import Listener
 from tuner.search.jobs import Failure, Job
 from tuner.search.journal import seeded
 from tuner.search.supervisor import Limits, Supervisor
-from tuner.store.store import Store
 from tuner.task import Domain, Samples, Task, load_task
 from tuner.task.relabel import relabelled
 
@@ -47,10 +46,14 @@ def apply_bundle(folder: Path, task: str, out: Path, source: str, listener: List
     plan = TrialPlan.from_toml((folder / PLAN).read_text(encoding="utf-8"))
     backend = Host().backend(plan.runtime.backend)
     try:
-        with Supervisor(backend.preload, start) as supervisor, tempfile.TemporaryDirectory() as scratch:
+        with (
+            placed(out) as part,
+            Supervisor(backend.preload, start) as supervisor,
+            tempfile.TemporaryDirectory() as scratch,
+        ):
             model: ModelInfo = supervisor.call(backend.name, "describe", {})
             carried = plan.carried_to(model, task_info(start))
-            store = Store(cache_folder() / "store")
+            store = open_store()
             arguments = {"model": model, "store": store, "threads": carried.runtime.threads}
             before = supervisor.call(backend.name, "untouched", arguments)
             weights = Path(scratch) / WEIGHTS
@@ -65,9 +68,10 @@ def apply_bundle(folder: Path, task: str, out: Path, source: str, listener: List
                 reason = ended.value.text if isinstance(ended.value, Failure) else ended.verdict
                 raise BundleError(f"the plan could not be carried out: {reason}")
             extra = {"scores": {"trial": ended.value.values, "untouched": before}, "parent": bundle.identity}
-            return write_bundle(start, start, carried, weights, out, extra)
+            write_bundle(start, start, carried, weights, part, extra)
     finally:
         listener.close()
+    return out
 
 
 def continued(task: Task, bundle: Bundle) -> Task:

@@ -4,7 +4,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -39,54 +40,36 @@ def export_bundle(run: "Run", out: Path, pick: str = "knee") -> Path:
     if record.plan is None or not weights.is_file():
         front = ", ".join(map(str, run.front)) or "none"
         raise RunError(f"trial {record.trial} has no weights: they are kept for the front's only ({front})")
-    source = str(run.info["config"]["task"])
-    if source.startswith("<"):
-        raise RunError(
-            f"{run.folder} was made from a task given in Python: use Run.export with the task's file instead"
-        )
-    task = load_task(source, Host().tasks)
+    named = str(run.info["config"]["task"])
+    if run.task is None and named.startswith("<"):
+        raise RunError(f"{run.folder} was made from a task given in Python: Run.open({str(run.folder)!r}, task).export")
+    task = run.task or load_task(named, Host().tasks)
     if task.fingerprint() != run.info["identity"]["task"]:
-        raise RunError(f"the task {source} has changed since {run.folder} was made: run it again")
+        raise RunError(f"the task {named} has changed since {run.folder} was made: run it again")
     scores = {"trial": record.values, "untouched": dict(run.info["untouched"])}
     extra = {"run": {"trial": record.trial, "seed": run.info["config"]["seed"]}, "scores": scores, "parent": None}
-    return write_bundle(source, task, record.plan, weights, out, extra)
+    with placed(out) as part:
+        write_bundle(run.task or named, task, record.plan, weights, part, extra)
+    return out
 
 
-def write_bundle(
-    source: str | Task, task: Task, plan: TrialPlan, weights: Path, out: Path, extra: Mapping[str, Any]
-) -> Path:
-    """Export with the plan's backend, check, and put the folder in place whole.
+@contextmanager
+def placed(out: Path) -> Iterator[Path]:
+    """Give a folder to write a bundle into, and put it in place whole; nothing is left of one that was not finished.
 
     Raises:
-        BundleError: The folder exists already, or the check failed.
+        BundleError: `out` is something already, or cannot be made; known before anything is trained for it.
     """
-    if out.exists() and any(out.iterdir()):
-        raise BundleError(f"{out} is not empty: give another folder")
     part = out.with_name(f".{out.name}.{os.getpid()}.part")
-    part.mkdir(mode=0o700, parents=True)
-    backend = Host().backend(plan.runtime.backend)
     try:
-        with Supervisor(backend.preload, source) as supervisor:
-            arguments = {"plan": plan, "weights": weights, "folder": part}
-            checked = supervisor.call(backend.name, "export", arguments)
-        write_private(part / PLAN, plan.to_toml())
-        content = {
-            "format": FORMAT,
-            "name": task.name,
-            "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "tuner": version("tuner"),
-            "labels": task.labels,
-            "input": asdict(task.input),
-            "input_shape": task.input_shape,
-            "loss": task.loss,
-            "sentence": plan.say(),
-            **extra,
-            "scores": {**extra.get("scores", {}), "from_pixels": checked},
-            "files": {name: file_hash(part / name) for name in (MODEL, WEIGHTS, PLAN)},
-        }
-        write_private(part / FILE, json.dumps(content, indent=1))
-        for path in part.iterdir():
-            path.chmod(0o600)
+        if (out.exists() or out.is_symlink()) and (not out.is_dir() or any(out.iterdir())):
+            what = "is not empty" if out.is_dir() else "is not a folder"
+            raise BundleError(f"{out} {what}: give another folder")
+        part.mkdir(mode=0o700, parents=True)
+    except OSError as error:
+        raise BundleError(f"{out} cannot be made ({error.strerror or error}): give another folder") from None
+    try:
+        yield part
         if out.exists():
             out.rmdir()
         part.rename(out)
@@ -94,4 +77,35 @@ def write_bundle(
         shutil.rmtree(part, ignore_errors=True)
         raise
     Bundle.open(out)
-    return out
+
+
+def write_bundle(
+    source: str | Task, task: Task, plan: TrialPlan, weights: Path, part: Path, extra: Mapping[str, Any]
+) -> None:
+    """Export with the plan's backend into a folder from `placed`, and check what was written.
+
+    Raises:
+        BundleError: The check failed.
+    """
+    backend = Host().backend(plan.runtime.backend)
+    with Supervisor(backend.preload, source) as supervisor:
+        arguments = {"plan": plan, "weights": weights, "folder": part}
+        checked = supervisor.call(backend.name, "export", arguments)
+    write_private(part / PLAN, plan.to_toml())
+    content = {
+        "format": FORMAT,
+        "name": task.name,
+        "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "tuner": version("tuner"),
+        "labels": task.labels,
+        "input": asdict(task.input),
+        "input_shape": task.input_shape,
+        "loss": task.loss,
+        "sentence": plan.say(),
+        **extra,
+        "scores": {**extra.get("scores", {}), "from_pixels": checked},
+        "files": {name: file_hash(part / name) for name in (MODEL, WEIGHTS, PLAN)},
+    }
+    write_private(part / FILE, json.dumps(content, indent=1))
+    for path in part.iterdir():
+        path.chmod(0o600)

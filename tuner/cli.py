@@ -1,7 +1,9 @@
 """The command line: arguments in, one call, text or JSON out, and the error boundary."""
 
 import json
+import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,14 +52,22 @@ def call(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         print("tuner: interrupted; nothing finished is lost", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:
-        sys.stderr.close()
+    except _ReaderGoneError:
+        with suppress(OSError):  # what is still buffered goes nowhere, without a word at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     return DONE
 
 
+class _ReaderGoneError(Exception):
+    """Nobody reads stdout any more, as in ``tuner show RUN | head -n 1``."""
+
+
 def _out(text: str) -> None:
-    print(text)
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        raise _ReaderGoneError from None
 
 
 @app.command
@@ -121,7 +131,9 @@ def run(
         from tuner.dry import dry_run as look
         from tuner.dry import said
 
-        found = look(task, space=space, limits=limits, backend=backend)
+        found = look(
+            task, space=space, limits=limits, backend=backend, deterministic=deterministic, store=store, started=started
+        )
         _out(json.dumps(found) if json_output else said(found))
         return
     from tuner.results.show import as_json, print_run
@@ -325,10 +337,10 @@ def store_list(*, store: Path | None = None, json_output: Json = False) -> None:
 @store_app.command(name="clear")
 def store_clear(*, store: Path | None = None, json_output: Json = False) -> None:
     """Delete everything in the feature store."""
-    from tuner.listing import opened_store
+    from tuner.listing import clear_store
     from tuner.units import said_bytes
 
-    freed = opened_store(store).clear()
+    freed = clear_store(store)
     _out(json.dumps({"freed_bytes": freed}) if json_output else f"freed {said_bytes(freed)}")
 
 
@@ -356,4 +368,8 @@ def _progress() -> Any:
 def _console() -> Any:
     from rich.console import Console
 
-    return Console(soft_wrap=True)
+    class Stdout(Console):
+        def on_broken_pipe(self) -> None:
+            raise _ReaderGoneError
+
+    return Stdout(soft_wrap=True)

@@ -1,62 +1,92 @@
 """Looking without training: what a run would search, what a model is made of, what a plan would cost."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tuner.compose import compose
 from tuner.errors import TaskError
+from tuner.folders import cache_folder, open_store
 from tuner.host import Host
-from tuner.knobs import Draw, Scalar, Wanted, preferring
+from tuner.knobs import Draw, Scalar, Source, Wanted, preferring
 from tuner.plan import ModelInfo, TrialPlan
 from tuner.planner import cost
-from tuner.run import session_parts, task_info
+from tuner.run import session_parts, task_info, wanted_knobs
 from tuner.search import config
 from tuner.search.rates import kept, known
-from tuner.search.study import ANCHORS, PREFERRED, cores
+from tuner.search.study import ANCHORS, CLOSING_SECONDS, PREFERRED, cores
 from tuner.search.supervisor import Supervisor
 from tuner.space import check_knobs, load_space
 from tuner.task import load_task
 from tuner.units import said_bytes, said_seconds
 
 
-def dry_run(task: str, *, space: str, limits: Mapping[str, Any], backend: str | None) -> dict[str, Any]:
+def dry_run(
+    task: str,
+    *,
+    space: str,
+    limits: Mapping[str, Any],
+    backend: str | None,
+    deterministic: bool = False,
+    store: Path | None = None,
+    started: float | None = None,
+) -> dict[str, Any]:
     """Say what a run would search, which depths fit, and how long filling takes; train nothing.
+
+    Each depth that the space allows is estimated as the study would, with the recipe that it tries first, as far as
+    the space allows that.
+
+    Args:
+        task: As this and the others are for `tuner.run`.
+        space: Name or file.
+        limits: By name; None for the space's.
+        backend: Pins the backend.
+        deterministic: Whether costs come from FLOPs.
+        store: The store's folder; read only, and not made.
+        started: Clock (`time.monotonic`) from which the time counts.
 
     Raises:
         TunerError: As `tuner.run` would.
     """
     wanted = load_space(space)
     asked = {name.replace("_", "-"): value for name, value in limits.items()}
-    bounds = config.limits(asked, wanted.limits, deterministic=False)
+    bounds = config.limits(asked, wanted.limits, deterministic=deterministic)
+    started = time.monotonic() if started is None else started
     host = Host()
     loaded = load_task(task, host.tasks)
     strategies, objectives, backends = session_parts(host, wanted, loaded, backend)
     info = task_info(loaded)
-    model, rates = _measured(host, task, backends[0])
-    knobs = check_knobs(wanted, strategies, model, info)
-    narrowed = {name: _narrowed(knobs[name], wanted.knobs) for name in knobs}
-    depths = []
-    for trainable in range(1, model.num_blocks + 1):
-        anchor: dict[str, Scalar] = {**PREFERRED, **ANCHORS[0], "freeze.trainable_blocks": trainable}
-        plan = compose(strategies, preferring(anchor), model, info, {"runtime.threads": cores()}).plan
-        one = cost.estimate(plan, rates)
-        broken = _broken(one.train_seconds, one.peak_bytes, one.storage_bytes, bounds)
-        depths.append({"trainable": plan.trainable, "train_seconds": one.train_seconds, "peak_bytes": one.peak_bytes,
-                       "storage_bytes": one.storage_bytes, "over": broken})  # fmt: skip
-    records = info.local_train + info.local_val + info.global_val
-    filling = records * (rates.load_seconds + sum(rates.forward_seconds))
+    with Supervisor(host.backend(backends[0]).preload, task) as supervisor:
+        model, rates = _measured(supervisor, backends[0], measure=not deterministic)
+        knobs = check_knobs(wanted, strategies, model, info)
+        pinned = wanted_knobs(wanted, backend, deterministic=deterministic)
+        plans = depths(lambda source: compose(strategies, source, model, info, pinned).plan, model.num_blocks)
+        cached = [plan for plan in plans if plan.cached]
+        lacking = _lacking(supervisor, cached, store or cache_folder() / "store")
+    spent = time.monotonic() - started  # a run, too, loads libraries, task and model before its first trial
+    left = None if bounds.time_seconds is None else max(0.0, bounds.time_seconds - spent - CLOSING_SECONDS)
     return {
         "task": info.name,
         "space": wanted.name,
         "limits": config.as_dict(bounds),
         "strategies": [one.name for one in strategies],
         "objectives": [one.name for one in objectives],
-        "knobs": narrowed,
-        "fill_seconds": filling,
-        "fill_samples": records,
-        "depths": depths,
+        "knobs": {name: _narrowed(knobs[name], wanted.knobs) for name in knobs},
+        "fill_seconds": lacking * max((cost.fill_seconds(plan, rates) for plan in cached), default=0.0),
+        "fill_samples": lacking,
+        "depths": [_depth(plan, rates, lacking, bounds, left) for plan in plans],
     }
+
+
+def depths(composed: Callable[[Source], TrialPlan], num_blocks: int) -> list[TrialPlan]:
+    """Return a plan for every number of trained blocks that can come out, as the study's first would be."""
+    found: dict[int, TrialPlan] = {}
+    for trainable in range(1, num_blocks + 1):
+        plan = composed(preferring({**PREFERRED, **ANCHORS[0], "freeze.trainable_blocks": trainable}))
+        found.setdefault(plan.trainable, plan)
+    return [found[trainable] for trainable in sorted(found)]
 
 
 def describe_task(task: str, plan: Path | None) -> dict[str, Any]:
@@ -67,7 +97,9 @@ def describe_task(task: str, plan: Path | None) -> dict[str, Any]:
     """
     host = Host()
     loaded = load_task(task, host.tasks)
-    model, rates = _measured(host, task, next(iter(host.backends)), measure=plan is not None)
+    backend = next(iter(host.backends))
+    with Supervisor(host.backend(backend).preload, task) as supervisor:
+        model, rates = _measured(supervisor, backend, measure=plan is not None)
     found: dict[str, Any] = {
         "task": loaded.name,
         "model": model.name,
@@ -108,16 +140,17 @@ def said(found: Mapping[str, Any]) -> str:
         "knobs:",
         *(f"  {text}" for text in found["knobs"].values()),
         (
-            f"filling the store: {found['fill_samples']:,} samples and the mixed-in global ones, "
+            f"filling the store: {found['fill_samples']:,} samples that it lacks, "
             f"about {said_seconds(found['fill_seconds'])}"
         ),
-        "last blocks  train time  peak memory  storage  fits",
+        "last blocks  train time  to spend now  peak memory  storage  fits",
     ]
     for one in found["depths"]:
         fits = "yes" if not one["over"] else f"no: over {', '.join('--' + name for name in one['over'])}"
+        train, spend = said_seconds(one["train_seconds"]), said_seconds(one["spend_seconds"])
         lines.append(
-            f"{one['trainable']:>11}  {said_seconds(one['train_seconds']):>10}  {said_bytes(one['peak_bytes']):>11}  "
-            f"{said_bytes(one['storage_bytes']):>7}  {fits}"
+            f"{one['trainable']:>11}  {train:>10}  {spend:>12}  "
+            f"{said_bytes(one['peak_bytes']):>11}  {said_bytes(one['storage_bytes']):>7}  {fits}"
         )
     return "\n".join(lines)
 
@@ -148,14 +181,39 @@ def said_description(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _measured(host: Host, task: str, backend: str, *, measure: bool = True) -> tuple[ModelInfo, cost.Rates]:
-    with Supervisor(host.backend(backend).preload, task) as supervisor:
-        model: ModelInfo = supervisor.call(backend, "describe", {})
-        rates = known(backend, model, cores())
-        if rates is None and measure:
-            rates = supervisor.call(backend, "measure", {"threads": cores()})
-            kept(backend, model, cores(), rates)
+def _measured(supervisor: Supervisor, backend: str, *, measure: bool) -> tuple[ModelInfo, cost.Rates]:
+    model: ModelInfo = supervisor.call(backend, "describe", {})
+    rates = known(backend, model, cores()) if measure else None
+    if rates is None and measure:
+        rates = supervisor.call(backend, "measure", {"threads": cores()})
+        kept(backend, model, cores(), rates)
     return model, rates or cost.nominal(model)
+
+
+def _needed(plan: TrialPlan) -> int:
+    return plan.train_samples + plan.task.local_val + plan.task.global_val if plan.cached else 0
+
+
+def _lacking(supervisor: Supervisor, plans: Sequence[TrialPlan], folder: Path) -> int:
+    """Return how many samples the store lacks for any of the plans; a store that is not there is not made."""
+    if not plans or not folder.is_dir():
+        return max(map(_needed, plans), default=0)
+    arguments = {"plans": plans, "store": open_store(folder)}
+    return int(supervisor.call(plans[0].runtime.backend, "missing", arguments))
+
+
+def _depth(
+    plan: TrialPlan, rates: cost.Rates, lacking: int, bounds: config.Limits, left: float | None
+) -> dict[str, Any]:
+    one = cost.estimate(plan, rates, min(lacking, _needed(plan)))
+    wants = (
+        ("time", one.spend_seconds, left),
+        ("train-time", one.train_seconds, bounds.train_seconds),
+        ("memory", one.peak_bytes, bounds.memory_bytes),
+        ("storage", one.storage_bytes, bounds.storage_bytes),
+    )
+    over = [name for name, value, limit in wants if limit is not None and value > limit]
+    return {"trainable": plan.trainable, "sentence": plan.say(), **asdict(one), "over": over}
 
 
 def _narrowed(knob: Any, wanted: Mapping[str, Wanted]) -> str:
@@ -174,13 +232,3 @@ def _narrowed(knob: Any, wanted: Mapping[str, Wanted]) -> str:
     else:
         draw.number(name, knob.low, knob.high, log=knob.log)
     return seen[0]
-
-
-def _broken(train_seconds: float, peak_bytes: float, storage_bytes: float, bounds: config.Limits) -> list[str]:
-    wants = (
-        ("time", train_seconds, bounds.time_seconds),
-        ("train-time", train_seconds, bounds.train_seconds),
-        ("memory", peak_bytes, bounds.memory_bytes),
-        ("storage", storage_bytes, bounds.storage_bytes),
-    )
-    return [name for name, value, limit in wants if limit is not None and value > limit]

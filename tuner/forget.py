@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from tuner.folders import cache_folder
+from tuner.folders import open_store
 from tuner.host import Host
-from tuner.store.store import Store
 from tuner.task import load_task
 
 
@@ -34,7 +33,7 @@ def forget(task: str, folder: Path | None = None) -> dict[str, Any]:
         for _, samples in domain.splits()
         for index in range(len(samples))
     ]
-    store = Store(folder or cache_folder() / "store")
+    store = open_store(folder)
     records = files = 0
     for stored in store.list():
         if stored.key is None:

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tuner.example import example_model
-from tuner.folders import cache_folder
+from tuner.folders import open_store
 from tuner.host import Host
 from tuner.knobs import Draw, corners
-from tuner.store.store import Store
 from tuner.strategy import Strategy
 from tuner.units import said_bytes
 
@@ -48,9 +47,15 @@ def said_plugins(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def opened_store(folder: Path | None) -> Store:
-    """Return the store in a folder, the user's own by default."""
-    return Store(folder or cache_folder() / "store")
+def clear_store(folder: Path | None) -> int:
+    """Delete all that the store holds: features, their scales, and which engine computes them; return the bytes."""
+    store = open_store(folder)
+    freed = store.clear()
+    with store.lock:
+        for path in (path for name in ("scales", "kinds") for path in (store.folder / name).glob("*")):
+            freed += path.stat().st_size
+            path.unlink()
+    return freed
 
 
 def store_files(folder: Path | None) -> list[dict[str, Any]]:
@@ -66,7 +71,7 @@ def store_files(folder: Path | None) -> list[dict[str, Any]]:
             "seconds_per_record": file.seconds_per_record,
             "last_used": file.last_used,
         }
-        for file in opened_store(folder).list()
+        for file in open_store(folder).list()
     ]
 
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
 from tuner.errors import PlanError, first_mistake
+from tuner.sentence import said
 
 FORMAT = 1
 FORBID: dict[str, Any] = {"extra": "forbid"}
@@ -240,11 +241,15 @@ class TrialPlan:
         return self.task.local_train + self.global_samples
 
     @property
+    def source_shape(self) -> tuple[int, ...]:
+        """The shape of one sample as an epoch reads it: of the stored maps, or of the pixels."""
+        at = self.split if self.cached else 0
+        return self.model.blocks[min(at, self.model.num_blocks - 1)].in_shape
+
+    @property
     def can_augment(self) -> bool:
         """Whether the tail's input has an extent to flip, crop or shift, and the task allows any of it."""
-        at = self.split if self.cached else 0
-        shape = self.model.blocks[min(at, self.model.num_blocks - 1)].in_shape
-        return bool(self.task.augment) and math.prod(shape[1:]) > 1
+        return bool(self.task.augment) and math.prod(self.source_shape[1:]) > 1
 
     def key(self) -> str:
         """Return a hash that is equal for plans that would train the same thing (32 hex digits).
@@ -259,29 +264,7 @@ class TrialPlan:
 
     def say(self) -> str:
         """Return the plan as one English line."""
-        blocks = self.model.num_blocks
-        part = "the whole model" if self.split == 0 else f"last {self.trainable} of {blocks} blocks"
-        data = f"{self.task.local_train:,} local"
-        available = sum(self.task.global_per_class)
-        if self.global_samples:
-            realised = self.global_samples / available
-            data += f" + {self.global_samples:,} global {self.task.noun}"
-            data += f" (α {_percent(self.data.alpha)}, realised {_percent(realised)})"
-        else:
-            data += f" {self.task.noun}"
-        article = "an" if self.cache.bits == 8 else "a"  # noqa: PLR2004 - "an eight"
-        source = f" from {article} {self.cache.bits}-bit cache" if self.cached else ""
-        names = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
-        recipe = self.recipe
-        plural = "" if recipe.epochs == 1 else "s"
-        how = f"{recipe.epochs} epoch{plural} {names[recipe.optimiser]} {_rate(recipe.learning_rate)}"
-        if self.cache.augment:
-            source += (
-                f" augmented by {self.cache.augment:.2g}" if source else f", augmented by {self.cache.augment:.2g}"
-            )
-        edits = "".join(f", {edit.kind}" for edit in self.shape)
-        heads = f", {len(self.heads.exits)} exits ({self.heads.mode})" if self.heads.exits else ""
-        return f"train {part} on {data}{source}, {how}{edits}{heads}"
+        return said(self)
 
     def settings(self) -> dict[str, Any]:
         """Return everything that was decided, without the model's and the task's description."""
@@ -388,13 +371,3 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
     if not plan.task.global_per_class:
         plan = replace(plan, data=DataPlan())
     return check(plan)
-
-
-def _rate(value: float) -> str:
-    """Return a learning rate as the field writes it: ``"1e-3"``, ``"3.2e-4"``."""
-    mantissa, _, exponent = f"{value:.1e}".partition("e")
-    return f"{mantissa.removesuffix('.0')}e{int(exponent)}" if int(exponent) < -1 else f"{value:.2g}"
-
-
-def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.2g} %"

@@ -5,15 +5,14 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
-from filelock import FileLock, Timeout
 
 from tuner.errors import RunError, SpaceError
-from tuner.folders import cache_folder
+from tuner.folders import open_store
 from tuner.host import Host, chosen
 from tuner.knobs import Wanted
 from tuner.plan import ModelInfo, TaskInfo, TrialPlan
@@ -23,20 +22,20 @@ from tuner.results.records import TrialRecord
 from tuner.search import config
 from tuner.search.config import RunConfig
 from tuner.search.events import Listener, Silence
+from tuner.search.folder import JOURNAL, locked
 from tuner.search.supervisor import Interrupt, Supervisor
 from tuner.search.supervisor import Limits as JobLimits
 from tuner.space import Space, check_knobs, load_space
 from tuner.strategy import Strategy
 from tuner.task import Task, load_task
 from tuner.task.mixing import class_sizes
+from tuner.units import said_bytes
 
 if TYPE_CHECKING:
     from tuner.search.study import Study
 
 DEFAULT_SPACE = "board-10min"
 CORE_STRATEGIES = ("recipe", "none", "runtime")
-JOURNAL = "journal.log"
-BEFORE_ANY_TRIAL = frozenset({"lock", JOURNAL})  # what a command leaves that ends with a mistake of the task's
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +49,7 @@ class Run:
         records: Every trial, in order.
         front: Numbers of the Pareto-optimal trials.
         knee: The balanced one of these; None where the front is empty.
+        task: The task, where it was given as one; None where the run holds its name or file.
     """
 
     folder: Path
@@ -58,6 +58,7 @@ class Run:
     records: tuple[TrialRecord, ...]
     front: tuple[int, ...]
     knee: int | None
+    task: Task | None = field(default=None, repr=False, compare=False)
 
     def record(self, trial: int) -> TrialRecord:
         """Return a trial's record.
@@ -77,15 +78,19 @@ class Run:
         return export_bundle(self, Path(out), pick)
 
     @classmethod
-    def open(cls, folder: str | Path) -> "Run":
+    def open(cls, folder: str | Path, task: Task | None = None) -> "Run":
         """Read a run.
+
+        Args:
+            folder: Of the run.
+            task: Needed to export a run that was made from a task object and not from a file or a name.
 
         Raises:
             RunError: The folder is not a run's.
         """
         from tuner.results.reading import read
 
-        return read(Path(folder))
+        return replace(read(Path(folder)), task=task)
 
 
 def run(
@@ -138,10 +143,10 @@ def run(
     with ExitStack() as stack:
         session = _Session(configured, wanted, loaded, task, folder, listener or Silence(), started)
         stack.callback(session.listener.close)
-        stack.enter_context(_locked(folder, resume=resume))
-        session.check_resumable(resume=resume)
+        if stack.enter_context(locked(folder, resume=resume)):
+            session.check_resumable()
         session.go(Path(store) if store is not None else None)
-    return Run.open(folder)
+    return Run.open(folder, None if isinstance(task, str) else task)
 
 
 def process_started() -> float:
@@ -169,17 +174,12 @@ class _Session:
         self._interrupt = Interrupt()
         self._before: dict[str, Any] = {}
 
-    def check_resumable(self, *, resume: bool) -> None:
-        """Refuse a folder that holds another run, or one whose task has changed.
+    def check_resumable(self) -> None:
+        """Refuse a run of another task, space or seed.
 
         Raises:
             RunError: Which, and the way out.
         """
-        if not (self._folder / config.FILE).exists():
-            (self._folder / JOURNAL).unlink(missing_ok=True)  # of an attempt that ended before its first trial
-            return
-        if not resume:
-            raise RunError(f"{self._folder} holds a run already: add --resume to go on with it, or give another --out")
         self._before = config.read_run(self._folder)
         changed = [
             name
@@ -199,6 +199,7 @@ class _Session:
 
     def go(self, store_folder: Path | None) -> None:
         """Set everything up, run the study, write what was spent."""
+        store = open_store(store_folder, *self._cap())
         strategies, objectives, backends = session_parts(self._host, self._space, self._task, self._config.backend)
         preload = [name for one in backends for name in self._host.backend(one).preload]
         with _stopping(self._interrupt), Supervisor(preload, self._source, self._interrupt, backends) as supervisor:
@@ -206,10 +207,10 @@ class _Session:
             from tuner.search.study import Setting, Study, cores
             from tuner.store.kinds import choose_kind
             from tuner.store.records import StoreFull
-            from tuner.store.store import Store
 
             threads = 1 if self._config.deterministic else cores()
             end = None if self._config.limits.time_seconds is None else self._started + self._config.limits.time_seconds
+            self.listener.ends(end)
             job = JobLimits(kill_at=end, memory_bytes=None)
             model = supervisor.call(backends[0], "describe", {}, job)
             if model.note:
@@ -217,30 +218,25 @@ class _Session:
             info = task_info(self._task)
             check_knobs(self._space, strategies, model, info)
             rates = self._rates(supervisor, model, backends[0], threads, job)
-            store = Store(store_folder or cache_folder() / "store", self._cap())
             try:
                 choose_kind(store, model.fingerprint, threads, rates.prefix_kind)
             except StoreFull as error:
                 self.listener.say(f"warning: {error}")
-            wanted: dict[str, Wanted] = {"runtime.threads": threads, **self._space.knobs}
-            if self._config.backend:
-                wanted["runtime.backend"] = self._config.backend
-            if self._config.deterministic:
-                wanted["runtime.threads"] = 1
+            wanted = wanted_knobs(self._space, self._config.backend, deterministic=self._config.deterministic)
             setting = Setting(
                 strategies, objectives, wanted, self._space.sampler, self._config.seed, self._config.deterministic,
                 model, info, rates, self._config.limits, end, self._folder,
             )  # fmt: skip
-            directions = [one.optuna_direction for one in objectives]
-            journal = open_study(self._folder / JOURNAL, directions)
-            self._write(model, info, objectives, threads)
+            self._write(model, info, objectives, threads)  # first: a folder with a journal and without it is no run
+            journal = open_study(self._folder / JOURNAL, [one.optuna_direction for one in objectives])
             study = Study(setting, self._host, journal, supervisor, store, self.listener)
             study.prepare()
             if "untouched" not in self._before:
                 arguments = {"model": model, "store": store, "threads": threads}
                 self._before["untouched"] = supervisor.call(backends[0], "untouched", arguments, job)
                 self._write(model, info, objectives, threads)
-                self.listener.untouched(self._before["untouched"], objectives)
+            self.listener.untouched(self._before["untouched"], objectives)
+            self.listener.resumed(study.records)
             try:
                 study.run()
             finally:
@@ -262,14 +258,17 @@ class _Session:
             kept(backend, model, threads, rates)
         return rates
 
-    def _cap(self) -> int | None:
+    def _cap(self) -> tuple[int | None, str]:
+        """Return what is left to the store, and how to say the limit."""
         storage = self._config.limits.storage_bytes
         if storage is None:
-            return None
+            return None, ""
         from tuner.search.study import RUN_RESERVE
         from tuner.store.store import disk_bytes
 
-        return max(0, storage - disk_bytes(self._folder) - RUN_RESERVE)
+        used = RUN_RESERVE + disk_bytes(self._folder)
+        said = f"--storage {said_bytes(storage)}, of which {said_bytes(used)} are for the run's folder,"
+        return max(0, storage - used), said
 
     def _write(
         self, model: ModelInfo, info: TaskInfo, objectives: list[Objective], threads: int, study: "Study | None" = None
@@ -329,6 +328,16 @@ def session_parts(
     return strategies, objectives, [host.backend(backend).name] if backend else list(host.backends)
 
 
+def wanted_knobs(space: Space, backend: str | None, *, deterministic: bool) -> dict[str, Wanted]:
+    """Return what the search space and the command line want of each knob."""
+    from tuner.search.study import cores
+
+    pinned: dict[str, Wanted] = {"runtime.backend": backend} if backend else {}
+    if deterministic:
+        return {**space.knobs, **pinned, "runtime.threads": 1}
+    return {"runtime.threads": cores(), **space.knobs, **pinned}
+
+
 def task_info(task: Task) -> TaskInfo:
     """Return the task in numbers."""
     mixing = task.global_
@@ -352,23 +361,6 @@ def template(info: Mapping[str, Any]) -> TrialPlan:
         model=TypeAdapter(ModelInfo).validate_python(info["model"]),
         task=TypeAdapter(TaskInfo).validate_python(info["task"]),
     )
-
-
-@contextmanager
-def _locked(folder: Path, *, resume: bool) -> Iterator[None]:
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if config.FILE not in names and names - BEFORE_ANY_TRIAL and not resume:
-        raise RunError(f"{folder} is not empty and is not a run: give another --out")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = FileLock(folder / "lock", mode=0o600)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise RunError(f"{folder} is in use by another `tuner run`: wait for it, or give another --out") from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import SpaceError, TunerError, nearest
-from tuner.knobs import Choice, Knob, Numeric, Scalar, Source, Wanted, corners
+from tuner.knobs import Knob, Numeric, Scalar, Source, Wanted, corners
 from tuner.plan import ModelInfo, TaskInfo
 from tuner.strategy import Strategy
 
@@ -171,10 +171,3 @@ def _is_names(value: Any) -> bool:
 
 def _names(value: Any) -> tuple[str, ...] | None:
     return None if value is None else tuple(value)
-
-
-def count_values(knobs: Iterable[Knob]) -> str:
-    """Return a rough size of the space for people: the product of choices, with ranges as they are."""
-    open_knobs = [knob for knob in knobs if not knob.fixed]
-    choices = [len(knob.options) for knob in open_knobs if isinstance(knob, Choice)]
-    return f"{len(open_knobs)} open knobs ({len(choices)} of them choices)"

@@ -14,9 +14,10 @@ from torch import fx, nn
 
 from tuner.backends.base import silent
 from tuner.backends.torch import TorchBackend
-from tuner.backends.torch.features import Access, Reader, fill, missing, training, validation
+from tuner.backends.torch.features import Access, fill, missing, training, validation
 from tuner.backends.torch.model import Loaded, load, state_hash, structure_hash
 from tuner.backends.torch.prefix import ORT, TORCH, Prefix, batches, engine, splits_of
+from tuner.backends.torch.reader import Reader
 from tuner.backends.torch.training import TrainingError, run
 from tuner.plan import CachePlan, DataPlan, RecipePlan, RuntimePlan, TrialPlan
 from tuner.run import task_info

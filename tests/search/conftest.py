@@ -18,7 +18,7 @@ from tuner.errors import TunerError
 from tuner.host import Host
 from tuner.knobs import Numeric, Wanted
 from tuner.planner import cost
-from tuner.results.objectives import OBJECTIVES
+from tuner.results.objectives import OBJECTIVES, Objective
 from tuner.results.records import TrialRecord
 from tuner.run import Run, run, task_info
 from tuner.search.config import Limits
@@ -160,6 +160,22 @@ class Heard(Silence):
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.records: list[TrialRecord] = []
+        self.earlier: list[TrialRecord] = []
+        self.untouched_values: list[Mapping[str, float]] = []
+        self.end: float | None = None
+
+    def ends(self, at: float | None) -> None:
+        """Keep the end."""
+        self.end = at
+
+    def untouched(self, values: Mapping[str, float], objectives: Sequence[Objective]) -> None:
+        """Keep the values."""
+        assert objectives
+        self.untouched_values.append(values)
+
+    def resumed(self, records: Sequence[TrialRecord]) -> None:
+        """Keep the earlier records."""
+        self.earlier += records
 
     def say(self, line: str) -> None:
         """Keep a line."""

@@ -54,6 +54,29 @@ def test_a_run_goes_on_where_it_ended(tune: Tune, moods: Moods) -> None:
     assert second.info["untouched"] == first.info["untouched"] == {"local_accuracy": 0.0, "global_accuracy": 0.9}
 
 
+def test_a_resumed_run_tells_of_what_was_before(tune: Tune, moods: Moods, heard: Any) -> None:
+    moods("well")
+    first = tune(trials=2, listener=heard)
+    assert heard.untouched_values == [first.info["untouched"]]
+    assert (heard.earlier, heard.end) == ([], None)
+    begun = time.monotonic()
+    tune(trials=3, time="60s", resume=True, listener=heard)
+    assert heard.untouched_values == [first.info["untouched"]] * 2
+    assert tuple(heard.earlier) == first.records
+    assert [record.trial for record in heard.records] == [0, 1, 2]
+    assert begun < heard.end < time.monotonic() + 60
+
+
+def test_a_run_of_a_task_object_is_exported(tune: Tune, moods: Moods, tmp_path: Path, task: Task) -> None:
+    moods("well")
+    run = tune(trials=1)
+    assert run.export(tmp_path / "bundle").joinpath("bundle.json").is_file()
+    assert Run.open(run.folder, task).export(tmp_path / "again").is_dir()
+    with pytest.raises(RunError, match=r"was made from a task given in Python: Run\.open\(.*, task\)\.export"):
+        Run.open(run.folder).export(tmp_path / "third")
+    assert sorted(path.name for path in tmp_path.iterdir() if "third" in path.name) == []
+
+
 def test_another_seed_or_space_is_not_the_same_run(tune: Tune, moods: Moods) -> None:
     moods("well")
     tune(trials=1)
@@ -82,3 +105,12 @@ def test_the_run_folder_is_private(tune: Tune, moods: Moods, tmp_path: Path, tas
     files: list[Any] = [path for path in run.folder.iterdir() if path.is_file()]
     assert files
     assert all(path.stat().st_mode & 0o077 == 0 for path in files)
+
+
+def test_an_empty_folder_of_the_users_becomes_private(tune: Tune, moods: Moods, tmp_path: Path) -> None:
+    moods("well")
+    for name in ("run", "cache", "store"):
+        (tmp_path / name).mkdir(mode=0o755)
+    tune(trials=1, store=tmp_path / "store")
+    for name in ("run", "cache", "store"):
+        assert (tmp_path / name).stat().st_mode & 0o077 == 0, name

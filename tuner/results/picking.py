@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tuner.errors import RunError, nearest
-from tuner.results.records import TrialRecord
+from tuner.results.records import TrialRecord, binding
 
 if TYPE_CHECKING:
     from tuner.run import Run
@@ -60,9 +60,8 @@ def nothing_feasible(run: "Run") -> str:
         return "no trial ended"
     name = max(broken, key=lambda one: len(broken[one]))
     close = min(broken[name], key=lambda record: record.constraint[name])
-    said = "failures" if name == "failed" else f"--{name}"
     share = f"{len(broken[name])} of {len(run.records)} trials"
-    return f"{said} stopped {share}; nearest miss: trial {close.trial}, {close.reason}"
+    return f"{binding(name)} stopped {share}; nearest miss: trial {close.trial}, {close.reason}"
 
 
 def _parsed(pick: str, names: tuple[str, ...]) -> tuple[list[Callable[[TrialRecord], bool]], tuple[float, str] | None]:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.results.objectives import Objective
 from tuner.results.pareto import front, knee
-from tuner.results.records import SCORED, TrialRecord
+from tuner.results.records import TrialRecord, eligible
 from tuner.search.config import read_run
+from tuner.search.folder import JOURNAL
 
 if TYPE_CHECKING:
     from tuner.run import Run
@@ -29,17 +30,11 @@ def read(folder: Path) -> "Run":
     info = read_run(folder)
     base = template(info)
     objectives = tuple(TypeAdapter(Objective).validate_python(one) for one in info["objectives"])
-    records = tuple(TrialRecord.from_dict(content, base) for content in _records(folder / "journal.log"))
+    records = tuple(TrialRecord.from_dict(content, base) for content in _records(folder / JOURNAL))
     members = {record.trial: record.values for record in records if eligible(record)}
     best = tuple(front(members, objectives))
     middle = knee({trial: members[trial] for trial in best}, objectives, info["untouched"])
     return Run(folder, info, objectives, records, best, middle)
-
-
-def eligible(record: TrialRecord) -> bool:
-    """Return whether a trial may stand on the front: measured, new, and within every limit."""
-    within = all(value <= 0 for value in record.constraint.values())
-    return record.state in SCORED and record.same_as is None and within
 
 
 def _records(journal: Path) -> Iterator[dict[str, Any]]:

@@ -82,3 +82,14 @@ class TrialRecord:
             base = {"model": asdict(template.model), "task": asdict(template.task)}
             kept["plan"] = {**base, **kept["plan"]}
         return TypeAdapter(cls).validate_python(kept)
+
+
+def eligible(record: TrialRecord) -> bool:
+    """Return whether a trial may stand on the front: measured, new, and within every limit."""
+    within = all(value <= 0 for value in record.constraint.values())
+    return record.state in SCORED and record.same_as is None and within
+
+
+def binding(name: str) -> str:
+    """Return what kept a plan from the front, from the name of a record's constraint, for people."""
+    return {"failed": "failures", "support": "what the backend cannot do"}.get(name, f"--{name}")

@@ -1,7 +1,6 @@
 """A run for people and for scripts."""
 
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -79,12 +78,7 @@ def print_run(run: "Run", console: Console) -> None:
     states = ", ".join(f"{number} {state}" for state, number in counts(run).items())
     spent = info["spent"]
     stored = said_bytes(spent.get("storage_bytes", 0))
-    console.print(f"trials: {states} · spent {said_seconds(spent['seconds'])}, {stored} of stored features")
-
-
-def folder_bytes(folder: Path) -> int:
-    """Return the bytes of all files below a folder."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    console.print(f"trials: {states} · spent {said_seconds(spent['seconds'])} · the store now holds {stored}")
 
 
 def _objective_values(run: "Run", trial: int) -> dict[str, float]:

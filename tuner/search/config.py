@@ -47,11 +47,11 @@ class RunConfig:
 
 
 def limits(asked: Mapping[str, str | int | None], defaults: Mapping[str, str], *, deterministic: bool) -> Limits:
-    """Return the limits asked for, the search space's where none is.
+    """Return the limits asked for, the search space's where none is; a deterministic run has no limit on its time.
 
     Raises:
         TunerError: One is no duration, size or count.
-        BudgetError: None would ever end the run.
+        BudgetError: None would ever end the run, or a time is asked of a deterministic one.
     """
 
     def text(name: str) -> str | None:
@@ -62,6 +62,11 @@ def limits(asked: Mapping[str, str | int | None], defaults: Mapping[str, str], *
     count = int(trials) if trials is not None and trials.isdigit() else None
     if trials is not None and not count:
         raise BudgetError(f"--trials wants a whole number of at least 1, but it is {trials!r}")
+    if deterministic and asked.get("time") is not None:
+        raise BudgetError(
+            f"--deterministic is ended by --trials alone, as no clock may decide what is tried, but --time "
+            f"{asked['time']} is given: leave one of the two out"
+        )
     if deterministic:
         count = count or DEFAULT_TRIALS
     elif time is None and count is None:

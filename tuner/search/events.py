@@ -10,6 +10,9 @@ from tuner.results.records import TrialRecord
 class Listener(Protocol):
     """Hears of progress; nothing it does changes the study."""
 
+    def ends(self, at: float | None) -> None:
+        """The limits are known: `at` is the clock (`time.monotonic`) at which the time is up; None for never."""
+
     def say(self, line: str) -> None:
         """Something the user should know."""
 
@@ -18,6 +21,9 @@ class Listener(Protocol):
 
     def untouched(self, values: Mapping[str, float], objectives: Sequence[Objective]) -> None:
         """The given model was scored; `objectives` are those of the study."""
+
+    def resumed(self, records: Sequence[TrialRecord]) -> None:
+        """The study goes on after these trials, none at the first time; `untouched` was told before."""
 
     def trial(self, record: TrialRecord) -> None:
         """A trial ended."""
@@ -29,6 +35,9 @@ class Listener(Protocol):
 class Silence:
     """Says nothing."""
 
+    def ends(self, at: float | None) -> None:
+        """Nothing."""
+
     def say(self, line: str) -> None:
         """Nothing."""
 
@@ -36,6 +45,9 @@ class Silence:
         """Nothing."""
 
     def untouched(self, values: Mapping[str, float], objectives: Sequence[Objective]) -> None:
+        """Nothing."""
+
+    def resumed(self, records: Sequence[TrialRecord]) -> None:
         """Nothing."""
 
     def trial(self, record: TrialRecord) -> None:

@@ -22,7 +22,7 @@ from tuner.plan import ModelInfo, TaskInfo, TrialPlan
 from tuner.planner import cost
 from tuner.results.objectives import Objective
 from tuner.results.pareto import front
-from tuner.results.records import SCORED, Estimate, TrialRecord
+from tuner.results.records import SCORED, Estimate, TrialRecord, binding, eligible
 from tuner.search.config import Limits
 from tuner.search.events import Listener
 from tuner.search.filling import Filler
@@ -143,11 +143,7 @@ class Study:
 
     def front(self) -> list[int]:
         """Return the numbers of the trials on the Pareto front."""
-        members = {
-            record.trial: record.values
-            for record in self.records
-            if record.state in SCORED and record.same_as is None and not _over_limit(record)
-        }
+        members = {record.trial: record.values for record in self.records if eligible(record)}
         return front(members, self._setting.objectives)
 
     @property
@@ -181,8 +177,7 @@ class Study:
             return "tried before: the search space has nothing new"
         if not broken:
             return "failures"
-        name = max(set(broken), key=broken.count)
-        return f"refused, most of them for --{name}"
+        return f"refused, most of them for {binding(max(set(broken), key=broken.count))}"
 
     def _left(self) -> float:
         return math.inf if self._setting.end is None else self._setting.end - time.monotonic()
@@ -381,10 +376,6 @@ def learned(records: Sequence[TrialRecord], value: Callable[[TrialRecord], tuple
 def _trained(record: TrialRecord) -> bool:
     """Return whether the record is that of a plan's own training: a refusal may end differently another time."""
     return record.same_as is None and record.state != "rejected"
-
-
-def _over_limit(record: TrialRecord) -> bool:
-    return any(value > 0 for value in record.constraint.values())
 
 
 def cores() -> int:

@@ -18,10 +18,11 @@ from torch.nn import functional
 from tuner.backends.base import Lowering, Report
 from tuner.backends.memory import PeakMeter
 from tuner.backends.scores import accuracy, macro_auc
-from tuner.backends.torch.features import VALIDATION_BITS, Access, Pick, Reader, every, fill, training, validation
+from tuner.backends.torch.features import VALIDATION_BITS, Access, Pick, every, fill, training, validation
 from tuner.backends.torch.graph import NORMS
 from tuner.backends.torch.model import Loaded, state_hash
 from tuner.backends.torch.prefix import channels_last, fast, spatial
+from tuner.backends.torch.reader import Reader
 from tuner.errors import TunerError
 from tuner.plan import RecipePlan, TrialPlan
 from tuner.results.records import Outcome

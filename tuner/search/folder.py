@@ -1,0 +1,52 @@
+"""A run's folder: nobody else's, and one process at a time in it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from tuner.errors import RunError
+from tuner.folders import private_folder
+from tuner.search.config import FILE
+
+LOCK = "lock"
+JOURNAL = "journal.log"
+
+
+@contextmanager
+def locked(folder: Path, *, resume: bool) -> Iterator[bool]:
+    """Hold a run's folder, made if it is not there; yield whether a run is in it.
+
+    Args:
+        folder: Of the run.
+        resume: Whether it may hold one.
+
+    Raises:
+        RunError: It cannot be made, holds something else or is in use; or it holds a run and `resume` is false.
+    """
+    try:
+        names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    except OSError as error:
+        raise RunError(f"{folder} cannot be read ({error.strerror or error}): give another --out") from None
+    if FILE not in names and not all(_is_before_any_trial(name) for name in names):
+        raise RunError(f"{folder} is not empty and is not a run: give another --out")
+    lock = FileLock(private_folder(folder, RunError, names) / LOCK, mode=0o600)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise RunError(f"{folder} is in use by another `tuner run`: wait for it, or give another --out") from None
+    except OSError as error:
+        raise RunError(f"{folder} cannot be written ({error.strerror or error}): give another --out") from None
+    try:
+        begun = (folder / FILE).exists()
+        if begun and not resume:
+            raise RunError(f"{folder} holds a run already: add --resume to go on with it, or give another --out")
+        yield begun
+    finally:
+        lock.release()
+
+
+def _is_before_any_trial(name: str) -> bool:
+    """Return whether a command leaves such a file that ends before its first trial."""
+    return name == LOCK or (name.startswith(f"{FILE}.") and name.endswith(".part"))
