@@ -9,6 +9,7 @@ an epoch is steps times the median step; end to end, the two-stage arm also pays
 """
 
 import copy
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
@@ -38,6 +39,7 @@ QUALITY = {"32 bits": 32, "8 bits": 8, "4 bits": 4, "2 bits": 2, "1 bit": 1}
 SEEDS = (0, 1, 2)
 RECIPE = RecipePlan(epochs=1, batch_size=BATCH, learning_rate=1e-3)
 QUALITY_SIZE = 160
+QUALITY_SAMPLES = 1000
 QUALITY_RECIPE = replace(RECIPE, epochs=8)
 
 
@@ -58,7 +60,8 @@ def main() -> None:
             Claim(text, f"paper {PAPER_RATIOS[cut]}×", f"{ratio:.2f}×", "ratio", met, _why(row) if not met else "")
         )
     rows += _bytes(here)
-    quality = opened(clothing(QUALITY_SIZE, samples, None, held=True))
+    print("step times are measured; now accuracies", file=sys.stderr, flush=True)
+    quality = opened(clothing(QUALITY_SIZE, samples or QUALITY_SAMPLES, None, held=True))
     found = _accuracies(quality, replace(RECIPE, epochs=4, batch_size=16) if asked.quick else QUALITY_RECIPE)
     for name, values in found.items():
         rows.append({"after equal epochs": name, "local accuracy": float(np.mean(values)), "seeds": spread(values)})
@@ -178,6 +181,7 @@ def _accuracies(here: Access, recipe: RecipePlan) -> dict[str, list[float]]:
             if strength == 0.0 and bits != 4:
                 continue
             found[label] = [_accuracy(here, split, bits, strength, recipe, seed) for seed in SEEDS]
+            print(f"{label}: {spread(found[label])}", file=sys.stderr, flush=True)
     return found
 
 
