@@ -85,7 +85,8 @@ def test_the_muscle_signals_load_with_the_counts_of_the_readme() -> None:
     assert task.labels[:2] == ("neutral", "radial deviation")
     assert (len(task.labels), task.input_shape) == (7, (8, 100))
     people = [
-        {side.name(index).split("/")[-2] for index in range(len(side))} for side in (task.global_.train, task.global_.val)
+        {side.name(index).split("/")[-2] for index in range(len(side))}
+        for side in (task.global_.train, task.global_.val)
     ]
     assert people[0].isdisjoint(people[1])
     assert [len(side) for side in people] == [18, 4]

@@ -79,7 +79,7 @@ class InputSpec:
             raise TaskError(
                 f"input.hop = {self.hop} wants input.window: give both, or neither to take recordings whole"
             )
-        if min(self.window or 1, self.hop or 1) < 1:
+        if any(value is not None and value < 1 for value in (self.window, self.hop)):
             raise TaskError(f"input.window and input.hop want at least 1 sample, got {self.window} and {self.hop}")
         if any(value <= 0 for value in self.std):
             raise TaskError(f"input.std wants values above 0, got {list(self.std)}")
