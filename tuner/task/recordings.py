@@ -80,7 +80,7 @@ def _read_files(source: Path, loss: Loss) -> Labelled:
 
 
 def read_npy(path: Path) -> NDArray[Any]:
-    """Read one recording file: numbers [channels, time].
+    """Read one array file, such as a recording [channels, time].
 
     Raises:
         TaskError: The file is missing, or no ``.npy``.
@@ -90,7 +90,7 @@ def read_npy(path: Path) -> NDArray[Any]:
     except (OSError, ValueError, EOFError) as error:
         raise TaskError(f"{path}: cannot be read as .npy ({error}): write it with numpy.save") from error
     if not isinstance(array, np.ndarray):
-        raise TaskError(f"{path}: holds several arrays: write one recording [channels, time] with numpy.save")
+        raise TaskError(f"{path}: holds several arrays: write one with numpy.save")
     return array
 
 
