@@ -39,9 +39,7 @@ def apply_bundle(folder: Path, task: str, out: Path, source: str, listener: List
     if source not in SOURCES:
         raise BundleError(f"--from is one of {', '.join(SOURCES)}, but it is {source!r}")
     bundle = Bundle.open(folder)
-    loaded = load_task(task, Host().tasks)
-    if loaded.input != bundle.input or loaded.loss != bundle.loss:
-        raise TaskError(f"{task}: [input] and [loss] are the bundle's: {bundle.input}, {bundle.loss}")
+    loaded = accepted(load_task(task, Host().tasks), bundle)
     start = loaded if source == "original" else continued(loaded, bundle)
     plan = TrialPlan.from_toml((folder / PLAN).read_text(encoding="utf-8"))
     backend = Host().backend(plan.runtime.backend)
@@ -72,6 +70,21 @@ def apply_bundle(folder: Path, task: str, out: Path, source: str, listener: List
     finally:
         listener.close()
     return out
+
+
+def accepted(task: Task, bundle: Bundle) -> Task:
+    """Return the task with its inputs as the bundle's model knows them.
+
+    Signals keep the bundle's mean and deviation: new recordings have others, and the weights were trained with these.
+
+    Raises:
+        TaskError: Anything else of [input], or [loss], differs.
+    """
+    if task.input.kind == "signals":
+        task = replace(task, input=replace(task.input, mean=bundle.input.mean, std=bundle.input.std))
+    if task.input != bundle.input or task.loss != bundle.loss:
+        raise TaskError(f"{task.name}: [input] and [loss] are the bundle's: {bundle.input}, {bundle.loss}")
+    return task
 
 
 def continued(task: Task, bundle: Bundle) -> Task:

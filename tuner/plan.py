@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from tuner.errors import PlanError, first_mistake
 from tuner.sentence import said
+from tuner.store.ops import acting
 
 FORMAT = 1
 FORBID: dict[str, Any] = {"extra": "forbid"}
@@ -98,7 +99,7 @@ class TaskInfo:
         global_per_class: Global training samples of each class that has any.
         global_val: Global validation samples; 0 where the task has no global data.
         noun: What one sample is called ("images").
-        augment: Operations that keep a sample's label, as the task says: of ``flip``, ``crop`` and ``shift``.
+        augment: Operations that keep a sample's label, as the task says (`tuner.store.ops`).
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
@@ -159,8 +160,8 @@ class CachePlan:
     Attributes:
         by: The strategy that keeps them, or ``"none"``: the prefix runs in every epoch.
         bits: A stored value's width: 32, 16 (plain), 8, 4, 2 or 1 (channel-wise codes).
-        augment: Strength of random flips, crops and shifts, in [0, 1]; on the stored maps, or on the pixels where
-            nothing is stored.
+        augment: Strength of the task's random changes, in [0, 1]; on the stored maps, or on the inputs where nothing
+            is stored.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
@@ -248,8 +249,8 @@ class TrialPlan:
 
     @property
     def can_augment(self) -> bool:
-        """Whether the tail's input has an extent to flip, crop or shift, and the task allows any of it."""
-        return bool(self.task.augment) and math.prod(self.source_shape[1:]) > 1
+        """Whether what is changed at random has an extent, and the task allows any change of it."""
+        return bool(acting(self.task.augment, cached=self.cached)) and math.prod(self.source_shape[1:]) > 1
 
     def key(self) -> str:
         """Return a hash that is equal for plans that would train the same thing (32 hex digits).

@@ -1,5 +1,6 @@
 """A plan as one English line."""
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,8 +40,15 @@ def _source(plan: "TrialPlan") -> str:
     if strength:
         return f"{source} augmented by {strength:.2g}"
     if plan.task.augment and not plan.can_augment:
-        return f"{source} ({'vectors' if len(plan.source_shape) == 1 else '1 × 1 maps'}: not augmented)"
+        return f"{source} ({_unaugmented(plan.source_shape)}: not augmented)"
     return source
+
+
+def _unaugmented(shape: tuple[int, ...]) -> str:
+    """Say what it is in stored maps that no random change allowed by the task acts on."""
+    if math.prod(shape[1:]) > 1:
+        return "stored maps"
+    return "vectors" if len(shape) == 1 else "1 × 1 maps"
 
 
 def _rate(value: float) -> str:

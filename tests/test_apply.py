@@ -1,0 +1,33 @@
+"""What a bundle asks of the task that trains it again."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tuner.apply import accepted
+from tuner.errors import TaskError
+from tuner.runtime import Bundle
+from tuner.task import Domain, InputSpec, ModelSpec, Recording, Task, WindowSamples
+
+SPEC = InputSpec("signals", mean=(1.0, 2.0), std=(3.0, 4.0), window=10, hop=5)
+BUNDLE = Bundle(Path(), "arm", ("a", "b"), SPEC, (2, 10), "single-label", {})
+
+
+def task(spec: InputSpec) -> Task:
+    recordings = [Recording(str(label), "", np.zeros((2, 10))) for label in (0, 1)]
+    samples = WindowSamples(recordings, np.array([0, 1]), spec)
+    return Task(
+        "new", ModelSpec("m:build"), spec, "single-label", Domain(samples, samples), None, ("a", "b"), (), (0, 1)
+    )
+
+
+def test_new_recordings_are_standardised_as_those_the_bundle_was_trained_on() -> None:
+    given = task(replace(SPEC, mean=(9.0, 9.0), std=(9.0, 9.0)))
+    assert accepted(given, BUNDLE).input == SPEC
+
+
+def test_another_window_is_refused() -> None:
+    with pytest.raises(TaskError, match=r"new: \[input\] and \[loss\] are the bundle's: .*window=10"):
+        accepted(task(replace(SPEC, window=8)), BUNDLE)
