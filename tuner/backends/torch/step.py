@@ -16,8 +16,8 @@ Three things differ from the eager loop (`tuner.backends.torch.training`) in for
 
 import copy
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -27,10 +27,10 @@ from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.overrides import TorchFunctionMode
 
 from tuner.backends.torch.graph import NORMS
 from tuner.backends.torch.prefix import spatial
+from tuner.backends.torch.standins import Dropout, Feed, GlobalPools, WeightedNorm
 from tuner.backends.torch.training import MOMENTUM
 from tuner.errors import TunerError
 from tuner.plan import RecipePlan
@@ -112,7 +112,7 @@ def trace(
     Raises:
         StepError: The tail draws random numbers outside of dropout modules, or depends on the values of tensors.
     """
-    feed = _Feed()
+    feed = Feed()
     model = _prepared(tail, recipe, feed, padded=padded)
     with FakeTensorMode(allow_non_fake_inputs=True):
         sample = spatial(torch.empty(batch_size, *input_shape))
@@ -139,7 +139,7 @@ def trace(
         weights = {port.name: given[port.name].detach().requires_grad_() for port in inputs if port.kind == "parameter"}
         held = {port.name: given[port.name] for port in inputs if port.kind == "buffer"} | following
         feed.weight, feed.noise = given["sample_weight"], [given[name] for name in noises]
-        with _GlobalPools():
+        with GlobalPools():
             logits = functional_call(model, weights | held, (given["input"],))
         mean = _mean_loss(logits, given["label"], given["sample_weight"])
         gradients = torch.autograd.grad(mean, list(weights.values()), allow_unused=True)
@@ -192,16 +192,7 @@ def _port(name: str, kind: str, value: torch.Tensor) -> Port:
     return Port(name, kind, tuple(value.shape), str(value.dtype).removeprefix("torch."))
 
 
-@dataclass(slots=True)
-class _Feed:
-    """What the modules of a tail that is being traced read beside their input."""
-
-    weight: torch.Tensor | None = None
-    noise: list[torch.Tensor] = field(default_factory=list)
-    shapes: list[tuple[int, ...]] = field(default_factory=list)
-
-
-def _prepared(tail: nn.Module, recipe: RecipePlan, feed: _Feed, *, padded: bool) -> nn.Module:
+def _prepared(tail: nn.Module, recipe: RecipePlan, feed: Feed, *, padded: bool) -> nn.Module:
     """Return a copy of the tail that shares its weights, in training mode, with modules that read from `feed`."""
     shared = {id(value): value for value in itertools.chain(tail.parameters(), tail.buffers())}
     model = copy.deepcopy(tail, shared).train()
@@ -210,9 +201,9 @@ def _prepared(tail: nn.Module, recipe: RecipePlan, feed: _Feed, *, padded: bool)
             module.eval()
     for name, module in list(model.named_modules()):
         if isinstance(module, DROPOUTS) and module.p > 0:
-            model = _with(model, name, _Dropout(module, module.p, feed))
+            model = _with(model, name, Dropout(module, module.p, feed))
         elif padded and isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
-            model = _with(model, name, _WeightedNorm(module, feed))
+            model = _with(model, name, WeightedNorm(module, feed))
     return model
 
 
@@ -223,9 +214,9 @@ def _with(model: nn.Module, name: str, module: nn.Module) -> nn.Module:
     return model
 
 
-def _noises(model: nn.Module, sample: torch.Tensor, feed: _Feed) -> dict[str, tuple[int, ...]]:
+def _noises(model: nn.Module, sample: torch.Tensor, feed: Feed) -> dict[str, tuple[int, ...]]:
     """Return the shape of every dropout's noise, by name, in the order of their calls."""
-    if not any(isinstance(module, _Dropout) for module in model.modules()):
+    if not any(isinstance(module, Dropout) for module in model.modules()):
         return {}
     feed.weight = torch.ones(len(sample))
     values = itertools.chain(model.named_parameters(), model.named_buffers())
@@ -239,113 +230,10 @@ def _moved(model: nn.Module) -> list[str]:
     return [
         f"{name}.{key}".lstrip(".")
         for name, module in model.named_modules()
-        if isinstance(module, (_WeightedNorm, nn.modules.batchnorm._NormBase))  # noqa: SLF001 - torch has no public base class of its norms
+        if isinstance(module, (WeightedNorm, nn.modules.batchnorm._NormBase))  # noqa: SLF001 - torch has no public base class of its norms
         and module.training
         for key, _ in module.named_buffers()
     ]
-
-
-class _Dropout(nn.Module):
-    """A dropout whose randomness is an input: whole channels for Dropout1d to 3d, as torch has it."""
-
-    def __init__(self, module: nn.Module, probability: float, feed: _Feed) -> None:
-        super().__init__()
-        self._p = probability
-        self._channels = not isinstance(module, nn.Dropout)
-        self._feed = feed
-
-    def forward(self, value: torch.Tensor) -> torch.Tensor:
-        """Return the value with elements or channels dropped and the others scaled up."""
-        feed = self._feed
-        if not feed.noise:  # shapes are being found
-            spread = value.shape[2:] if self._channels else ()
-            feed.shapes.append((*value.shape[: value.ndim - len(spread)], *(1 for _ in spread)))
-            return value
-        noise = feed.noise.pop(0)
-        scale = 1 / (1 - self._p) if self._p < 1 else 0.0
-        return value * ((noise >= self._p).to(value.dtype) * scale)
-
-
-class _GlobalPools(TorchFunctionMode):
-    """Global average pooling as a mean: torch's own form restrides maps, which neither planner nor ONNX can follow."""
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        named = dict(kwargs or {})
-        if func is functional.adaptive_avg_pool2d:
-            value, size = (*args, *(named[key] for key in ("input", "output_size") if key in named))
-            if (size, size) == (1, 1) or tuple(size) == (1, 1):
-                return value.mean((-2, -1), keepdim=True)
-        return func(*args, **named)
-
-
-class _WeightedNorm(nn.Module):
-    """A batch norm in training whose statistics leave out samples of weight zero."""
-
-    num_batches_tracked: torch.Tensor
-    running_mean: torch.Tensor
-    running_var: torch.Tensor
-
-    def __init__(self, norm: _BatchNorm, feed: _Feed) -> None:
-        super().__init__()
-        self.weight, self.bias = norm.weight, norm.bias
-        for name, value in norm.named_buffers():
-            self.register_buffer(name, value)
-        self.training = norm.training and norm.running_mean is not None  # whether running statistics move
-        self._eps, self._momentum, self._feed = norm.eps, norm.momentum, feed
-
-    def forward(self, value: torch.Tensor) -> torch.Tensor:
-        """Return the normalised value; moves the running statistics."""
-        if self._feed.weight is None:
-            raise ValueError("a weighted norm runs within a step")
-        weight = self._feed.weight.reshape(-1, *(1 for _ in value.shape[1:]))
-        result: tuple[torch.Tensor, ...] = _Normalise.apply(value, weight, self._eps)  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        normalised, mean, variance, count = result
-        if self.training:
-            self._move(mean.flatten(), (variance * (count / (count - 1))).flatten())
-        if self.weight is None:
-            return normalised
-        shape = (-1, *(1 for _ in value.shape[2:]))
-        return normalised * self.weight.reshape(shape) + self.bias.reshape(shape)
-
-    def _move(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
-        self.num_batches_tracked.add_(1)
-        share = 1 / self.num_batches_tracked.float() if self._momentum is None else self._momentum
-        self.running_mean.add_((mean - self.running_mean) * share)
-        self.running_var.add_((variance - self.running_var) * share)
-
-
-class _Normalise(torch.autograd.Function):
-    """Weighted normalisation over all but the channels, keeping its input alone for the gradient.
-
-    With W = Σ w over samples and positions, mean μ = Σ w x / W and variance Σ w (x − μ)² / W, the gradient is
-    (g − w (Σ g + x̂ Σ g x̂) / W) / σ: Ioffe and Szegedy (2015), section 3, with weights.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, value: torch.Tensor, weight: torch.Tensor, eps: float) -> tuple[torch.Tensor, ...]:
-        """Return x̂, and the mean, the variance and the summed weight, which carry no gradient."""
-        over = [axis for axis in range(value.ndim) if axis != 1]
-        count = weight.sum() * (value[0, 0].numel())
-        mean = (value * weight).sum(over, keepdim=True) / count
-        centred = value - mean
-        variance = (centred * centred * weight).sum(over, keepdim=True) / count
-        scale = torch.rsqrt(variance + eps)
-        ctx.save_for_backward(value, weight, mean, scale, count)
-        ctx.mark_non_differentiable(mean, variance, count)
-        return centred * scale, mean, variance, count
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        """Return the gradient of the input."""
-        value, weight, mean, scale, count = ctx.saved_tensors
-        gradient = gradients[0]
-        over = [axis for axis in range(value.ndim) if axis != 1]
-        normalised = (value - mean) * scale
-        total = gradient.sum(over, keepdim=True)
-        along = (gradient * normalised).sum(over, keepdim=True)
-        return scale * (gradient - weight * ((total + normalised * along) / count)), None, None
 
 
 def _mean_loss(logits: torch.Tensor, label: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
