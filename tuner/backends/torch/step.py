@@ -28,12 +28,15 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from tuner.backends.port import Port
 from tuner.backends.torch.graph import NORMS
 from tuner.backends.torch.prefix import spatial
 from tuner.backends.torch.standins import Dropout, Feed, GlobalPools, WeightedNorm
 from tuner.backends.torch.training import MOMENTUM
 from tuner.errors import TunerError
 from tuner.plan import RecipePlan
+
+__all__ = ["Loss", "Port", "Step", "StepError", "trace"]
 
 Loss = Literal["single-label", "multi-label"]
 BETAS = (0.9, 0.999)  # torch.optim.Adam's and AdamW's own
@@ -46,25 +49,6 @@ DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 class StepError(TunerError):
     """A training step cannot be traced; the eager loop can still run it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Port:
-    """One input or output of a step.
-
-    Attributes:
-        name: Unique among inputs or among outputs; of a parameter or buffer its key in the tail's state dictionary.
-        kind: `input`, `label`, `sample_weight`, `learning_rate`, `step_count` (Adam's, 1 at the first step), `noise`
-            (of a dropout: uniform in [0, 1), drawn anew every step), `parameter`, `buffer`, `state` (of the optimiser,
-            0 at the first step); `loss` for that output.
-        shape: With the batch where there is one.
-        dtype: As numpy names it: ``"float32"``.
-    """
-
-    name: str
-    kind: str
-    shape: tuple[int, ...]
-    dtype: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
