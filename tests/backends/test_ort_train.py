@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -79,9 +80,8 @@ def test_several_labels_a_sample(optimiser: Optimiser, tmp_path: Path) -> None:
     assert compared(TAILS["LeNet"](), RecipePlan(optimiser=optimiser), tmp_path, "multi-label") < 1e-4
 
 
-def conv(*arguments: int, rank: int = 2, **more: int) -> nn.Module:
-    made: nn.Module = (nn.Conv1d if rank == 1 else nn.Conv2d)(*arguments, **more)
-    return made
+def conv(inputs: int, outputs: int, kernel: int, rank: int = 2, **more: Any) -> nn.Module:
+    return (nn.Conv1d if rank == 1 else nn.Conv2d)(inputs, outputs, kernel, **more)
 
 
 class Attention(nn.Module):
@@ -93,7 +93,8 @@ class Attention(nn.Module):
 
     def forward(self, value: torch.Tensor) -> torch.Tensor:
         query, key, content = self.inner(value).chunk(3, -1)
-        return torch.softmax(query @ key.transpose(-2, -1) / 2, -1) @ content
+        mixed: torch.Tensor = torch.softmax(query @ key.transpose(-2, -1) / 2, -1) @ content
+        return mixed
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,8 @@ class Dead(nn.Module):
         nn.init.constant_(self.inner.bias[:4], -100.0)
 
     def forward(self, value: torch.Tensor) -> torch.Tensor:
-        return self.outer(functional.relu(self.inner(value)))
+        outputs: torch.Tensor = self.outer(functional.relu(self.inner(value)))
+        return outputs
 
 
 @pytest.mark.parametrize("optimiser", ["adam", "adamw"])
@@ -206,10 +208,10 @@ def test_a_file_that_is_no_step_is_refused(tmp_path: Path) -> None:
     after = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])
     graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", [info], [after])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
-    with pytest.raises(StepFileError, match="a training step of format 1 is wanted, but .*other.onnx holds none"):
+    with pytest.raises(StepFileError, match=r"a training step of format 1 is wanted, but .*other\.onnx holds none"):
         StepSession(path, {})
     path.write_bytes(b"no")
-    with pytest.raises(StepFileError, match="other.onnx cannot be run"):
+    with pytest.raises(StepFileError, match=r"other\.onnx cannot be run"):
         StepSession(path, {})
 
 

@@ -50,7 +50,7 @@ class GlobalPools(TorchFunctionMode):
         named = dict(kwargs or {})
         if func is functional.adaptive_avg_pool2d:
             value, size = (*args, *(named[key] for key in ("input", "output_size") if key in named))
-            if (size, size) == (1, 1) or tuple(size) == (1, 1):
+            if {1} == ({size} if isinstance(size, int) else set(size)):
                 return value.mean((-2, -1), keepdim=True)
         return func(*args, **named)
 

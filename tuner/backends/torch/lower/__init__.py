@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tuner.backends.torch.lower import basic, maps
+from tuner.backends.torch.lower.folding import Folds
 from tuner.backends.torch.lower.graph import Form, Graph
 from tuner.backends.torch.step import Port, Step, StepError
 from tuner.errors import TunerError
@@ -46,13 +47,13 @@ def write(step: Step, path: Path) -> None:
 def model(step: Step) -> ModelProto:
     """Return a step as an ONNX model; see `write`."""
     traced = _decomposed(step)
-    graph = Graph()
+    graph, folds = Graph(), Folds(traced)
     names = iter(port.name for port in step.inputs)
     for node in traced.graph.nodes:
         if node.op == "placeholder":
             graph.values[node] = next(names)
         elif node.op == "call_function":
-            graph.values[node] = _lowered(graph, node)
+            graph.values[node] = folds.lower(graph, node) if node in folds else _lowered(graph, node)
         elif node.op == "get_attr":
             value = getattr(traced, node.target)
             graph.values[node] = graph.constant(value.numpy(), str(value.dtype).removeprefix("torch."))

@@ -65,7 +65,10 @@ def _clamp(graph: Graph, node: fx.Node) -> Value:
 
 
 def _hardtanh_backward(graph: Graph, node: fx.Node) -> Value:
-    gradient, value = graph.of(node.args[0]), graph.of(node.args[1])
+    """Of the result instead of the argument where there is one, which is as good and is kept anyway."""
+    given: Any = node.args[1]
+    ahead = [user for user in given.users if user.target == aten.hardtanh.default and user.args[1:] == node.args[2:4]]
+    gradient, value = graph.of(node.args[0]), graph.of(ahead[0] if ahead else given)
     low, high = (graph.of(bound, dtype_of(node)) for bound in node.args[2:4])
     inside = graph.op("And", graph.op("Greater", value, low), graph.op("Less", value, high))
     return graph.op("Where", inside, gradient, graph.of(0.0))
@@ -169,6 +172,32 @@ def _log_softmax_backward(graph: Graph, node: fx.Node) -> Value:
     return graph.op("Sub", gradient, graph.op("Mul", graph.op("Exp", result), whole))
 
 
+def _split(graph: Graph, node: fx.Node) -> Value:
+    sizes: Any = node.args[1]
+    axis = argument(node, 2, "dim", 0)
+    return graph.ops("Split", len(sizes), graph.of(node.args[0]), graph.integers(sizes), axis=axis)
+
+
+def _padded(graph: Graph, node: fx.Node) -> Value:
+    """By pairs of the last axis first, as torch gives them."""
+    pairs: Any = node.args[1]
+    rank = len(shape_of(node))
+    pads = [0] * (2 * rank)
+    for index, (before, after) in enumerate(zip(pairs[::2], pairs[1::2], strict=True)):
+        pads[rank - 1 - index], pads[2 * rank - 1 - index] = before, after
+    value = graph.of(argument(node, 2, "value", 0.0), dtype_of(node))
+    return graph.op("Pad", graph.of(node.args[0]), graph.integers(pads), value)
+
+
+def _elu(graph: Graph, node: fx.Node) -> Value:
+    """Scale (x where x > 0, else α (exp(β x) − 1))."""
+    value = graph.of(node.args[0])
+    alpha, scale, inner = (argument(node, at, "", 1.0) for at in (1, 2, 3))
+    below = graph.op("Sub", graph.op("Exp", graph.op("Mul", value, graph.of(inner))), graph.of(1.0))
+    whole = graph.op("Where", graph.op("Greater", value, graph.of(0.0)), value, graph.op("Mul", below, graph.of(alpha)))
+    return graph.op("Mul", whole, graph.of(scale))
+
+
 def _nll_loss(graph: Graph, node: fx.Node) -> Value:
     """Losses of single samples; labels are valid rows."""
     label = graph.op("Unsqueeze", graph.of(node.args[1]), graph.integers([1]))
@@ -216,6 +245,17 @@ FORMS: Mapping[Any, Form] = {
     aten.relu.default: _unary("Relu"),
     aten.reciprocal.default: _unary("Reciprocal"),
     aten.rsqrt.default: _rsqrt,
+    aten.log1p.default: lambda graph, node: graph.op("Log", graph.op("Add", graph.of(node.args[0]), graph.of(1.0))),
+    aten.gelu.default: lambda graph, node: graph.op(
+        "Gelu", graph.of(node.args[0]), approximate=node.kwargs.get("approximate", "none")
+    ),
+    aten.leaky_relu.default: lambda graph, node: graph.op(
+        "LeakyRelu", graph.of(node.args[0]), alpha=argument(node, 1, "negative_slope", 0.01)
+    ),
+    aten.elu.default: _elu,
+    aten._softmax.default: lambda graph, node: graph.op("Softmax", graph.of(node.args[0]), axis=node.args[1]),  # noqa: SLF001 - the operator's name
+    aten.split_with_sizes.default: _split,
+    aten.constant_pad_nd.default: _padded,
     aten.rsub.Scalar: _reversed_sub,
     aten.where.self: _where,
     aten.hardtanh.default: _clamp,
@@ -247,6 +287,7 @@ FORMS: Mapping[Any, Form] = {
     aten.zeros_like.default: _filled(0),
     aten.new_zeros.default: _filled(0),
     aten.zeros.default: _filled(0),
+    aten.empty_permuted.default: _filled(0),  # filled by what follows
     aten.full.default: _filled(None),
     aten.full_like.default: _filled(None),
     aten.scalar_tensor.default: _filled(None, 0),

@@ -57,13 +57,22 @@ def _window(kernel: Sequence[int], stride: Any, padding: Any, dilation: Any) -> 
     return Window(tuple(kernel), _wide(stride, axes, 1), _wide(padding, axes, 0), _wide(dilation, axes, 1))
 
 
-def _convolution(graph: Graph, node: fx.Node) -> Value:
-    value, weight, bias, stride, padding, dilation, transposed, _, groups = node.args
+def slid(convolution: fx.Node) -> Window:
+    """Return how a traced convolution slides.
+
+    Raises:
+        TunerError: It is a transposed one.
+    """
+    args: Any = convolution.args
+    _, weight, _, stride, padding, dilation, transposed, *_ = args
     if transposed:
         raise TunerError("a step with a transposed convolution has no ONNX form: train it with --backend torch")
-    window = _window(shape_of(weight)[2:], stride, padding, dilation)  # type: ignore[arg-type]  # a node
-    given = [graph.of(one) for one in (value, weight, bias) if one is not None]
-    return graph.op("Conv", *given, group=groups, **window.attributes())
+    return _window(shape_of(weight)[2:], stride, padding, dilation)
+
+
+def _convolution(graph: Graph, node: fx.Node) -> Value:
+    given = [graph.of(one) for one in node.args[:3] if one is not None]
+    return graph.op("Conv", *given, group=node.args[8], **slid(node).attributes())
 
 
 def _convolution_backward(graph: Graph, node: fx.Node) -> Value:
@@ -71,20 +80,32 @@ def _convolution_backward(graph: Graph, node: fx.Node) -> Value:
     args: Any = node.args
     gradient, value, weight, _, stride, padding, dilation, _, _, groups, wanted = args
     window = _window(shape_of(weight)[2:], stride, padding, dilation)
-    of_input = _input_gradient(graph, gradient, value, weight, window, groups) if wanted[0] else None
-    of_weight = _weight_gradient(graph, gradient, value, weight, window, groups) if wanted[1] else None
+    of_input = None
+    if wanted[0]:
+        of_input = input_gradient(graph, gradient, value, weight, graph.of(weight), window, groups)
+    of_weight = weight_gradient(graph, gradient, value, weight, window, groups) if wanted[1] else None
     axes = [0, *range(2, len(shape_of(gradient)))]
     of_bias = graph.sum(graph.of(gradient), axes) if wanted[2] else None
     return of_input, of_weight, of_bias
 
 
-def _input_gradient(
-    graph: Graph, gradient: fx.Node, value: fx.Node, weight: fx.Node, window: Window, groups: int
+def input_gradient(
+    graph: Graph, gradient: fx.Node, value: fx.Node, weight: fx.Node, kernel: str, window: Window, groups: int
 ) -> str:
-    """The gradient convolved with the kernel turned round; a matrix product where the kernel is one element."""
+    """Return the gradient convolved with the kernel turned round; a matrix product where it is one element.
+
+    Args:
+        graph: To add to.
+        gradient: Of the convolution's result.
+        value: The convolution's input.
+        weight: Of the shape that `kernel` has.
+        kernel: Name of what was slid.
+        window: How.
+        groups: Of channels.
+    """
     outputs, inputs = shape_of(weight)[:2]
     shape = shape_of(value)
-    name, kernel = graph.of(gradient), graph.of(weight)
+    name = graph.of(gradient)
     if window.pointwise and groups == 1:
         across = graph.op("Transpose", graph.reshape(kernel, (outputs, inputs)), perm=(1, 0))
         maps = graph.reshape(name, (shape[0], outputs, prod(shape[2:])))
@@ -109,10 +130,10 @@ def _input_gradient(
     return graph.op("ConvTranspose", name, kernel, group=groups, output_padding=missing, **window.attributes())
 
 
-def _weight_gradient(
+def weight_gradient(
     graph: Graph, gradient: fx.Node, value: fx.Node, weight: fx.Node, window: Window, groups: int
 ) -> str:
-    """Products of the gradient with the input, shifted by each element of the kernel.
+    """Return products of the gradient with the input, shifted by each element of the kernel.
 
     Of a depthwise convolution all shifts are one convolution of the input by the gradient, samples as channels.
     """
@@ -185,6 +206,34 @@ def _batch_norm_backward(graph: Graph, node: fx.Node) -> Value:
     if wanted[2]:
         of_bias = graph.sum(name, axes)
     return of_input, of_weight, of_bias
+
+
+def _layer_norm(graph: Graph, node: fx.Node) -> Value:
+    """The result, the mean and the inverse deviation."""
+    args: Any = node.args
+    value, shape, weight, bias, eps = args
+    given = [graph.of(weight) if weight is not None else graph.constant(np.ones(shape), "float32")]
+    given += [graph.of(bias)] if bias is not None else []
+    return graph.ops("LayerNormalization", 3, graph.of(value), *given, axis=-len(shape), epsilon=eps)
+
+
+def _group_norm(graph: Graph, node: fx.Node) -> Value:
+    """The result, the mean and the inverse deviation, both [n, groups]."""
+    args: Any = node.args
+    value, weight, bias, samples, channels, places, groups, eps = args
+    lined = graph.reshape(graph.of(value), (samples, groups, channels * places // groups))
+    axis = graph.integers([2])
+    mean = graph.op("ReduceMean", lined, axis, keepdims=1)
+    centred = graph.op("Sub", lined, mean)
+    variance = graph.op("ReduceMean", graph.op("Mul", centred, centred), axis, keepdims=1)
+    scale = graph.op("Reciprocal", graph.op("Sqrt", graph.op("Add", variance, graph.of(eps))))
+    result = graph.reshape(graph.op("Mul", centred, scale), shape_of(value))
+    wide = (1, channels, *(1 for _ in shape_of(value)[2:]))
+    if weight is not None:
+        result = graph.op("Mul", result, graph.reshape(graph.of(weight), wide))
+    if bias is not None:
+        result = graph.op("Add", result, graph.reshape(graph.of(bias), wide))
+    return result, *(graph.reshape(one, (samples, groups)) for one in (mean, scale))
 
 
 def _pool_window(node: fx.Node, first: int, *, dilated: bool) -> Window:
@@ -265,6 +314,8 @@ FORMS: Mapping[Any, Form] = {
     aten.convolution_backward.default: _convolution_backward,
     aten.native_batch_norm.default: _batch_norm,
     aten.native_batch_norm_backward.default: _batch_norm_backward,
+    aten.native_layer_norm.default: _layer_norm,
+    aten.native_group_norm.default: _group_norm,
     aten.max_pool2d_with_indices.default: _max_pool,
     aten.max_pool2d_with_indices_backward.default: _max_pool_backward,
     aten.avg_pool2d.default: _average_pool,
