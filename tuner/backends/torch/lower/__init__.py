@@ -58,12 +58,10 @@ def model(step: Step) -> ModelProto:
             value = getattr(traced, node.target)
             graph.values[node] = graph.constant(value.numpy(), str(value.dtype).removeprefix("torch."))
     results = next(node for node in traced.graph.nodes if node.op == "output").args[0]
-    ends = [
-        helper.make_node("Identity", [graph.of(result)], [port.name])
-        for result, port in zip(results, step.outputs, strict=True)
-    ]
+    for result, port in zip(results, step.outputs, strict=True):
+        graph.name(graph.of(result), port.name)
     ported = ([_info(port) for port in ports] for ports in (step.inputs, step.outputs))
-    made = helper.make_graph([*graph.nodes, *ends], "step", *ported, initializer=graph.initializers())
+    made = helper.make_graph(graph.nodes, "step", *ported, initializer=graph.initializers())
     found = helper.make_model(
         made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="tuner"
     )

@@ -43,6 +43,19 @@ class Graph:
         self.nodes.append(helper.make_node(kind, inputs, names, **attributes))
         return names
 
+    def name(self, result: str, name: str) -> None:
+        """Let a result be an output of the graph under a name of its own, without copying it where that can be."""
+        made = {output: node for node in self.nodes for output in node.output}.get(result)
+        if made is None or not result.startswith("/"):  # an input, or an output under another name already
+            self.nodes.append(helper.make_node("Identity", [result], [name]))
+            return
+        for node in self.nodes:
+            for names in (node.input, node.output):
+                for index, one in enumerate(names):
+                    if one == result:
+                        names[index] = name
+        self.values = {node: name if value == result else value for node, value in self.values.items()}
+
     def constant(self, value: npt.ArrayLike, dtype: str) -> str:
         """Return the name of a constant."""
         array = np.asarray(value, dtype)

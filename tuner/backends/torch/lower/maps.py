@@ -14,6 +14,7 @@ from tuner.backends.torch.lower.graph import Form, Graph, Value, argument, shape
 from tuner.errors import TunerError
 
 aten = torch.ops.aten
+FEW = 16  # channels, below which a matrix product of one shift is too narrow to be fast
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def _convolution_backward(graph: Graph, node: fx.Node) -> Value:
 def input_gradient(
     graph: Graph, gradient: fx.Node, value: fx.Node, weight: fx.Node, kernel: str, window: Window, groups: int
 ) -> str:
-    """Return the gradient convolved with the kernel turned round; a matrix product where it is one element.
+    """Return the gradient convolved with the kernel turned round.
 
     Args:
         graph: To add to.
@@ -106,16 +107,13 @@ def input_gradient(
     outputs, inputs = shape_of(weight)[:2]
     shape = shape_of(value)
     name = graph.of(gradient)
-    if window.pointwise and groups == 1:
-        across = graph.op("Transpose", graph.reshape(kernel, (outputs, inputs)), perm=(1, 0))
-        maps = graph.reshape(name, (shape[0], outputs, prod(shape[2:])))
-        return graph.reshape(graph.op("MatMul", across, maps), shape)
     over = tuple(d * (k - 1) - p for d, k, p in zip(window.dilation, window.kernel, window.padding, strict=True))
     depthwise = inputs == 1 and outputs == groups
     if set(window.stride) == {1} and min(over) >= 0 and (groups == 1 or depthwise):
         axes = range(2, 2 + len(window.kernel))
         ends = [graph.integers([one] * len(axes)) for one in (-1, -(2**31))]
-        turned = graph.op("Slice", kernel, *ends, graph.integers(axes), graph.integers([-1] * len(axes)))
+        steps = graph.integers(axes), graph.integers([-1] * len(axes))
+        turned = kernel if set(window.kernel) == {1} else graph.op("Slice", kernel, *ends, *steps)
         if groups == 1:
             turned = graph.op("Transpose", turned, perm=(1, 0, *axes))
         window = Window(window.kernel, window.stride, over, window.dilation)
@@ -135,19 +133,22 @@ def weight_gradient(
 ) -> str:
     """Return products of the gradient with the input, shifted by each element of the kernel.
 
-    Of a depthwise convolution all shifts are one convolution of the input by the gradient, samples as channels.
+    Of few channels, and of a depthwise convolution, all shifts are one convolution of the input by the gradient,
+    samples as channels; of many, each shift is a matrix product.
     """
     outputs, inputs = shape_of(weight)[:2]
     axes = tuple(range(2, 2 + len(window.kernel)))
     across = graph.op("Transpose", graph.of(gradient), perm=(1, 0, *axes))
     maps = graph.op("Transpose", graph.of(value), perm=(1, 0, *axes))
     samples, _, *size = shape_of(gradient)
-    if inputs == 1 and outputs == groups and groups > 1:
-        lined = graph.reshape(maps, (1, groups * samples, *shape_of(value)[2:]))
+    depthwise = inputs == 1 and outputs == groups
+    if depthwise or (groups == 1 and inputs < FEW and not window.pointwise):
+        lined = graph.reshape(maps, (1, groups * samples, *shape_of(value)[2:])) if depthwise else maps
         turned = Window(tuple(size), window.dilation, window.padding, window.stride)
         found = graph.op("Conv", lined, across, group=groups, **turned.attributes())
         ends = [graph.integers(one) for one in ([0] * len(axes), window.kernel, axes)]
-        return graph.reshape(graph.op("Slice", found, *ends), shape_of(weight))
+        found = graph.op("Slice", found, *ends)
+        return graph.reshape(found, shape_of(weight)) if depthwise else graph.op("Transpose", found, perm=(1, 0, *axes))
     if any(window.padding):
         maps = graph.op("Pad", maps, graph.integers([0, 0, *window.padding] * 2))
     places = samples * prod(size)
