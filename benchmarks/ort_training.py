@@ -169,7 +169,7 @@ def main() -> None:
 
 def _claim(row: Row, text: str, key: str, bound: float) -> Claim:
     value = float(str(row[key]))
-    why = "" if value <= bound else f"{row['ort ms']:.1f} ms against {row['torch ms']:.1f}: passes over whole maps"
+    why = "" if value <= bound else f"{row['ort ms']:.1f} ms a step against {row['torch ms']:.1f}"
     said = f"{value:.3g}, {row['tail']}"
     return Claim(text, "design", said, "ratio", value <= bound, why)
 

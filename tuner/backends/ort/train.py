@@ -119,10 +119,10 @@ class StepSession:
         """Return a binding of inputs and outputs to buffers, which must outlive it."""
         binding = self._session.io_binding()
         for one in self._session.get_inputs():
-            _bind(binding.bind_input, one.name, before[one.name])
+            _bind(binding.bind_input, one, before[one.name])
         for one in self._session.get_outputs():
             name = self.layout.updates.get(one.name)
-            _bind(binding.bind_output, one.name, self._loss if name is None else after[name])
+            _bind(binding.bind_output, one, self._loss if name is None else after[name])
         return binding
 
 
@@ -220,5 +220,6 @@ def _first(port: Port, weights: Mapping[str, Array]) -> Array:
     return np.array(given, port.dtype, order="C")
 
 
-def _bind(bind: Callable[..., None], name: str, value: Array) -> None:
-    bind(name, "cpu", 0, value.dtype.type, list(value.shape), value.ctypes.data)
+def _bind(bind: Callable[..., None], one: Any, value: Array) -> None:
+    """Bind a buffer to an input or output, in the shape that the file gives it."""
+    bind(one.name, "cpu", 0, value.dtype.type, one.shape, value.ctypes.data)

@@ -10,6 +10,7 @@ import operator
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import version
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from tuner.backends.torch.lower import basic, maps
 from tuner.backends.torch.lower.folding import Folds
-from tuner.backends.torch.lower.graph import Form, Graph
+from tuner.backends.torch.lower.graph import Form, Graph, ends_in_one
 from tuner.backends.torch.step import Port, Step, StepError
 from tuner.errors import TunerError
 
@@ -48,10 +49,11 @@ def model(step: Step) -> ModelProto:
     """Return a step as an ONNX model; see `write`."""
     traced = _decomposed(step)
     graph, folds = Graph(), Folds(traced)
-    names = iter(port.name for port in step.inputs)
+    ports = iter(step.inputs)
     for node in traced.graph.nodes:
         if node.op == "placeholder":
-            graph.values[node] = next(names)
+            port = next(ports)
+            graph.values[node] = graph.lifted(port.name, port.shape) if _is_vector(port) else port.name
         elif node.op == "call_function":
             graph.values[node] = folds.lower(graph, node) if node in folds else _lowered(graph, node)
         elif node.op == "get_attr":
@@ -59,7 +61,8 @@ def model(step: Step) -> ModelProto:
             graph.values[node] = graph.constant(value.numpy(), str(value.dtype).removeprefix("torch."))
     results = next(node for node in traced.graph.nodes if node.op == "output").args[0]
     for result, port in zip(results, step.outputs, strict=True):
-        graph.name(graph.of(result), port.name)
+        graph.name(graph.flat(graph.of(result)) if _is_vector(port) else graph.of(result), port.name)
+    graph.prune([port.name for port in step.outputs])
     ported = ([_info(port) for port in ports] for ports in (step.inputs, step.outputs))
     made = helper.make_graph(graph.nodes, "step", *ported, initializer=graph.initializers())
     found = helper.make_model(
@@ -107,4 +110,9 @@ def _info(port: Port) -> Any:
     kind = getattr(TensorProto, {"float32": "FLOAT", "int64": "INT64"}.get(port.dtype, ""), None)
     if kind is None:
         raise TunerError(f"a step's tensors are float32 or int64, but {port.name} is {port.dtype}")
-    return helper.make_tensor_value_info(port.name, kind, port.shape)
+    return helper.make_tensor_value_info(port.name, kind, [prod(port.shape)] if _is_vector(port) else port.shape)
+
+
+def _is_vector(port: Port) -> bool:
+    """Whether a port is a vector in the file, because its shape is slow with numbers; see `Graph.spread`."""
+    return port.kind in {"parameter", "state"} and ends_in_one(port.shape)

@@ -19,7 +19,7 @@ def _elementwise(kind: str) -> Form:
         one, two = (graph.of(value, dtype) for value in node.args[:2])
         if node.kwargs.get("alpha", 1) != 1:
             two = graph.op("Mul", two, graph.of(node.kwargs["alpha"], dtype))
-        return graph.op(kind, one, two)
+        return graph.spread(kind, node, one, two)
 
     return form
 
@@ -29,13 +29,13 @@ def _compared(kind: str) -> Form:
         first = node.args[0]
         if not isinstance(first, fx.Node):
             raise TypeError(f"{node.target} compares a tensor")
-        return graph.op(kind, graph.of(first), graph.of(node.args[1], dtype_of(first)))
+        return graph.spread(kind, node, graph.of(first), graph.of(node.args[1], dtype_of(first)))
 
     return form
 
 
 def _unary(kind: str) -> Form:
-    return lambda graph, node: graph.op(kind, graph.of(node.args[0], dtype_of(node)))
+    return lambda graph, node: graph.spread(kind, node, graph.of(node.args[0], dtype_of(node)))
 
 
 def _same(graph: Graph, node: fx.Node) -> Value:
@@ -53,7 +53,7 @@ def _rsqrt(graph: Graph, node: fx.Node) -> Value:
 
 def _where(graph: Graph, node: fx.Node) -> Value:
     dtype = dtype_of(node)
-    return graph.op("Where", graph.of(node.args[0]), *(graph.of(value, dtype) for value in node.args[1:3]))
+    return graph.spread("Where", node, graph.of(node.args[0]), *(graph.of(value, dtype) for value in node.args[1:3]))
 
 
 def _clamp(graph: Graph, node: fx.Node) -> Value:

@@ -1,6 +1,7 @@
 """An ONNX graph under construction from a traced step; the shape and type of every traced tensor are known."""
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ class Graph:
         self.nodes: list[NodeProto] = []
         self.values: dict[fx.Node, Value] = {}
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._flat: dict[str, str] = {}
 
     def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
         """Add a node of one result; return its name."""
@@ -97,6 +99,40 @@ class Graph:
         """Return a value in another shape."""
         return self.op("Reshape", name, self.integers(shape))
 
+    def flat(self, name: str) -> str:
+        """Return a value as a vector."""
+        if name not in self._flat:
+            self._flat[name] = self.reshape(name, [-1])
+        return self._flat[name]
+
+    def lifted(self, vector: str, shape: Sequence[int]) -> str:
+        """Return a vector in a shape that `flat` undoes for nothing."""
+        name = self.reshape(vector, shape)
+        self._flat[name] = vector
+        return name
+
+    def spread(self, kind: str, node: fx.Node, *names: str) -> str:
+        """Add an elementwise node for a traced one; over vectors where the shape ends in 1.
+
+        Where such a shape meets a single number, ONNX Runtime 1.31 loops over single elements: 20 ms instead of 0.07 ms
+        for 1280 × 320 × 1 × 1 numbers times one.
+        """
+        shape = shape_of(node)
+        shapes = [shape_of(one) if isinstance(one, fx.Node) else () for one in node.args[: len(names)]]
+        if not ends_in_one(shape) or set(shapes) - {shape, ()}:
+            return self.op(kind, *names)
+        given = [self.flat(name) if one else name for name, one in zip(names, shapes, strict=True)]
+        return self.lifted(self.op(kind, *given), shape)
+
+    def prune(self, outputs: Sequence[str]) -> None:
+        """Drop nodes that no output needs."""
+        needed, kept = set(outputs), []
+        for node in reversed(self.nodes):
+            if needed.intersection(node.output):
+                needed.update(node.input)
+                kept.append(node)
+        self.nodes = kept[::-1]
+
     def sum(self, name: str, axes: Sequence[int], *, keep: bool = False) -> str:
         """Return sums over some axes."""
         return self.op("ReduceSum", name, self.integers(axes), keepdims=int(keep))
@@ -104,6 +140,11 @@ class Graph:
 
 #: Adds the nodes of one traced node; returns the names of its results.
 Form = Callable[[Graph, fx.Node], Value]
+
+
+def ends_in_one(shape: Sequence[int]) -> bool:
+    """Whether elements lie along other axes than the last."""
+    return len(shape) > 1 and shape[-1] == 1 and prod(shape) > 1
 
 
 def shape_of(node: fx.Node) -> tuple[int, ...]:
