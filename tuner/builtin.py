@@ -86,10 +86,11 @@ class Builtin:
 
     @hookimpl
     def tuner_backends(self) -> "Iterable[Backend]":
-        """Offer PyTorch."""
+        """Offer PyTorch and ONNX Runtime."""
+        from tuner.backends.ort.backend import OrtBackend
         from tuner.backends.torch import TorchBackend
 
-        return [TorchBackend()]
+        return [TorchBackend(), OrtBackend()]
 
     @hookimpl
     def tuner_objectives(self) -> "Iterable[Objective]":

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -105,8 +105,12 @@ def run(
     weights: Path,
     report: Report,
     lowerings: Mapping[str, Lowering],
+    engine: "Engine | None" = None,
 ) -> Outcome:
-    """Train the tail as planned, score it, write it; see `tuner.backends.base.Backend.train`."""
+    """Train the tail as planned, score it, write it; see `tuner.backends.base.Backend.train`.
+
+    `engine` runs the steps, by default `Loop`; the time it takes to get ready is training time.
+    """
     torch.set_num_threads(plan.runtime.threads)
     torch.manual_seed(seed)
     access = Access(task, loaded, store, plan.runtime.threads, report)
@@ -120,10 +124,12 @@ def run(
     picks = training(task, plan)
     stored = Reader(access, plan.split, plan.cache.bits, picks) if plan.cached else None
     exact = Reader(access, plan.split, VALIDATION_BITS, validation(task)) if plan.cached else None
-    loop = Loop(task, plan, tail, source(task, loaded, plan.split, picks, stored, augmenting(plan, seed)), seed)
+    rows = source(task, loaded, plan.split, picks, stored, augmenting(plan, seed))
     local = source(task, loaded, plan.split, [every(task, "local.val")], exact)
     epochs, stopped = [], ""
-    train_seconds, best, since = 0.0, -math.inf, 0
+    started = time.perf_counter()
+    loop = (engine or Loop)(task, plan, tail, rows, seed)
+    train_seconds, best, since = time.perf_counter() - started, -math.inf, 0
     for epoch in range(plan.recipe.epochs):
         started = time.perf_counter()
         loss, halted = loop.epoch(epoch, report)
@@ -155,7 +161,7 @@ def run(
         raise TrainingError("the frozen prefix changed while the tail trained: the trial does not count")
     weights.parent.mkdir(parents=True, exist_ok=True)
     save_file({name: value.contiguous() for name, value in tail.state_dict().items()}, weights)
-    return Outcome({**values, "peak_bytes": float(meter.peak_bytes())}, tuple(epochs), stopped)
+    return Outcome({**values, "peak_bytes": float(meter.peak_bytes())}, tuple(epochs), stopped, loop.notes)
 
 
 def _refuse_broken(tail: nn.Module, recipe: RecipePlan) -> None:
@@ -223,8 +229,28 @@ def untouched(task: Task, loaded: Loaded, store: Store, report: Report) -> dict[
     return values
 
 
+class Steps(Protocol):
+    """What runs a trial's steps.
+
+    Attributes:
+        notes: What the user should know of how they ran.
+    """
+
+    notes: tuple[str, ...]
+
+    def epoch(self, epoch: int, report: Report, /) -> tuple[float, bool]:
+        """Train one epoch; return the mean loss, and whether it was told to stop before the end."""
+        ...
+
+
+#: Takes what `Loop` takes.
+Engine = Callable[[Task, TrialPlan, nn.Module, Source, int], Steps]
+
+
 class Loop:
     """The tail, its optimiser and its schedule."""
+
+    notes: tuple[str, ...] = ()
 
     def __init__(self, task: Task, plan: TrialPlan, tail: nn.Module, rows: Source, seed: int) -> None:
         self._tail = channels_last(tail)

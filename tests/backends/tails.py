@@ -1,0 +1,139 @@
+"""Tails of real architectures, and the eager training that a traced step answers to."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tuner.backends.torch.graph import NORMS, chain
+from tuner.backends.torch.prefix import channels_last, spatial
+from tuner.backends.torch.step import DROPOUTS, Step
+from tuner.backends.torch.training import optimiser
+from tuner.backends.torch.vision import torchvision
+from tuner.plan import RecipePlan
+
+OUTPUTS = 10
+Arrays = Mapping[str, npt.NDArray[np.generic]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tail:
+    """A module, and the shape of one sample that it takes."""
+
+    module: nn.Module
+    input_shape: tuple[int, ...]
+
+
+def linear() -> Tail:
+    return Tail(nn.Linear(64, OUTPUTS), (64,))
+
+
+def lenet() -> Tail:
+    net = nn.Sequential(
+        nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, OUTPUTS),
+    )  # fmt: skip
+    return Tail(net, (1, 28, 28))
+
+
+def mobilenet(split: int, size: int = 96) -> Tail:
+    """Blocks from `split` on: 17 cuts after f16, 14 after f13."""
+    found = chain(torchvision().models.mobilenet_v2(num_classes=OUTPUTS), torch.zeros(1, 3, size, size))
+    return _after(found.prefix(split), found.tail(split), size)
+
+
+def resnet(size: int = 64) -> Tail:
+    """ResNet-18's last basic block and its classifier."""
+    found = chain(torchvision().models.resnet18(num_classes=OUTPUTS), torch.zeros(1, 3, size, size))
+    split = len(found.blocks) - 2
+    return _after(found.prefix(split), found.tail(split), size)
+
+
+def _after(prefix: nn.Module, tail: nn.Module, size: int) -> Tail:
+    with torch.no_grad():
+        shape = prefix.eval()(torch.zeros(1, 3, size, size)).shape[1:]
+    for module in tail.modules():  # statistics that differ from channel to channel, as trained ones do
+        if isinstance(module, nn.BatchNorm2d) and module.running_mean is not None and module.running_var is not None:
+            nn.init.normal_(module.running_mean, std=0.1)
+            nn.init.uniform_(module.running_var, 0.5, 1.5)
+    return Tail(tail, tuple(shape))
+
+
+TAILS: Mapping[str, Callable[[], Tail]] = {
+    "linear head": linear,
+    "LeNet": lenet,
+    "MobileNetV2 after f16": lambda: mobilenet(17),
+    "MobileNetV2 after f13": lambda: mobilenet(14),
+    "ResNet-18, last 2": resnet,
+}
+
+
+class Eager:
+    """The eager loop's step, with the noise of dropouts given; pads nothing."""
+
+    def __init__(self, tail: nn.Module, recipe: RecipePlan) -> None:
+        self.tail = channels_last(tail).train()
+        self.noise: list[torch.Tensor] = []
+        self._multi = False
+        for module in tail.modules():
+            if recipe.freeze_bn and isinstance(module, NORMS):
+                module.eval()
+            if isinstance(module, DROPOUTS):
+                module.forward = self._dropout(float(module.p))  # type: ignore[assignment,method-assign]  # for the test's sake
+        self._optimiser = optimiser(list(tail.parameters()), recipe)
+
+    def _dropout(self, probability: float) -> Callable[[torch.Tensor], torch.Tensor]:
+        return lambda value: value * (self.noise.pop(0) >= probability) / (1 - probability)
+
+    def step(self, values: Arrays, rate: float) -> float:
+        """Train on a batch: `input`, `label` and noises by name; return the loss."""
+        self.noise = [torch.from_numpy(values[name]) for name in sorted(values) if name.startswith("noise")]
+        label = torch.from_numpy(values["label"])
+        for group in self._optimiser.param_groups:
+            group["lr"] = rate
+        self._optimiser.zero_grad()
+        outputs = self.tail(spatial(torch.from_numpy(values["input"])))
+        if label.is_floating_point():
+            loss = functional.binary_cross_entropy_with_logits(outputs, label)
+        else:
+            loss = functional.cross_entropy(outputs, label)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self._optimiser.step()
+        return float(loss.detach())
+
+
+def batch_of(step: Step, generator: np.random.Generator) -> dict[str, npt.NDArray[np.generic]]:
+    """Return random inputs and noises of a step; labels are those of the loss it was traced with."""
+    found: dict[str, npt.NDArray[np.generic]] = {}
+    for port in step.inputs:
+        if port.kind == "input":
+            found[port.name] = generator.standard_normal(port.shape, np.float32)
+        elif port.kind == "noise":
+            found[port.name] = generator.random(port.shape, np.float32)
+        elif port.kind == "label" and port.dtype == "int64":
+            found[port.name] = generator.integers(0, OUTPUTS, port.shape)
+        elif port.kind == "label":
+            found[port.name] = generator.integers(0, 2, port.shape).astype(np.float32)
+    return found
+
+
+def first_values(step: Step, tail: nn.Module) -> dict[str, torch.Tensor]:
+    """Return what a step takes of the tail before the first step: copies of weights and buffers, states of zero."""
+    state = tail.state_dict()
+    kept = {port.name: state[port.name].detach().clone() for port in step.inputs if port.name in state}
+    return kept | {port.name: torch.zeros(port.shape) for port in step.inputs if port.kind == "state"}
+
+
+def part_of(values: Arrays, count: int) -> dict[str, npt.NDArray[np.generic]]:
+    """Return the first samples of a batch."""
+    return {name: value[:count] for name, value in values.items()}
+
+
+def relative(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Return the largest difference, relative to the second."""
+    return float(np.max(np.abs(np.array(ours) - np.array(theirs)) / np.abs(theirs)))

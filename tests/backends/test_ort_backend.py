@@ -1,0 +1,77 @@
+"""The ONNX Runtime backend keeps the contract, and trains what PyTorch trains."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tuner.backends.ort.backend import OrtBackend
+from tuner.backends.torch import TorchBackend
+from tuner.backends.torch.training import Loop
+from tuner.plan import CachePlan, RecipePlan, RuntimePlan, TrialPlan
+from tuner.results.records import Outcome
+from tuner.run import task_info
+from tuner.store.store import Store
+from tuner.task import Task
+from tuner.task.digits import digits
+from tuner.task.spec import Pretrain
+from tuner.testing import BackendContract
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TUNER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def barely_pretrained() -> Task:
+    task = digits()
+    return replace(task, model=replace(task.model, pretrain=Pretrain(epochs=1, learning_rate=3e-3)))
+
+
+class TestOrtBackend(BackendContract):
+    backend = OrtBackend()
+
+    def task(self) -> Task:
+        return barely_pretrained()
+
+
+def trained(backend: TorchBackend, task: Task, folder: Path, recipe: RecipePlan, split: int) -> Outcome:
+    model = backend.describe(task)
+    plan = TrialPlan(
+        model,
+        task_info(task),
+        split=split,
+        cache=CachePlan("cache", 16) if split else CachePlan(),
+        recipe=recipe,
+        runtime=RuntimePlan(backend.name, 1),
+    )
+    return backend.train(task, plan, 1, Store(folder / "store"), folder / f"{backend.name}.safetensors")
+
+
+@pytest.mark.parametrize(("split", "freeze_bn"), [(1, True), (1, False), (0, True)])
+def test_both_backends_train_alike(split: int, freeze_bn: bool, tmp_path: Path) -> None:
+    task = barely_pretrained()
+    recipe = RecipePlan(epochs=2, batch_size=16, optimiser="sgd", learning_rate=1e-2, freeze_bn=freeze_bn)
+    ours, theirs = (trained(one, task, tmp_path, recipe, split) for one in (OrtBackend(), TorchBackend()))
+    losses = [[epoch["loss"] for epoch in outcome.epochs] for outcome in (ours, theirs)]
+    assert np.allclose(losses[0], losses[1], rtol=1e-3)
+    assert abs(ours.values["local_accuracy"] - theirs.values["local_accuracy"]) <= 0.01
+    assert ours.notes[0].startswith("trained by ONNX Runtime")
+    assert theirs.notes == ()
+
+
+def test_no_step_of_pytorch_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> float:
+        raise AssertionError("a step of PyTorch ran")
+
+    monkeypatch.setattr(Loop, "step", refuse)
+    outcome = trained(OrtBackend(), barely_pretrained(), tmp_path, RecipePlan(epochs=1), 1)
+    assert outcome.values["local_accuracy"] > 0.3
+    with pytest.raises(AssertionError, match="a step of PyTorch ran"):
+        trained(TorchBackend(), barely_pretrained(), tmp_path, RecipePlan(epochs=1), 1)

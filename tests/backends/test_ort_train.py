@@ -1,0 +1,241 @@
+"""Training on the ordinary onnxruntime against PyTorch's eager loop."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import pytest
+import torch
+from onnx import helper
+from torch import nn
+from torch.nn import functional
+
+from tests.backends.tails import OUTPUTS, TAILS, Eager, Tail, batch_of, part_of, relative
+from tuner.backends.ort.train import Rows, StepFileError, StepSession, scheduled, train
+from tuner.backends.torch.lower import model, write
+from tuner.backends.torch.step import Loss, Step, StepError, trace
+from tuner.errors import TunerError
+from tuner.plan import Optimiser, RecipePlan
+
+pytestmark = pytest.mark.slow
+BATCH = 8
+STEPS = {"sgd": 20, "adam": 5, "adamw": 5}
+RATES = {"sgd": 2e-3, "adam": 1e-4, "adamw": 1e-4}
+
+
+def traced(tail: Tail, recipe: RecipePlan, loss: Loss = "single-label") -> Step:
+    return trace(tail.module, recipe, loss=loss, input_shape=tail.input_shape, outputs=OUTPUTS, batch_size=BATCH)
+
+
+def arrays(tail: nn.Module) -> dict[str, npt.NDArray[np.generic]]:
+    return {name: value.detach().contiguous().numpy() for name, value in tail.state_dict().items()}
+
+
+def session_of(step: Step, tail: nn.Module, folder: Path, seed: int = 0) -> StepSession:
+    write(step, folder / "step.onnx")
+    return StepSession(folder / "step.onnx", arrays(tail), seed=seed)
+
+
+def compared(tail: Tail, recipe: RecipePlan, folder: Path, loss: Loss = "single-label") -> float:
+    """Train on batches of changing sizes by both; return the largest relative difference of losses."""
+    step = traced(tail, recipe, loss)
+    session = session_of(step, tail.module, folder, seed=3)
+    eager = Eager(copy.deepcopy(tail.module), recipe)
+    generator, noise = np.random.default_rng(0), np.random.default_rng(3)
+    ours, theirs = [], []
+    for index in range(STEPS[recipe.optimiser]):
+        count = BATCH if index % 3 else 5
+        rate = RATES[recipe.optimiser] * (1 - index / 40)
+        batch = batch_of(step, generator)
+        batch |= {name: noise.random(batch[name].shape, np.float32) for name in batch if name.startswith("noise")}
+        batch = part_of(batch, count)
+        ours.append(session.step(batch["input"].astype(np.float32), batch["label"], rate))
+        theirs.append(eager.step(batch, rate))
+    trained = session.weights()
+    for name, value in eager.tail.state_dict().items():
+        assert np.allclose(trained[name], value.numpy(), atol=1e-3), name
+    return relative(ours, theirs)
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+@pytest.mark.parametrize("name", TAILS)
+def test_losses_are_those_of_pytorch(name: str, optimiser: Optimiser, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    assert compared(TAILS[name](), RecipePlan(optimiser=optimiser, weight_decay=0.01), tmp_path) < 1e-4
+
+
+@pytest.mark.parametrize("name", ["MobileNetV2 after f16", "ResNet-18, last 2"])
+def test_norms_that_train_move_as_in_pytorch(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    assert compared(TAILS[name](), RecipePlan(optimiser="sgd", freeze_bn=False), tmp_path) < 1e-4
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "adamw"])
+def test_several_labels_a_sample(optimiser: Optimiser, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    assert compared(TAILS["LeNet"](), RecipePlan(optimiser=optimiser), tmp_path, "multi-label") < 1e-4
+
+
+def conv(inputs: int, outputs: int, kernel: int, rank: int = 2, **more: Any) -> nn.Module:
+    return (nn.Conv1d if rank == 1 else nn.Conv2d)(inputs, outputs, kernel, **more)
+
+
+class Attention(nn.Module):
+    """Softmax attention in operators of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(6, 18)
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        query, key, content = self.inner(value).chunk(3, -1)
+        mixed: torch.Tensor = torch.softmax(query @ key.transpose(-2, -1) / 2, -1) @ content
+        return mixed
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (lambda: conv(6, 4, 3, stride=2, padding=1), (6, 9, 8)),
+        (lambda: conv(6, 4, 3, dilation=2), (6, 9, 8)),
+        (lambda: conv(6, 4, 2, stride=3), (6, 9, 8)),
+        (lambda: conv(6, 4, 1, stride=2), (6, 9, 8)),
+        (lambda: conv(6, 4, 1, padding=1), (6, 5, 5)),
+        (lambda: conv(6, 4, 3, padding=4), (6, 5, 5)),
+        (lambda: conv(6, 4, 3, groups=2, padding=1), (6, 9, 8)),
+        (lambda: conv(6, 6, 3, groups=6, padding=1), (6, 9, 8)),
+        (lambda: conv(6, 6, 5, groups=6, stride=2, padding=2), (6, 9, 8)),
+        (lambda: conv(6, 6, 3, groups=6, stride=2, padding=1, dilation=2), (6, 9, 8)),
+        (lambda: conv(6, 12, 3, groups=6, padding=1), (6, 9, 8)),
+        (lambda: conv(6, 4, 5, rank=1, stride=2, padding=2), (6, 19)),
+        (lambda: conv(6, 6, 3, rank=1, groups=6, padding=1), (6, 19)),
+        (lambda: nn.Sequential(conv(6, 4, 3), nn.MaxPool2d(3, stride=2, padding=1)), (6, 9, 8)),
+        (lambda: nn.Sequential(conv(6, 4, 3), nn.AvgPool2d(3, stride=2, padding=1, ceil_mode=True)), (6, 9, 8)),
+        (lambda: nn.Sequential(conv(6, 4, 3), nn.AvgPool2d(2, count_include_pad=False, padding=1)), (6, 9, 8)),
+        (lambda: nn.Sequential(conv(6, 4, 3), nn.AdaptiveAvgPool2d((3, 4))), (6, 9, 8)),
+        (lambda: nn.Sequential(conv(6, 4, 5, rank=1), nn.MaxPool1d(2), nn.Dropout1d(0.3)), (6, 19)),
+        (lambda: nn.Sequential(conv(6, 4, 3), nn.BatchNorm2d(4), nn.Hardswish(), nn.Dropout2d(0.4)), (6, 9, 8)),
+        (lambda: nn.Sequential(nn.LayerNorm(6), Attention(), nn.GELU(), nn.Linear(6, 4), nn.SiLU()), (5, 6)),
+        (lambda: nn.Sequential(conv(6, 4, 3), nn.GroupNorm(2, 4), nn.LeakyReLU(0.1), nn.Sigmoid()), (6, 9, 8)),
+        (lambda: nn.Sequential(conv(6, 4, 3), nn.Tanh(), nn.ELU(), nn.Hardsigmoid()), (6, 9, 8)),
+    ],
+)
+def test_layers_train_as_in_pytorch(layer: Callable[[], nn.Module], shape: tuple[int, ...], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    body = nn.Sequential(layer(), nn.Flatten())
+    features = body(torch.zeros(2, *shape)).shape[1]
+    assert compared(Tail(nn.Sequential(body, nn.Linear(features, OUTPUTS)), shape), RecipePlan(), tmp_path) < 1e-4
+
+
+class Dead(nn.Module):
+    """Half of the units never fire; one parameter is never used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 8)
+        self.outer = nn.Linear(8, OUTPUTS)
+        self.unused = nn.Parameter(torch.ones(3))
+        nn.init.constant_(self.inner.bias[:4], -100.0)
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.outer(functional.relu(self.inner(value)))
+        return outputs
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "adamw"])
+def test_dead_units_stay_numbers(optimiser: Optimiser, tmp_path: Path) -> None:
+    with torch.no_grad():
+        tail = Tail(Dead(), (4,))
+    recipe = RecipePlan(optimiser=optimiser, weight_decay=0.0)
+    step = traced(tail, recipe)
+    session = session_of(step, tail.module, tmp_path)
+    batch = batch_of(step, np.random.default_rng(0))
+    losses = [session.step(batch["input"].astype(np.float32), batch["label"], 1e-2) for _ in range(5)]
+    trained, before = session.weights(), arrays(tail.module)
+    assert losses[-1] < losses[0]
+    assert all(np.isfinite(value).all() for value in trained.values())
+    assert np.array_equal(trained["inner.weight"][:4], before["inner.weight"][:4])
+    assert np.array_equal(trained["unused"], before["unused"])
+
+
+def test_epochs_follow_the_recipe(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    generator = np.random.default_rng(0)
+    features = generator.standard_normal((21, 64), np.float32)
+    labels = generator.integers(0, OUTPUTS, 21)
+    recipe = RecipePlan(epochs=3, batch_size=BATCH, optimiser="sgd", learning_rate=0.05, schedule="cosine")
+    tail = TAILS["linear head"]()
+    session = session_of(traced(tail, recipe), tail.module, tmp_path)
+    eager = Eager(copy.deepcopy(tail.module), recipe)
+    told: list[tuple[int, int]] = []
+
+    def watch(step: int, steps: int) -> bool:
+        told.append((step, steps))
+        return step == 8
+
+    found = list(train(session, Rows(lambda rows: features[rows], labels), recipe, 5, watch))
+    order, step, means = np.random.default_rng(5), 0, []
+    for _ in range(3):
+        shuffled, total = order.permutation(21), 0.0
+        for begin in range(0, 21, BATCH):
+            rows = shuffled[begin : begin + BATCH]
+            total += len(rows) * eager.step(
+                {"input": features[rows], "label": labels[rows]}, scheduled(recipe, step / 9)
+            )
+            step += 1
+        means.append(total / 21)
+    assert told == [(index, 9) for index in range(1, 9)]
+    assert [stopped for _, stopped in found] == [False, False, True]
+    assert relative([mean for mean, _ in found[:2]], means[:2]) < 1e-5
+
+
+def test_a_loss_that_is_no_number_ends_the_training(tmp_path: Path) -> None:
+    tail = TAILS["linear head"]()
+    recipe = RecipePlan(epochs=2, optimiser="sgd", learning_rate=0.5)
+    session = session_of(traced(tail, recipe), tail.module, tmp_path)
+    rows = Rows(lambda rows: np.full((len(rows), 64), np.inf, np.float32), np.zeros(4, np.int64))
+    with pytest.raises(TunerError, match=r"the loss became nan in epoch 1: lower recipe.learning_rate, which is 0.5"):
+        list(train(session, rows, recipe, 0))
+
+
+def test_a_file_that_is_no_step_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.onnx"
+    info = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
+    after = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", [info], [after])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
+    with pytest.raises(StepFileError, match=r"a training step of format 1 is wanted, but .*other\.onnx holds none"):
+        StepSession(path, {})
+    path.write_bytes(b"no")
+    with pytest.raises(StepFileError, match=r"other\.onnx cannot be run"):
+        StepSession(path, {})
+
+
+def test_weights_and_batches_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    tail = TAILS["linear head"]()
+    step = traced(tail, RecipePlan())
+    session = session_of(step, tail.module, tmp_path)
+    with pytest.raises(StepFileError, match="takes 1 to 8 samples, but got 9"):
+        session.step(np.zeros((9, 64), np.float32), np.zeros(9, np.int64), 0.1)
+    weights = arrays(tail.module)
+    with pytest.raises(StepFileError, match=r"trains weight of shape \[10, 64\], but the weights have shape \[2\]"):
+        StepSession(tmp_path / "step.onnx", {**weights, "weight": np.zeros(2)})
+    with pytest.raises(StepFileError, match="but the weights are not there"):
+        StepSession(tmp_path / "step.onnx", {"bias": weights["bias"]})
+
+
+class Sorted(nn.Module):
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        return value.sort(-1).values
+
+
+def test_an_operator_without_a_form_is_named() -> None:
+    tail = Tail(nn.Sequential(Sorted(), nn.Linear(4, OUTPUTS)), (4,))
+    with pytest.raises(
+        StepError, match=r"a step with aten.sort.default has no ONNX form: train it with --backend torch"
+    ):
+        model(traced(tail, RecipePlan()))

@@ -1,0 +1,146 @@
+"""The traced step against the eager loop, both run by PyTorch."""
+
+import copy
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tests.backends.tails import OUTPUTS, TAILS, Arrays, Eager, Tail, batch_of, first_values, part_of, relative
+from tuner.backends.torch.step import Loss, Step, StepError, trace
+from tuner.plan import Optimiser, RecipePlan
+
+pytestmark = pytest.mark.slow
+BATCH = 8
+
+
+def traced(tail: Tail, recipe: RecipePlan, loss: Loss = "single-label", *, padded: bool = True) -> Step:
+    return trace(
+        tail.module, recipe, loss=loss, input_shape=tail.input_shape, outputs=OUTPUTS, batch_size=BATCH, padded=padded
+    )
+
+
+class Graph:
+    """Runs a step's graph, its outputs becoming the next step's inputs."""
+
+    def __init__(self, step: Step, tail: nn.Module) -> None:
+        self._step, self._count = step, 0
+        self.values = first_values(step, tail)
+
+    def step(self, batch: Arrays, rate: float, weight: tuple[float, ...] = (1.0,) * BATCH) -> float:
+        self._count += 1
+        given = {name: torch.from_numpy(value) for name, value in batch.items()}
+        given |= {
+            "sample_weight": torch.tensor(weight),
+            "learning_rate": torch.tensor(rate),
+            "step_count": torch.tensor(float(self._count)),
+        }
+        found = self._step.graph(*[(self.values | given)[port.name] for port in self._step.inputs])
+        outputs = dict(zip([port.name for port in self._step.outputs], found, strict=True))
+        self.values |= {old: outputs[new] for new, old in self._step.updates.items()}
+        return float(outputs["loss"])
+
+
+def difference(values: Mapping[str, torch.Tensor], tail: nn.Module) -> float:
+    state = tail.state_dict()
+    return max(float((values[name] - value).abs().max()) for name, value in state.items() if name in values)
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("name", TAILS)
+def test_losses_are_those_of_the_eager_loop(name: str, optimiser: Optimiser) -> None:
+    torch.manual_seed(0)
+    recipe = RecipePlan(optimiser=optimiser, weight_decay=0.01)
+    tail = TAILS[name]()
+    step = traced(tail, recipe)
+    graph, eager = Graph(step, tail.module), Eager(copy.deepcopy(tail.module), recipe)
+    generator = np.random.default_rng(0)
+    batch = batch_of(step, generator)
+    rates = np.linspace(0.01, 0.001, 6 if optimiser == "sgd" else 5) / (1 if optimiser == "sgd" else 10)
+    losses = [(graph.step(batch, rate), eager.step(batch, rate)) for rate in rates]
+    assert relative([one for one, _ in losses], [two for _, two in losses]) < 1e-4
+    assert len({two for _, two in losses}) == len(rates)
+
+
+@pytest.mark.parametrize("name", ["MobileNetV2 after f16", "ResNet-18, last 2"])
+def test_norms_that_train_leave_out_samples_of_weight_zero(name: str) -> None:
+    torch.manual_seed(0)
+    recipe = RecipePlan(optimiser="sgd", freeze_bn=False)
+    tail = TAILS[name]()
+    step = traced(tail, recipe)
+    graph, eager = Graph(step, tail.module), Eager(copy.deepcopy(tail.module), recipe)
+    generator = np.random.default_rng(0)
+    for real in (BATCH, 5, 3):
+        batch = batch_of(step, generator)
+        ours = graph.step(batch, 0.01, tuple(float(index < real) for index in range(BATCH)))
+        assert relative([ours], [eager.step(part_of(batch, real), 0.01)]) < 1e-4
+    assert difference(graph.values, eager.tail) < 1e-3
+
+
+def test_norms_of_whole_batches_are_torchs_own() -> None:
+    tail = TAILS["ResNet-18, last 2"]()
+    recipe = RecipePlan(optimiser="sgd", freeze_bn=False)
+    step = traced(tail, recipe, padded=False)
+    graph, eager = Graph(step, tail.module), Eager(copy.deepcopy(tail.module), recipe)
+    batch = batch_of(step, np.random.default_rng(0))
+    assert relative([graph.step(batch, 0.01)], [eager.step(batch, 0.01)]) < 1e-5
+    assert difference(graph.values, eager.tail) < 1e-4
+
+
+@pytest.mark.parametrize("loss", ["single-label", "multi-label"])
+def test_padding_changes_neither_loss_nor_weights(loss: Loss) -> None:
+    recipe = RecipePlan(optimiser="adam", weight_decay=0.01)
+    tail = TAILS["LeNet"]()
+    step = traced(tail, recipe, loss)
+    graph, eager = Graph(step, tail.module), Eager(copy.deepcopy(tail.module), recipe)
+    batch = batch_of(step, np.random.default_rng(0))
+    ours = graph.step(batch, 1e-3, tuple(float(index < 3) for index in range(BATCH)))
+    assert relative([ours], [eager.step(part_of(batch, 3), 1e-3)]) < 1e-6
+    assert difference(graph.values, eager.tail) < 1e-6
+
+
+def test_tracing_changes_nothing_of_the_tail() -> None:
+    tail = TAILS["MobileNetV2 after f16"]()
+    before = copy.deepcopy(tail.module.state_dict())
+    traced(tail, RecipePlan(freeze_bn=False))
+    after = tail.module.state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+    assert not any(value.grad is not None for value in tail.module.parameters())
+
+
+def test_every_port_is_named_once_and_updates_fit() -> None:
+    step = traced(TAILS["MobileNetV2 after f16"](), RecipePlan(optimiser="adam", freeze_bn=False))
+    inputs = {port.name: port for port in step.inputs}
+    outputs = {port.name: port for port in step.outputs}
+    assert len(inputs) == len(step.inputs)
+    assert step.outputs[0].name == "loss"
+    assert set(step.updates) == set(outputs) - {"loss"}
+    assert all(outputs[new].shape == inputs[old].shape for new, old in step.updates.items())
+    assert {port.kind for port in step.inputs} == {
+        "input", "label", "sample_weight", "learning_rate", "step_count", "noise", "parameter", "buffer", "state"
+    }  # fmt: skip
+
+
+class DrawsNoise(nn.Module):
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        return value + torch.rand_like(value)
+
+
+class LooksAtValues(nn.Module):
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        return value if float(value.sum()) > 0 else -value
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (DrawsNoise(), "draws random numbers in dropout modules only, but here in aten.rand_like"),
+        (LooksAtValues(), "this tail cannot be .*: train it eagerly"),
+    ],
+)
+def test_what_cannot_be_traced_is_refused(module: nn.Module, message: str) -> None:
+    tail = Tail(nn.Sequential(module, nn.Linear(4, OUTPUTS)), (4,))
+    with pytest.raises(StepError, match=message):
+        traced(tail, RecipePlan())
