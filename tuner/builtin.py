@@ -41,7 +41,7 @@ class Recipe(Strategy[RecipePlan]):
 
 
 class SingleStage(Strategy[float]):
-    """Keep nothing: the prefix runs in every epoch, on augmented pixels. The papers' baseline."""
+    """Keep nothing: the prefix runs in every epoch, on augmented inputs. The papers' baseline."""
 
     name, stage = "none", Stage.CACHE
 

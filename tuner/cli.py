@@ -228,7 +228,7 @@ def predict(
     bundle
         A bundle's folder.
     files
-        Images, or .npy arrays for a model of arrays.
+        Images, or .npy arrays for a model of arrays, or .npy recordings [channels, time] for a model of signals.
     """
     from tuner.runtime import Predictor
 

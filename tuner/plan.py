@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
 from tuner.errors import PlanError, first_mistake
+from tuner.store.ops import acting
 
 FORMAT = 1
 FORBID: dict[str, Any] = {"extra": "forbid"}
@@ -97,7 +98,7 @@ class TaskInfo:
         global_per_class: Global training samples of each class that has any.
         global_val: Global validation samples; 0 where the task has no global data.
         noun: What one sample is called ("images").
-        augment: Operations that keep a sample's label, as the task says: of ``flip``, ``crop`` and ``shift``.
+        augment: Operations that keep a sample's label, as the task says (`tuner.store.ops`).
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
@@ -158,8 +159,8 @@ class CachePlan:
     Attributes:
         by: The strategy that keeps them, or ``"none"``: the prefix runs in every epoch.
         bits: A stored value's width: 32, 16 (plain), 8, 4, 2 or 1 (channel-wise codes).
-        augment: Strength of random flips, crops and shifts, in [0, 1]; on the stored maps, or on the pixels where
-            nothing is stored.
+        augment: Strength of the task's random changes, in [0, 1]; on the stored maps, or on the inputs where nothing
+            is stored.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
@@ -241,10 +242,10 @@ class TrialPlan:
 
     @property
     def can_augment(self) -> bool:
-        """Whether the tail's input has an extent to flip, crop or shift, and the task allows any of it."""
+        """Whether what is changed at random has an extent, and the task allows any change of it."""
         at = self.split if self.cached else 0
         shape = self.model.blocks[min(at, self.model.num_blocks - 1)].in_shape
-        return bool(self.task.augment) and math.prod(shape[1:]) > 1
+        return bool(acting(self.task.augment, cached=self.cached)) and math.prod(shape[1:]) > 1
 
     def key(self) -> str:
         """Return a hash that is equal for plans that would train the same thing (32 hex digits).
@@ -276,9 +277,7 @@ class TrialPlan:
         plural = "" if recipe.epochs == 1 else "s"
         how = f"{recipe.epochs} epoch{plural} {names[recipe.optimiser]} {_rate(recipe.learning_rate)}"
         if self.cache.augment:
-            source += (
-                f" augmented by {self.cache.augment:.2g}" if source else f", augmented by {self.cache.augment:.2g}"
-            )
+            source += f"{'' if source else ','} augmented by {self.cache.augment:.2g}"
         edits = "".join(f", {edit.kind}" for edit in self.shape)
         heads = f", {len(self.heads.exits)} exits ({self.heads.mode})" if self.heads.exits else ""
         return f"train {part} on {data}{source}, {how}{edits}{heads}"

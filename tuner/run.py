@@ -334,7 +334,7 @@ def task_info(task: Task) -> TaskInfo:
         local_val=len(task.local.val),
         global_per_class=class_sizes(mixing.train) if mixing else (),
         global_val=len(mixing.val) if mixing else 0,
-        noun="images" if task.input.kind == "images" else "samples",
+        noun={"images": "images", "arrays": "samples", "signals": "windows"}[task.input.kind],
         augment=task.augment,
     )
 

@@ -15,7 +15,7 @@ from tuner.strategy import Strategy
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """`bits`: a stored value's width. `augment`: strength of random flips, crops and shifts of stored maps."""
+    """`bits`: a stored value's width. `augment`: strength of random changes of stored maps."""
 
     bits: int
     augment: float

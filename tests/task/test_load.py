@@ -91,7 +91,7 @@ def test_a_weights_name_is_kept_as_it_is(images: Path, load: Load) -> None:
         ({"globl.kind": "images"}, r"unknown key 'globl' \(did you mean 'global'\?\)"),
         ({"model.pretrain.epoch": 1}, r"'model\.pretrain\.epoch' \(did you mean 'epochs'\?\); \[model\.pretrain\]"),
         ({"local.train": None}, r"local\.train is missing: add it"),
-        ({"local.kind": "image"}, r"local\.kind: input should be 'images' or 'arrays', got 'image'"),
+        ({"local.kind": "image"}, r"local\.kind: input should be 'images', 'arrays' or 'signals', got 'image'"),
         ({"input.size": "big"}, r"input\.size: input should be a valid integer, got 'big'"),
         ({"input.size": None}, r"input\.size is missing"),
         ({"input.resize": 3}, r"input\.resize wants at least input\.size = 6, got 3"),

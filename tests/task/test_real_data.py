@@ -77,3 +77,22 @@ def test_the_arrays_load_with_their_counts(
     assert [len(task.local.train), len(task.local.val)] == counts
     assert len(task.labels) == 10
     assert task.input_shape == shape
+
+
+def test_the_muscle_signals_load_with_the_counts_of_the_readme() -> None:
+    task = load_task(str(Path(__file__).parents[2] / "examples" / "emg" / "task.toml"))
+    assert task.global_ is not None
+    assert task.labels[:2] == ("neutral", "radial deviation")
+    assert (len(task.labels), task.input_shape) == (7, (8, 100))
+    people = [
+        {side.name(index).split("/")[-2] for index in range(len(side))} for side in (task.global_.train, task.global_.val)
+    ]
+    assert people[0].isdisjoint(people[1])
+    assert [len(side) for side in people] == [18, 4]
+    for _, samples in task.local.splits():
+        recordings = {samples.name(index).partition("@")[0] for index in range(len(samples))}
+        assert len(recordings) == 28
+        assert set(samples.labels.tolist()) == set(range(7))
+    local = [{side.name(index).rpartition("[")[0] for index in range(len(side))} for _, side in task.local.splits()]
+    assert len(set.union(*local)) == 3
+    assert len(task.input.mean) == len(task.input.std) == 8

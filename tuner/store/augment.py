@@ -10,25 +10,11 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from tuner.errors import StoreError, nearest
+from tuner.errors import StoreError
 from tuner.store.codec import Floats
+from tuner.store.ops import GEOMETRIC, INPUT_ONLY, TEMPORAL, refuse_unlawful
+from tuner.store.signals import changed
 
-GEOMETRIC = frozenset({"crop", "flip", "shift"})
-PHOTOMETRIC = frozenset(
-    {
-        "blur",
-        "brightness",
-        "color",
-        "colour",
-        "contrast",
-        "grayscale",
-        "hue",
-        "jitter",
-        "noise",
-        "saturation",
-        "sharpness",
-    }
-)
 _SMALLEST_AREA = 0.5  # share of the map that a crop of full strength keeps at least
 _WIDEST_ASPECT = 4 / 3
 _FARTHEST = 0.1  # shift of full strength, in sizes
@@ -45,7 +31,8 @@ def augment(maps: Floats, generator: np.random.Generator, ops: frozenset[str], s
         generator: The trial's own; the same state gives the same maps.
         ops: `flip` (left-right, every other sample), `crop` (a box of at least `1 - strength / 2` of the area and an
             aspect within 3/4 and 4/3, resized back, bilinear with corners not aligned), `shift` (by up to
-            `round(0.1 * strength * size)`, zeros moving in). Signals `[n, C, T]` take `shift` alone.
+            `round(0.1 * strength * size)`, zeros moving in). Signals `[n, C, T]` take `shift` and what
+            `tuner.store.signals.changed` adds to it, along the last axis.
         strength: From 0 (maps are returned as they are) to 1.
 
     Returns:
@@ -54,38 +41,22 @@ def augment(maps: Floats, generator: np.random.Generator, ops: frozenset[str], s
     Raises:
         StoreError: An operation that is unknown, photometric, or not one for signals; a strength out of range.
     """
-    refuse_unlawful(ops)
+    of_signals = maps.ndim == _SIGNAL_DIMENSIONS or bool(ops & (TEMPORAL | INPUT_ONLY) - GEOMETRIC)
+    if not of_signals:
+        refuse_unlawful(ops)
     if not 0.0 <= strength <= 1.0:
         raise StoreError(f"augmentation strength lies in [0, 1], not at {strength}")
     positions = math.prod(maps.shape[2:])
     if not ops or strength == 0.0 or positions == 1 or maps.size == 0:
         return maps
-    if maps.ndim == _SIGNAL_DIMENSIONS:
-        if ops != {"shift"}:
-            raise StoreError(
-                f"a signal [C, T] can be shifted in time, not changed by {', '.join(sorted(ops - {'shift'}))}"
-            )
-        moved: Floats = np.matmul(maps, _shift(len(maps), maps.shape[2], generator, strength).transpose(0, 2, 1))
-        return moved
+    if of_signals:
+        refuse_unlawful(ops, "signals")
+        lines = maps.reshape(len(maps), -1, maps.shape[-1])
+        return changed(lines, generator, ops, strength).reshape(maps.shape)
     if maps.ndim != _MAP_DIMENSIONS:
         raise StoreError(f"maps have shape [n, C, H, W] or [n, C, T], not {list(maps.shape)}")
     rows, columns = _draw(maps.shape, generator, ops, strength)
     return _apply(maps, rows, columns)
-
-
-def refuse_unlawful(ops: frozenset[str]) -> None:
-    """Refuse operations that stored features cannot take.
-
-    Raises:
-        StoreError: With the reason.
-    """
-    for op in sorted(ops - GEOMETRIC):
-        if op in PHOTOMETRIC:
-            raise StoreError(
-                f"{op!r} changes pixels, and stored features are computed before it could: a prefix does not carry a "
-                "change of colour through as it does geometry; use flip, crop or shift"
-            )
-        raise StoreError(f"no augmentation {op!r}{nearest(op, GEOMETRIC)}; there are crop, flip and shift")
 
 
 def _draw(

@@ -3,7 +3,9 @@
 from tuner.task.digits import digits
 from tuner.task.images import decode_image, normalise
 from tuner.task.load import load_task
+from tuner.task.recordings import read_npy
 from tuner.task.samples import ArraySamples, FileSamples, Samples, Subset
+from tuner.task.signals import Recording, WindowSamples, cut, window_begins
 from tuner.task.spec import InputSpec, ModelSpec, Pretrain
 from tuner.task.split import stratified_holdout
 from tuner.task.task import Domain, Task
@@ -15,12 +17,17 @@ __all__ = [
     "InputSpec",
     "ModelSpec",
     "Pretrain",
+    "Recording",
     "Samples",
     "Subset",
     "Task",
+    "WindowSamples",
+    "cut",
     "decode_image",
     "digits",
     "load_task",
     "normalise",
+    "read_npy",
     "stratified_holdout",
+    "window_begins",
 ]

@@ -2,7 +2,7 @@
 
 import csv
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +26,21 @@ _KEYS: dict[Role, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Which recordings the samples are windows of, so that no window of one is on both sides of a split.
+
+    Attributes:
+        names: Of the recordings.
+        sessions: Of each recording, as ``"person/session"``; empty where nothing is known.
+        recordings: int64 [n], each sample's place in `names`.
+    """
+
+    names: tuple[str, ...]
+    sessions: tuple[str, ...]
+    recordings: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
 class Entry:
     """What an entry holds, in its own class names; rows of the union head come later.
 
@@ -34,12 +49,14 @@ class Entry:
         names: Its class names; where no classes file says otherwise, a name's place is its row in the given head.
         targets: Places in `names`: int64 [n], or multi-hot float32 [n, len(names)].
         build: Makes the samples, given their labels as rows of the union head.
+        origin: Of samples that are windows of recordings.
     """
 
     source: str
     names: tuple[str, ...]
     targets: NDArray[Any]
     build: Callable[[NDArray[Any]], Samples]
+    origin: Origin | None = None
 
     def occurring(self) -> tuple[int, ...]:
         """Return the places in `names` that at least one sample has."""
@@ -71,57 +88,76 @@ def read_entry(path: Path, role: Role, spec: InputSpec, loss: Loss, names: Seque
     if spec.kind == "arrays":
         raise TaskError(f'{path}: kind "arrays" is read from an .npz; for image files set kind = "images"')
     try:
-        files, labels = _read_folder(path) if path.is_dir() else _read_manifest(path, loss)
+        files, labels = read_folder(path) if path.is_dir() else read_manifest(path, loss)[:2]
     except OSError as error:
         raise TaskError(f"{error.filename or path}: cannot be read ({error.strerror}): check permissions") from error
     if not files:
         raise TaskError(f"{path}: the {role} split is empty: it wants at least one sample")
     known = tuple(sorted({label for several in labels for label in several}))
-    return Entry(str(path), known, _targets(labels, known, loss), lambda rows: FileSamples(files, rows, spec))
+    return Entry(str(path), known, targets_of(labels, known, loss), lambda rows: FileSamples(files, rows, spec))
 
 
-def _read_folder(folder: Path) -> tuple[list[Path], list[tuple[str, ...]]]:
+def read_folder(
+    folder: Path, suffixes: frozenset[str] = IMAGE_SUFFIXES, noun: str = "images"
+) -> tuple[list[Path], list[tuple[str, ...]]]:
+    """List the files of class folders, and each one's label.
+
+    Raises:
+        TaskError: There are no class folders, or one is empty.
+    """
     files: list[Path] = []
     labels: list[tuple[str, ...]] = []
     classes = sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
     if not classes:
-        raise TaskError(f"{folder}: no class folders in it: put each class's images in a folder of its name")
+        raise TaskError(f"{folder}: no class folders in it: put each class's {noun} in a folder of its name")
     for place in classes:
-        images = sorted(
+        found = sorted(
             file
             for file in place.iterdir()
-            if file.suffix.lower() in IMAGE_SUFFIXES and not file.name.startswith(".") and file.is_file()
+            if file.suffix.lower() in suffixes and not file.name.startswith(".") and file.is_file()
         )
-        if not images:
-            raise TaskError(f"{place}: no images ({', '.join(sorted(IMAGE_SUFFIXES))}) in it: add some or remove it")
-        files += images
-        labels += [(place.name,)] * len(images)
+        if not found:
+            raise TaskError(f"{place}: no {noun} ({', '.join(sorted(suffixes))}) in it: add some or remove it")
+        files += found
+        labels += [(place.name,)] * len(found)
     return files, labels
 
 
-def _read_manifest(path: Path, loss: Loss) -> tuple[list[Path], list[tuple[str, ...]]]:
+def read_manifest(
+    path: Path, loss: Loss, *, sessions: bool = False
+) -> tuple[list[Path], list[tuple[str, ...]], list[str]]:
+    """List the files of a manifest, each one's labels, and its session: empty without a third column.
+
+    Raises:
+        TaskError: A line is not as the header says, or names no file.
+    """
     files: list[Path] = []
     labels: list[tuple[str, ...]] = []
+    whose: list[str] = []
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             rows = csv.reader(stream, strict=True)
             header = [cell.strip() for cell in next(rows, [])]
-            if header != ["path", "label"]:
-                raise TaskError(f"{path}: the first line wants 'path,label', got {','.join(header)!r}")
+            if header != ["path", "label"] and not (sessions and header == ["path", "label", "session"]):
+                wanted = "'path,label' or 'path,label,session'" if sessions else "'path,label'"
+                raise TaskError(f"{path}: the first line wants {wanted}, got {','.join(header)!r}")
             for row in rows:
                 if row:
-                    files.append(_listed_file(path, rows.line_num, row))
+                    files.append(_listed_file(path, rows.line_num, row, header))
                     labels.append(_listed_labels(path, rows.line_num, row[1], loss))
+                    whose.append("".join(row[2:]).strip())
     except (UnicodeDecodeError, csv.Error) as error:
         raise TaskError(
             f"{path}: not a CSV manifest in UTF-8 ({error}): save it as CSV with header path,label"
         ) from error
-    return files, labels
+    return files, labels, whose
 
 
-def _listed_file(path: Path, line: int, row: list[str]) -> Path:
-    if len(row) != 2:  # noqa: PLR2004 - path and label
-        raise TaskError(f"{path}:{line}: a line wants path,label, got {len(row)} cells: quote a path with commas")
+def _listed_file(path: Path, line: int, row: list[str], header: list[str]) -> Path:
+    if len(row) != len(header):
+        raise TaskError(
+            f"{path}:{line}: a line wants {','.join(header)}, got {len(row)} cells: quote a path with commas"
+        )
     file = path.parent / row[0].strip()
     if not file.is_file():
         raise TaskError(f"{path}:{line}: no such file {file}: paths are relative to the manifest")
@@ -136,7 +172,8 @@ def _listed_labels(path: Path, line: int, cell: str, loss: Loss) -> tuple[str, .
     return labels
 
 
-def _targets(labels: Sequence[tuple[str, ...]], names: tuple[str, ...], loss: Loss) -> NDArray[Any]:
+def targets_of(labels: Sequence[tuple[str, ...]], names: tuple[str, ...], loss: Loss) -> NDArray[Any]:
+    """Turn labels into places in `names`: int64 [n], or multi-hot float32 [n, len(names)]."""
     place = {name: index for index, name in enumerate(names)}
     if loss == "single-label":
         return np.array([place[label] for (label,) in labels], np.int64)
@@ -149,11 +186,7 @@ def _targets(labels: Sequence[tuple[str, ...]], names: tuple[str, ...], loss: Lo
 def _read_npz(path: Path, role: Role, spec: InputSpec, loss: Loss, names: Sequence[str] | None) -> Entry:
     try:
         with np.load(path, allow_pickle=False) as file:
-            x_key = next((key for key in _KEYS[role] if key in file.files), None)
-            y_key = x_key and "y" + x_key[1:]
-            if x_key is None or y_key not in file.files:
-                wanted = " or ".join(f"({key}, y{key[1:]})" for key in _KEYS[role])
-                raise TaskError(f"{path}: {role} data wants the arrays {wanted}, got {', '.join(file.files)}")
+            x_key, y_key = npz_keys(path, file, role)
             x, y = file[x_key], file[y_key]
             own = [str(name) for name in file["classes"]] if "classes" in file.files else None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
@@ -165,14 +198,39 @@ def _read_npz(path: Path, role: Role, spec: InputSpec, loss: Loss, names: Sequen
         raise TaskError(f"{where}: as many labels as samples are wanted, got {list(x.shape)} and {list(y.shape)}")
     if len(x) == 0:
         raise TaskError(f"{where}: the {role} split is empty: it wants at least one sample")
-    known, targets = _npz_targets(where, y, loss, own, names or ())
+    known, targets = npz_targets(where, y, loss, own, names or ())
     ArraySamples(x[:1], targets[:1], spec, where)  # says now what is wrong with shape or type
     return Entry(where, known, targets, lambda rows: ArraySamples(x, rows, spec, x_key))
 
 
-def _npz_targets(
+def npz_keys(path: Path, file: Mapping[str, NDArray[Any]], role: Role) -> tuple[str, str]:
+    """Return the names of a split's samples and labels in an ``.npz``.
+
+    Raises:
+        TaskError: It holds no such arrays.
+    """
+    x_key = next((key for key in _KEYS[role] if key in file), None)
+    if x_key is None or "y" + x_key[1:] not in file:
+        wanted = " or ".join(f"({key}, y{key[1:]})" for key in _KEYS[role])
+        raise TaskError(f"{path}: {role} data wants the arrays {wanted}, got {', '.join(file)}")
+    return x_key, "y" + x_key[1:]
+
+
+def npz_targets(
     where: str, y: NDArray[Any], loss: Loss, own: Sequence[str] | None, borrowed: Sequence[str]
 ) -> tuple[tuple[str, ...], NDArray[Any]]:
+    """Check an array of labels: class names, and int64 [n] or multi-hot float32 [n, len(names)].
+
+    Args:
+        where: For messages.
+        y: Integers [n] or [n, 1], or multi-hot [n, k].
+        loss: Whether a sample may have several labels.
+        own: Class names the file holds.
+        borrowed: Names to use where it holds none.
+
+    Raises:
+        TaskError: They are no labels, or more than there are names.
+    """
     if y.ndim == 2 and y.shape[1] == 1 and y.dtype.kind in "iu":  # noqa: PLR2004 - a column of integers is [n]
         y = y[:, 0]
     if y.ndim == 1 and y.dtype.kind in "iu":

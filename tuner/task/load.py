@@ -6,17 +6,20 @@ import sys
 import tomllib
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import StoreError, TaskError, TunerError, nearest
-from tuner.store.augment import refuse_unlawful
+from tuner.store.ops import refuse_unlawful
 from tuner.task.entry import Entry, Loss, Role, read_entry
 from tuner.task.labels import KnownClass, as_rows, known_classes, union_head
+from tuner.task.recordings import read_recordings
 from tuner.task.samples import Samples, Subset
-from tuner.task.spec import InputSpec, ModelSpec, Pretrain
-from tuner.task.split import stratified_holdout
+from tuner.task.signals import channel_statistics
+from tuner.task.spec import InputSpec, Kind, ModelSpec, Pretrain
+from tuner.task.split import recording_holdout, stratified_holdout
 from tuner.task.task import Domain, Task
 from tuner.task.variables import expand
 
@@ -115,23 +118,51 @@ def _from_toml(path: Path) -> Task:
     train = entries["train"]
     head = union_head(known, [train.names[place] for place in train.occurring()])
     width = len(head.labels)
+    if loss == "single-label" and width == 1:
+        raise TaskError(f"{path}: the only class is {head.labels[0]!r}: a single-label task wants at least two")
+    local = _domain("local", entries, head.local_rows, width)
+    global_ = _domain("global", known_entries, head.global_rows, width) if known_entries else None
     return Task(
         name=file.name or path.resolve().parent.name,
         model=_model(file.model, path),
-        input=spec,
+        input=_standardised(spec, local, global_, path),
         loss=loss,
-        local=_domain("local", entries, head.local_rows, width),
-        global_=_domain("global", known_entries, head.global_rows, width) if known_entries else None,
+        local=local,
+        global_=global_,
         labels=head.labels,
         head_rows=head.head_rows,
         local_labels=tuple(sorted(set(head.local_rows.values()))),
-        augment=_lawful(file.augment.ops, path),
+        augment=_lawful(file.augment.ops, spec.kind, path),
     )
 
 
-def _lawful(ops: list[str], path: Path) -> tuple[str, ...]:
+def _standardised(spec: InputSpec, local: Domain, global_: Domain | None, path: Path) -> InputSpec:
+    """Give signals the mean and deviation of what the model trained on: the global training windows, if any.
+
+    Raises:
+        TaskError: A channel is constant, or the two domains differ in their channels.
+    """
+    if spec.kind != "signals":
+        return spec
+    domains = {"local": local} if global_ is None else {"global": global_, "local": local}
+    shapes = {f"{title}.{name}": one.load(0).shape for title, part in domains.items() for name, one in part.splits()}
+    where, shape = next(iter(shapes.items()))
+    other = next((name for name in shapes if shapes[name] != shape), None)
+    if other is not None:
+        raise TaskError(
+            f"{path}: {other} gives windows of {list(shapes[other])}, {where} of {list(shape)}: "
+            "recordings of one task want the same channels, and input.window if lengths differ"
+        )
+    if spec.mean or spec.std:
+        return spec
+    title, domain = next(iter(domains.items()))
+    mean, std = channel_statistics(domain.train, f"{path}: {title}.train")
+    return replace(spec, mean=mean, std=std)
+
+
+def _lawful(ops: list[str], kind: Kind, path: Path) -> tuple[str, ...]:
     try:
-        refuse_unlawful(frozenset(ops))
+        refuse_unlawful(frozenset(ops), kind)
     except StoreError as error:
         raise TaskError(f"{path}: augment.ops: {error}") from None
     return tuple(sorted(set(ops)))
@@ -153,7 +184,7 @@ def _input(file: "TaskFile", path: Path) -> InputSpec:
             )
     resize = said.resize if said.resize is not None else said.size
     try:
-        return InputSpec(kind, said.size, resize, tuple(said.mean), tuple(said.std))
+        return InputSpec(kind, said.size, resize, tuple(said.mean), tuple(said.std), said.window, said.hop)
     except TaskError as error:
         raise TaskError(f"{path}: {error}") from None
 
@@ -198,8 +229,9 @@ def _entries(section: "GlobalSection | LocalSection", folder: Path, spec: InputS
         if text is None:
             continue
         names = found["train"].names if "train" in found else None
-        entry = read_entry(_path(text, folder), role, spec, loss, names)
-        twin = next((other for other, known in found.items() if known.source == entry.source), None)
+        read = read_recordings if spec.kind == "signals" else read_entry
+        entry = read(_path(text, folder), role, spec, loss, names)
+        twin = next((other for other, known in found.items() if _overlap(known, entry)), None)
         if twin is not None:
             raise TaskError(
                 f"{entry.source}: is both {twin} and {role}, so that scores would be of samples seen: "
@@ -209,16 +241,25 @@ def _entries(section: "GlobalSection | LocalSection", folder: Path, spec: InputS
     return found
 
 
+def _overlap(one: Entry, other: Entry) -> bool:
+    mine, theirs = (set(entry.origin.names) if entry.origin is not None else {entry.source} for entry in (one, other))
+    return not mine.isdisjoint(theirs)
+
+
 def _domain(title: str, entries: Mapping[Role, Entry], rows: Mapping[str, int], width: int) -> Domain:
     splits: dict[Role, Samples] = {
         role: entry.build(as_rows(entry, rows, width, f"{title}.{role}")) for role, entry in entries.items()
     }
     train, val = splits["train"], splits.get("val")
     if val is None:
-        rest, held = stratified_holdout(train.labels)
+        entry = entries["train"]
+        origin, noun = entry.origin, "samples" if entry.origin is None else "recordings"
+        rest, held = (
+            stratified_holdout(train.labels)
+            if origin is None
+            else recording_holdout(train.labels, origin.recordings, origin.sessions)
+        )
         if len(held) == 0:
-            raise TaskError(
-                f"{entries['train'].source}: no class has two samples, so that none can be held out: give {title}.val"
-            )
+            raise TaskError(f"{entry.source}: no class has two {noun}, so that none can be held out: give {title}.val")
         train, val = Subset(train, rest), Subset(train, held)
     return Domain(train, val, splits.get("test"))

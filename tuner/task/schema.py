@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tuner.errors import TaskError, nearest
-
-Kind = Literal["images", "arrays"]
+from tuner.task.spec import Kind
 
 
 class Section(BaseModel):
@@ -61,6 +60,8 @@ class InputSection(Section):
     resize: Annotated[int, Field(ge=1)] | None = None
     mean: list[float] = []
     std: list[Annotated[float, Field(gt=0)]] = []
+    window: Annotated[int, Field(ge=1)] | None = None
+    hop: Annotated[int, Field(ge=1)] | None = None
 
 
 class AugmentSection(Section):

@@ -1,5 +1,6 @@
-"""A seeded, stratified holdout, for data that comes without a validation set."""
+"""A seeded holdout, for data that comes without a validation set: stratified, or by person, session and recording."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,53 @@ def stratified_holdout(
         lacking = (labels[~held] > 0).sum(axis=0) == 0
         held &= ~(labels[:, lacking] > 0).any(axis=1)
     return np.flatnonzero(~held), np.flatnonzero(held)
+
+
+def recording_holdout(
+    labels: NDArray[Any],
+    recordings: NDArray[np.int64],
+    sessions: Sequence[str],
+    fraction: float = 0.2,
+    seed: int = 0,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Divide windows so that what is held out was recorded apart from the rest.
+
+    Whole people are held out where there are several, else whole sessions, else whole recordings of each class; never
+    a label that the rest would lack.
+
+    Args:
+        labels: Of the windows: int [n], or multi-hot [n, k].
+        recordings: int64 [n], which recording each window was cut from.
+        sessions: Of the recordings, as ``"person/session"``.
+        fraction: Part to hold out; at least one person, session or recording.
+        seed: Same seed and data, same division.
+
+    Returns:
+        Sorted indices: the rest, and those held out; none are held out where each label has one recording only.
+    """
+    people = [session.rpartition("/")[0] or session for session in sessions]
+    for names in (people, sessions):
+        groups = np.unique(names, return_inverse=True)[1][recordings]
+        held = _held_groups(labels, groups, fraction, seed)
+        if held.any():
+            return np.flatnonzero(~held), np.flatnonzero(held)
+    _, first, place = np.unique(recordings, return_index=True, return_inverse=True)
+    _, chosen = stratified_holdout(labels[first], fraction, seed)
+    held = np.isin(place, chosen)
+    return np.flatnonzero(~held), np.flatnonzero(held)
+
+
+def _held_groups(labels: NDArray[Any], groups: NDArray[np.int64], fraction: float, seed: int) -> NDArray[np.bool_]:
+    """Mark the windows of a fraction of the groups; none where there is one group, or each is alone with a label."""
+    hot = labels > 0 if labels.ndim > 1 else labels[:, None] == np.unique(labels)  # bool [n, k]
+    count = int(groups.max()) + 1
+    wanted = min(max(1, round(fraction * count)), count - 1)
+    held = np.zeros(len(labels), bool)
+    for group in np.random.default_rng(seed).permutation(count):
+        more = held | (groups == group)
+        if wanted and (hot[~more].any(axis=0) == hot.any(axis=0)).all():
+            held, wanted = more, wanted - 1
+    return held
 
 
 def _rarest(labels: NDArray[Any]) -> NDArray[np.int64]:

@@ -46,7 +46,7 @@ class Task:
         labels: Rows of the union head in order: the global classes, then the new local ones.
         head_rows: For each global label, the first `len(head_rows)` of `labels`, its row in the given model's head.
         local_labels: The rows that occur in the local data.
-        augment: Random operations that keep a sample's label: of ``flip``, ``crop`` and ``shift``.
+        augment: Random operations that keep a sample's label (`tuner.store.ops`).
     """
 
     name: str

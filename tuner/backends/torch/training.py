@@ -25,6 +25,7 @@ from tuner.errors import TunerError
 from tuner.plan import RecipePlan, TrialPlan
 from tuner.results.records import Outcome
 from tuner.store.augment import augment
+from tuner.store.ops import acting
 from tuner.store.store import Store
 from tuner.task import Task, normalise
 
@@ -158,7 +159,7 @@ def augmenting(plan: TrialPlan, seed: int) -> Change:
     if not plan.cache.augment:
         return unchanged
     generator = np.random.default_rng((seed, 1))
-    ops, strength = frozenset(plan.task.augment), plan.cache.augment
+    ops, strength = acting(plan.task.augment, cached=plan.cached), plan.cache.augment
     return lambda maps: augment(maps, generator, ops, strength)
 
 

@@ -1,0 +1,55 @@
+"""MobileNet for signals, in any width.
+
+Source: MDLdroidLite, Tables 1, 2 and 5. Two of its entries are corrected, as the printed counts demand: the third
+depthwise convolution has stride 2, and the network has neither biases nor norms but in its last layer.
+"""
+
+from torch import nn
+
+from tuner.errors import TaskError
+
+WIDTHS = (32, 64, 128, 256)
+_STRIDES = (1, 2, 2)
+
+
+def mobilenet_1d(
+    channels: int = 8,
+    time: int = 100,
+    kernel: int = 12,
+    outputs: int = 6,
+    widths: tuple[int, int, int, int] = WIDTHS,
+) -> nn.Module:
+    """Return eight blocks: a convolution of stride 2, three depthwise and pointwise pairs, and a linear head.
+
+    Args:
+        channels: Of the signal.
+        time: Samples of one window.
+        kernel: Samples under the first and the depthwise convolutions; the paper's 12 or 14.
+        outputs: Classes.
+        widths: Outputs of the first convolution and of the three pointwise ones.
+
+    Returns:
+        A module of float32 [n, channels, time] to [n, outputs].
+
+    Raises:
+        TaskError: A width below 1, or a window too short for four convolutions without padding.
+    """
+    if len(widths) != len(WIDTHS) or min(widths) < 1:
+        raise TaskError(f"mobilenet_1d wants four widths of at least 1, got {list(widths)}: e.g. {list(WIDTHS)}")
+    left = time
+    for stride in (2, *_STRIDES):
+        left = (left - kernel) // stride + 1
+    if left < 1:
+        raise TaskError(
+            f"mobilenet_1d leaves nothing of {time} samples with a kernel of {kernel}: "
+            "give a longer input.window or a smaller kernel"
+        )
+    layers: list[nn.Module] = [nn.Conv1d(channels, widths[0], kernel, 2, bias=False), nn.ReLU()]
+    for inputs, width, stride in zip(widths, widths[1:], _STRIDES, strict=False):
+        layers += [
+            nn.Conv1d(inputs, inputs, kernel, stride, groups=inputs, bias=False),
+            nn.ReLU(),
+            nn.Conv1d(inputs, width, 1, bias=False),
+            nn.ReLU(),
+        ]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(widths[-1], outputs))
