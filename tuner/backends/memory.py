@@ -40,6 +40,7 @@ def return_freed() -> None:
     if hasattr(library, "mallopt"):
         library.mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES)
         library.mallopt(_M_TRIM_THRESHOLD, MAPPED_BYTES)
+        library.malloc_trim(0)
 
 
 def _high_water() -> int:

@@ -14,7 +14,7 @@ import torch
 from torch import fx, nn
 
 from tuner.backends.torch.schedule import Item, Schedule, Update, operands, schedule
-from tuner.backends.torch.scratch import Scratch, nothing
+from tuner.backends.torch.scratch import Library, Taken, nothing, signature
 from tuner.backends.torch.step import Step
 from tuner.backends.torch.values import base, bytes_of, is_item, is_pointwise, is_view, value_of
 from tuner.planner.lifetimes import Tensor
@@ -46,29 +46,30 @@ class Program:
     tensors: tuple[Tensor, ...]
 
 
-def program(step: Step, scratch: Scratch = nothing, *, again: bool = True) -> Program:
+def program(step: Step, library: Library = nothing, *, again: bool = True) -> Program:
     """Turn a step into code.
 
     Args:
         step: As traced.
-        scratch: How many bytes an operator takes beside its arguments and results; `scratch.measured` on this device.
+        library: What the library takes for an operator; `tuner.backends.torch.scratch.measured` on this device.
         again: Whether activations that are cheap to compute again are dropped in between.
 
     Raises:
         StepError: The step's updates cannot run in place.
     """
-    return _Writer(schedule(step, again=again), scratch).write()
+    return _Writer(schedule(step, again=again), library).write()
 
 
-def tensors_of(step: Step, scratch: Scratch = nothing, *, again: bool = True) -> Sequence[Tensor]:
+def tensors_of(step: Step, library: Library = nothing, *, again: bool = True) -> Sequence[Tensor]:
     """Return every tensor of a step's program and when it is alive; arguments as of `program`.
 
     Execution steps are the program's lines in order. Views and results that take an operand's place have no entry of
     their own. Kinds: ``weight`` (buffers too), ``state``, ``input`` (all that a step is given), ``saved`` (for the
     backward pass), ``activation`` (not saved), ``again`` (computed again), ``gradient`` (of weights), ``derivative``
-    (of activations), ``scratch`` (of the library, while an operator runs), ``output`` (the loss).
+    (of activations), ``scratch`` (of the library, while an operator runs), ``library`` (compiled code and buffers that it
+    keeps), ``output`` (the loss).
     """
-    return program(step, scratch, again=again).tensors
+    return program(step, library, again=again).tensors
 
 
 def held_by(step: Step, tail: nn.Module) -> dict[str, torch.Tensor]:
@@ -101,7 +102,7 @@ class _Writer:
     """Writes one program; lives as long as that takes."""
 
     plan: Schedule
-    scratch: Scratch
+    library: Library
     lines: list[str] = field(default_factory=list)
     constants: dict[str, Any] = field(default_factory=dict)
     known: dict[Any, str] = field(default_factory=dict)
@@ -126,7 +127,7 @@ class _Writer:
                 spans.scratch(index, f"update of {self.plan.ports[item.replaced[0]]}", pieces)
             else:
                 made = self._call(item, index, last)
-                spans.scratch(index, item.name, self.scratch(item))
+                spans.taken(index, item, self.library(item))
                 for node in made:
                     spans.born(self._owner(node), index)
             for node in operands(item):
@@ -251,7 +252,7 @@ class _Writer:
         return self._constant(value, "constant")
 
     def _constant(self, value: Any, what: str) -> str:
-        key = (type(value), value)
+        key = (type(value), repr(value) if isinstance(value, float) else value)  # 0.0 == -0.0
         if key not in self.known:
             self.known[key] = f"{what}_{len(self.constants)}"
             self.constants[self.known[key]] = value
@@ -269,6 +270,7 @@ class _Spans:
         self._last: dict[fx.Node, int] = {}
         self._gradients: set[fx.Node] = set()
         self._scratch: list[Tensor] = []
+        self._calls: set[Any] = set()
 
     def born(self, owner: fx.Node, index: int) -> None:
         self._first.setdefault(owner, index)
@@ -282,6 +284,13 @@ class _Spans:
     def scratch(self, index: int, name: str, nbytes: int) -> None:
         if nbytes:
             self._scratch.append(Tensor(f"{name}.scratch", nbytes, index, index, "scratch"))
+
+    def taken(self, index: int, node: fx.Node, taken: Taken) -> None:
+        self.scratch(index, node.name, taken.beside)
+        call = signature(node)
+        if taken.kept and call not in self._calls:
+            self._calls.add(call)
+            self._scratch.append(Tensor(f"{node.name}.library", taken.kept, 0, self._end, "library"))
 
     def tensors(self, loss: fx.Node) -> tuple[Tensor, ...]:
         held = tuple(

@@ -1,10 +1,12 @@
-"""What an operator takes from memory beside its arguments and results, measured on this device.
+"""What the library takes from memory beside an operator's arguments and results, measured on this device.
 
-Convolutions lay weights and maps out anew, and how much that takes differs from shape to shape and from processor to
-processor; no formula of the library's is public. So each distinct call is run once on zeros, under a meter.
+Convolutions lay weights and maps out anew, and keep code compiled for each shape. How much that takes differs from
+shape to shape and from processor to processor, and no formula of it is public. So each distinct call is run on zeros,
+under a meter.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -14,37 +16,60 @@ from torch import fx
 from tuner.backends.memory import PeakMeter, return_freed
 from tuner.backends.torch.values import is_item, is_pointwise, is_view
 
-Scratch = Callable[[fx.Node], int]
 #: Less than this is not told apart from the meter's own error.
-LEAST_BYTES = 131_072
+LEAST_BYTES = 65_536
 
 
-def nothing(_: fx.Node) -> int:
-    """Return 0: no scratch is counted."""
-    return 0
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Bytes that one operator takes.
+
+    Attributes:
+        beside: While it runs, beside its arguments and results.
+        kept: From its first call on, whatever runs later: code compiled for the shape, the library's own buffers.
+    """
+
+    beside: int = 0
+    kept: int = 0
 
 
-def measured(node: fx.Node) -> int:
-    """Return the bytes that a traced operator takes beside its arguments and results.
+Library = Callable[[fx.Node], Taken]
+
+
+def nothing(_: fx.Node) -> Taken:
+    """Count nothing."""
+    return Taken()
+
+
+def measured(node: fx.Node) -> Taken:
+    """Return what the library takes for a traced operator.
 
     The first call of its kind runs the operator twice on zeros of the traced shapes and layouts, which takes as much
     memory as the step itself would there. Calls of equal shapes are measured once in a process.
     """
+    call = signature(node)
+    return Taken() if call is None else _taken(*call)
+
+
+def signature(node: fx.Node) -> tuple[Any, Hashable, Hashable] | None:
+    """Return what tells calls apart: operator, shapes, layouts, constants; None of views and of plain arithmetic."""
     if not isinstance(node.target, torch._ops.OpOverload) or is_view(node) or is_pointwise(node) or is_item(node):  # noqa: SLF001 - the class has no public name
-        return 0
-    return _taken(node.target, _frozen(node.args), _frozen(node.kwargs))
+        return None
+    return node.target, _frozen(node.args), _frozen(node.kwargs)
 
 
 @cache
-def _taken(target: Callable[..., Any], args: Any, kwargs: Any) -> int:
+def _taken(target: Callable[..., Any], args: Any, kwargs: Any) -> Taken:
     return_freed()
     given, named = _thawed(args), dict(_thawed(kwargs))
     with torch.inference_mode():
-        target(*given, **named)  # code that is compiled for the shape is kept; it is not scratch
+        resting = PeakMeter().resting
+        target(*given, **named)
         meter = PeakMeter()
         results = target(*given, **named)
         beside = meter.peak_bytes() - sum(one.untyped_storage().nbytes() for one in _tensors(results))
-    return beside if beside >= LEAST_BYTES else 0
+    kept = meter.resting - resting
+    return Taken(beside if beside >= LEAST_BYTES else 0, kept if kept >= LEAST_BYTES else 0)
 
 
 def _frozen(value: Any) -> Any:
