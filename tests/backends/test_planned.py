@@ -9,19 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
 
-from tests.backends.tails import OUTPUTS, TAILS, Arrays, Eager, Tail, batch_of, part_of, relative
+from tests.backends.tails import OUTPUTS, TAILS, Arrays, Eager, Tail, batch_of, first_values, part_of, relative
 from tuner.backends.torch.planned import Program, bound, held_by, program, tensors_of
 from tuner.backends.torch.prefix import spatial
-from tuner.backends.torch.schedule import Update, operands, schedule
+from tuner.backends.torch.schedule import Update, schedule
 from tuner.backends.torch.step import Loss, Step, trace
-from tuner.backends.torch.values import base, readers
+from tuner.backends.torch.values import readers
 from tuner.plan import Optimiser, RecipePlan
 from tuner.planner.placement import by_size, max_live
 
 pytestmark = pytest.mark.slow
 BATCH = 8
+WEIGHT = tuple(float(index < BATCH - 3) for index in range(BATCH))
 STEPS = {"sgd": 20, "adam": 5, "adamw": 5}
 ROOT = Path(__file__).parents[2]
 
@@ -52,7 +53,9 @@ class Planned:
         return float(self._run(*[given[name] for name in self.program.batch]))
 
 
-def arms(name: str, recipe: RecipePlan, loss: Loss = "single-label", *, padded: bool = True) -> tuple[Step, Planned, Eager]:
+def arms(
+    name: str, recipe: RecipePlan, loss: Loss = "single-label", *, padded: bool = True
+) -> tuple[Step, Planned, Eager]:
     torch.manual_seed(0)
     tail = TAILS[name]()
     eager = Eager(copy.deepcopy(tail.module), recipe)
@@ -71,12 +74,28 @@ def eager_layout(tail: nn.Module) -> nn.Module:
 @pytest.mark.parametrize("name", TAILS)
 def test_losses_are_those_of_the_eager_loop(name: str, optimiser: Optimiser, freeze_bn: bool) -> None:
     recipe = RecipePlan(optimiser=optimiser, weight_decay=0.01, freeze_bn=freeze_bn)
-    step, planned, eager = arms(name, recipe)
+    step, planned, eager = arms(name, recipe, padded=freeze_bn)  # padded norms are of another form, which drifts
     batch = batch_of(step, np.random.default_rng(0))
     rates = np.linspace(0.01, 0.001, STEPS[optimiser]) / (1 if optimiser == "sgd" else 10)
     losses = [(planned.step(batch, rate), eager.step(batch, rate)) for rate in rates]
     assert relative([one for one, _ in losses], [two for _, two in losses]) < 1e-4
     assert len({two for _, two in losses}) == len(rates)
+
+
+def test_norms_that_train_on_padded_batches_run_as_traced() -> None:
+    torch.manual_seed(0)
+    tail = TAILS["MobileNetV2 after f16"]()
+    step = traced(tail, RecipePlan(optimiser="sgd", freeze_bn=False))
+    module = eager_layout(tail.module)
+    values, planned = first_values(step, module), Planned(step, module)
+    batch = batch_of(step, np.random.default_rng(0))
+    fixed = {"sample_weight": torch.tensor(WEIGHT), "learning_rate": torch.tensor(0.01)}
+    for _ in range(3):
+        given = values | {name: torch.from_numpy(value) for name, value in batch.items()} | fixed
+        found = step.graph(*[given[port.name] for port in step.inputs])
+        outputs = {port.name: value for port, value in zip(step.outputs, found, strict=True)}
+        values |= {old: outputs[new] for new, old in step.updates.items()}
+        assert relative([planned.step(batch, 0.01, WEIGHT)], [float(outputs["loss"])]) < 1e-5
 
 
 def test_a_padded_batch_trains_on_its_real_samples() -> None:
@@ -105,22 +124,21 @@ def test_weights_and_statistics_are_overwritten_where_they_lie() -> None:
 
 
 @pytest.mark.parametrize("name", TAILS)
-def test_updates_run_after_every_reader_and_right_after_their_gradient(name: str) -> None:
+def test_updates_run_after_every_reader_of_the_old_value(name: str) -> None:
     plan = schedule(traced(TAILS[name](), RecipePlan(optimiser="adamw", weight_decay=0.01)))
-    place = {one: index for index, item in enumerate(plan.items) for one in _nodes(item)}
+    place = {item: index for index, item in enumerate(plan.items) if isinstance(item, fx.Node)}
     updates = [(index, item) for index, item in enumerate(plan.items) if isinstance(item, Update)]
     for index, item in updates:
-        for port in item.replaced:
-            assert all(place[reader] <= index for reader in readers(port) if reader in place)
-        waited = [base(one) for one in operands(item)] + [one for port in item.replaced for one in readers(port)]
-        needed = max(place.get(one, place.get(one.args[0], 0) if one.args else 0) for one in waited if one not in item.nodes)  # type: ignore[arg-type, call-overload]  # an item's first argument is a node
-        between = plan.items[needed + 1 : index]
-        assert sum(not isinstance(one, Update) for one in between) <= 3, "views of the gradient at most"
+        assert all(place[reader] < index for port in item.replaced for reader in readers(port) if reader in place)
     assert len(updates) == sum(kind == "parameter" for kind in plan.kinds.values())
 
 
-def _nodes(item: object) -> tuple[object, ...]:
-    return item.nodes if isinstance(item, Update) else (item,)
+@pytest.mark.parametrize("name", TAILS)
+def test_gradients_are_gone_as_soon_as_their_weight_is_updated(name: str) -> None:
+    tensors = tensors_of(traced(TAILS[name](), RecipePlan(optimiser="adamw")))
+    gradients = [one for one in tensors if one.kind == "gradient"]
+    assert max_live(gradients) <= 1.1 * max(one.nbytes for one in gradients)
+    assert sum(one.nbytes for one in gradients) == sum(one.nbytes for one in tensors if one.kind == "state") / 2
 
 
 @pytest.mark.parametrize("freeze_bn", [True, False])

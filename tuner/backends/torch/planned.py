@@ -13,10 +13,11 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from tuner.backends.memory import return_freed
 from tuner.backends.torch.schedule import Item, Schedule, Update, operands, schedule
 from tuner.backends.torch.scratch import Library, Taken, nothing, signature
 from tuner.backends.torch.step import Step
-from tuner.backends.torch.values import base, bytes_of, is_item, is_pointwise, is_view, value_of
+from tuner.backends.torch.values import base, bytes_of, is_item, is_pointwise, value_of
 from tuner.planner.lifetimes import Tensor
 
 #: Elements of the pieces in which an update runs: a few of them fit into a core's own cache.
@@ -66,8 +67,8 @@ def tensors_of(step: Step, library: Library = nothing, *, again: bool = True) ->
     Execution steps are the program's lines in order. Views and results that take an operand's place have no entry of
     their own. Kinds: ``weight`` (buffers too), ``state``, ``input`` (all that a step is given), ``saved`` (for the
     backward pass), ``activation`` (not saved), ``again`` (computed again), ``gradient`` (of weights), ``derivative``
-    (of activations), ``scratch`` (of the library, while an operator runs), ``library`` (compiled code and buffers that it
-    keeps), ``output`` (the loss).
+    (of activations), ``scratch`` (of the library, while an operator runs), ``library`` (what it keeps: compiled code,
+    its own buffers), ``output`` (the loss).
     """
     return program(step, library, again=again).tensors
 
@@ -87,10 +88,14 @@ def held_by(step: Step, tail: nn.Module) -> dict[str, torch.Tensor]:
 def bound(made: Program, held: Mapping[str, torch.Tensor]) -> Run:
     """Return the step as a function of its batch ports, in the order of `Program.batch`; it returns the loss.
 
+    From here on the process gives freed memory back at once (`tuner.backends.memory.return_freed`): without that it
+    would stand above the planned peak.
+
     Args:
         made: The program.
         held: By port name, the tensors to read and overwrite, laid out in memory as the step was traced.
     """
+    return_freed()
     names = dict(made.names) | {name: held[port] for port, name in made.held.items()}
     exec(compile(made.source, "<planned step>", "exec"), names)  # noqa: S102 - the source is made here, from operators' names
     run: Run = names["step"]
@@ -221,7 +226,9 @@ class _Writer:
             f"{local[node]} = {self._constant(node.target, 'op')}({', '.join(self._arguments(node, local))})"
             for node in item.nodes
         ]
-        lines += [f"{local[port]}.copy_({local[value]})" for port, value in zip(item.replaced, item.values, strict=True)]
+        lines += [
+            f"{local[port]}.copy_({local[value]})" for port, value in zip(item.replaced, item.values, strict=True)
+        ]
         rows = max(1, PIECE // max(1, shape[1:].numel()))
         cut = [local[node] for node in given if node.meta["val"].shape == shape] if rows < shape[0] else []
         name = f"update_{len(self.helpers)}"
@@ -298,7 +305,13 @@ class _Spans:
             for node, name in self._plan.ports.items()
         )
         made = tuple(
-            Tensor(node.name, bytes_of(node), first, self._end if node is loss else self._last[node], self._kind(node, loss))
+            Tensor(
+                node.name,
+                bytes_of(node),
+                first,
+                self._end if node is loss else self._last[node],
+                self._kind(node, loss),
+            )
             for node, first in self._first.items()
             if node.op != "placeholder" and bytes_of(node)
         )

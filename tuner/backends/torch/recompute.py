@@ -83,7 +83,7 @@ def _chain(node: fx.Node, saved: Mapping[fx.Node, int], dropped: Mapping[fx.Node
 def _cheap(node: fx.Node) -> bool:
     if is_item(node):
         parent = node.args[0]
-        return isinstance(parent, fx.Node) and parent.target in NORMS and node.args[1] == 0
+        return isinstance(parent, fx.Node) and parent.target in NORMS and bool(node.args[1] == 0)
     return value_of(node) is not None and (is_view(node) or is_pointwise(node))
 
 

@@ -65,6 +65,7 @@ def _taken(target: Callable[..., Any], args: Any, kwargs: Any) -> Taken:
     with torch.inference_mode():
         resting = PeakMeter().resting
         target(*given, **named)
+        return_freed()
         meter = PeakMeter()
         results = target(*given, **named)
         beside = meter.peak_bytes() - sum(one.untyped_storage().nbytes() for one in _tensors(results))
