@@ -118,8 +118,7 @@ class _Writer:
 
     def write(self) -> Program:
         for index, (node, name) in enumerate(self.plan.ports.items()):
-            held = self.plan.kinds[name] in _HELD
-            self.variables[node] = f"{'held' if held else 'given'}_{index}"
+            self.variables[node] = f"{'held' if self.plan.kinds[name] in _HELD else 'given'}_{index}"
         last = self._last_uses()
         dying: dict[int, list[fx.Node]] = {}
         for node, index in last.items():
