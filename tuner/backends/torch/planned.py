@@ -8,6 +8,7 @@ that an update needs no memory of its own. So the memory of a step is known befo
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 import torch
@@ -34,6 +35,7 @@ class Program:
 
     Attributes:
         source: Python; defines ``step``.
+        code: The source, compiled.
         names: What the code refers to: operators and constants.
         batch: Names of the ports that are given anew in every step, in the order of ``step``'s arguments.
         held: The code's name of every port that lives on, by the port's name.
@@ -41,6 +43,7 @@ class Program:
     """
 
     source: str
+    code: CodeType
     names: Mapping[str, Any]
     batch: tuple[str, ...]
     held: Mapping[str, str]
@@ -97,7 +100,7 @@ def bound(made: Program, held: Mapping[str, torch.Tensor]) -> Run:
     """
     return_freed()
     names = dict(made.names) | {name: held[port] for port, name in made.held.items()}
-    exec(compile(made.source, "<planned step>", "exec"), names)  # noqa: S102 - the source is made here, from operators' names
+    exec(made.code, names)  # noqa: S102 - the source is made here, from operators' names
     run: Run = names["step"]
     return torch.inference_mode()(run)
 
@@ -145,7 +148,8 @@ class _Writer:
         source = "\n\n".join([*self.helpers, f"def step({arguments}):\n" + "\n".join(f"    {line}" for line in body)])
         held = {name: self.variables[node] for node, name in self.plan.ports.items() if node not in batch}
         tensors = spans.tensors(self._owner(self.plan.loss))
-        return Program(source + "\n", self.constants, tuple(batch.values()), held, tensors)
+        code = compile(source, "<planned step>", "exec")
+        return Program(source, code, self.constants, tuple(batch.values()), held, tensors)
 
     def _last_uses(self) -> dict[fx.Node, int]:
         """Return, by value with a name of its own, the last item that reads it."""

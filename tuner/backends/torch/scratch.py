@@ -16,7 +16,7 @@ from torch import fx
 from tuner.backends.memory import PeakMeter, return_freed
 from tuner.backends.torch.values import is_item, is_pointwise, is_view
 
-#: Less than this is not told apart from the meter's own error.
+#: Less scratch than this is not told apart from the meter's own error.
 LEAST_BYTES = 65_536
 
 
@@ -52,10 +52,14 @@ def measured(node: fx.Node) -> Taken:
 
 
 def signature(node: fx.Node) -> tuple[Any, Hashable, Hashable] | None:
-    """Return what tells calls apart: operator, shapes, layouts, constants; None of views and of plain arithmetic."""
-    if not isinstance(node.target, torch._ops.OpOverload) or is_view(node) or is_pointwise(node) or is_item(node):  # noqa: SLF001 - the class has no public name
+    """Return what tells calls apart: operator, shapes, layouts, constants; None of views.
+
+    Arithmetic takes no scratch, only the pages of its code, so its shapes are made small and count as equal.
+    """
+    if not isinstance(node.target, torch._ops.OpOverload) or is_view(node) or is_item(node):  # noqa: SLF001 - the class has no public name
         return None
-    return node.target, _frozen(node.args), _frozen(node.kwargs)
+    small = is_pointwise(node)
+    return node.target, _frozen(node.args, small=small), _frozen(node.kwargs, small=small)
 
 
 @cache
@@ -70,18 +74,20 @@ def _taken(target: Callable[..., Any], args: Any, kwargs: Any) -> Taken:
         results = target(*given, **named)
         beside = meter.peak_bytes() - sum(one.untyped_storage().nbytes() for one in _tensors(results))
     kept = meter.resting - resting
-    return Taken(beside if beside >= LEAST_BYTES else 0, kept if kept >= LEAST_BYTES else 0)
+    return Taken(beside if beside >= LEAST_BYTES else 0, max(0, kept))
 
 
-def _frozen(value: Any) -> Any:
+def _frozen(value: Any, *, small: bool) -> Any:
     """Return an argument as something that can be compared: of a tensor its shape, strides and type."""
     if isinstance(value, fx.Node):
         traced = value.meta["val"]
+        if small:
+            traced = traced.new_empty([2] * traced.ndim)
         return ("tensor", tuple(traced.shape), tuple(traced.stride()), traced.dtype)
     if isinstance(value, dict):
-        return ("list", tuple(("list", (key, _frozen(one))) for key, one in value.items()))
+        return ("list", tuple(("list", (key, _frozen(one, small=small))) for key, one in value.items()))
     if isinstance(value, (list, tuple)):
-        return ("list", tuple(_frozen(one) for one in value))
+        return ("list", tuple(_frozen(one, small=small) for one in value))
     return value
 
 
