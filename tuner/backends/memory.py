@@ -1,5 +1,6 @@
 """This process's memory, as the kernel counts it."""
 
+import ctypes
 from contextlib import suppress
 from pathlib import Path
 
@@ -7,6 +8,9 @@ import psutil
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"
+#: A block of at least so many bytes is mapped by itself, and unmapped when it is freed.
+MAPPED_BYTES = 1_000_000
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 class PeakMeter:
@@ -24,6 +28,19 @@ class PeakMeter:
     def peak_bytes(self) -> int:
         """Return the high-water mark above the resting size."""
         return max(0, _high_water() - self.resting)
+
+
+def return_freed() -> None:
+    """Let freed memory go back to the system at once, so that resident memory follows what is alive.
+
+    By default, glibc raises the size from which blocks are mapped by themselves to that of the largest block freed so
+    far (up to 32 MB), and keeps what is smaller in a heap with holes. Other C libraries are left as they are.
+    """
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt"):
+        library.mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES)
+        library.mallopt(_M_TRIM_THRESHOLD, MAPPED_BYTES)
+        library.malloc_trim(0)
 
 
 def _high_water() -> int:
