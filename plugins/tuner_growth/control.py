@@ -13,7 +13,6 @@ from tuner_growth.compete import TRIPLET, EpochScores, History, growth_scores, o
 from tuner_growth.cost import NetworkCost
 from tuner_growth.value import Best, best, combined, raised
 
-CONTROLLERS = ("ric", "fixed", "linear", "exponential")
 #: Epochs after which every width is forced to grow, so that three widths are known.
 WARM_UP = (2, 3)
 #: Epochs between two growths of the linear and the exponential rule, and the factor of the latter.
@@ -26,7 +25,7 @@ class Rule:
     """How widths grow.
 
     Attributes:
-        controller: One of `CONTROLLERS`.
+        controller: ``ric``, ``fixed``, ``linear`` or ``exponential``.
         horizon: Epochs looked ahead.
         penalty: Initial η.
         seed: Of the actions that are dropped.
