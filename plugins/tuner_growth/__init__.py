@@ -44,7 +44,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """`mode`: ``none`` leaves the tail as it is, ``tail`` keeps given weights, ``scratch`` none. `edit`: how it grows."""
+    """`mode`: ``none`` leaves the tail alone, ``tail`` keeps given weights, ``scratch`` none. `edit`: how it grows."""
 
     mode: str
     edit: Edit | None

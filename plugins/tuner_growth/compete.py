@@ -15,7 +15,7 @@ from tuner_growth.decay import Decay, fit
 WINDOW = 5
 #: Epochs that are remembered of each width.
 MOST_EPOCHS = 5
-#: Scores of one epoch that are kept: neighbouring windows are averaged, so that a long epoch costs no more than a short.
+#: Scores kept of one epoch: neighbouring windows are averaged, so that a long epoch costs no more than a short one.
 MOST_SCORES = 16
 TRIPLET = 3
 #: Cosines are multiplied by it before they are fitted.

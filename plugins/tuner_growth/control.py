@@ -192,9 +192,7 @@ def _chosen(rule: Rule, state: State, epoch: int, network: Network) -> tuple[Bes
     return tuple(alone)
 
 
-def _best(
-    rule: Rule, state: State, epoch: int, index: int, network: Network, generator: np.random.Generator
-) -> Best:
+def _best(rule: Rule, state: State, epoch: int, index: int, network: Network, generator: np.random.Generator) -> Best:
     history, width, cap = state.histories[index], state.widths[index], network.caps[index]
     if len(history) < TRIPLET or width >= cap:
         return Best(0, 0.0, 0.0, {0: 0.0})

@@ -4,7 +4,7 @@ Source: MDLdroidLite's controller: convolutions cost (2n − 1)·positions·out 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 #: Share of size, against FLOPs, in a layer's cost.
 CONVOLUTION_BETA = 0.2
@@ -30,7 +30,7 @@ class LayerCost:
     """
 
     name: str
-    linear: bool
+    linear: bool = field(kw_only=True)
     out: int
     into: int
     out_width: int

@@ -83,7 +83,8 @@ def best(
 
     def values(depth: int, width: int) -> dict[int, float]:
         if (depth, width) not in known:
-            known[depth, width] = found = {}
+            found: dict[int, float] = {}
+            known[depth, width] = found
             for action in options(width, cap):
                 if action and generator.random() >= KEPT:
                     continue

@@ -77,7 +77,7 @@ class Gates:
         with torch.no_grad():
             for name, module in self._modules.items():
                 for parameter in module.parameters(recurse=False):
-                    parameter *= self._meta[name].reshape(-1, *[1] * (parameter.ndim - 1))
+                    parameter.mul_(self._meta[name].reshape(-1, *[1] * (parameter.ndim - 1)))
 
     def _hook(self, name: str) -> "_Multiply":
         return _Multiply(self._meta[name])

@@ -11,6 +11,7 @@ from torch import fx, nn
 from tuner.backends.torch.evolving import Training
 from tuner.backends.torch.widths import (
     CONVOLUTIONS,
+    NORMS,
     Width,
     WidthError,
     Widths,
@@ -22,7 +23,7 @@ from tuner.backends.torch.widths import (
     weight_of,
 )
 from tuner_growth import Edit
-from tuner_growth.control import Decision, Network, Rule, State, begun, decide
+from tuner_growth.control import Decision, Network, Rule, begun, decide
 from tuner_growth.cost import FIXED, LayerCost, NetworkCost
 from tuner_growth.torch.adapt import ADAPTERS, Site
 from tuner_growth.torch.gates import Gates
@@ -149,7 +150,9 @@ class GrowingTail(nn.Module):
     def finish(self) -> tuple[str, ...]:
         """Fold the gates; return the final widths."""
         self._fold()
-        said = ", ".join(f"{name} {size} of {cap}" for (name, size), cap in zip(self.widths.items(), self._caps, strict=True))
+        said = ", ".join(
+            f"{name} {size} of {cap}" for (name, size), cap in zip(self.widths.items(), self._caps, strict=True)
+        )
         kept = "; ".join(f"{name}: {reason}" for name, reason in self._found.fixed)
         return (f"final widths: {said}", *([f"cannot grow: {kept}"] if kept else []))
 
@@ -229,13 +232,19 @@ def network_cost(body: nn.Module, found: Widths, example: torch.Tensor) -> Netwo
         into = takes.get(name, FIXED)
         inputs = weight.shape[1] if into == FIXED else len(weight_of(body, found.growable[into].name))
         norms = found.growable[gives[name]].norms if name in gives and name == found.growable[gives[name]].name else ()
+        scalars = sum(len(list(body.get_submodule(norm).parameters())) for norm in norms)
         layers.append(
             LayerCost(
-                name, isinstance(module, nn.Linear), gives.get(name, FIXED), into, len(weight), inputs,
-                weight[0].numel() // inputs, places.get(name, 1),
-                int(getattr(module, "bias", None) is not None)
-                + sum(len(list(body.get_submodule(norm).parameters())) for norm in norms),
-            )  # fmt: skip
+                name,
+                linear=isinstance(module, nn.Linear),
+                out=gives.get(name, FIXED),
+                into=into,
+                out_width=len(weight),
+                in_width=inputs,
+                kernel=weight[0].numel() // inputs,
+                positions=places.get(name, 1),
+                per_output=scalars + (module.bias is not None),
+            )
         )
     return NetworkCost(tuple(layers))
 
@@ -247,5 +256,5 @@ def _refresh(body: nn.Module) -> None:
             nn.init.xavier_uniform_(module.weight)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
-        elif hasattr(module, "reset_parameters") and module is not body:
+        elif isinstance(module, NORMS):
             module.reset_parameters()

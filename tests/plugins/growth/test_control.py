@@ -1,6 +1,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,10 +12,10 @@ from tuner_growth.cost import FIXED, LayerCost, NetworkCost
 # LeNet-1D on sEMG: 8 channels of 100 samples, kernels of 14, flatten of 15 positions, 6 classes
 LENET = NetworkCost(
     (
-        LayerCost("conv1", False, 0, FIXED, 0, 8, 14, 87, per_output=1),
-        LayerCost("conv2", False, 1, 0, 0, 0, 14, 30, per_output=1),
-        LayerCost("fc1", True, 2, 1, 0, 0, 15, 1, per_output=1),
-        LayerCost("fc2", True, FIXED, 2, 6, 0, 1, 1, per_output=1),
+        LayerCost("conv1", 0, FIXED, 0, 8, 14, 87, per_output=1, linear=False),
+        LayerCost("conv2", 1, 0, 0, 0, 14, 30, per_output=1, linear=False),
+        LayerCost("fc1", 2, 1, 0, 0, 15, 1, per_output=1, linear=True),
+        LayerCost("fc2", FIXED, 2, 6, 0, 1, 1, per_output=1, linear=True),
     )
 )
 CAPS = (20, 50, 500)
@@ -66,7 +67,7 @@ def test_the_controller_decides_from_the_fourth_epoch_on_and_keeps_to_the_caps()
     state, decisions = run(Rule(penalty=0.1), 16, Network(LENET, (6, 12, 27), everything_fits))
     assert any(sum(one.actions) for one in decisions[3:])
     assert all(width <= cap for width, cap in zip(state.widths, (6, 12, 27), strict=True))
-    for before, after in zip(decisions, decisions[1:], strict=False):
+    for before, after in pairwise(decisions):
         assert after.widths == tuple(w + a for w, a in zip(before.widths, after.actions, strict=True))
         assert all(0 < a <= b <= 1 for a, b in zip(before.penalties, after.penalties, strict=True))
 

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -36,7 +38,8 @@ class Residual(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.stem(x)
         y = self.nb(self.b(functional.relu(self.na(self.a(x)))))
-        return self.fc(torch.flatten(functional.adaptive_avg_pool2d(functional.relu(x + y), 1), 1))
+        outputs: torch.Tensor = self.fc(torch.flatten(functional.adaptive_avg_pool2d(functional.relu(x + y), 1), 1))
+        return outputs
 
 
 def test_a_chain_grows_everywhere_but_at_its_ends() -> None:
@@ -78,7 +81,8 @@ class Odd(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.first(self.grouped(x))
         x = self.norm(self.third(self.second(self.second(x))))
-        return self.fc(x.view(x.size(0), -1))
+        outputs: torch.Tensor = self.fc(x.view(x.size(0), -1))
+        return outputs
 
 
 def test_what_cannot_grow_is_said_with_the_reason() -> None:
@@ -96,12 +100,14 @@ class Branching(nn.Module):
 
 
 def test_a_model_that_cannot_be_traced_is_told_in_one_line() -> None:
-    with pytest.raises(WidthError, match="growth wants a model that torch.fx can trace, but TraceError") as raised:
+    with pytest.raises(WidthError, match=r"growth wants a model that torch\.fx can trace, but TraceError") as raised:
         traced(Branching())
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(("model", "shape"), [(Residual(), (2, 3, 8, 8)), (lenet_1d(), (2, 8, 100)), (mobilenet_1d(), (2, 8, 100))])
+@pytest.mark.parametrize(
+    ("model", "shape"), [(Residual(), (2, 3, 8, 8)), (lenet_1d(), (2, 8, 100)), (mobilenet_1d(), (2, 8, 100))]
+)
 def test_keeping_some_channels_is_what_zeroing_the_others_does(model: nn.Module, shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     body, value = traced(model.eval()), torch.randn(shape)
@@ -129,7 +135,7 @@ def test_counts_of_layers_follow_their_weights() -> None:
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.SGD])
 def test_an_optimisers_state_keeps_its_leading_block(kind: type[torch.optim.Optimizer]) -> None:
     body = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
-    arguments = {"lr": 0.1, "momentum": 0.9} if kind is torch.optim.SGD else {"lr": 0.1, "fused": True}
+    arguments: dict[str, Any] = {"lr": 0.1, "momentum": 0.9} if kind is torch.optim.SGD else {"lr": 0.1, "fused": True}
     optimiser = kind(body.parameters(), **arguments)
     body(torch.randn(5, 3)).square().sum().backward()
     optimiser.step()

@@ -37,6 +37,10 @@ class Evolving(Protocol):
 
     fresh_norms: bool
 
+    @property
+    def widths(self) -> dict[str, int]:
+        """The widths it has now, by module."""
+
     def begin(self, training: Training) -> None:
         """Prepare for the first step."""
 

@@ -139,16 +139,13 @@ def run(
             best = max(best, entry["local_accuracy"])
         epochs.append(entry)
         halted = report({"epoch": epoch + 1, "epochs": plan.recipe.epochs, **entry})
-        if plan.recipe.patience and since >= plan.recipe.patience and epoch + 1 < plan.recipe.epochs:
-            stopped = f"no better local accuracy for {since} epochs, after epoch {epoch + 1}"
+        if epoch + 1 == plan.recipe.epochs:  # what grew after the last epoch would never train
             break
-        if halted and epoch + 1 < plan.recipe.epochs:
-            stopped = f"told to stop after epoch {epoch + 1}"
+        stopped = why_stop(plan.recipe, epoch + 1, since, halted=halted)
+        if stopped:
             break
-        if epoch + 1 < plan.recipe.epochs:  # what grew after the last epoch would never train
-            started = time.perf_counter()
-            entry |= loop.evolve(epoch + 1)
-            train_seconds += time.perf_counter() - started
+        entry |= loop.evolve(epoch + 1)
+        train_seconds += entry.get("evolve_seconds", 0.0)
     notes = loop.finish()
     values = {"local_accuracy": score(task, tail, local), "train_seconds": train_seconds}
     values |= sizes(loaded, plan.split, tail, loop.example)
@@ -161,6 +158,13 @@ def run(
     weights.parent.mkdir(parents=True, exist_ok=True)
     save_file({name: value.contiguous() for name, value in tail.state_dict().items()}, weights)
     return Outcome({**values, "peak_bytes": float(meter.peak_bytes())}, tuple(epochs), stopped, notes)
+
+
+def why_stop(recipe: RecipePlan, epoch: int, since: int, *, halted: bool) -> str:
+    """Return why training ends after an epoch that is not the last; empty where it goes on."""
+    if recipe.patience and since >= recipe.patience:
+        return f"no better local accuracy for {since} epochs, after epoch {epoch}"
+    return f"told to stop after epoch {epoch}" if halted else ""
 
 
 def augmenting(plan: TrialPlan, seed: int) -> Change:
@@ -292,8 +296,12 @@ class Loop:
         return value
 
     def evolve(self, epoch: int) -> dict[str, float]:
-        """Let the tail change after an epoch, counted from 1; return what it says of it."""
-        return {name: value for one in self._evolving for name, value in one.after_epoch(epoch).items()}
+        """Let the tail change after an epoch, counted from 1; return what it says of it, and the seconds it took."""
+        if not self._evolving:
+            return {}
+        started = time.perf_counter()
+        said = {name: value for one in self._evolving for name, value in one.after_epoch(epoch).items()}
+        return {**said, "evolve_seconds": time.perf_counter() - started}
 
     def finish(self) -> tuple[str, ...]:
         """Let the tail become what is kept; return its notes."""

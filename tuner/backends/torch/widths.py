@@ -250,12 +250,12 @@ class _Search:
             return None
         return self._function(node, given)
 
-    def _module(self, node: fx.Node, given: list[_Value]) -> _Value | None:
+    def _module(self, node: fx.Node, given: list[_Value]) -> _Value:
         name, module = str(node.target), self._body.get_submodule(str(node.target))
-        if name in self._shared:
-            return self._stop(given, f"{name} is used more than once")
-        if len(given) != 1:
-            return self._stop(given, f"{name} has several inputs")
+        if name in self._shared or len(given) != 1:
+            return self._stop(
+                given, f"{name} is used more than once" if name in self._shared else f"{name} is no layer"
+            )
         value = given[0]
         if isinstance(module, CONVOLUTIONS):
             return self._convolution(name, module, value)
@@ -263,13 +263,11 @@ class _Search:
             return self._linear(name, value)
         if isinstance(module, NORMS):
             self._parts.append(("norm", name, value.group))
-            return value
-        if isinstance(module, nn.Flatten):
-            return _Value(value.group, flat=True) if module.start_dim == CHANNELS else self._stop(given, name)
-        whole = not isinstance(module, nn.PReLU) or module.num_parameters == 1
-        if isinstance(module, (*ACTIVATIONS, *RANDOM, *POOLS)) and whole:
-            return value
-        return self._stop(given, f"{name} ({type(module).__name__}) has a width of its own")
+        elif isinstance(module, nn.Flatten) and module.start_dim == CHANNELS:
+            value = _Value(value.group, flat=True)
+        elif not isinstance(module, (*ACTIVATIONS, *RANDOM, *POOLS)) or getattr(module, "num_parameters", 1) > 1:
+            return self._stop(given, f"{name} ({type(module).__name__}) has a width of its own")
+        return value
 
     def _convolution(self, name: str, module: nn.Conv1d | nn.Conv2d, value: _Value) -> _Value:
         if module.groups == 1:
@@ -329,7 +327,7 @@ def _flattens(node: fx.Node, name: str) -> bool:
     rest = node.args[1:]
     if name == "flatten":
         return (rest == (CHANNELS,) and not node.kwargs) or (not rest and node.kwargs == {"start_dim": CHANNELS})
-    return len(rest) == 2 and rest[1] == -1 and rest[0] != -1  # noqa: PLR2004 - the batch and the rest
+    return len(rest) == 2 and rest[1] == -1 and isinstance(rest[0], fx.Node)  # noqa: PLR2004 - the batch and the rest
 
 
 def _over_positions(node: fx.Node) -> bool:
