@@ -69,8 +69,8 @@ class Growth(Strategy[Knobs]):
         return Knobs(mode, Edit(start, cap, controller, horizon, penalty, adapter))
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
-        """Add the edit."""
-        if knobs.edit is None:
+        """Add the edit, unless only the last of several blocks trains: the head has no hidden width."""
+        if knobs.edit is None or plan.trainable == 1 < plan.model.num_blocks:
             return plan
         settings = tuple(sorted(asdict(knobs.edit).items()))
         return replace(plan, shape=(*plan.shape, TailEdit(KINDS[knobs.mode], settings)))

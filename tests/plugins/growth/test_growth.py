@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
 from tuner.backends.torch import TorchBackend
 from tuner.compose import compose
@@ -16,6 +17,7 @@ from tuner.store.store import Store
 from tuner.task.digits import digits
 from tuner.testing import StrategyContract, example_model, example_task
 from tuner_growth import ADAPTERS, Edit, Growth, Knobs
+from tuner_growth.torch.tail import GrowingTail
 
 RULE = Edit(start=0.1, cap=1.0, controller="ric", horizon=3, penalty=0.1, adapter="dspa")
 
@@ -137,10 +139,14 @@ def test_a_cap_on_parameters_ends_growth(tmp_path: Path) -> None:
     assert width(outcome)[0] > 1
 
 
-@pytest.mark.slow
-def test_a_tail_that_cannot_grow_is_told_so(tmp_path: Path) -> None:
+def test_a_head_alone_has_nothing_to_grow_and_is_the_plan_without_growth() -> None:
+    plan = replace(TrialPlan(example_model(4), example_task()), split=3)
+    assert Growth().apply(plan, Knobs("tail", RULE)) == plan
+
+
+def test_a_tail_that_cannot_grow_is_told_so() -> None:
     with pytest.raises(TunerError, match=r"no width of the trained blocks can grow .*the model's output.*more blocks"):
-        trained(tmp_path, "tail", split=3)
+        GrowingTail(nn.Sequential(nn.Linear(3, 2)), RULE, scratch=False)
 
 
 def test_an_edit_of_another_backend_is_not_supported() -> None:

@@ -327,7 +327,7 @@ def _flattens(node: fx.Node, name: str) -> bool:
     rest = node.args[1:]
     if name == "flatten":
         return (rest == (CHANNELS,) and not node.kwargs) or (not rest and node.kwargs == {"start_dim": CHANNELS})
-    return len(rest) == 2 and rest[1] == -1 and isinstance(rest[0], fx.Node)  # noqa: PLR2004 - the batch and the rest
+    return len(rest) == 2 and isinstance(rest[0], fx.Node) and bool(rest[1] == -1)  # noqa: PLR2004 - batch and rest
 
 
 def _over_positions(node: fx.Node) -> bool:

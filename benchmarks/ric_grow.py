@@ -1,0 +1,153 @@
+"""What growth saves: LeNet-2D on MNIST, full size against networks that grow from [2-5-10] (MDLdroidLite, Table 4).
+
+``python -m benchmarks.ric_grow [--quick] [--json FILE]``
+
+All arms train through the same backend, Adam 5e-4, batches of 100 (the paper's), at a constant rate. Growing arms start
+from fresh weights. Quick: 6,000 training and 2,000 test digits, one seed; full: all of them, three seeds.
+"""
+
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean
+
+import numpy as np
+
+from benchmarks.report import Claim, Row, finish
+from benchmarks.setup import arguments
+from tuner.backends.torch import TorchBackend
+from tuner.plan import RecipePlan, TrialPlan
+from tuner.results.records import Outcome
+from tuner.run import task_info
+from tuner.store.store import Store
+from tuner.task import Domain, Task
+from tuner.task.samples import ArraySamples
+from tuner.task.spec import InputSpec, ModelSpec
+from tuner_growth import Edit, Growth, Knobs
+
+EPOCHS, BATCH, RATE = 20, 100, 5e-4
+QUICK_TRAIN, QUICK_TEST = 6_000, 2_000
+MNIST_MEAN, MNIST_STD = 0.1307 * 255, 0.3081 * 255
+RIC = Edit(start=0.1, cap=1.0, controller="ric", horizon=4, penalty=0.4, adapter="dspa")
+#: What each arm's growth is; None trains the full network.
+ARMS: dict[str, Edit | None] = {
+    "full": None,
+    "RIC": RIC,
+    "linear (NeST)": replace(RIC, controller="linear", adapter="nest"),
+    "exponential (CGaP)": replace(RIC, controller="exponential", adapter="cgap"),
+    "fixed": replace(RIC, controller="fixed"),
+}
+FEWER_PARAMETERS, FEWER_FLOPS, MOST_LOSS = 15, 5, {True: 0.010, False: 0.005}
+#: Time counts to the full network's accuracy less this.
+NEAR = 0.005
+MOST_CONTROL = 0.03
+
+
+def main() -> None:
+    """Measure, print, write."""
+    asked = arguments(__doc__ or "")
+    task = mnist(quick=asked.quick)
+    seeds = range(1 if asked.quick else 3)
+    outcomes = {seed: {name: trained(task, edit, seed) for name, edit in ARMS.items()} for seed in seeds}
+    rows = [
+        row(name, seed, outcome, outcomes[seed]["full"]) for seed in seeds for name, outcome in outcomes[seed].items()
+    ]
+    finish("ric_grow", rows, claims([outcomes[seed] for seed in seeds], quick=asked.quick), asked.json)
+
+
+def row(name: str, seed: int, outcome: Outcome, full: Outcome) -> Row:
+    """Return an arm's figures, ratios against the full network beside them."""
+    values, most = outcome.values, full.values
+    return {
+        "arm": name,
+        "seed": seed,
+        "accuracy": f"{100 * values['local_accuracy']:.2f} %",
+        "parameters": int(values["parameters"]),
+        "fewer": f"{most['parameters'] / values['parameters']:.1f}×",
+        "MFLOPs": values["flops"] / 1e6,
+        "less": f"{most['flops'] / values['flops']:.1f}×",
+        "train s": values["train_seconds"],
+        "s to near full": reached(outcome, full),
+        "peak MB": values["peak_bytes"] / 1e6,
+        "controller": f"{100 * control(outcome):.1f} %",
+        "widths": (outcome.notes or ("",))[0].removeprefix("final widths: "),
+    }
+
+
+def claims(seeds: list[dict[str, Outcome]], *, quick: bool) -> list[Claim]:
+    """Compare RIC with the full network."""
+    pairs = [(arms["full"].values, arms["RIC"].values) for arms in seeds]
+    parameters = min(full["parameters"] / ric["parameters"] for full, ric in pairs)
+    flops = min(full["flops"] / ric["flops"] for full, ric in pairs)
+    loss = mean(full["local_accuracy"] - ric["local_accuracy"] for full, ric in pairs)
+    share = max(control(arms["RIC"]) for arms in seeds)
+    small = parameters >= FEWER_PARAMETERS and flops >= FEWER_FLOPS
+    return [
+        Claim(
+            f"RIC needs at most 1/{FEWER_PARAMETERS} of the parameters and 1/{FEWER_FLOPS} of the FLOPs within "
+            f"{100 * MOST_LOSS[quick]:.1f} points",
+            "MDLdroidLite Table 4: 1/20.6, 1/8.4, −0.04 points",
+            f"1/{parameters:.1f}, 1/{flops:.1f}, {-100 * loss:+.2f} points",
+            "quality",
+            small and loss <= MOST_LOSS[quick],
+        ),
+        Claim(
+            f"the controller takes at most {100 * MOST_CONTROL:.0f} % of training",
+            "issue 6",
+            f"{100 * share:.1f} %",
+            "ratio",
+            share <= MOST_CONTROL,
+        ),
+    ]
+
+
+def trained(task: Task, edit: Edit | None, seed: int) -> Outcome:
+    """Carry one arm out."""
+    backend = TorchBackend()
+    recipe = RecipePlan(
+        epochs=EPOCHS, batch_size=BATCH, optimiser="adam", learning_rate=RATE, schedule="constant",
+        patience=EPOCHS,  # never stops, but scores every epoch
+    )  # fmt: skip
+    plan = TrialPlan(backend.describe(task), task_info(task), recipe=recipe)
+    plan = Growth().apply(plan, Knobs("none" if edit is None else "scratch", edit))
+    with tempfile.TemporaryDirectory() as folder:
+        return backend.train(task, plan, seed, Store(Path(folder) / "store"), Path(folder) / "weights.safetensors")
+
+
+def reached(outcome: Outcome, full: Outcome) -> str:
+    """Return the training seconds to the full network's final accuracy less `NEAR`; a dash where it is not reached."""
+    wanted, spent = full.values["local_accuracy"] - NEAR, 0.0
+    for epoch in outcome.epochs:
+        spent += epoch["seconds"]
+        if epoch["local_accuracy"] >= wanted:
+            return f"{spent:.1f}"
+        spent += epoch.get("evolve_seconds", 0.0)
+    return "–"
+
+
+def control(outcome: Outcome) -> float:
+    """Return the controller's share of the training seconds."""
+    return sum(epoch.get("controller_seconds", 0.0) for epoch in outcome.epochs) / outcome.values["train_seconds"]
+
+
+def mnist(*, quick: bool) -> Task:
+    """Return MNIST as a task with LeNet-2D [20-50-500], fresh."""
+    data = Path(os.environ.get("TUNER_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    spec = InputSpec(kind="arrays", mean=(MNIST_MEAN,), std=(MNIST_STD,))
+
+    def samples(split: str, count: int | None) -> ArraySamples:
+        with np.load(data / "mnist" / "mnist.npz") as content:
+            images, labels = content[f"x_{split}"], content[f"y_{split}"]
+        chosen = np.random.default_rng(0).permutation(len(labels))[:count]
+        return ArraySamples(images[chosen].astype(np.float32), labels[chosen].astype(np.int64), spec, f"x_{split}")
+
+    train, test = samples("train", QUICK_TRAIN if quick else None), samples("test", QUICK_TEST if quick else None)
+    digits = tuple(str(digit) for digit in range(10))
+    rows = tuple(range(10))
+    model = ModelSpec("benchmarks.ric_adaption:lenet")
+    return Task("mnist", model, spec, "single-label", Domain(train, test), None, digits, rows, rows)
+
+
+if __name__ == "__main__":
+    main()
