@@ -3,7 +3,10 @@
 ``python -m benchmarks.ric_grow [--quick] [--json FILE]``
 
 All arms train through the same backend, Adam 5e-4, batches of 100 (the paper's), at a constant rate. Growing arms start
-from fresh weights. Quick: 6,000 training and 2,000 test digits, one seed; full: all of them, three seeds.
+from fresh weights. The pruned arm is the reference point: the trained full network, cut to RIC's final widths by Taylor
+saliency and trained on; its seconds are those after the cut.
+
+Quick: 6,000 training and 2,000 test digits, one seed; full: all of them, three seeds.
 """
 
 import os
@@ -13,20 +16,28 @@ from pathlib import Path
 from statistics import mean
 
 import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch.nn import functional
 
 from benchmarks.report import Claim, Row, finish
+from benchmarks.ric_adaption import lenet
 from benchmarks.setup import arguments
 from tuner.backends.torch import TorchBackend
+from tuner.backends.torch.widths import find, install, selected, traced
 from tuner.plan import RecipePlan, TrialPlan
 from tuner.results.records import Outcome
 from tuner.run import task_info
 from tuner.store.store import Store
-from tuner.task import Domain, Task
+from tuner.task import Domain, Task, normalise
 from tuner.task.samples import ArraySamples
 from tuner.task.spec import InputSpec, ModelSpec
 from tuner_growth import Edit, Growth, Knobs
 
 EPOCHS, BATCH, RATE = 20, 100, 5e-4
+WEIGHTS = "weights.safetensors"
+#: Training digits that Taylor saliency is taken from.
+SALIENT = 1_000
 QUICK_TRAIN, QUICK_TEST = 6_000, 2_000
 MNIST_MEAN, MNIST_STD = 0.1307 * 255, 0.3081 * 255
 RIC = Edit(start=0.1, cap=1.0, controller="ric", horizon=4, penalty=0.4, adapter="dspa")
@@ -49,11 +60,46 @@ def main() -> None:
     asked = arguments(__doc__ or "")
     task = mnist(quick=asked.quick)
     seeds = range(1 if asked.quick else 3)
-    outcomes = {seed: {name: trained(task, edit, seed) for name, edit in ARMS.items()} for seed in seeds}
+    outcomes = {seed: arms(task, seed) for seed in seeds}
     rows = [
         row(name, seed, outcome, outcomes[seed]["full"]) for seed in seeds for name, outcome in outcomes[seed].items()
     ]
     finish("ric_grow", rows, claims([outcomes[seed] for seed in seeds], quick=asked.quick), asked.json)
+
+
+def arms(task: Task, seed: int) -> dict[str, Outcome]:
+    """Carry every arm out."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        found = {arm: trained(task, edit, seed, folder / arm) for arm, edit in ARMS.items()}
+        small = pruned(task, folder / "full" / WEIGHTS, final_widths(found["RIC"]), folder / "pruned.safetensors")
+        return {**found, "pruned": trained(small, None, seed, folder / "pruned")}
+
+
+def final_widths(outcome: Outcome) -> dict[str, int]:
+    """Return the widths after the last decision, by module."""
+    logged = [(name, value) for epoch in outcome.epochs for name, value in epoch.items() if name.endswith(".width")]
+    return {name.removesuffix(".width"): int(value) for name, value in logged}
+
+
+def pruned(task: Task, weights: Path, sizes: dict[str, int], path: Path) -> Task:
+    """Cut a trained network to some widths, its least salient channels first; return the task that starts from it."""
+    model = lenet()
+    model.load_state_dict(load_file(weights))
+    body, samples = traced(model), task.local.train
+    values = torch.from_numpy(normalise(np.stack([samples.load(index) for index in range(SALIENT)]), task.input))
+    functional.cross_entropy(body(values), torch.from_numpy(samples.labels[:SALIENT])).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    kept = {}
+    for width in find(body).growable:
+        weight = body.get_submodule(width.name).get_parameter("weight")
+        if weight.grad is None:
+            raise ValueError(f"{width.name} has no gradient")
+        saliency = (weight * weight.grad).detach().abs().flatten(1).sum(dim=1)
+        kept[width] = sorted(saliency.argsort(descending=True)[: sizes[width.name]].tolist())
+    for width, channels in kept.items():
+        install(body, selected(body, width, channels))
+    save_file(model.state_dict(), path)
+    return replace(task, model=replace(task.model, weights=str(path), head=task.labels))
 
 
 def row(name: str, seed: int, outcome: Outcome, full: Outcome) -> Row:
@@ -102,8 +148,8 @@ def claims(seeds: list[dict[str, Outcome]], *, quick: bool) -> list[Claim]:
     ]
 
 
-def trained(task: Task, edit: Edit | None, seed: int) -> Outcome:
-    """Carry one arm out."""
+def trained(task: Task, edit: Edit | None, seed: int, folder: Path) -> Outcome:
+    """Carry one arm out, in a folder of its own."""
     backend = TorchBackend()
     recipe = RecipePlan(
         epochs=EPOCHS, batch_size=BATCH, optimiser="adam", learning_rate=RATE, schedule="constant",
@@ -111,8 +157,7 @@ def trained(task: Task, edit: Edit | None, seed: int) -> Outcome:
     )  # fmt: skip
     plan = TrialPlan(backend.describe(task), task_info(task), recipe=recipe)
     plan = Growth().apply(plan, Knobs("none" if edit is None else "scratch", edit))
-    with tempfile.TemporaryDirectory() as folder:
-        return backend.train(task, plan, seed, Store(Path(folder) / "store"), Path(folder) / "weights.safetensors")
+    return backend.train(task, plan, seed, Store(folder / "store"), folder / WEIGHTS)
 
 
 def reached(outcome: Outcome, full: Outcome) -> str:
