@@ -16,7 +16,7 @@ WINDOW = 5
 #: Epochs that are remembered of each width.
 MOST_EPOCHS = 5
 #: Scores kept of one epoch: neighbouring windows are averaged, so that a long epoch costs no more than a short one.
-MOST_SCORES = 16
+MOST_SCORES = 8
 TRIPLET = 3
 #: Cosines are multiplied by it before they are fitted.
 SCALE = 100.0

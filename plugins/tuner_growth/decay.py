@@ -12,11 +12,12 @@ import numpy.typing as npt
 
 MOST_A = 100.0
 MOST_C = 10.0
-#: ln τ of b = exp(−1/τ): from a decay within a tenth of a step to one that is flat over a thousand.
-LOG_TAU = np.linspace(math.log(0.1), math.log(1e5), 60)
+#: ln τ of b = exp(−1/τ): from a decay within a tenth of a step to one that is flat over thousands.
+LOG_TAU = np.linspace(math.log(0.1), math.log(1e5), 40)
 #: Refinements of the grid around its best point, and points of each.
 ZOOMS = 4
 ZOOM = 17
+TINY = 1e-12
 Floats = npt.NDArray[np.float64]
 
 
@@ -67,22 +68,19 @@ def fit(x: Sequence[float], y: Sequence[float]) -> Decay:
 
 
 def _linear(b: Floats, x: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return the best a and c within their bounds and the squared error, for every b; float64 [len(b)] each."""
-    powers = b[:, None] ** x[None, :]  # [b, x]
-    count, mean_y = len(x), y.mean()
-    mean_p = powers.mean(axis=1)
-    centred = powers - mean_p[:, None]
-    spread = (centred**2).sum(axis=1)
-    free_a = np.where(spread > 0, (centred @ (y - mean_y)) / np.where(spread > 0, spread, 1), 0)
-    energy = (powers**2).sum(axis=1)
-    tried_a = [np.clip(free_a, 0, MOST_A)]
-    tried_c = [mean_y - tried_a[0] * mean_p]
-    for bound in (0.0, MOST_C):
-        cross = powers @ (y - bound)
-        tried_a.append(np.clip(np.where(energy > 0, cross / np.where(energy > 0, energy, 1), 0), 0, MOST_A))
-        tried_c.append(np.full(len(b), bound))
-    a, c = np.stack(tried_a), np.clip(np.stack(tried_c), 0, MOST_C)
-    errors = ((a[:, :, None] * powers[None] + c[:, :, None] - y) ** 2).sum(axis=2) / count
-    best = errors.argmin(axis=0)
-    rows = np.arange(len(b))
+    """Return the best a and c within their bounds and the squared error, for every b; float64 [len(b)] each.
+
+    The optimum is free, or lies on one of c's bounds with the best a there; errors follow from sums alone.
+    """
+    powers = np.exp(np.log(b)[:, None] * x)  # [b, x]
+    count, sum_y, sum_yy = len(x), float(y.sum()), float(y @ y)
+    sum_p, sum_pp, sum_py = powers.sum(axis=1), np.einsum("bx,bx->b", powers, powers), powers @ y
+    spread = np.maximum(sum_pp - sum_p**2 / count, TINY)
+    energy = np.maximum(sum_pp, TINY)
+    a = np.stack([(sum_py - sum_p * sum_y / count) / spread, sum_py / energy, (sum_py - MOST_C * sum_p) / energy])
+    a = np.clip(a, 0, MOST_A)  # [3, b]
+    c = np.stack([(sum_y - a[0] * sum_p) / count, np.zeros(len(b)), np.full(len(b), MOST_C)])
+    c = np.clip(c, 0, MOST_C)
+    errors = a * (a * sum_pp + 2 * (c * sum_p - sum_py)) + c * (count * c - 2 * sum_y) + sum_yy
+    best, rows = errors.argmin(axis=0), np.arange(len(b))
     return a[best, rows], c[best, rows], errors[best, rows]

@@ -64,6 +64,7 @@ class GrowingTail(nn.Module):
             install(self.body, selected(self.body, width, strongest(self.body, width, size)))
         if scratch:
             _refresh(self.body)
+        self._givers = [[self.body.get_submodule(name) for name in width.givers] for width in self._found.growable]
         self._gates: dict[str, Gates] = {}
         self._seconds = 0.0
 
@@ -100,9 +101,8 @@ class GrowingTail(nn.Module):
         self._losses.append(loss)
         with torch.no_grad():
             for index, width in enumerate(self._found.growable):
-                saliency = self._saliency(width)
-                self._batches[index].append(saliency.sum())
-                self._channels[index] += saliency
+                saliency = self._saliency(index)
+                self._batches[index].append(saliency)
                 if width.name in self._gates:
                     self._gates[width.name].before_update(saliency)
         self._seconds += time.perf_counter() - started
@@ -118,30 +118,36 @@ class GrowingTail(nn.Module):
         Returns:
             By width: what was added, its value, the width after it, the penalty; the loss before and after.
         """
+        if not self._losses:  # every batch was too small for a norm
+            return {}
         started = time.perf_counter()
         self._fold()
-        saliency = [torch.stack(one).tolist() for one in self._batches]
+        by_channel = [torch.stack(one) for one in self._batches]  # float32 [batches, channels]
+        saliency = [one.sum(dim=1).tolist() for one in by_channel]
         state, decision = decide(self._rule, self._state, epoch, saliency, self._losses, self._network)
         self._seconds += time.perf_counter() - started
-        entry: dict[str, float] = {"controller_seconds": self._seconds}
-        if self._losses:
-            self._state = state
-            self.decisions.append(decision)
-            entry |= self._log(decision)
-            if any(decision.actions):
-                entry |= self._grow(decision.actions)
+        self._state = state
+        self.decisions.append(decision)
+        entry = {"controller_seconds": self._seconds, **self._log(decision)}
+        if any(decision.actions):
+            entry |= self._grow(decision.actions, [one.sum(dim=0) for one in by_channel])
         self._forget()
         self._seconds = 0.0
         return entry
 
-    def grow(self, actions: Sequence[int]) -> None:
-        """Add channels to every width, from the input to the output."""
+    def grow(self, actions: Sequence[int], saliency: Sequence[torch.Tensor]) -> None:
+        """Add channels to every width, from the input to the output.
+
+        Args:
+            actions: How many, one a width.
+            saliency: Of every width's channels, float32 [size].
+        """
         adapter = ADAPTERS[self._edit.adapter]
         for index, (width, added) in enumerate(zip(self._found.growable, actions, strict=True)):
             if not added:
                 continue
             now = replace(width, size=len(weight_of(self.body, width.name)))
-            site = Site(self.body, now, added, self._channels[index], self._generator, self._training.loss)
+            site = Site(self.body, now, added, saliency[index], self._generator, self._training.loss)
             adapted = adapter(site)
             install(self.body, adapted.changes, self._training.optimiser)
             if adapted.gates:
@@ -156,10 +162,10 @@ class GrowingTail(nn.Module):
         kept = "; ".join(f"{name}: {reason}" for name, reason in self._found.fixed)
         return (f"final widths: {said}", *([f"cannot grow: {kept}"] if kept else []))
 
-    def _grow(self, actions: Sequence[int]) -> dict[str, float]:
+    def _grow(self, actions: Sequence[int], saliency: Sequence[torch.Tensor]) -> dict[str, float]:
         with torch.no_grad():
             before = float(self._training.loss(self))
-            self.grow(actions)
+            self.grow(actions, saliency)
             after = float(self._training.loss(self))
         return {"loss_before_growth": before, "loss_after_growth": after}
 
@@ -174,14 +180,11 @@ class GrowingTail(nn.Module):
             }
         return entry
 
-    def _saliency(self, width: Width) -> torch.Tensor:
-        """Return Σ|∂L/∂W ⊙ W| of every channel, over all layers that give it."""
-        total = torch.zeros(len(weight_of(self.body, width.name)))
-        for name in width.givers:
-            weight = self.body.get_submodule(name).get_parameter("weight")
-            if weight.grad is not None:
-                total += (weight.grad * weight.detach()).abs_().flatten(1).sum(dim=1)
-        return total
+    def _saliency(self, index: int) -> torch.Tensor:
+        """Return Σ|∂L/∂W ⊙ W| of every channel of a width, over all layers that give it."""
+        weights = [one.get_parameter("weight") for one in self._givers[index]]
+        parts = [(one.grad * one).abs_().flatten(1).sum(dim=1) for one in weights if one.grad is not None]
+        return torch.stack(parts).sum(dim=0)
 
     def _fold(self) -> None:
         for gates in self._gates.values():
@@ -192,7 +195,6 @@ class GrowingTail(nn.Module):
         """Begin an epoch's records."""
         self._losses: list[float] = []
         self._batches: list[list[torch.Tensor]] = [[] for _ in self._found.growable]
-        self._channels = [torch.zeros(size) for size in self.widths.values()]
 
 
 def start_size(body: nn.Module, width: Width, start: float) -> int:

@@ -8,7 +8,7 @@ from tuner_growth.decay import MOST_A, MOST_C, Decay, fit
 def test_a_synthetic_decay_is_recovered(a: float, b: float, c: float) -> None:
     x = np.linspace(0, 8, 40)
     found = fit(list(x), list(a * b**x + c))
-    assert (found.a, found.b, found.c) == pytest.approx((a, b, c), rel=2e-3, abs=2e-3)
+    assert (found.a, found.b, found.c) == pytest.approx((a, b, c), rel=5e-3, abs=5e-3)
 
 
 def test_noise_moves_a_fit_only_a_little() -> None:
