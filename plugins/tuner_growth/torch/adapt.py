@@ -75,8 +75,8 @@ def dspa(site: Site) -> Adapted:
     """Copy the channels most like the least salient one, scaled to fresh weights' size (RIC-adaption, three steps).
 
     λ = Std(W)·√(3·fan_in)/r compares a layer's weights with fresh ones; equation 13 as printed has √3 below the line,
-    which would enlarge fresh weights. r is o/(o + a) for linears, 1 otherwise, and so for a linear successor, whose o
-    is that of its inputs: read as 1 there, the loss of a LeNet on digits rose by 0.03 in two of five seeds instead of by
+    which would enlarge fresh weights. r is o/(o + a) for linears, 1 otherwise, and for a linear successor too, its o
+    being its inputs: read as 1 there, the loss of a LeNet on digits rose by 0.03 in two of five seeds instead of by
     at most 0.01. Existing channels are divided by the grown layer's λ, and a gate multiplies them by it, so that old
     outputs stay as they were.
     """
