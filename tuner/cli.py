@@ -242,18 +242,32 @@ def predict(
 
 
 @app.command
-def describe(task: str, /, *, plan: Path | None = None, json_output: Json = False) -> None:
+def describe(task: str, /, *, plan: Path | None = None, picture: Path | None = None, json_output: Json = False) -> None:
     """Show a model's blocks, cut points, FLOPs and bytes; with a plan, what it would cost here.
+
+    Of an NNTrainer model file, show its layers and the planned memory of a training step.
 
     Parameters
     ----------
     task
-        A task.toml, a file.py:function, or the name of a built-in task.
+        A task.toml, a file.py:function, the name of a built-in task, or a model.ini.
     plan
-        A plan.toml to estimate.
+        A plan.toml to estimate, for a task.
+    picture
+        Where to write memory over the training step as SVG, for a model.ini.
     """
+    if task.endswith(".ini"):
+        from tuner.planner.describe import describe_ini, said_ini
+
+        if plan is not None:
+            raise TunerError(f"--plan is for a task, but {task} is a model file: leave it out")
+        described = describe_ini(Path(task), picture)
+        _out(json.dumps(described) if json_output else said_ini(described))
+        return
     from tuner.dry import describe_task, said_description
 
+    if picture is not None:
+        raise TunerError(f"--picture is for a model.ini, but this is the task {task!r}: leave it out")
     found = describe_task(task, plan)
     _out(json.dumps(found) if json_output else said_description(found))
 

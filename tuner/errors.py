@@ -20,6 +20,10 @@ class TaskError(TunerError):
     """A task file, its data or its model cannot be used as they are."""
 
 
+class ModelError(TunerError):
+    """A model description cannot be read, or its layers do not fit together."""
+
+
 class PlanError(TunerError):
     """A plan breaks a rule, or two strategies claim the same value."""
 

@@ -1,0 +1,245 @@
+"""A step's tensors: the paper's worked examples, and random networks run on abstract memory."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tuner.errors import ModelError
+from tuner.planner.layers import (
+    Activation,
+    Addition,
+    BatchNormalization,
+    Conv2d,
+    Flatten,
+    FullyConnected,
+    Input,
+    Lstm,
+    MultiOut,
+    Operation,
+    Pooling2d,
+)
+from tuner.planner.lifetimes import Mode, Request, merged, together
+from tuner.planner.network import Layer, Network, Source, network
+from tuner.planner.placement import by_size, max_live
+from tuner.planner.training import TrainingStep, requests, training_step
+
+RELU = Activation("relu")
+
+
+def chain(*operations: Operation, frozen: Sequence[int] = ()) -> list[Layer]:
+    """Layers ``l0``, ``l1``, ... one after another."""
+    return [
+        Layer(f"l{at}", one, (Source(f"l{at - 1}"),) if at else (), at not in frozen)
+        for at, one in enumerate(operations)
+    ]
+
+
+def joined(layers: Sequence[Layer], batch: int = 2, optimiser: str = "sgd", loss: str = "mse") -> Network:
+    return network(layers, loss=loss, optimiser=optimiser, batch_size=batch)  # type: ignore[arg-type]  # names of tests
+
+
+def spans(step: TrainingStep) -> dict[str, tuple[int, int]]:
+    return {one.name: (one.first, one.last) for one in step.tensors}
+
+
+def test_figure_5_a_linear_activation_linear_chain_merges_activation_and_derivative() -> None:
+    found = spans(
+        training_step(
+            joined(chain(Input((1, 1, 6)), FullyConnected(4, bias=False), RELU, FullyConnected(3, bias=False)))
+        )
+    )
+    # orders: forward 0 1 2, loss 3, then gradient and derivative of l3 (4, 5), l2 (6, 7), l1 (8, 9)
+    assert found == {
+        "l0.out": (0, 8),
+        "l1.out": (0, 7),
+        "l1.weight": (0, 9),
+        "d l1.weight": (8, 9),
+        "d l2.out": (5, 8),
+        "l3.out": (2, 3),
+        "l3.weight": (0, 9),
+        "d l3.weight": (4, 5),
+        "d l3.out": (3, 5),
+        "label": (3, 3),
+    }
+
+
+def test_figure_6_a_linear_activation_flatten_chain_keeps_one_output_and_one_derivative() -> None:
+    found = spans(training_step(joined(chain(Input((1, 1, 6)), FullyConnected(4, bias=False), RELU, Flatten()))))
+    assert found == {
+        "l0.out": (0, 8),
+        "l1.out": (0, 7),
+        "l1.weight": (0, 9),
+        "d l1.weight": (8, 9),
+        "d l3.out": (3, 8),
+        "label": (3, 3),
+    }
+
+
+def test_what_lies_below_the_first_weight_that_trains_has_no_derivative_and_keeps_nothing() -> None:
+    layers = chain(
+        Input((3, 8, 8)), Conv2d(4, (3, 3)), RELU, Conv2d(5, (3, 3)), Flatten(), FullyConnected(2), frozen=[1, 3]
+    )
+    step = training_step(joined(layers))
+    names = set(spans(step))
+    assert "d l5.weight" in names
+    assert not {"d l1.out", "d l3.out", "d l4.out", "d l1.weight", "d l3.weight"} & names
+    assert spans(step)["l0.out"] == (0, 0)
+    assert spans(step)["l1.out"] == (0, 2)
+
+
+def test_a_frozen_layer_above_one_that_trains_passes_the_derivative_on() -> None:
+    layers = chain(Input((1, 4, 5)), FullyConnected(4), Lstm(3), FullyConnected(2), frozen=[2])
+    step = training_step(joined(layers))
+    found = spans(step)
+    assert "d l2.weight_ih" not in found
+    assert found["d l1.out"] == (7, 8)
+    assert found["l2.gates"] == (1, 7)
+    assert found["d l2.out"] == (5, 7)
+
+
+def test_a_mask_frees_the_activations_output_for_the_derivative() -> None:
+    halving = Conv2d(3, (3, 3), (2, 2))
+    plain = chain(Input((3, 16, 16)), Conv2d(3, (3, 3)), RELU, halving)
+    masked = chain(Input((3, 16, 16)), Conv2d(3, (3, 3)), Activation("relu", mask=True), halving)
+    with_output, with_mask = training_step(joined(plain)), training_step(joined(masked))
+    assert max_live(with_mask.tensors) < max_live(with_output.tensors)
+    mask = next(one for one in with_mask.tensors if one.name == "l2.mask")
+    assert mask.nbytes == 2 * -(-3 * 14 * 14 // 8)
+    assert mask.kind == "saved"
+
+
+def test_adam_keeps_two_values_a_weight_and_batch_norm_its_statistics() -> None:
+    layers = chain(Input((3, 4, 4)), Conv2d(5, (1, 1), bias=False), BatchNormalization(), frozen=[2])
+    by_kind: dict[str, int] = {}
+    for one in training_step(joined(layers, optimiser="adam")).tensors:
+        by_kind[one.kind] = by_kind.get(one.kind, 0) + one.nbytes
+    assert by_kind["weight"] == 4 * (15 + 10)
+    assert by_kind["state"] == 4 * (2 * 15 + 10)
+    assert by_kind["gradient"] == 4 * 15
+
+
+def test_flops_count_the_gradient_and_the_derivative_where_there_is_one() -> None:
+    step = training_step(joined(chain(Input((1, 1, 6)), FullyConnected(4), RELU, FullyConnected(3)), batch=5))
+    assert step.flops == 2 * 5 * (6 * 4 * 2 + 4 * 3 * 3)
+    assert step.steps[:4] == ("forward of l1", "forward of l2", "forward of l3", "loss")
+    assert step.steps[4:6] == ("gradient of l3", "derivative of l3")
+    assert len(step.steps) == 10
+
+
+def test_micro_batches_keep_a_part_of_the_activations_and_a_sum_of_the_gradients() -> None:
+    model = joined(chain(Input((1, 1, 6)), FullyConnected(4), RELU, FullyConnected(3)), batch=8)
+    whole, parts = training_step(model), training_step(model, 4)
+    sizes = {one.name: one.nbytes for one in whole.tensors}
+    for one in parts.tensors:
+        if one.name.endswith(".sum"):
+            assert (one.first, one.last, one.kind) == (0, 9, "gradient")
+            assert one.nbytes == sizes[one.name.removesuffix(".sum")]
+        elif one.kind in {"weight", "gradient"}:
+            assert one.nbytes == sizes[one.name]
+        else:
+            assert 4 * one.nbytes == sizes[one.name]
+    assert parts.flops == whole.flops
+    assert {f"d l1.{name}.sum" for name in ("weight", "bias")} <= {one.name for one in parts.tensors}
+
+
+def test_micro_batches_that_would_change_the_result_are_refused() -> None:
+    layers = chain(Input((3, 4, 4)), Conv2d(5, (1, 1)), BatchNormalization())
+    with pytest.raises(ModelError, match="3 do not divide 8"):
+        training_step(joined(layers, batch=8), 3)
+    with pytest.raises(ModelError, match="'l2' normalises over the whole batch"):
+        training_step(joined(layers, batch=8), 2)
+    frozen = chain(Input((3, 4, 4)), Conv2d(5, (1, 1)), BatchNormalization(), frozen=[2])
+    assert training_step(joined(frozen, batch=8), 2).tensors
+
+
+def test_the_cross_entropy_takes_the_softmax_in() -> None:
+    layers = chain(Input((1, 1, 6)), FullyConnected(4), Activation("softmax"))
+    assert [node.name for node in joined(layers, loss="cross").nodes] == ["l0", "l1"]
+    assert [node.name for node in joined(layers, loss="mse").nodes] == ["l0", "l1", "l2"]
+
+
+def test_a_model_of_which_nothing_trains_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"no weight of this model trains.*trainable = true"):
+        training_step(joined(chain(Input((1, 1, 6)), FullyConnected(4), frozen=[1])))
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> Network:
+    """A random network: each layer reads any earlier ones; what nothing reads is summed before the last layer."""
+    layers = [Layer("input", Input((2, 4, 4)))]
+    kinds: list[Operation] = [
+        RELU, Activation("tanh"), BatchNormalization(), Conv2d(2, (3, 3), padding="same"), Addition(),
+        Pooling2d("max", (3, 3), padding="same"), Pooling2d("average", (3, 3), padding="same"),
+        FullyConnected(4), MultiOut(1), Activation("relu", mask=True),
+    ]  # fmt: skip
+    for number in range(draw(st.integers(1, 9))):
+        operation = draw(st.sampled_from(kinds))
+        count = draw(st.integers(1, 3)) if isinstance(operation, Addition) else 1
+        read = tuple(Source(draw(st.sampled_from(layers)).name) for _ in range(count))
+        layers.append(Layer(f"l{number}", operation, read, draw(st.booleans())))
+    unread = {layer.name for layer in layers} - {one.layer for layer in layers for one in layer.inputs}
+    layers.append(Layer("sum", Addition(), tuple(Source(layer.name) for layer in layers if layer.name in unread)))
+    layers.append(Layer("flat", Flatten(), (Source("sum"),)))
+    layers.append(Layer("head", FullyConnected(3), (Source("flat"),)))
+    return joined(layers)
+
+
+def stale(wanted: Sequence[Request]) -> list[tuple[str, int]]:
+    """Reads that would find another value than the one written: merged memory is run step by step."""
+    _, owner = merged(wanted)
+    by_name = {one.name: one for one in wanted}
+
+    def value(one: Request) -> str:
+        """What a request holds: a reading view holds what it looks at."""
+        while one.mode is Mode.READ_VIEW:
+            one = by_name[one.of]
+        return one.name
+
+    found = []
+    for one in wanted:
+        for order in one.orders:
+            writers = [
+                (min(other.orders), other.name)
+                for other in wanted
+                if owner[other.name] == owner[one.name] and other.mode is not Mode.READ_VIEW
+                and min(other.orders) < order
+            ]  # fmt: skip
+            written_now = order == min(by_name[value(one)].orders)
+            if not written_now and max(writers)[1] != value(one):
+                found.append((one.name, order))
+    return found
+
+
+@settings(max_examples=100, deadline=None)
+@given(networks())
+def test_no_merged_tensor_is_overwritten_while_something_still_reads_it(one: Network) -> None:
+    assert stale(together(requests(one))) == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(networks())
+def test_every_request_lives_inside_the_tensor_it_was_merged_into(one: Network) -> None:
+    wanted = together(requests(one))
+    tensors, owner = merged(wanted)
+    by_name = {tensor.name: tensor for tensor in tensors}
+    for request in wanted:
+        tensor = by_name[owner[request.name]]
+        assert tensor.first <= min(request.orders)
+        assert max(request.orders) <= tensor.last
+        assert request.nbytes == tensor.nbytes
+    step = training_step(one)
+    assert max_live(step.tensors) <= by_size(step.tensors).pool_bytes
+    assert max(tensor.last for tensor in tensors) == len(step.steps) - 1
+
+
+def test_the_check_for_stale_reads_finds_one() -> None:
+    bad = [
+        Request("x", 4, frozenset({0, 1}), "activation"),
+        Request("view", 4, frozenset({1, 3}), "activation", Mode.READ_VIEW, "x"),
+        Request("y", 4, frozenset({2, 4}), "activation"),
+    ]
+    assert stale(bad) == []
+    overwriting = [*bad[:2], Request("y", 4, frozenset({0, 2}), "activation", Mode.EXTEND, "x")]
+    assert stale(overwriting) != []
