@@ -101,7 +101,7 @@ def pruned(task: Task, weights: Path, sizes: dict[str, int], path: Path) -> Task
         kept[width] = sorted(saliency.argsort(descending=True)[: sizes[width.name]].tolist())
     for width, channels in kept.items():
         install(body, selected(body, width, channels))
-    save_file(model.state_dict(), path)
+    save_file({name: value.contiguous() for name, value in model.state_dict().items()}, path)
     return replace(task, model=replace(task.model, weights=str(path), head=task.labels))
 
 
