@@ -140,7 +140,7 @@ def _apart(name: str, arm: str, steps: int) -> dict[str, Any]:
     return found
 
 
-def plan(name: str, _: int) -> dict[str, Any]:
+def plan(name: str, _steps: int) -> dict[str, Any]:
     """Return the planned peak over the rest, with the library's scratch as measured here."""
     step, _, traced_in = _traced(name)
     started = time.perf_counter()

@@ -51,6 +51,9 @@ def apply_bundle(folder: Path, task: str, out: Path, source: str, listener: List
         ):
             model: ModelInfo = supervisor.call(backend.name, "describe", {})
             carried = plan.carried_to(model, task_info(start))
+            if source != "original":  # what grew starts from its final widths; the original grows from the rule again
+                grown = bundle.info.get("final_widths", {})
+                carried = replace(carried, shape=tuple(edit for edit in carried.shape if edit.kind not in grown))
             store = open_store()
             arguments = {"model": model, "store": store, "threads": carried.runtime.threads}
             before = supervisor.call(backend.name, "untouched", arguments)

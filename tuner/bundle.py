@@ -91,6 +91,7 @@ def write_bundle(
     with Supervisor(backend.preload, source) as supervisor:
         arguments = {"plan": plan, "weights": weights, "folder": part}
         checked = supervisor.call(backend.name, "export", arguments)
+    widths = {"final_widths": checked.pop("final_widths")} if "final_widths" in checked else {}
     write_private(part / PLAN, plan.to_toml())
     content = {
         "format": FORMAT,
@@ -102,6 +103,7 @@ def write_bundle(
         "input_shape": task.input_shape,
         "loss": task.loss,
         "sentence": plan.say(),
+        **widths,
         **extra,
         "scores": {**extra.get("scores", {}), "from_pixels": checked},
         "files": {name: file_hash(part / name) for name in (MODEL, WEIGHTS, PLAN)},

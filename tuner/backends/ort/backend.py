@@ -18,6 +18,12 @@ class OrtBackend(TorchBackend):
     name = "onnxruntime"
     preload: ClassVar[Sequence[str]] = (*TorchBackend.preload, "tuner.backends.torch.exported")
 
+    def supports(self, plan: TrialPlan) -> str | None:
+        """Return why this backend cannot carry the plan out, or None."""
+        if plan.shape:
+            return f"backend onnxruntime writes the step once: no {plan.shape[0].kind}; --backend torch can"
+        return super().supports(plan)
+
     def train(
         self, task: Task, plan: TrialPlan, seed: int, store: Store, weights: Path, report: Report = silent
     ) -> Outcome:

@@ -11,9 +11,10 @@ from torch import nn
 
 from tuner.backends.base import Lowering
 from tuner.backends.scores import accuracy, macro_auc
+from tuner.backends.torch.evolving import Evolving
 from tuner.backends.torch.model import Loaded
 from tuner.backends.torch.prefix import spatial, write_onnx
-from tuner.backends.torch.training import Logits, edited
+from tuner.backends.torch.training import Logits
 from tuner.errors import BundleError
 from tuner.plan import TrialPlan
 from tuner.runtime.session import Session
@@ -32,7 +33,11 @@ def export(
         BundleError: The model cannot be written as ONNX, or ONNX Runtime computes something else.
     """
     torch.set_num_threads(plan.runtime.threads)
-    tail = edited(loaded.tail(plan.split), plan, lowerings)
+    tail, evolved = loaded.tail(plan.split), {}
+    for edit in plan.shape:
+        tail = lowerings[edit.kind](tail, dict(edit.settings))
+        if isinstance(tail, Evolving):
+            evolved[edit.kind] = tail
     tail.load_state_dict(load_file(weights))
     whole = nn.Sequential(loaded.prefix(plan.split), tail) if plan.split else tail
     whole.eval()
@@ -45,7 +50,8 @@ def export(
         raise BundleError(f"the model cannot be written as ONNX ({reason}): pick another model or operator") from error
     state = {name: value.contiguous() for name, value in loaded.model.state_dict().items()}
     save_file(state, folder / "weights.safetensors")
-    return _checked(task, whole, path)
+    widths = {kind: one.widths for kind, one in evolved.items()}
+    return _checked(task, whole, path) | ({"final_widths": widths} if widths else {})
 
 
 def _checked(task: Task, whole: nn.Module, path: Path) -> dict[str, Any]:

@@ -24,6 +24,7 @@ class OrtLoop:
 
     Attributes:
         notes: Who ran the steps, and what it took to write them.
+        example: One input of the tail, float32 [1, ...].
     """
 
     notes: tuple[str, ...]
@@ -32,11 +33,12 @@ class OrtLoop:
         self._tail = tail
         self._report: Report = silent
         started = time.perf_counter()
+        self.example = rows.read(np.zeros(1, np.int64))
         step = trace(
             tail,
             plan.recipe,
             loss=task.loss,
-            input_shape=rows.read(np.zeros(1, np.int64)).shape[1:],
+            input_shape=self.example.shape[1:],
             outputs=len(task.labels),
             batch_size=plan.recipe.batch_size,
         )
@@ -60,6 +62,14 @@ class OrtLoop:
             for name, value in self._session.weights().items():
                 state[name].copy_(torch.from_numpy(value))
         return found
+
+    def evolve(self, epoch: int) -> dict[str, float]:  # noqa: ARG002 - a written step does not change
+        """Return nothing: the backend refuses tails that change while they train."""
+        return {}
+
+    def finish(self) -> tuple[str, ...]:
+        """Return nothing: the weights are in the tail."""
+        return ()
 
     def _watch(self, step: int, steps: int) -> bool:
         return self._report({"step": step, "steps": steps})

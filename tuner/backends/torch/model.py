@@ -16,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tuner.backends.torch.graph import Chain, chain
 from tuner.backends.torch.vision import torchvision
+from tuner.backends.torch.widths import resize
 from tuner.errors import TaskError, nearest
 from tuner.plan import BlockInfo, ModelInfo
 from tuner.task import ModelSpec, Task, normalise
@@ -64,7 +65,10 @@ def build(spec: ModelSpec) -> nn.Module:
     if spec.head:
         _resize_head(model, tuple(range(len(spec.head))), 0, spec.factory)
     if spec.weights is not None:
-        fit(model, read_weights(spec), str(spec.weights))
+        state = read_weights(spec)
+        if spec.head:  # a bundle's, whose widths may have grown from others than the factory's
+            resize(model, {name: value for name, value in state.items() if name in model.state_dict()})
+        fit(model, state, str(spec.weights))
     return model.eval()
 
 

@@ -14,10 +14,12 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
 
 from tuner.backends.base import Lowering, Report
 from tuner.backends.memory import PeakMeter
 from tuner.backends.scores import accuracy, macro_auc
+from tuner.backends.torch.evolving import Training, evolving
 from tuner.backends.torch.features import VALIDATION_BITS, Access, Pick, every, fill, training, validation
 from tuner.backends.torch.graph import NORMS
 from tuner.backends.torch.model import Loaded, state_hash
@@ -34,6 +36,8 @@ from tuner.task import Task, normalise
 
 SCORE_BATCH = 32
 MOMENTUM = 0.9
+#: Training samples on which an evolving tail compares losses.
+PROBE = 128
 Floats = npt.NDArray[np.float32]
 Logits = Floats
 Change = Callable[[Floats], Floats]
@@ -145,14 +149,20 @@ def run(
             best = max(best, entry["local_accuracy"])
         epochs.append(entry)
         halted = report({"epoch": epoch + 1, "epochs": plan.recipe.epochs, **entry})
-        if plan.recipe.patience and since >= plan.recipe.patience and epoch + 1 < plan.recipe.epochs:
-            stopped = f"no better local accuracy for {since} epochs, after epoch {epoch + 1}"
+        if epoch + 1 == plan.recipe.epochs:  # what grew after the last epoch would never train
             break
-        if halted and epoch + 1 < plan.recipe.epochs:
-            stopped = f"told to stop after epoch {epoch + 1}"
+        stopped = why_stop(plan.recipe, epoch + 1, since, halted=halted)
+        if stopped:
             break
+        entry |= loop.evolve(epoch + 1)
+        train_seconds += entry.get("evolve_seconds", 0.0)
+    notes = (*loop.notes, *loop.finish())
     _refuse_broken(tail, plan.recipe)
-    values = {"local_accuracy": score(task, tail, local), "train_seconds": train_seconds}
+    values = {
+        "local_accuracy": score(task, tail, local),
+        "train_seconds": train_seconds,
+        **sizes(loaded, plan.split, tail, loop.example),
+    }
     if task.global_ is not None:
         values["global_accuracy"] = score(
             task, tail, source(task, loaded, plan.split, [every(task, "global.val")], exact)
@@ -161,7 +171,14 @@ def run(
         raise TrainingError("the frozen prefix changed while the tail trained: the trial does not count")
     weights.parent.mkdir(parents=True, exist_ok=True)
     save_file({name: value.contiguous() for name, value in tail.state_dict().items()}, weights)
-    return Outcome({**values, "peak_bytes": float(meter.peak_bytes())}, tuple(epochs), stopped, loop.notes)
+    return Outcome({**values, "peak_bytes": float(meter.peak_bytes())}, tuple(epochs), stopped, notes)
+
+
+def why_stop(recipe: RecipePlan, epoch: int, since: int, *, halted: bool) -> str:
+    """Return why training ends after an epoch that is not the last; empty where it goes on."""
+    if recipe.patience and since >= recipe.patience:
+        return f"no better local accuracy for {since} epochs, after epoch {epoch}"
+    return f"told to stop after epoch {epoch}" if halted else ""
 
 
 def _refuse_broken(tail: nn.Module, recipe: RecipePlan) -> None:
@@ -187,6 +204,16 @@ def edited(tail: nn.Module, plan: TrialPlan, lowerings: Mapping[str, Lowering]) 
     for edit in plan.shape:
         tail = lowerings[edit.kind](tail, dict(edit.settings))
     return tail
+
+
+def sizes(loaded: Loaded, split: int, tail: nn.Module, example: torch.Tensor) -> dict[str, float]:
+    """Return the whole model's parameters and the FLOPs of one sample's forward pass, the tail's as it is now."""
+    tail.eval()
+    with FlopCounterMode(display=False) as counter, torch.inference_mode():
+        tail(example[:1])
+    frozen = loaded.info.blocks[:split]
+    parameters = sum(value.numel() for value in tail.parameters()) + sum(block.parameters for block in frozen)
+    return {"parameters": parameters, "flops": counter.get_total_flops() + sum(block.flops for block in frozen)}
 
 
 def score(task: Task, tail: nn.Module, rows: Source) -> float:
@@ -234,12 +261,22 @@ class Steps(Protocol):
 
     Attributes:
         notes: What the user should know of how they ran.
+        example: One input of the tail, float32 [1, ...].
     """
 
     notes: tuple[str, ...]
+    example: torch.Tensor
 
     def epoch(self, epoch: int, report: Report, /) -> tuple[float, bool]:
         """Train one epoch; return the mean loss, and whether it was told to stop before the end."""
+        ...
+
+    def evolve(self, epoch: int, /) -> dict[str, float]:
+        """Let the tail change after an epoch, counted from 1; return what it says of it, and the seconds it took."""
+        ...
+
+    def finish(self) -> tuple[str, ...]:
+        """Let the tail become what is kept; return its notes."""
         ...
 
 
@@ -262,8 +299,15 @@ class Loop:
         for parameter in tail.parameters():
             parameter.requires_grad_()
         self._optimiser = optimiser(list(tail.parameters()), plan.recipe)
-        self._steps = plan.recipe.epochs * math.ceil(len(rows.labels) / plan.recipe.batch_size)
+        steps = math.ceil(len(rows.labels) / plan.recipe.batch_size)
+        self._steps = plan.recipe.epochs * steps
         self._step = 0
+        self._probe = np.sort(np.random.default_rng((seed, 2)).permutation(len(rows.labels))[:PROBE])
+        self.example = spatial(rows.read(self._probe[:1]))
+        self._evolving = evolving(tail)
+        self._frozen_norms = plan.recipe.freeze_bn and not any(one.fresh_norms for one in self._evolving)
+        for one in self._evolving:
+            one.begin(Training(self._optimiser, self.example, self._probed, steps, seed))
 
     def epoch(self, epoch: int, report: Report) -> tuple[float, bool]:
         """Train one epoch; return the mean loss, and whether it was told to stop before the end."""
@@ -271,7 +315,7 @@ class Loop:
         total = 0.0
         rows = self._order.permutation(len(self._rows.labels))
         for batch in self._rows.batches(self._recipe.batch_size, rows):
-            if not self._recipe.freeze_bn and len(batch) == 1 and len(rows) > 1:
+            if not self._frozen_norms and len(batch) == 1 and len(rows) > 1:
                 continue  # a batch norm has no statistics of one sample
             total += self.step(batch) * len(batch)
             if report({"step": self._step, "steps": self._steps}):
@@ -287,7 +331,7 @@ class Loop:
     def prepare(self) -> None:
         """Put the tail in training mode, its norms as the recipe says."""
         self._tail.train()
-        if self._recipe.freeze_bn:
+        if self._frozen_norms:
             for module in self._tail.modules():
                 if isinstance(module, NORMS):
                     module.eval()
@@ -299,9 +343,32 @@ class Loop:
         labels = torch.from_numpy(np.ascontiguousarray(self._rows.labels[batch]))
         loss = self._loss(self._tail(spatial(self._rows.read(batch))), labels)
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        value = float(loss.detach())
+        for one in self._evolving:
+            one.before_update(value)
         self._optimiser.step()
+        for one in self._evolving:
+            one.after_update()
         self._step += 1
-        return float(loss.detach())
+        return value
+
+    def evolve(self, epoch: int) -> dict[str, float]:
+        """Let the tail change after an epoch, counted from 1; return what it says of it, and the seconds it took."""
+        if not self._evolving:
+            return {}
+        started = time.perf_counter()
+        said = {name: value for one in self._evolving for name, value in one.after_epoch(epoch).items()}
+        return {**said, "evolve_seconds": time.perf_counter() - started}
+
+    def finish(self) -> tuple[str, ...]:
+        """Let the tail become what is kept; return its notes."""
+        return tuple(note for one in self._evolving for note in one.finish())
+
+    def _probed(self, tail: nn.Module) -> torch.Tensor:
+        """Return a tail's mean loss on the probe, in evaluation mode."""
+        tail.eval()
+        labels = torch.from_numpy(np.ascontiguousarray(self._rows.labels[self._probe]))
+        return self._loss(tail(spatial(self._rows.read(self._probe))), labels)
 
     def _loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         if self._multi:

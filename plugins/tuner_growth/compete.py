@@ -1,0 +1,126 @@
+"""The compete-decay model: how much a layer still has to gain, by epoch and by width.
+
+Source: MDLdroidLite, "growth model" (growth score, DS, DG, triplet array) and its journal version (reverse update).
+Where the papers are silent, the decision and its reason stand at the place.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from tuner_growth.decay import Decay, fit
+
+WINDOW = 5
+#: Epochs that are remembered of each width.
+MOST_EPOCHS = 5
+#: Scores kept of one epoch: neighbouring windows are averaged, so that a long epoch costs no more than a short one.
+MOST_SCORES = 8
+TRIPLET = 3
+#: Cosines are multiplied by it before they are fitted.
+SCALE = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class EpochScores:
+    """Growth scores of one layer in one epoch, in order; times `SCALE`."""
+
+    epoch: int
+    scores: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """Their mean."""
+        return float(np.mean(self.scores))
+
+
+@dataclass(frozen=True, slots=True)
+class WidthScores:
+    """What is remembered of one width: its latest epochs, oldest first."""
+
+    width: int
+    epochs: tuple[EpochScores, ...]
+
+
+#: The latest `TRIPLET` widths of one layer, narrowest (oldest) first.
+History = tuple[WidthScores, ...]
+
+
+def growth_scores(saliency: Sequence[float], losses: Sequence[float]) -> tuple[float, ...]:
+    """Return ``100·cos(S, L)`` of each window of `WINDOW` consecutive batches.
+
+    A shorter rest is dropped; an epoch of fewer batches is one window. Beyond `MOST_SCORES` windows, neighbours are
+    averaged.
+
+    Args:
+        saliency: Σ|∂L/∂W ⊙ W| of a layer, one a batch.
+        losses: Of the same batches.
+    """
+    size = min(WINDOW, len(losses))
+    count = len(losses) // size
+    s = np.asarray(saliency[: count * size], np.float64).reshape(count, size)
+    loss = np.asarray(losses[: count * size], np.float64).reshape(count, size)
+    norms = np.linalg.norm(s, axis=1) * np.linalg.norm(loss, axis=1)
+    cosines = np.where(norms > 0, (s * loss).sum(axis=1) / np.where(norms > 0, norms, 1), 0)
+    parts = np.array_split(SCALE * cosines, min(count, MOST_SCORES))
+    return tuple(float(part.mean()) for part in parts)
+
+
+def observed(history: History, width: int, seen: EpochScores) -> History:
+    """Return the history with one more epoch at `width`, and older widths updated in reverse.
+
+    An older width õ is no longer trained, so what it would score by now is inferred from the width o after it, from the
+    newest to the oldest: ``GS(t+1, õ) = min{DS(t+1, õ) / DG(t+1, o), mean GS(t, õ) / mean GS(t+1, o)} · GS(t+1, o)``.
+    The ratio is kept at 1 or above: a narrower layer has no less to gain, or DG would not be a decay.
+    """
+    known = {one.width: one for one in history}
+    before = known.get(width, WidthScores(width, ()))
+    current = _with(before, seen)
+    wide = growing(history, seen.epoch) if len(history) >= TRIPLET else None
+    updated = [current]
+    reference, reference_width = seen, width
+    for one in reversed(history):
+        if one.width == width:
+            continue
+        ratio = one.epochs[-1].mean / max(reference.mean, 1e-9)
+        if wide is not None:
+            ratio = min(ratio, staying(one).mean(seen.epoch) / max(wide.at(reference_width), 1e-9))
+        reference = EpochScores(seen.epoch, tuple(max(1.0, ratio) * score for score in reference.scores))
+        reference_width = one.width
+        updated.append(_with(one, reference))
+    return tuple(reversed(updated[:TRIPLET]))
+
+
+@lru_cache(maxsize=256)
+def staying(one: WidthScores) -> Decay:
+    """Return DS: how the score of a width decays with epochs when the layer stays.
+
+    A point lies at its own place inside its epoch, so that a width of a single epoch already has a slope.
+    """
+    points = [
+        (seen.epoch + (index + 0.5) / len(seen.scores), score)
+        for seen in one.epochs
+        for index, score in enumerate(seen.scores)
+    ]
+    return fit(*zip(*points, strict=True))
+
+
+def growing(history: History, epoch: float) -> Decay:
+    """Return DG: how the score decays with width, from the three latest widths' DS over ``[epoch, epoch + 1)``.
+
+    As many points a width as windows an epoch would have the mean as their least-squares pull, so the mean is taken.
+    """
+    latest = history[-TRIPLET:]
+    return fit([float(one.width) for one in latest], [staying(one).mean(epoch) for one in latest])
+
+
+def table(history: History, epoch: int, horizon: int) -> tuple[Decay, ...]:
+    """Return DG for epochs ``epoch`` … ``epoch + horizon`` (the G-table): `horizon` + 1 decays over width."""
+    latest = [(float(one.width), staying(one)) for one in history[-TRIPLET:]]
+    widths = [width for width, _ in latest]
+    return tuple(fit(widths, [decay.mean(epoch + ahead) for _, decay in latest]) for ahead in range(horizon + 1))
+
+
+def _with(one: WidthScores, seen: EpochScores) -> WidthScores:
+    return replace(one, epochs=(*one.epochs, seen)[-MOST_EPOCHS:])

@@ -1,0 +1,214 @@
+"""Controllers: after every epoch, how many channels each growable width gains.
+
+Source: RIC-grow of MDLdroidLite and the step rules it is compared with (NeST: linear; CGaP: exponential).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tuner_growth.compete import TRIPLET, EpochScores, History, growth_scores, observed, table
+from tuner_growth.cost import NetworkCost
+from tuner_growth.value import Best, best, combined, raised
+
+#: Epochs after which every width is forced to grow, so that three widths are known.
+WARM_UP = (2, 3)
+#: Epochs between two growths of the linear and the exponential rule, and the factor of the latter.
+EVERY = 3
+FACTOR = 1.6
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How widths grow.
+
+    Attributes:
+        controller: ``ric``, ``fixed``, ``linear`` or ``exponential``.
+        horizon: Epochs looked ahead.
+        penalty: Initial η.
+        seed: Of the actions that are dropped.
+    """
+
+    controller: str = "ric"
+    horizon: int = 3
+    penalty: float = 0.4
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a controller remembers; every tuple has one entry a width.
+
+    Attributes:
+        start: Widths at the beginning.
+        widths: Now.
+        histories: Growth scores.
+        penalties: η.
+        values: Of the actions last taken; None before the first.
+    """
+
+    start: tuple[int, ...]
+    widths: tuple[int, ...]
+    histories: tuple[History, ...]
+    penalties: tuple[float, ...]
+    values: tuple[float | None, ...]
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "State":
+        """Read a state back from what `dataclasses.asdict` or JSON made of it."""
+        from pydantic import TypeAdapter
+
+        return TypeAdapter(cls).validate_python(content)
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What bounds and prices widths.
+
+    Attributes:
+        cost: FLOPs and parameters by width.
+        caps: Widest, one a width.
+        fits: Whether the network at some widths stays within the memory limit.
+    """
+
+    cost: NetworkCost
+    caps: tuple[int, ...]
+    fits: Callable[[Sequence[int]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided after an epoch; every tuple has one entry a width.
+
+    Attributes:
+        epoch: From 1.
+        actions: Channels added.
+        values: Of the actions; 0 where the rule has none.
+        widths: After the actions.
+        penalties: η after the epoch.
+        forced: Whether the growth belongs to the warm-up.
+    """
+
+    epoch: int
+    actions: tuple[int, ...]
+    values: tuple[float, ...]
+    widths: tuple[int, ...]
+    penalties: tuple[float, ...]
+    forced: bool = False
+
+
+def begun(rule: Rule, widths: Sequence[int]) -> State:
+    """Return the state before the first epoch."""
+    count = len(widths)
+    nothing: tuple[History, ...] = ((),) * count
+    return State(tuple(widths), tuple(widths), nothing, (rule.penalty,) * count, (None,) * count)
+
+
+def decide(
+    rule: Rule,
+    state: State,
+    epoch: int,
+    saliency: Sequence[Sequence[float]],
+    losses: Sequence[float],
+    network: Network,
+) -> tuple[State, Decision]:
+    """Return the state and the decision after an epoch.
+
+    Args:
+        rule: How widths grow.
+        state: Before the epoch.
+        epoch: That ended, from 1.
+        saliency: One a width: Σ|∂L/∂W ⊙ W| of every batch.
+        losses: Of every batch.
+        network: Its costs and bounds.
+    """
+    wanted, forced = _zero(state), False
+    if rule.controller == "ric":
+        seen = [growth_scores(one, losses) for one in saliency]
+        histories = tuple(
+            observed(history, width, EpochScores(epoch, scores)) if scores else history
+            for history, width, scores in zip(state.histories, state.widths, seen, strict=True)
+        )
+        state = replace(state, histories=histories)
+        forced = epoch in WARM_UP
+        wanted = _warm_up(state, epoch) if forced else wanted
+        wanted = _chosen(rule, state, epoch, network) if epoch > max(WARM_UP) else wanted
+    elif epoch % EVERY == 0 and rule.controller in {"linear", "exponential"}:
+        wanted = tuple(Best(_step(rule, state, index), 0.0, 0.0, {}) for index in range(len(state.widths)))
+    actions = _bounded(wanted, state.widths, network)
+    values = tuple(
+        one.values.get(action, 0.0) if one.values else one.value for one, action in zip(wanted, actions, strict=True)
+    )
+    decided = rule.controller == "ric" and epoch > max(WARM_UP)
+    penalties = state.penalties
+    if decided:
+        penalties = tuple(map(raised, state.penalties, state.values, values))
+    widths = tuple(width + action for width, action in zip(state.widths, actions, strict=True))
+    after = replace(state, widths=widths, penalties=penalties, values=values if decided else state.values)
+    return after, Decision(epoch, actions, values, widths, penalties, forced)
+
+
+def warm_up_steps(start: int) -> tuple[int, int]:
+    """Return the two forced growths of a width: half its start, then as much as its start.
+
+    The papers give LeNet's, (1, 2, 5) and (2, 4, 10) from [2-5-10]; this is the rule that gives them.
+    """
+    first = max(1, start // 2)
+    return first, 2 * first
+
+
+def _zero(state: State) -> tuple[Best, ...]:
+    return (Best(0, 0.0, 0.0, {}),) * len(state.widths)
+
+
+def _warm_up(state: State, epoch: int) -> tuple[Best, ...]:
+    return tuple(Best(warm_up_steps(start)[WARM_UP.index(epoch)], 0.0, 0.0, {}) for start in state.start)
+
+
+def _step(rule: Rule, state: State, index: int) -> int:
+    if rule.controller == "linear":
+        return state.start[index]
+    return max(1, round(state.widths[index] * (FACTOR - 1)))
+
+
+def _chosen(rule: Rule, state: State, epoch: int, network: Network) -> tuple[Best, ...]:
+    """Return every width's own best action, convolutions' chosen together (equation 12)."""
+    generator = np.random.default_rng((rule.seed, epoch))
+    alone = [_best(rule, state, epoch, index, network, generator) for index in range(len(state.widths))]
+    convolutions = [index for index in range(len(alone)) if not network.cost.is_linear(index)]
+
+    def flops(actions: Sequence[int]) -> float:
+        widths = list(state.widths)
+        for index, action in zip(convolutions, actions, strict=True):
+            widths[index] += action
+        return network.cost.flops(widths)
+
+    together = combined([alone[index] for index in convolutions], flops)
+    for index, action in zip(convolutions, together, strict=True):
+        one = alone[index]
+        alone[index] = replace(one, action=action, value=one.value if action else one.stay)
+    return tuple(alone)
+
+
+def _best(rule: Rule, state: State, epoch: int, index: int, network: Network, generator: np.random.Generator) -> Best:
+    history, width, cap = state.histories[index], state.widths[index], network.caps[index]
+    if len(history) < TRIPLET or width >= cap:
+        return Best(0, 0.0, 0.0, {0: 0.0})
+
+    def cost(at: int) -> float:
+        return network.cost.of_group(index, (*state.widths[:index], at, *state.widths[index + 1 :]))
+
+    return best(table(history, epoch, rule.horizon), width, cap, cost, state.penalties[index], generator)
+
+
+def _bounded(wanted: Sequence[Best], widths: Sequence[int], network: Network) -> tuple[int, ...]:
+    """Return the actions clipped to the caps, then given up from the least valuable on until the network fits."""
+    actions = [min(one.action, cap - width) for one, cap, width in zip(wanted, network.caps, widths, strict=True)]
+    order = sorted(range(len(actions)), key=lambda index: wanted[index].value - wanted[index].stay)
+    for index in order:
+        if network.fits([width + action for width, action in zip(widths, actions, strict=True)]):
+            break
+        actions[index] = 0
+    return tuple(actions)

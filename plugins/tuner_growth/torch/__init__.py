@@ -1,0 +1,1 @@
+"""Growth on PyTorch."""

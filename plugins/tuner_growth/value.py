@@ -1,0 +1,144 @@
+"""What growing is worth: reward, finite-horizon value, penalty, and the choice between layers.
+
+Source: RIC-grow of MDLdroidLite and its journal version (factor e^d, dynamic penalty, equation 12).
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from tuner_growth.decay import Decay
+
+DISCOUNT = 0.5
+#: Probability that an action above 0 is looked at; the others are dropped to save time.
+KEPT = 0.5
+#: Actions of a width o: ⌊0.6·o⌋ of them, 0 counted.
+OPTIONS = 0.6
+PENALTY_STEP = 0.05
+#: Layers up to which every combination is tried; beyond, single flips from the better of all and each alone.
+MOST_BRUTE = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """What a layer would do by itself.
+
+    Attributes:
+        action: Channels to add; 0 stays.
+        value: Of the best action.
+        stay: Value of adding none.
+        values: By action, of all that were looked at.
+    """
+
+    action: int
+    value: float
+    stay: float
+    values: Mapping[int, float]
+
+
+def reward(before: float, after: float, cost_ratio: float, penalty: float, added: int) -> float:
+    """Return ``|G(s) − G(s')| / (1 + η·e^d·(C(s')/C(s) − 1))``, at least 0.
+
+    Args:
+        before: G(s).
+        after: G(s').
+        cost_ratio: C(s') / C(s).
+        penalty: η.
+        added: d, channels added since the root state.
+    """
+    return max(0.0, abs(before - after) / (1 + penalty * math.exp(min(added, 700)) * (cost_ratio - 1)))
+
+
+def options(width: int, cap: int) -> range:
+    """Return the actions of a layer: from 0, ⌊0.6·width⌋ of them, within the cap."""
+    return range(max(1, min(math.floor(OPTIONS * width), cap - width + 1)))
+
+
+def best(
+    table: Sequence[Decay],
+    width: int,
+    cap: int,
+    cost: Callable[[int], float],
+    penalty: float,
+    generator: np.random.Generator,
+) -> Best:
+    """Return the action of the highest finite-horizon value.
+
+    ``V(s) = max_a Bern(p)·(R(s, a, s') + γ·V(s'))``; action 0 is never dropped, and the scan of actions ends at the
+    first decrease.
+
+    Args:
+        table: G over width, now and for each epoch ahead; its length less one is the horizon.
+        width: Now.
+        cap: Widest.
+        cost: C(s) at a width of this layer, all others as they are.
+        penalty: η.
+        generator: Draws which actions are dropped.
+    """
+    root = width
+    known: dict[tuple[int, int], dict[int, float]] = {}
+
+    def values(depth: int, width: int) -> dict[int, float]:
+        if (depth, width) not in known:
+            found: dict[int, float] = {}
+            known[depth, width] = found
+            for action in options(width, cap):
+                if action and generator.random() >= KEPT:
+                    continue
+                to = width + action
+                ratio = cost(to) / cost(width)
+                value = reward(table[depth].at(width), table[depth + 1].at(to), ratio, penalty, to - root)
+                if depth + 2 < len(table):
+                    value += DISCOUNT * max(values(depth + 1, to).values())
+                if found and value < list(found.values())[-1]:
+                    found[action] = value
+                    break
+                found[action] = value
+        return known[depth, width]
+
+    found = values(0, width)
+    action = max(found, key=lambda one: (found[one], -one))  # of equal values, the smaller network
+    return Best(action, found[action], found[0], found)
+
+
+def raised(penalty: float, before: float | None, now: float) -> float:
+    """Return ``min(1, η + ξ·ReLU(g(t−1) − g(t)))``: growth costs more once it pays less."""
+    return min(1.0, penalty + PENALTY_STEP * max(0.0, (now if before is None else before) - now))
+
+
+def combined(layers: Sequence[Best], flops: Callable[[Sequence[int]], float]) -> tuple[int, ...]:
+    """Return one action a layer: each its own best or 0, so that ``Σ G_l / (FLOPs(new) / FLOPs(now))`` is highest.
+
+    The combination in which none grows is left out, so it is returned only where no layer wants to grow.
+
+    Args:
+        layers: The best of each by itself.
+        flops: Of the network after the given actions.
+    """
+    wanting = [index for index, layer in enumerate(layers) if layer.action]
+    if not wanting:
+        return (0,) * len(layers)
+    now = flops((0,) * len(layers))
+
+    def actions(grows: Sequence[bool]) -> tuple[int, ...]:
+        chosen = {index for index, yes in zip(wanting, grows, strict=True) if yes}
+        return tuple(layer.action if index in chosen else 0 for index, layer in enumerate(layers))
+
+    def worth(grows: Sequence[bool]) -> float:
+        taken = actions(grows)
+        value = sum(layer.value if action else layer.stay for layer, action in zip(layers, taken, strict=True))
+        return value * now / flops(taken)
+
+    if len(wanting) <= MOST_BRUTE:
+        return actions(max((grows for grows in product((True, False), repeat=len(wanting)) if any(grows)), key=worth))
+    alone = [tuple(index == one for index in range(len(wanting))) for one in range(len(wanting))]
+    grows = max([(True,) * len(wanting), *alone], key=worth)
+    while True:
+        flips = [tuple(yes != (index == one) for index, yes in enumerate(grows)) for one in range(len(wanting))]
+        better = max((flip for flip in flips if any(flip)), key=worth)
+        if worth(better) <= worth(grows):
+            return actions(grows)
+        grows = better

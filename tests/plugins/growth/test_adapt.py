@@ -1,0 +1,169 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tuner.backends.torch.widths import Width, find, install, traced, weight_of
+from tuner_growth import ADAPTERS as NAMES
+from tuner_growth.torch.adapt import ADAPTERS, NOISE, Adapted, Site, _scale, dspa
+from tuner_growth.torch.gates import Gates
+
+
+class Net(nn.Module):
+    """Every kind of layer that grows: convolution, norm, depthwise, a residual tie, flattening, linears."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.along, self.point = nn.Conv2d(4, 4, 3, padding=1, groups=4, bias=False), nn.Conv2d(4, 4, 1)
+        self.hidden, self.head = nn.Linear(4 * 9, 6), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = functional.relu(self.norm(self.stem(x)))
+        x = functional.relu(x + self.point(functional.relu(self.along(x))))
+        flattened = torch.flatten(functional.max_pool2d(x, 2), 1)
+        outputs: torch.Tensor = self.head(functional.relu(self.hidden(flattened)))
+        return outputs
+
+
+VALUES = torch.randn(16, 2, 6, 6, generator=torch.Generator().manual_seed(3))
+LABELS = torch.arange(16) % 3
+
+
+def loss(body: nn.Module) -> torch.Tensor:
+    body.eval()
+    return functional.cross_entropy(body(VALUES), LABELS)
+
+
+def net() -> nn.Module:
+    torch.manual_seed(1)
+    made = Net()
+    for _ in range(3):
+        made(VALUES)  # gives the norm statistics
+    return traced(made.eval())
+
+
+def site(body: nn.Module, index: int, added: int = 2, seed: int = 0) -> Site:
+    width = find(body).growable[index]  # type: ignore[arg-type]  # `traced` returned it
+    now = replace(width, size=len(weight_of(body, width.name)))
+    generator = torch.Generator().manual_seed(seed)
+    return Site(body, now, added, torch.rand(now.size, generator=generator), generator, loss)
+
+
+def grown(body: nn.Module, adapter: str, index: int, added: int = 2) -> tuple[Site, Adapted]:
+    where = site(body, index, added)
+    adapted = ADAPTERS[adapter](where)
+    install(body, adapted.changes)
+    return where, adapted
+
+
+def test_every_adapter_a_plan_may_name_is_there() -> None:
+    assert tuple(ADAPTERS) == NAMES
+
+
+@pytest.mark.parametrize("adapter", NAMES)
+@pytest.mark.parametrize("index", [0, 1])
+def test_every_layer_grows_and_outputs_keep_their_shape(adapter: str, index: int) -> None:
+    body = net()
+    where, _ = grown(body, adapter, index, added=3)
+    assert len(weight_of(body, where.width.name)) == where.width.size + 3
+    assert body(VALUES).shape == (16, 3)
+    body.train()
+    functional.cross_entropy(body(VALUES), LABELS).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    assert all(one.grad is not None and one.grad.isfinite().all() for one in body.parameters())
+
+
+@pytest.mark.parametrize("added", [1, 2, 4])
+@pytest.mark.parametrize("index", [0, 1])
+def test_net2wider_keeps_the_function(index: int, added: int) -> None:
+    body = net()
+    before = body(VALUES)
+    grown(body, "net2wider", index, added)
+    assert torch.allclose(body(VALUES), before, atol=1e-5)
+
+
+@pytest.mark.parametrize("adapter", ["net2wider-noisy", "cgap"])
+def test_halving_adapters_change_the_function(adapter: str) -> None:
+    body = net()
+    before = body(VALUES)
+    grown(body, adapter, 1)
+    assert not torch.allclose(body(VALUES), before, atol=1e-3)
+
+
+def silenced(body: nn.Module, width: Width) -> None:
+    """Cut newborn channels off from their successors."""
+    with torch.no_grad():
+        for name in width.takers:
+            weight = body.get_submodule(name).get_parameter("weight")
+            blocks = weight.reshape(len(weight), len(weight_of(body, width.name)), -1)
+            blocks[:, width.size :] = 0
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_with_gates_dspa_leaves_what_existing_channels_give(index: int) -> None:
+    body = net()
+    before = body(VALUES)
+    where, adapted = grown(body, "dspa", index)
+    gates = Gates(body, where.width, adapted.gates, steps=10)
+    silenced(body, where.width)
+    assert torch.allclose(body(VALUES), before, atol=1e-4)
+    gates.fold()
+    assert torch.allclose(body(VALUES), before, atol=1e-4)
+
+
+def test_dspa_selects_the_channels_most_like_the_least_salient_one() -> None:
+    body = net()
+    with torch.no_grad():
+        weight = body.get_submodule("hidden").get_parameter("weight")
+        weight[4] = 2 * weight[1]
+    where = replace(site(body, 1, added=2), saliency=torch.tensor([5.0, 0.1, 5, 5, 5, 5]))
+    old = weight_of(body, "hidden").clone()
+    newborn = dspa(where).changes["hidden.weight"][6:]
+    scale = float(old.std(correction=0)) * (3 * 36) ** 0.5 / (6 / 8)
+    assert (newborn[0] * scale - old[1]).abs().max() <= NOISE + 1e-6
+    assert (newborn[1] * scale - old[4]).abs().max() <= NOISE + 1e-6
+
+
+def test_the_scale_of_fresh_weights_is_one() -> None:
+    weight = nn.Conv2d(50, 60, 5).weight.detach()
+    assert _scale(weight, 50 * 25, 1.0) == pytest.approx(1, abs=0.02)
+    assert _scale(torch.zeros(4, 3), 3, 1.0) == 1.0
+
+
+def test_meta_gates_meet_at_the_end_of_the_epoch() -> None:
+    body = net()
+    where, _ = grown(body, "net2wider", 1, added=2)
+    gates = Gates(body, where.width, {"hidden": torch.tensor([1.5] * 6 + [1.0] * 2)}, steps=7)
+    for _ in range(7):
+        gates.after_update()
+    assert torch.allclose(gates._meta["hidden"], torch.full((8,), (6 + 1.5 * 2) / 8))
+    before = body(VALUES)
+    gates.fold()
+    assert torch.allclose(body(VALUES), before, atol=1e-5)
+
+
+def test_the_more_salient_channels_take_smaller_steps_within_bounds() -> None:
+    body = net()
+    where, _ = grown(body, "net2wider", 1, added=2)
+    gates = Gates(body, where.width, {"hidden": torch.tensor([1.5] * 6 + [1.0] * 2)}, steps=7)
+    for value in (1.0, 2.0, 9.0, 200.0, 9000.0):
+        gates.before_update(torch.tensor([value] * 6 + [0.5] * 2))
+    assert gates._ratio == pytest.approx([3.0, 1.0])
+    for value in (1.0, 2.0, 9.0, 200.0, 9000.0):
+        gates.before_update(torch.tensor([0.1] * 6 + [value] * 2))
+    assert gates._ratio == pytest.approx([1 / 3, 3.0])
+
+
+def test_gradients_are_divided_by_the_gates() -> None:
+    body = net()
+    where, _ = grown(body, "net2wider", 1, added=2)
+    gates = Gates(body, where.width, {"hidden": torch.tensor([2.0] * 6 + [1.0] * 2)}, steps=7)
+    loss(body).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    weight = body.get_submodule("hidden").get_parameter("weight")
+    assert weight.grad is not None
+    before = weight.grad.clone()
+    gates.before_update(torch.ones(8))
+    assert torch.allclose(weight.grad[:6], before[:6] / 2)
+    assert torch.allclose(weight.grad[6:], before[6:])

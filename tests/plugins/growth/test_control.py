@@ -1,0 +1,106 @@
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from tuner_growth.control import Decision, Network, Rule, State, begun, decide, warm_up_steps
+from tuner_growth.cost import FIXED, LayerCost, NetworkCost
+
+# LeNet-1D on sEMG: 8 channels of 100 samples, kernels of 14, flatten of 15 positions, 6 classes
+LENET = NetworkCost(
+    (
+        LayerCost("conv1", 0, FIXED, 0, 8, 14, 87, per_output=1, linear=False),
+        LayerCost("conv2", 1, 0, 0, 0, 14, 30, per_output=1, linear=False),
+        LayerCost("fc1", 2, 1, 0, 0, 15, 1, per_output=1, linear=True),
+        LayerCost("fc2", FIXED, 2, 6, 0, 1, 1, per_output=1, linear=True),
+    )
+)
+CAPS = (20, 50, 500)
+
+
+@pytest.mark.parametrize(
+    ("widths", "count"),
+    [((20, 50, 500), 394816), ((16, 42, 261), 177521), ((12, 24, 25), 14593), ((10, 15, 28), 9747), ((2, 5, 10), 1197)],
+)
+def test_parameters_are_the_papers(widths: tuple[int, ...], count: int) -> None:
+    assert LENET.parameters(widths) == count
+
+
+def test_a_cost_is_that_of_the_layer_and_its_successor() -> None:
+    first = (2 * 8 * 14 - 1) * 87 * 2
+    second = (2 * 2 * 14 - 1) * 30 * 5
+    size = 2 * 8 * 14 + 5 * 2 * 14
+    assert LENET.of_group(0, (2, 5, 10)) == pytest.approx(0.8 * (first + second) + 0.2 * size)
+    linear = 2 * 10 * 75 + 2 * 6 * 10
+    assert LENET.of_group(2, (2, 5, 10)) == pytest.approx(0.2 * linear + 0.8 * (750 + 60))
+
+
+def everything_fits(widths: Sequence[int]) -> bool:
+    return bool(widths)
+
+
+def run(rule: Rule, epochs: int, network: Network, start: tuple[int, ...] = (2, 5, 10)) -> tuple[State, list[Decision]]:
+    """Feed synthetic scores that decay with epoch and width."""
+    state, decisions = begun(rule, start), []
+    generator = np.random.default_rng(1)
+    for epoch in range(1, epochs + 1):
+        losses = 2 * 0.97 ** np.arange(60) * 0.8**epoch + 0.1
+        saliency = [
+            losses * (1 - 0.9**epoch) + generator.uniform(0, 0.5, 60) * (epoch + width / 10) for width in state.widths
+        ]
+        state, decision = decide(rule, state, epoch, [list(one) for one in saliency], list(losses), network)
+        decisions.append(decision)
+    return state, decisions
+
+
+def test_the_warm_up_of_lenet_is_the_papers() -> None:
+    assert [warm_up_steps(start) for start in (2, 5, 10)] == [(1, 2), (2, 4), (5, 10)]
+    _, decisions = run(Rule(), 3, Network(LENET, CAPS, everything_fits))
+    assert [one.actions for one in decisions] == [(0, 0, 0), (1, 2, 5), (2, 4, 10)]
+    assert [one.forced for one in decisions] == [False, True, True]
+
+
+def test_the_controller_decides_from_the_fourth_epoch_on_and_keeps_to_the_caps() -> None:
+    state, decisions = run(Rule(penalty=0.1), 16, Network(LENET, (6, 12, 27), everything_fits))
+    assert any(sum(one.actions) for one in decisions[3:])
+    assert all(width <= cap for width, cap in zip(state.widths, (6, 12, 27), strict=True))
+    for before, after in pairwise(decisions):
+        assert after.widths == tuple(w + a for w, a in zip(before.widths, after.actions, strict=True))
+        assert all(0 < a <= b <= 1 for a, b in zip(before.penalties, after.penalties, strict=True))
+
+
+def test_a_memory_limit_ends_growth() -> None:
+    def fits(widths: Sequence[int]) -> bool:
+        return LENET.parameters(widths) <= 2500
+
+    state, _ = run(Rule("exponential"), 30, Network(LENET, CAPS, fits))
+    assert fits(state.widths)
+    assert sum(state.widths) > 17
+
+
+def test_decisions_are_replayed_from_a_stored_state() -> None:
+    network = Network(LENET, CAPS, everything_fits)
+    state, _ = run(Rule(), 6, network)
+    back = State.from_dict(json.loads(json.dumps(asdict(state))))
+    assert back == state
+    losses = list(np.linspace(2, 1, 40))
+    saliency = [list(np.linspace(1, width, 40)) for width in state.widths]
+    assert decide(Rule(), back, 7, saliency, losses, network) == decide(Rule(), state, 7, saliency, losses, network)
+
+
+@pytest.mark.parametrize(
+    ("controller", "widths"),
+    [("fixed", (2, 5, 10)), ("linear", (6, 15, 30)), ("exponential", (5, 13, 26))],
+)
+def test_step_rules_grow_every_third_epoch(controller: str, widths: tuple[int, ...]) -> None:
+    state, decisions = run(Rule(controller), 6, Network(LENET, CAPS, everything_fits))
+    assert state.widths == widths
+    assert all(not any(decisions[index].actions) for index in (0, 1, 3, 4))
+
+
+def test_step_rules_reach_the_full_size_and_stay() -> None:
+    state, _ = run(Rule("exponential"), 40, Network(LENET, CAPS, everything_fits))
+    assert state.widths == CAPS

@@ -1,0 +1,154 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+
+from tuner.backends.torch import TorchBackend
+from tuner.compose import compose
+from tuner.errors import TunerError
+from tuner.host import Host
+from tuner.knobs import Scalar, preferring
+from tuner.plan import RecipePlan, TailEdit, TrialPlan
+from tuner.results.records import Outcome
+from tuner.run import task_info
+from tuner.store.store import Store
+from tuner.task.digits import digits
+from tuner.testing import StrategyContract, example_model, example_task
+from tuner_growth import ADAPTERS, Edit, Growth, Knobs
+from tuner_growth.torch.tail import GrowingTail
+
+RULE = Edit(start=0.1, cap=1.0, controller="ric", horizon=3, penalty=0.1, adapter="dspa")
+
+
+class TestGrowth(StrategyContract):
+    strategy = Growth()
+
+
+def composed(values: dict[str, Scalar]) -> TrialPlan:
+    return compose([Growth()], preferring(values), example_model(4), example_task()).plan
+
+
+def test_a_trial_may_go_without_growth() -> None:
+    assert composed({"growth.mode": "none"}).shape == ()
+
+
+@pytest.mark.parametrize("mode", ["scratch", "tail"])
+def test_the_rules_are_in_the_plan_and_its_sentence_names_the_mode(mode: str) -> None:
+    plan = composed({"growth.mode": mode, "growth.start": 0.1, "growth.adapter": "cgap"})
+    assert [edit.kind for edit in plan.shape] == [f"grow-{mode}"]
+    settings = dict(plan.shape[0].settings)
+    assert settings["adapter"] == "cgap"
+    assert settings["start"] == pytest.approx(0.1)
+    assert f"grow-{mode}" in plan.say()
+
+
+def test_a_fixed_width_has_no_knobs_of_growing() -> None:
+    found = compose(
+        [Growth()],
+        preferring({"growth.mode": "scratch", "growth.controller": "fixed"}),
+        example_model(4),
+        example_task(),
+    )
+    assert found.knobs.keys() == {"growth.mode", "growth.start", "growth.cap", "growth.controller"}
+
+
+def test_the_plugin_offers_what_a_prediction_costs_as_objectives() -> None:
+    host = Host()
+    assert {"parameters", "flops"} <= host.objectives.keys()
+    assert {"grow-scratch", "grow-tail"} <= host.lowerings("torch").keys()
+    assert not {"grow-scratch", "grow-tail"} & host.lowerings("ort").keys()
+
+
+def trained(
+    folder: Path, mode: str, edit: Edit = RULE, split: int = 0, epochs: int = 8, **recipe: Any
+) -> tuple[TorchBackend, TrialPlan, Outcome]:
+    task, backend = digits(), TorchBackend()
+    plan = TrialPlan(
+        backend.describe(task),
+        task_info(task),
+        split=split,
+        recipe=RecipePlan(epochs=epochs, optimiser="adam", learning_rate=3e-3, schedule="constant", **recipe),
+    )
+    plan = Growth().apply(plan, Knobs(mode, edit))
+    return backend, plan, backend.train(task, plan, 1, Store(folder / "store"), folder / "weights.safetensors")
+
+
+def width(outcome: Outcome) -> list[float]:
+    """Return the widths after the last logged decision."""
+    logged = [entry for entry in outcome.epochs if "controller_seconds" in entry]
+    return [value for name, value in logged[-1].items() if name.endswith(".width")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "split"), [("scratch", 0), ("tail", 0), ("tail", 1)])
+def test_a_grown_network_trains_and_exports_what_it_scored(mode: str, split: int, tmp_path: Path) -> None:
+    backend, plan, outcome = trained(tmp_path, mode, split=split)
+    (tmp_path / "out").mkdir()
+    checked = backend.export(digits(), plan, tmp_path / "weights.safetensors", tmp_path / "out")
+    assert checked["largest_logit_difference"] <= 1e-4
+    assert abs(checked["local_accuracy"] - outcome.values["local_accuracy"]) <= 0.01
+    assert checked["final_widths"][f"grow-{mode}"] == {
+        name.removesuffix(".width"): value
+        for entry in outcome.epochs
+        for name, value in entry.items()
+        if name.endswith(".width")
+    }
+    full = sum(block.parameters for block in plan.model.blocks)
+    assert outcome.values["parameters"] < full
+    assert outcome.values["flops"] < sum(block.flops for block in plan.model.blocks)
+    assert outcome.notes[0].startswith("final widths: ")
+
+
+@pytest.mark.slow
+def test_the_first_growths_are_forced_and_every_decision_is_logged(tmp_path: Path) -> None:
+    _, _, outcome = trained(tmp_path, "scratch")
+    added = [[value for name, value in entry.items() if name.endswith(".added")] for entry in outcome.epochs]
+    assert added[0] == [0, 0, 0]
+    assert all(added[1])
+    assert all(added[2])
+    assert added[-1] == []  # nothing grows after the last epoch
+    assert {"loss_before_growth", "loss_after_growth"} <= outcome.epochs[1].keys()
+    assert width(outcome) == [
+        sum(column) + start for column, start in zip(zip(*added[:-1], strict=True), (1, 3, 6), strict=True)
+    ]
+
+
+@pytest.mark.slow
+def test_the_same_seed_grows_the_same_widths(tmp_path: Path) -> None:
+    one, two = (trained(tmp_path / name, "scratch")[2] for name in ("one", "two"))
+    assert width(one) == width(two)
+    assert one.values["local_accuracy"] == two.values["local_accuracy"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_every_adapter_carries_step_growth(adapter: str, tmp_path: Path) -> None:
+    edit = replace(RULE, controller="exponential", start=0.3, adapter=adapter)
+    _, _, outcome = trained(tmp_path, "scratch", edit, epochs=5)
+    assert width(outcome) == [6, 14, 30]
+    assert outcome.values["local_accuracy"] > 0.3
+
+
+@pytest.mark.slow
+def test_a_cap_on_parameters_ends_growth(tmp_path: Path) -> None:
+    edit = replace(RULE, controller="exponential", cap=0.2)
+    _, plan, outcome = trained(tmp_path, "scratch", edit, epochs=14)
+    assert outcome.values["parameters"] <= 0.21 * sum(block.parameters for block in plan.model.blocks)
+    assert width(outcome)[0] > 1
+
+
+def test_a_head_alone_has_nothing_to_grow_and_is_the_plan_without_growth() -> None:
+    plan = replace(TrialPlan(example_model(4), example_task()), split=3)
+    assert Growth().apply(plan, Knobs("tail", RULE)) == plan
+
+
+def test_a_tail_that_cannot_grow_is_told_so() -> None:
+    with pytest.raises(TunerError, match=r"no width of the trained blocks can grow .*the model's output.*more blocks"):
+        GrowingTail(nn.Sequential(nn.Linear(3, 2)), RULE, scratch=False)
+
+
+def test_an_edit_of_another_backend_is_not_supported() -> None:
+    plan = replace(TrialPlan(example_model(4), example_task()), shape=(TailEdit("grow-sideways"),))
+    assert TorchBackend().supports(plan) == "no plugin realises tail edit 'grow-sideways' on torch"

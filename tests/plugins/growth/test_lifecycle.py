@@ -1,0 +1,76 @@
+"""A grown trial from the command line: run, show, export, predict, and train again from its final widths."""
+
+from pathlib import Path
+
+import pytest
+
+from tuner.cli import call
+from tuner.plan import TrialPlan
+from tuner.runtime import Bundle, Predictor
+from tuner.task.digits import digits
+
+SPACE = """
+for = "tests of growth"
+strategies = ["freeze", "growth"]
+objectives = ["local_accuracy", "parameters", "flops", "train_seconds", "peak_bytes"]
+
+[limits]
+time = "5m"
+trials = "4"
+
+[knobs]
+freeze.trainable_blocks = 4
+growth.mode = ["scratch", "tail"]
+growth.start = 0.2
+growth.cap = 1.0
+growth.controller = ["ric", "exponential"]
+growth.horizon = 3
+growth.penalty = 0.4
+growth.adapter = "dspa"
+
+[knobs.recipe]
+epochs = 5
+batch_size = 32
+optimiser = "adam"
+learning_rate = 3e-3
+weight_decay = 0.0
+schedule = "constant"
+patience = 0
+freeze_bn = true
+"""
+
+
+def total(plan: TrialPlan) -> int:
+    return sum(block.parameters for block in plan.model.blocks)
+
+
+def plan_of(folder: Path) -> TrialPlan:
+    return TrialPlan.from_toml((folder / "plan.toml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.slow
+def test_a_study_of_growth_ends_in_a_bundle_that_trains_again_from_its_widths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+    space = tmp_path / "growth.toml"
+    space.write_text(SPACE, encoding="utf-8")
+    folder = tmp_path / "bundle"
+    assert call(["run", "digits", "--space", str(space), "--seed", "1", "--out", str(tmp_path / "run")]) == 0
+    assert call(["export", str(tmp_path / "run"), str(folder), "--pick", "max(local_accuracy)"]) == 0
+    bundle, plan = Bundle.open(folder), plan_of(folder)
+    values = bundle.info["scores"]["trial"]
+    assert 0 < values["parameters"] < total(plan)
+    assert 0 < values["flops"] < sum(block.flops for block in plan.model.blocks)
+    assert bundle.info["final_widths"].keys() == {edit.kind for edit in plan.shape}
+    assert Predictor(folder).predict(digits().local.val.load(0)).label in bundle.labels
+
+    again = tmp_path / "again"
+    assert call(["apply", str(folder), "digits", str(again)]) == 0
+    assert plan_of(again).shape == ()
+    assert total(plan_of(again)) == values["parameters"]
+
+    regrown = tmp_path / "regrown"
+    assert call(["apply", str(folder), "digits", str(regrown), "--from", "original"]) == 0
+    assert plan_of(regrown).shape == plan.shape
+    assert Bundle.open(regrown).info["final_widths"].keys() == bundle.info["final_widths"].keys()
