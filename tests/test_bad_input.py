@@ -345,7 +345,7 @@ def test_a_knob_that_wants_what_is_not_legal(tune: Said, task: Path) -> None:
 def test_a_budget_too_small_for_one_trial(tune: Said, task: Path) -> None:
     code, line = tune(task, "--time", "1s")
     assert code == 1
-    assert "did not end before --time was up: give more" in line
+    assert "took longer than --time: give more" in line
     code, line = tune(task, "--memory", "1kB")
     assert code == 1
     assert "--memory 1.0 kB is too small to run the frozen prefix, which took " in line
@@ -395,3 +395,10 @@ def test_no_feasible_trial_names_the_limit_and_the_nearest_miss(tune: Said, task
     assert code == 1
     assert "no trial fits: --train-time stopped 50 of 50 trials; nearest miss: trial " in line
     assert "--train-time: needs " in line
+
+
+def test_going_on_with_a_run_that_is_not_there(said: Said, tmp_path: Path) -> None:
+    code, line = said("run", "digits", "--resume", "--out", str(tmp_path / "mistyped"))
+    assert code == 1
+    assert "mistyped does not exist, so there is no run to go on with" in line
+    assert not (tmp_path / "mistyped").exists()

@@ -17,7 +17,7 @@ from tuner.search.events import Listener
 from tuner.search.jobs import Failure, Job
 from tuner.search.journal import seeded
 from tuner.search.supervisor import Limits, Supervisor
-from tuner.task import Domain, Samples, Task, load_task
+from tuner.task import Domain, InputSpec, Samples, Task, load_task
 from tuner.task.relabel import relabelled
 
 SOURCES = ("bundle", "original")
@@ -41,7 +41,8 @@ def apply_bundle(folder: Path, task: str, out: Path, source: str, listener: List
     bundle = Bundle.open(folder)
     loaded = load_task(task, Host().tasks)
     if loaded.input != bundle.input or loaded.loss != bundle.loss:
-        raise TaskError(f"{task}: [input] and [loss] are the bundle's: {bundle.input}, {bundle.loss}")
+        theirs, ours = (_said(one.input, one.loss) for one in (loaded, bundle))
+        raise TaskError(f"{task} gives {theirs}, but the bundle takes {ours}: give both the same [input] and loss")
     start = loaded if source == "original" else continued(loaded, bundle)
     plan = TrialPlan.from_toml((folder / PLAN).read_text(encoding="utf-8"))
     backend = Host().backend(plan.runtime.backend)
@@ -104,3 +105,10 @@ def _heard(progress: Any, listener: Listener) -> None:
         listener.step("features", progress["filled"], progress["of"])
     elif "step" in progress:
         listener.step("training", progress["step"], progress["steps"])
+
+
+def _said(spec: InputSpec, loss: str) -> str:
+    """Return what a model takes, for a message."""
+    size = f" of {spec.size} pixels" if spec.size else ""
+    scaled = f", mean {list(spec.mean)}, std {list(spec.std)}" if spec.mean else ""
+    return f"{loss} {spec.kind}{size}{scaled}"

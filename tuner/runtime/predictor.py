@@ -95,6 +95,8 @@ class Predictor:
             return decode_image(path, self.bundle.input)
         try:
             array: npt.NDArray[np.generic] = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise BundleError(f"{path} is not a .npy array, which {self.bundle.name} takes: {error}") from None
+        except OSError as error:
+            raise BundleError(f"{path} cannot be read ({error.strerror or error})") from None
+        except (ValueError, EOFError):
+            raise BundleError(f"{path} is not a .npy array, which {self.bundle.name} takes") from None
         return array
