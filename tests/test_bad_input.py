@@ -395,10 +395,3 @@ def test_no_feasible_trial_names_the_limit_and_the_nearest_miss(tune: Said, task
     assert code == 1
     assert "no trial fits: --train-time stopped 50 of 50 trials; nearest miss: trial " in line
     assert "--train-time: needs " in line
-
-
-def test_going_on_with_a_run_that_is_not_there(said: Said, tmp_path: Path) -> None:
-    code, line = said("run", "digits", "--resume", "--out", str(tmp_path / "mistyped"))
-    assert code == 1
-    assert "mistyped does not exist, so there is no run to go on with" in line
-    assert not (tmp_path / "mistyped").exists()

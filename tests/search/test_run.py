@@ -65,6 +65,12 @@ def test_the_untouched_model_is_scored_where_an_earlier_command_ended_before_it_
     assert tune(trials=2, resume=True).info["untouched"] == {"local_accuracy": 0.0, "global_accuracy": 0.9}
 
 
+def test_going_on_with_a_run_that_is_not_there_is_refused(tune: Tune, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="run does not exist, so there is no run to go on with"):
+        tune(trials=1, resume=True)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_resumed_run_tells_of_what_was_before(tune: Tune, moods: Moods, heard: Any) -> None:
     moods("well")
     first = tune(trials=2, listener=heard)
