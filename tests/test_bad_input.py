@@ -345,7 +345,7 @@ def test_a_knob_that_wants_what_is_not_legal(tune: Said, task: Path) -> None:
 def test_a_budget_too_small_for_one_trial(tune: Said, task: Path) -> None:
     code, line = tune(task, "--time", "1s")
     assert code == 1
-    assert "did not end before --time was up: give more" in line
+    assert "took longer than --time: give more" in line
     code, line = tune(task, "--memory", "1kB")
     assert code == 1
     assert "--memory 1.0 kB is too small to run the frozen prefix, which took " in line

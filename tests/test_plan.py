@@ -291,3 +291,8 @@ def test_decisions_are_carried_to_another_task() -> None:
 def test_decisions_are_not_carried_to_a_model_of_another_depth() -> None:
     with pytest.raises(PlanError, match="a plan for 20 blocks cannot be carried to example with 4"):
         PLAN.carried_to(example_model(4), example_task())
+
+
+def test_the_sentence_says_an_edits_settings() -> None:
+    plan = replace(PLAN, shape=(TailEdit("dropout", (("rate", 0.1),)),))
+    assert ", dropout (rate 0.1)" in plan.say()

@@ -17,7 +17,7 @@ from tuner.search.events import Listener
 from tuner.search.jobs import Failure, Job
 from tuner.search.journal import seeded
 from tuner.search.supervisor import Limits, Supervisor
-from tuner.task import Domain, Samples, Task, load_task
+from tuner.task import Domain, InputSpec, Samples, Task, load_task
 from tuner.task.relabel import relabelled
 
 SOURCES = ("bundle", "original")
@@ -86,7 +86,8 @@ def accepted(task: Task, bundle: Bundle) -> Task:
     if task.input.kind == "signals":
         task = replace(task, input=replace(task.input, mean=bundle.input.mean, std=bundle.input.std))
     if task.input != bundle.input or task.loss != bundle.loss:
-        raise TaskError(f"{task.name}: [input] and [loss] are the bundle's: {bundle.input}, {bundle.loss}")
+        theirs, ours = (_said(one.input, one.loss) for one in (task, bundle))
+        raise TaskError(f"{task.name} gives {theirs}, but the bundle takes {ours}: give both the same [input] and loss")
     return task
 
 
@@ -120,3 +121,10 @@ def _heard(progress: Any, listener: Listener) -> None:
         listener.step("features", progress["filled"], progress["of"])
     elif "step" in progress:
         listener.step("training", progress["step"], progress["steps"])
+
+
+def _said(spec: InputSpec, loss: str) -> str:
+    """Return what a model takes, for a message."""
+    size = f" of {spec.size} pixels" if spec.size else ""
+    scaled = f", mean {list(spec.mean)}, std {list(spec.std)}" if spec.mean else ""
+    return f"{loss} {spec.kind}{size}{scaled}"

@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,6 +63,20 @@ def call(arguments: list[str]) -> int:
 
 class _ReaderGoneError(Exception):
     """Nobody reads stdout any more, as in ``tuner show RUN | head -n 1``."""
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Let SIGTERM end a command as Ctrl-C does, so that nothing half made stays."""
+
+    def ask(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, ask)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _out(text: str) -> None:
@@ -198,7 +214,11 @@ def export(run: Path, out: Path, /, *, pick: str = "knee", json_output: Json = F
     from tuner.bundle import export_bundle
     from tuner.run import Run
 
-    _tell_bundle(export_bundle(Run.open(run), out, pick), json_output=json_output)
+    found = Run.open(run)
+    print("exporting; validation samples run through ONNX Runtime for a check", file=sys.stderr, flush=True)
+    with _ended_in_order():
+        made = export_bundle(found, out, pick)
+    _tell_bundle(made, json_output=json_output)
 
 
 @app.command

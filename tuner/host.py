@@ -219,7 +219,10 @@ def _merged(kind: str, plugin: str, known: dict[str, V], offered: Mapping[str, V
 
 def _find(kind: str, name: str, known: Mapping[str, V]) -> V:
     if name not in known:
-        raise PluginError(f"there is no {kind} {name!r}{nearest(name, known)}; installed: {', '.join(sorted(known))}")
+        raise PluginError(
+            f"there is no {kind} {name!r}{nearest(name, known)}; installed: {', '.join(sorted(known))}; "
+            "`tuner plugins` says whether one was refused"
+        )
     return known[name]
 
 

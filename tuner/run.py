@@ -231,7 +231,7 @@ class _Session:
             journal = open_study(self._folder / JOURNAL, [one.optuna_direction for one in objectives])
             study = Study(setting, self._host, journal, supervisor, store, self.listener)
             study.prepare()
-            if "untouched" not in self._before:
+            if not self._before.get("untouched"):  # empty where a run was ended before it was known
                 arguments = {"model": model, "store": store, "threads": threads}
                 self._before["untouched"] = supervisor.call(backends[0], "untouched", arguments, job)
                 self._write(model, info, objectives, threads)

@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tuner.plan import TrialPlan
+    from tuner.plan import TailEdit, TrialPlan
 
 OPTIMISERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 
@@ -16,7 +16,7 @@ def said(plan: "TrialPlan") -> str:
     recipe = plan.recipe
     plural = "" if recipe.epochs == 1 else "s"
     how = f"{recipe.epochs} epoch{plural} {OPTIMISERS[recipe.optimiser]} {_rate(recipe.learning_rate)}"
-    edits = "".join(f", {edit.kind}" for edit in plan.shape)
+    edits = "".join(f", {edit.kind}{_settings(edit)}" for edit in plan.shape)
     heads = f", {len(plan.heads.exits)} exits ({plan.heads.mode})" if plan.heads.exits else ""
     return f"train {part} on {_data(plan)}{_source(plan)}, {how}{edits}{heads}"
 
@@ -49,6 +49,11 @@ def _unaugmented(shape: tuple[int, ...]) -> str:
     if math.prod(shape[1:]) > 1:
         return "stored maps"
     return "vectors" if len(shape) == 1 else "1 × 1 maps"
+
+
+def _settings(edit: "TailEdit") -> str:
+    said = ", ".join(f"{name} {value}" for name, value in edit.settings)
+    return f" ({said})" if said else ""
 
 
 def _rate(value: float) -> str:

@@ -18,8 +18,8 @@ from tuner.backends.torch.features import Access, fill, missing, training, valid
 from tuner.backends.torch.model import Loaded, load, state_hash, structure_hash
 from tuner.backends.torch.prefix import ORT, TORCH, Prefix, batches, engine, splits_of
 from tuner.backends.torch.reader import Reader
-from tuner.backends.torch.training import TrainingError, run
-from tuner.plan import CachePlan, DataPlan, RecipePlan, RuntimePlan, TrialPlan
+from tuner.backends.torch.training import TrainingError, edited, run
+from tuner.plan import CachePlan, DataPlan, RecipePlan, RuntimePlan, TailEdit, TrialPlan
 from tuner.run import task_info
 from tuner.search.jobs import Job
 from tuner.search.supervisor import Limits, Supervisor
@@ -312,3 +312,9 @@ def test_weights_that_are_not_numbers_are_not_scored(task: Task, loaded: Loaded,
     arguments = {"seed": 0, "store": Store(tmp_path / "store"), "weights": tmp_path / "w", "report": silent}
     with pytest.raises(TrainingError, match=r"lower recipe\.learning_rate"):
         run(task, loaded, plan, lowerings={}, **arguments)  # type: ignore[arg-type]  # a dictionary of several types
+
+
+def test_an_edit_that_no_plugin_realises_is_told(task: Task, loaded: Loaded) -> None:
+    plan = replace(plan_of(task, loaded), shape=(TailEdit("dropout"),))
+    with pytest.raises(TrainingError, match="no installed plugin realises the plan's edit 'dropout'"):
+        edited(loaded.tail(plan.split), plan, {})

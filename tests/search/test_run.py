@@ -1,5 +1,6 @@
 """A whole run over the made-up backend, trials in processes of their own."""
 
+import json
 import math
 import time
 from collections.abc import Callable
@@ -52,6 +53,22 @@ def test_a_run_goes_on_where_it_ended(tune: Tune, moods: Moods) -> None:
     assert len(second.records) == 4
     assert second.info["spent"]["seconds"] > first.info["spent"]["seconds"]
     assert second.info["untouched"] == first.info["untouched"] == {"local_accuracy": 0.0, "global_accuracy": 0.9}
+
+
+def test_the_untouched_model_is_scored_where_an_earlier_command_ended_before_it_was(
+    tune: Tune, moods: Moods, tmp_path: Path
+) -> None:
+    moods("well")
+    tune(trials=1)
+    path = tmp_path / "run" / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"untouched": {}}))
+    assert tune(trials=2, resume=True).info["untouched"] == {"local_accuracy": 0.0, "global_accuracy": 0.9}
+
+
+def test_going_on_with_a_run_that_is_not_there_is_refused(tune: Tune, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="run does not exist, so there is no run to go on with"):
+        tune(trials=1, resume=True)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_resumed_run_tells_of_what_was_before(tune: Tune, moods: Moods, heard: Any) -> None:

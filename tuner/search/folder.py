@@ -29,6 +29,8 @@ def locked(folder: Path, *, resume: bool) -> Iterator[bool]:
         names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     except OSError as error:
         raise RunError(f"{folder} cannot be read ({error.strerror or error}): give another --out") from None
+    if resume and not folder.exists():
+        raise RunError(f"{folder} does not exist, so there is no run to go on with: leave --resume out to begin one")
     if FILE not in names and not all(_is_before_any_trial(name) for name in names):
         raise RunError(f"{folder} is not empty and is not a run: give another --out")
     lock = FileLock(private_folder(folder, RunError, names) / LOCK, mode=0o600)

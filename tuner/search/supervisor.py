@@ -26,6 +26,14 @@ GRACE_SECONDS = 1.0
 #: OpenMP's threads wait for each other by spinning; beside another busy process that costs up to twenty times the work.
 PATIENT_THREADS = {"GOMP_SPINCOUNT": "30000"}
 
+#: What a user calls a backend's methods.
+SAID = {
+    "describe": "looking at the model",
+    "measure": "measuring this device",
+    "untouched": "scoring the untouched model",
+    "export": "the export",
+}
+
 Verdict = Literal["result", "failure", "memory", "deadline", "interrupted", "crashed"]
 Progress = Callable[[Mapping[str, Any]], None]
 
@@ -149,7 +157,7 @@ class Supervisor:
             TunerError: It failed, or broke a limit; the message says how.
         """
         ended = self.run(Job(backend, method, dict(arguments), reports=False), limits or Limits())
-        return result(f"{backend}.{method}", ended)
+        return result(SAID.get(method, f"{backend}.{method}"), ended)
 
     def run(self, job: Job, limits: Limits, progress: Progress | None = None) -> Ended:
         """Run a job under limits and say how it ended."""
@@ -308,7 +316,7 @@ def result(what: str, ended: Ended) -> Any:
         raise KeyboardInterrupt
     reasons = {
         "memory": f"took {ended.most_bytes / 1e6:,.0f} MB, more than --memory allows",
-        "deadline": "did not end before --time was up: give more",
+        "deadline": "took longer than --time: give more; what was stored so far is kept",
         "crashed": f"ended with exit code {ended.value}: the system may have run out of memory",
     }
     raise TunerError(f"{what} {reasons[ended.verdict]}")

@@ -59,7 +59,7 @@ def read_bytes(path: str | Path) -> bytes:
     try:
         return Path(path).read_bytes()
     except FileNotFoundError as error:
-        raise TaskError(f"{path}: no such file; it was there when the task was loaded, or the path is wrong") from error
+        raise TaskError(f"{path}: no such file: check the path; it may have been removed") from error
     except OSError as error:
         raise TaskError(f"{path}: cannot be read ({error.strerror or error}): check its permissions") from error
 

@@ -202,6 +202,8 @@ def augmenting(plan: TrialPlan, seed: int) -> Change:
 def edited(tail: nn.Module, plan: TrialPlan, lowerings: Mapping[str, Lowering]) -> nn.Module:
     """Return the tail with every edit of the plan made."""
     for edit in plan.shape:
+        if edit.kind not in lowerings:
+            raise TrainingError(f"no installed plugin realises the plan's edit {edit.kind!r}: see `tuner plugins`")
         tail = lowerings[edit.kind](tail, dict(edit.settings))
     return tail
 
