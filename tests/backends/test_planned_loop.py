@@ -16,7 +16,7 @@ from tuner.backends.torch.model import load
 from tuner.backends.torch.planned_loop import PlannedLoop, engine, flops_of, planned_step, steps_of
 from tuner.backends.torch.scratch import nothing
 from tuner.backends.torch.training import Loop, Source, run
-from tuner.plan import RecipePlan, TailEdit, TrialPlan
+from tuner.plan import Optimiser, RecipePlan, TailEdit, TrialPlan
 from tuner.planner import cost
 from tuner.results.records import Outcome
 from tuner.run import task_info
@@ -74,12 +74,12 @@ def test_micro_batches_train_the_same(
 
 
 def test_micro_batches_take_less_memory(whole: TrialPlan) -> None:
-    net = nn.Sequential(nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(2048, 10))
-    tail_of = replace(whole.model, blocks=(replace(whole.model.blocks[0], in_shape=(1, 8, 8)),))
+    net = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
+    tail_of = replace(whole.model, blocks=(replace(whole.model.blocks[0], in_shape=(1, 16, 16)),))
     plan = replace(whole, model=tail_of)
     cut = replace(plan, recipe=replace(plan.recipe, micro_batches=4))
     one, parts = (planned_step(net, each, "single-label", nothing) for each in (plan, cut))
-    assert parts.peak_bytes < 0.6 * one.peak_bytes
+    assert parts.peak_bytes < 0.5 * one.peak_bytes
     assert parts.flops == one.flops
     assert len({tensor.name for tensor in parts.tensors}) == len(parts.tensors)
     assert all(0 <= tensor.first <= tensor.last < len(parts.steps) for tensor in parts.tensors)
@@ -92,7 +92,7 @@ def test_flops_are_counted_by_operator(whole: TrialPlan) -> None:
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
-def test_the_planner_knows_what_the_steps_have_in_memory(optimiser: str, task: Task, whole: TrialPlan) -> None:
+def test_the_planner_knows_what_the_steps_have_in_memory(optimiser: Optimiser, task: Task, whole: TrialPlan) -> None:
     plan = replace(whole, recipe=replace(whole.recipe, optimiser=optimiser))
     step = TorchBackend().plan_step(task, plan)
     assert step is not None

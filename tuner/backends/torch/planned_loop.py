@@ -12,7 +12,7 @@ from torch.utils.flop_counter import flop_registry
 from tuner.backends.torch.planned import Run, bound, held_by, program
 from tuner.backends.torch.prefix import channels_last, spatial
 from tuner.backends.torch.scratch import Library, measured
-from tuner.backends.torch.step import Loss, Step, StepError, trace
+from tuner.backends.torch.step import Loss, Part, Step, StepError, trace
 from tuner.backends.torch.training import Loop, Source, Steps
 from tuner.plan import TrialPlan
 from tuner.planner import step as planner
@@ -56,6 +56,7 @@ def steps_of(tail: nn.Module, plan: TrialPlan, loss: Loss) -> tuple[Step, ...]:
     """
     recipe, samples = plan.recipe, plan.train_samples
     whole = recipe.part_size >= min(recipe.batch_size, samples)
+    parts: tuple[Part, ...] = ("whole",) if whole else ("adding", "last")
     size = min(recipe.part_size, samples)
     return tuple(
         trace(
@@ -68,7 +69,7 @@ def steps_of(tail: nn.Module, plan: TrialPlan, loss: Loss) -> tuple[Step, ...]:
             padded=samples % size != 0,
             part=part,
         )
-        for part in (("whole",) if whole else ("adding", "last"))
+        for part in parts
     )
 
 
