@@ -81,6 +81,17 @@ def test_a_learning_rate_is_said_as_the_field_writes_it(rate: float, said: str) 
     assert replace(PLAN, recipe=RecipePlan(learning_rate=rate)).say().endswith(f"AdamW {said}")
 
 
+def test_micro_batches_are_said_where_there_are_any() -> None:
+    plan = replace(PLAN, recipe=RecipePlan(micro_batches=4))
+    assert plan.say().endswith("AdamW 1e-3 in 4 micro-batches")
+    assert plan.recipe.part_size == 8
+
+
+def test_a_batch_is_cut_into_no_more_parts_than_it_has_samples() -> None:
+    plan = replace(PLAN, recipe=RecipePlan(batch_size=2, micro_batches=8))
+    assert normal_form(plan).recipe.micro_batches == 2
+
+
 def test_edits_and_exits_are_said() -> None:
     plan = replace(PLAN, shape=(TailEdit("dropout"),), heads=HeadsPlan("with-tail", (Exit(3, 8), Exit(6, 8))))
     assert plan.say().endswith("AdamW 1e-3, dropout, 2 exits (with-tail)")

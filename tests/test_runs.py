@@ -256,7 +256,16 @@ def test_a_dry_run_counts_what_is_stored_already(run: Path, home: Path, capsys: 
 
 
 def test_describe_with_a_plan_estimates_it(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = said(capsys, "describe", "digits", "--plan", bundle / "plan.toml")
+    drawing = bundle.parent / "step.svg"
+    found = said(capsys, "describe", "digits", "--plan", bundle / "plan.toml", "--picture", drawing)
+    step = found["plan"]["step"]
+    assert step["executor"] == "eager"
+    assert step["flops"] > 0
+    assert 0 < len(step["memory"]["largest"]) <= 10
+    assert step["memory"]["max_live_bytes"] == max(one["live_bytes"] for one in step["memory"]["steps"])
+    assert drawing.read_text().startswith("<svg")
+    assert call(["describe", "digits", "--plan", str(bundle / "plan.toml")]) == 0
+    assert "planned peak: " in capsys.readouterr().out
     assert [block["name"] for block in found["blocks"]][-1]
     assert found["plan"]["supported"] == "yes"
     assert found["plan"]["train_seconds"] > 0

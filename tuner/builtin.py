@@ -33,6 +33,7 @@ class Recipe(Strategy[RecipePlan]):
             schedule=draw.choice("schedule", get_args(Schedule)),
             patience=draw.integer("patience", 0, 50),
             freeze_bn=draw.choice("freeze_bn", (True, False)),
+            micro_batches=draw.choice("micro_batches", (1, 2, 4, 8)),
         )
 
     def apply(self, plan: TrialPlan, knobs: RecipePlan) -> TrialPlan:

@@ -275,7 +275,7 @@ def predict(
 
 @app.command
 def describe(task: str, /, *, plan: Path | None = None, picture: Path | None = None, json_output: Json = False) -> None:
-    """Show a model's blocks, cut points, FLOPs and bytes; with a plan, what it would cost here.
+    """Show a model's blocks, cut points, FLOPs and bytes; with a plan, its cost and the memory of its training step.
 
     Of an NNTrainer model file, show its layers and the planned memory of a training step.
 
@@ -286,7 +286,7 @@ def describe(task: str, /, *, plan: Path | None = None, picture: Path | None = N
     plan
         A plan.toml to estimate, for a task.
     picture
-        Where to write memory over the training step as SVG, for a model.ini.
+        Where to write memory over the training step as SVG, for a model.ini, or for a task with a plan.
     """
     if task.endswith(".ini"):
         from tuner.planner.describe import describe_ini, said_ini
@@ -298,9 +298,9 @@ def describe(task: str, /, *, plan: Path | None = None, picture: Path | None = N
         return
     from tuner.dry import describe_task, said_description
 
-    if picture is not None:
-        raise TunerError(f"--picture is for a model.ini, but this is the task {task!r}: leave it out")
-    found = describe_task(task, plan)
+    if picture is not None and plan is None:
+        raise TunerError(f"--picture of the task {task!r} shows a plan's step, but there is no --plan: give one")
+    found = describe_task(task, plan, picture)
     _out(json.dumps(found) if json_output else said_description(found))
 
 

@@ -13,8 +13,12 @@ from tuner.host import Host
 from tuner.knobs import Draw, Scalar, Source, Wanted, preferring
 from tuner.plan import ModelInfo, TrialPlan
 from tuner.planner import cost
+from tuner.planner.describe import draw, memory, said_memory
+from tuner.planner.placement import smallest
+from tuner.planner.step import StepPlan
 from tuner.run import session_parts, task_info, wanted_knobs
 from tuner.search import config
+from tuner.search.peaks import BESIDE_BYTES
 from tuner.search.rates import kept, known
 from tuner.search.study import ANCHORS, CLOSING_SECONDS, PREFERRED, cores
 from tuner.search.supervisor import Supervisor
@@ -89,17 +93,28 @@ def depths(composed: Callable[[Source], TrialPlan], num_blocks: int) -> list[Tri
     return [found[trainable] for trainable in sorted(found)]
 
 
-def describe_task(task: str, plan: Path | None) -> dict[str, Any]:
-    """Return a model's blocks in numbers; with a plan, its estimate on this device.
+def describe_task(task: str, plan: Path | None, picture: Path | None = None) -> dict[str, Any]:
+    """Return a model's blocks in numbers; with a plan, its estimate on this device and its training step as planned.
+
+    Args:
+        task: As of `tuner.run`.
+        plan: A ``plan.toml``.
+        picture: Where to write memory over the plan's training step as SVG.
 
     Raises:
-        TunerError: The task, the model or the plan cannot be used.
+        TunerError: The task, the model or the plan cannot be used, or no step is planned that could be drawn.
     """
+    carried: TrialPlan | None = None
+    step: StepPlan | None = None
     host = Host()
     loaded = load_task(task, host.tasks)
     backend = next(iter(host.backends))
     with Supervisor(host.backend(backend).preload, task) as supervisor:
         model, rates = _measured(supervisor, backend, measure=plan is not None)
+        if plan is not None:
+            carried = _read_plan(plan).carried_to(model, task_info(loaded))
+            reason = host.backend(carried.runtime.backend).supports(carried)
+            step = None if reason else supervisor.call(carried.runtime.backend, "plan_step", {"plan": carried})
     found: dict[str, Any] = {
         "task": loaded.name,
         "model": model.name,
@@ -113,23 +128,57 @@ def describe_task(task: str, plan: Path | None) -> dict[str, Any]:
             for index, one in enumerate(model.blocks)
         ],
     }  # fmt: skip
-    if plan is not None:
-        try:
-            text = plan.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise TaskError(f"--plan {plan} cannot be read: {error}") from None
-        carried = TrialPlan.from_toml(text).carried_to(model, task_info(loaded))
-        reason = host.backend(carried.runtime.backend).supports(carried)
+    if carried is not None:
         one = cost.estimate(carried, rates)
         found["plan"] = {
             "sentence": carried.say(),
             "supported": reason or "yes",
             "train_seconds": one.train_seconds,
-            "peak_bytes": one.peak_bytes,
+            "peak_bytes": _peak_bytes(carried, one.peak_bytes, rates, step),
             "storage_bytes": one.storage_bytes,
             "flops": cost.training_flops(carried),
+            "step": None if step is None else _step(carried, rates, step),
         }
+        if picture is not None:
+            _draw(picture, carried, step)
     return found
+
+
+def _peak_bytes(plan: TrialPlan, rough: int, rates: cost.Rates, step: StepPlan | None) -> int:
+    """Return what a trial is expected to take, by the planner where the planned executor runs it."""
+    if step is None or not cost.worth_planning(plan):
+        return rough
+    return max(step.peak_bytes + BESIDE_BYTES, rates.fill_peak_bytes if plan.cached else 0)
+
+
+def _read_plan(path: Path) -> TrialPlan:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TaskError(f"--plan {path} cannot be read: {error}") from None
+    return TrialPlan.from_toml(text)
+
+
+def _step(plan: TrialPlan, rates: cost.Rates, step: StepPlan) -> dict[str, Any]:
+    """Return a planned step: its seconds, its memory beside the weights, and who will run it."""
+    planner, placement = smallest(step.tensors)
+    steps = -(-plan.train_samples // plan.recipe.batch_size)
+    return {
+        "batch_size": plan.recipe.batch_size,
+        "micro_batches": plan.recipe.micro_batches,
+        "executor": "planned" if cost.worth_planning(plan) else "eager",
+        "flops": step.flops,
+        "seconds": cost.training_seconds(plan, rates) / (plan.recipe.epochs * steps),
+        "memory": memory(step.tensors, placement, planner, step.steps),
+    }
+
+
+def _draw(path: Path, plan: TrialPlan, step: StepPlan | None) -> None:
+    if step is None:
+        raise TaskError("--picture shows a planned step, but this plan's cannot be traced: leave it out")
+    planner, placement = smallest(step.tensors)
+    title = f"{plan.say()}: {said_bytes(placement.pool_bytes)}, planner {planner}"
+    draw(path, step.tensors, placement, step.steps, title)
 
 
 def said(found: Mapping[str, Any]) -> str:
@@ -178,7 +227,22 @@ def said_description(found: Mapping[str, Any]) -> str:
                 f"peak, {said_bytes(plan['storage_bytes'])} stored, {plan['flops'] / 1e9:,.1f} GFLOPs"
             ),
         ]
+        lines += _said_step(plan["step"])
     return "\n".join(lines)
+
+
+def _said_step(step: Mapping[str, Any] | None) -> list[str]:
+    if step is None:
+        return ["no step is planned: the eager loop or another engine will run it"]
+    parts = f" in {step['micro_batches']} micro-batches" if step["micro_batches"] > 1 else ""
+    return [
+        (
+            f"a training step of {step['batch_size']} samples{parts}: {step['flops'] / 1e9:,.2f} GFLOPs, about "
+            f"{said_seconds(step['seconds'])}; trials run it by the {step['executor']} executor"
+        ),
+        "memory of the step beside the weights, as the planned executor runs it:",
+        *said_memory(step["memory"]),
+    ]
 
 
 def _measured(supervisor: Supervisor, backend: str, *, measure: bool) -> tuple[ModelInfo, cost.Rates]:

@@ -183,6 +183,8 @@ class RecipePlan:
         schedule: `cosine` falls to 0 at the last epoch.
         patience: Epochs without a better local validation accuracy before training stops; 0 never stops.
         freeze_bn: Whether the tail's batch norms keep their statistics.
+        micro_batches: Parts that a batch is cut into: their gradients are summed before the update, for less memory in
+            more time and the same result.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
@@ -194,6 +196,12 @@ class RecipePlan:
     schedule: Schedule = "cosine"
     patience: int = 0
     freeze_bn: bool = True
+    micro_batches: int = 1
+
+    @property
+    def part_size(self) -> int:
+        """Samples of a batch that are in memory at once."""
+        return math.ceil(self.batch_size / self.micro_batches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +354,7 @@ def check(plan: TrialPlan) -> TrialPlan:
         (plan.recipe.batch_size >= 1, "recipe.batch_size is at least 1", plan.recipe.batch_size),
         (0 < plan.recipe.learning_rate < math.inf, "recipe.learning_rate is above 0", plan.recipe.learning_rate),
         (0 <= plan.recipe.weight_decay < math.inf, "recipe.weight_decay is at least 0", plan.recipe.weight_decay),
+        (plan.recipe.micro_batches >= 1, "recipe.micro_batches is at least 1", plan.recipe.micro_batches),
         (plan.recipe.patience >= 0, "recipe.patience is at least 0", plan.recipe.patience),
         (plan.runtime.threads >= 1, "runtime.threads is at least 1", plan.runtime.threads),
         (all(0 <= one.block <= plan.model.num_blocks for one in plan.heads.exits), "exits sit on blocks", plan.heads),
@@ -369,6 +378,8 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
         plan = replace(plan, cache=CachePlan(augment=plan.cache.augment))
     if not plan.can_augment:
         plan = replace(plan, cache=replace(plan.cache, augment=0.0))
+    if plan.recipe.micro_batches > plan.recipe.batch_size >= 1:
+        plan = replace(plan, recipe=replace(plan.recipe, micro_batches=plan.recipe.batch_size))
     if not plan.task.global_per_class:
         plan = replace(plan, data=DataPlan())
     return check(plan)

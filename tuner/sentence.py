@@ -16,6 +16,7 @@ def said(plan: "TrialPlan") -> str:
     recipe = plan.recipe
     plural = "" if recipe.epochs == 1 else "s"
     how = f"{recipe.epochs} epoch{plural} {OPTIMISERS[recipe.optimiser]} {_rate(recipe.learning_rate)}"
+    how += f" in {recipe.micro_batches} micro-batches" if recipe.micro_batches > 1 else ""
     edits = "".join(f", {edit.kind}{_settings(edit)}" for edit in plan.shape)
     heads = f", {len(plan.heads.exits)} exits ({plan.heads.mode})" if plan.heads.exits else ""
     return f"train {part} on {_data(plan)}{_source(plan)}, {how}{edits}{heads}"

@@ -74,7 +74,7 @@ def eager_layout(tail: nn.Module) -> nn.Module:
 @pytest.mark.parametrize("name", TAILS)
 def test_losses_are_those_of_the_eager_loop(name: str, optimiser: Optimiser, freeze_bn: bool) -> None:
     recipe = RecipePlan(optimiser=optimiser, weight_decay=0.01, freeze_bn=freeze_bn)
-    step, planned, eager = arms(name, recipe, padded=freeze_bn)  # padded norms are of another form, which drifts
+    step, planned, eager = arms(name, recipe, padded=freeze_bn)  # padded norms are more exact than PyTorch's own
     batch = batch_of(step, np.random.default_rng(0))
     rates = np.linspace(0.01, 0.001, STEPS[optimiser]) / (1 if optimiser == "sgd" else 10)
     ours = [planned.step(batch, rate) for rate in rates]

@@ -249,7 +249,10 @@ def test_describe_draws_every_tensor(tmp_path: Path, capsys: pytest.CaptureFixtu
     ("arguments", "says"),
     [
         ([str(MODELS / "lstm.ini"), "--plan", "plan.toml"], "--plan is for a task"),
-        (["digits", "--picture", "memory.svg"], "--picture is for a model.ini"),
+        (
+            ["digits", "--picture", "memory.svg"],
+            "--picture of the task 'digits' shows a plan's step, but there is no --plan: give one",
+        ),
         ([str(MODELS / "lstm.ini"), "--picture", "no/such/folder.svg"], "cannot be written"),
     ],
 )

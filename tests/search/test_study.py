@@ -69,6 +69,7 @@ def test_no_plan_is_trained_twice(begin: Begin, stand_in: Any) -> None:
         "recipe.weight_decay": 0.0,
         "recipe.patience": 0,
         "recipe.freeze_bn": True,
+        "recipe.micro_batches": 1,
     }
     study = begin(Limits(trials=100), strategies=("freeze",), wanted=few)
     study.run()

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from tuner.plan import ModelInfo, TrialPlan
 from tuner.planner.cost import Rates
+from tuner.planner.step import StepPlan
 from tuner.results.records import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
@@ -76,6 +77,10 @@ class Backend(ABC):
     @abstractmethod
     def supports(self, plan: TrialPlan) -> str | None:
         """Return why this backend cannot carry the plan out, or None. Loads no tensor library."""
+
+    def plan_step(self, task: Task, plan: TrialPlan) -> StepPlan | None:  # noqa: ARG002 - optional
+        """Return a plan's training step as it would run here, planned to the byte; None where none is planned."""
+        return None
 
     @abstractmethod
     def untouched(

@@ -17,6 +17,8 @@ HELD_BYTES = 32_000_000
 #: Width of the codes that a filling pass writes; fewer bits are requantised from them.
 CODED_BITS = 8
 NOMINAL_FLOPS = 1e10
+#: Activations, of a batch, from which on the planned executor pays.
+PLANNED_BYTES = 64_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def fill_seconds(plan: TrialPlan, rates: Rates) -> float:
 def training_seconds(plan: TrialPlan, rates: Rates) -> float:
     """Return the seconds of all epochs, without scoring."""
     samples = plan.train_samples
-    steps = math.ceil(samples / plan.recipe.batch_size)
+    steps = math.ceil(samples / plan.recipe.batch_size) * plan.recipe.micro_batches
     each = sum(rates.train_seconds[plan.split :]) + _source_seconds(plan, rates)
     return plan.recipe.epochs * (samples * each + steps * rates.step_seconds)
 
@@ -113,11 +115,26 @@ def peak_bytes(plan: TrialPlan, rates: Rates) -> int:
     """Return the bytes above the resting process: optimiser state, gradients, saved activations, batch, scratch."""
     tail = plan.model.blocks[plan.split :]
     state = sum(block.parameters for block in tail) * FLOAT_BYTES * STATE_COPIES[plan.recipe.optimiser]
-    batch = min(plan.recipe.batch_size, max(1, plan.train_samples))
-    activations = batch * sum(block.saved_bytes for block in tail)
+    batch = min(plan.recipe.part_size, max(1, plan.train_samples))
+    activations = kept_bytes(plan)
     inputs = 3 * batch * math.prod(tail[0].in_shape if tail else (1,)) * FLOAT_BYTES
     training = state + activations + inputs + rates.scratch_bytes
     return int(max(training, rates.fill_peak_bytes if plan.split else 0))
+
+
+def kept_bytes(plan: TrialPlan) -> int:
+    """Return the bytes that PyTorch's eager loop keeps of a batch, or of a micro-batch, for its backward pass."""
+    batch = min(plan.recipe.part_size, max(1, plan.train_samples))
+    return batch * sum(block.saved_bytes for block in plan.model.blocks[plan.split :])
+
+
+def worth_planning(plan: TrialPlan) -> bool:
+    """Return whether a trial runs its steps by the planned executor, as far as it can be traced.
+
+    Tracing takes seconds and tens of MB: where the eager loop keeps less than `PLANNED_BYTES`, that is not won back.
+    Tails whose shapes change while they train would have to be traced again and again.
+    """
+    return not plan.shape and kept_bytes(plan) >= PLANNED_BYTES
 
 
 def storage_bytes(plan: TrialPlan) -> int:

@@ -13,6 +13,7 @@ from tuner.planner import cost
 from tuner.results.records import SCORED, Estimate, TrialRecord
 from tuner.search.events import Listener
 from tuner.search.jobs import Job
+from tuner.search.peaks import Peaks
 from tuner.search.supervisor import Limits, Supervisor, result
 from tuner.store.store import Store
 from tuner.units import said_bytes, said_seconds
@@ -57,6 +58,7 @@ class Filler:
         self._supervisor = supervisor
         self._store = store
         self._listener = listener
+        self._peaks = Peaks(setting, supervisor)
         self._filled: dict[tuple[int, int], Filled] = {}
         self._seconds_each: dict[int, float] = {}
         self.seconds = 0.0
@@ -77,14 +79,21 @@ class Filler:
         return max(0, plan.global_samples - filled.global_samples)
 
     def estimate(self, plan: TrialPlan, records: Sequence[TrialRecord]) -> Estimate:
-        """Return what a plan will cost, corrected by what finished trials cost beside their estimates."""
+        """Return what a plan will cost, corrected by what finished trials cost beside their estimates.
+
+        Where ``--memory`` is given and the planned executor will run the steps, the peak is the planner's.
+        """
         from tuner.search.study import learned
 
         plain = cost.estimate(plan, self._setting.rates, self.missing(plan))
         if self._setting.deterministic:
             return plain
         alike = [one for one in records if one.plan is not None and one.plan.cached == plan.cached]
-        return cost.corrected(plain, learned(alike, self._seconds), learned(alike, self._bytes))
+        worth = cost.worth_planning(plan)
+        same = [one for one in alike if one.plan is not None and cost.worth_planning(one.plan) == worth]
+        rough = cost.corrected(plain, learned(alike, self._seconds), learned(same, self._bytes))
+        peak = self._peaks.expected(plan, records)
+        return rough if peak is None else replace(rough, peak_bytes=peak)
 
     def prepare(self, plans: Iterable[TrialPlan]) -> None:
         """Fill every cut the study may ask for, in one pass, as far as cap and time allow; the first plans first.

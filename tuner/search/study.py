@@ -58,6 +58,7 @@ PREFERRED: dict[str, Scalar] = {
     "recipe.learning_rate": 1e-3,
     "recipe.schedule": "cosine",
     "recipe.freeze_bn": True,
+    "recipe.micro_batches": 1,
 }
 
 

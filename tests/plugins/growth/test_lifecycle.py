@@ -37,6 +37,7 @@ weight_decay = 0.0
 schedule = "constant"
 patience = 0
 freeze_bn = true
+micro_batches = 1
 """
 
 

@@ -22,7 +22,12 @@ class OrtBackend(TorchBackend):
         """Return why this backend cannot carry the plan out, or None."""
         if plan.shape:
             return f"backend onnxruntime writes the step once: no {plan.shape[0].kind}; --backend torch can"
+        if plan.recipe.micro_batches > 1:
+            return "backend onnxruntime trains on whole batches: recipe.micro_batches is 1; --backend torch cuts them"
         return super().supports(plan)
+
+    def plan_step(self, task: Task, plan: TrialPlan) -> None:
+        """Return nothing: ONNX Runtime arranges its memory itself."""
 
     def train(
         self, task: Task, plan: TrialPlan, seed: int, store: Store, weights: Path, report: Report = silent

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tuner.backends.base import Backend, Filling, Report, silent
 from tuner.plan import ModelInfo, TrialPlan
 from tuner.planner.cost import Rates
+from tuner.planner.step import StepPlan
 from tuner.results.records import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
@@ -25,6 +26,7 @@ class TorchBackend(Backend):
         "torch.fx.experimental.symbolic_shapes",  # likewise, by shape propagation
         "torch.utils.flop_counter",
         "tuner.backends.torch.training",
+        "tuner.backends.torch.planned_loop",
         "tuner.backends.torch.measure",
     )
 
@@ -63,7 +65,26 @@ class TorchBackend(Backend):
         for edit in plan.shape:
             if edit.kind not in known:
                 return f"no plugin realises tail edit {edit.kind!r} on torch"
+        if plan.recipe.micro_batches > 1 and (plan.shape or not plan.recipe.freeze_bn):
+            what = f"tail edit {plan.shape[0].kind!r}" if plan.shape else "recipe.freeze_bn = false"
+            return f"a batch norm that trains needs whole batches: with {what}, recipe.micro_batches is 1"
         return "side heads cannot be trained yet" if plan.heads.exits else None
+
+    def plan_step(self, task: Task, plan: TrialPlan) -> StepPlan | None:
+        """Trace and plan a step; None where the eager loop will run it."""
+        import torch
+
+        from tuner.backends.torch.model import load
+        from tuner.backends.torch.planned_loop import planned_step
+        from tuner.backends.torch.step import StepError
+
+        if plan.shape:
+            return None
+        torch.set_num_threads(plan.runtime.threads)
+        try:
+            return planned_step(load(task, plan.model).tail(plan.split), plan, task.loss)
+        except StepError:
+            return None
 
     def untouched(
         self, task: Task, model: ModelInfo, store: Store, threads: int, report: Report = silent
@@ -101,9 +122,10 @@ class TorchBackend(Backend):
     ) -> Outcome:
         """Train the tail."""
         from tuner.backends.torch.model import load
+        from tuner.backends.torch.planned_loop import engine
         from tuner.backends.torch.training import run
 
-        return run(task, load(task, plan.model), plan, seed, store, weights, report, self._lowerings())
+        return run(task, load(task, plan.model), plan, seed, store, weights, report, self._lowerings(), engine)
 
     def export(self, task: Task, plan: TrialPlan, weights: Path, folder: Path) -> dict[str, Any]:
         """Write the personalised model."""

@@ -40,6 +40,7 @@ class Program:
         batch: Names of the ports that are given anew in every step, in the order of ``step``'s arguments.
         held: The code's name of every port that lives on, by the port's name.
         tensors: What is alive when; see `tensors_of`.
+        steps: What every line is for: an operator's node, or which weight is updated.
     """
 
     source: str
@@ -48,6 +49,7 @@ class Program:
     batch: tuple[str, ...]
     held: Mapping[str, str]
     tensors: tuple[Tensor, ...]
+    steps: tuple[str, ...]
 
 
 def program(step: Step, library: Library = nothing, *, again: bool = True) -> Program:
@@ -131,7 +133,7 @@ class _Writer:
             if isinstance(item, Update):
                 self._update(item)
                 pieces = _TEMPORARIES * min(PIECE * 4, max((bytes_of(node) for node in item.nodes), default=0))
-                spans.scratch(index, f"update of {self.plan.ports[item.replaced[0]]}", pieces)
+                spans.scratch(index, self._said(item), pieces)
             else:
                 made = self._call(item, index, last)
                 spans.taken(index, item, self.library(item))
@@ -149,7 +151,11 @@ class _Writer:
         held = {name: self.variables[node] for node, name in self.plan.ports.items() if node not in batch}
         tensors = spans.tensors(self._owner(self.plan.loss))
         code = compile(source, "<planned step>", "exec")
-        return Program(source, code, self.constants, tuple(batch.values()), held, tensors)
+        steps = tuple(self._said(item) for item in self.plan.items)
+        return Program(source, code, self.constants, tuple(batch.values()), held, tensors, steps)
+
+    def _said(self, item: Item) -> str:
+        return f"update of {self.plan.ports[item.replaced[0]]}" if isinstance(item, Update) else item.name
 
     def _last_uses(self) -> dict[fx.Node, int]:
         """Return, by value with a name of its own, the last item that reads it."""

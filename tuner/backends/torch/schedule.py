@@ -58,8 +58,11 @@ def schedule(step: Step, *, again: bool = True) -> Schedule:
         again: Whether activations that are cheap to compute again are dropped in between.
 
     Raises:
-        StepError: An update needs the old value of what another one overwrites, and the other way round.
+        StepError: An update needs the old value of what another one overwrites, and the other way round; or the tail
+            makes tensors of constants.
     """
+    for node in step.graph.graph.find_nodes(op="get_attr"):
+        raise StepError(f"a planned step holds weights and buffers, but {node.target} is neither: train it eagerly")
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     results = graph.graph_copy(step.graph.graph, copies)

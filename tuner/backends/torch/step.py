@@ -12,6 +12,7 @@ Three things differ from the eager loop (`tuner.backends.torch.training`) in for
 - **Partial batches** are padded with samples of weight zero. Loss, gradients and, where batch norms train, their
   statistics are those of the real samples.
 - **Optimisers** follow torch.optim's single-tensor formulas; Adam's bias corrections are computed in float64, as there.
+- **Micro-batches** are two steps: one that adds a part's gradients to sums, and the last part's, which updates.
 """
 
 import copy
@@ -36,9 +37,11 @@ from tuner.backends.torch.training import MOMENTUM
 from tuner.errors import TunerError
 from tuner.plan import RecipePlan
 
-__all__ = ["Loss", "Port", "Step", "StepError", "trace"]
+__all__ = ["Loss", "Part", "Port", "Step", "StepError", "trace"]
 
 Loss = Literal["single-label", "multi-label"]
+#: What a step does with gradients: update by them; add them to sums; add the sums to them and update.
+Part = Literal["whole", "adding", "last"]
 BETAS = (0.9, 0.999)  # torch.optim.Adam's and AdamW's own
 EPSILON = 1e-8
 #: Optimiser state by recipe, one tensor of the parameter's shape each.
@@ -79,6 +82,7 @@ def trace(
     outputs: int,
     batch_size: int,
     padded: bool = True,
+    part: Part = "whole",
 ) -> Step:
     """Trace one training step of a tail. Nothing is computed and nothing of the tail changes.
 
@@ -89,9 +93,12 @@ def trace(
             float32 [n, outputs].
         input_shape: Of one sample.
         outputs: Of the tail.
-        batch_size: Samples a step.
+        batch_size: Samples a step, or of one part of a batch.
         padded: Whether samples of weight zero leave the statistics of training batch norms alone. Without it these are
             PyTorch's own, which are faster, and a partial batch needs a step of its own size.
+        part: Of a batch that is cut into parts, `adding` for all but the last one: gradients, times the part's share of
+            the batch's weight (an input of kind `share`), are added to states named ``sum.NAME``, which whoever runs
+            the steps sets to 0 before the first part. The sum over the parts is the batch's gradient.
 
     Raises:
         StepError: The tail draws random numbers outside of dropout modules, or depends on the values of tensors.
@@ -102,20 +109,22 @@ def trace(
         sample = spatial(torch.empty(batch_size, *input_shape))
         noises = _noises(model, sample, feed)
     moved = _moved(model)
-    states = STATES[recipe.optimiser]
+    states = () if part == "adding" else STATES[recipe.optimiser]
     one_hot = loss == "multi-label"
     inputs = (
         Port("input", "input", tuple(sample.shape), "float32"),
         Port("label", "label", (batch_size, outputs) if one_hot else (batch_size,), "float32" if one_hot else "int64"),
         Port("sample_weight", "sample_weight", (batch_size,), "float32"),
-        Port("learning_rate", "learning_rate", (), "float32"),
-        *([Port("step_count", "step_count", (), "float32")] if recipe.optimiser != "sgd" else []),
+        *(Port(name, name, (), "float32") for name in _numbers(recipe, part)),
         *(Port(name, "noise", shape, "float32") for name, shape in noises.items()),
         *(_port(name, "parameter", value) for name, value in model.named_parameters()),
         *(_port(name, "buffer", value) for name, value in model.named_buffers()),
         *(_port(f"{one}.{name}", "state", value) for name, value in model.named_parameters() for one in states),
     )
-    replaced = [one for one in inputs if one.kind in {"parameter", "state"} or one.name in moved]
+    sums = tuple(_port(f"sum.{name}", "state", value) for name, value in model.named_parameters())
+    trained = sums if part == "adding" else [one for one in inputs if one.kind in {"parameter", "state"}]
+    inputs += () if part == "whole" else sums
+    replaced = [one for one in inputs if one in trained or one.name in moved]
 
     def step(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         given = {port.name: value for port, value in zip(inputs, values, strict=True)}
@@ -126,13 +135,18 @@ def trace(
         with GlobalPools():
             logits = functional_call(model, weights | held, (given["input"],))
         mean = _mean_loss(logits, given["label"], given["sample_weight"])
+        mean = mean if part == "whole" else mean * given["share"]
         gradients = torch.autograd.grad(mean, list(weights.values()), allow_unused=True)
-        rate, rates = given["learning_rate"], _rates(recipe, given)
+        rates = None if part == "adding" else _rates(recipe, given)
         for (name, value), gradient in zip(weights.items(), gradients, strict=True):
-            names = [name, *(f"{one}.{name}" for one in states)]
-            old = [value.detach(), *(given[one] for one in names[1:])]
-            kept = gradient is None  # torch.optim leaves it alone
-            new = [one.clone() for one in old] if kept else _updated(recipe, old, gradient, rate, rates)
+            total = None if part == "whole" else given[f"sum.{name}"]
+            summed = gradient if total is None or gradient is None else total + gradient
+            names = [f"sum.{name}"] if part == "adding" else [name, *(f"{one}.{name}" for one in states)]
+            old = [value.detach() if one == name else given[one] for one in names]
+            if summed is None:  # torch.optim leaves it alone
+                new = [one.clone() for one in old]
+            else:
+                new = [summed] if rates is None else _updated(recipe, old, summed, given["learning_rate"], rates)
             following.update(zip(names, new, strict=True))
         return mean.detach(), *(following[port.name] for port in replaced)
 
@@ -170,6 +184,13 @@ def _batch_norm(
     mean.copy_(moved[0])
     variance.copy_(moved[1])
     return normalised, batch_mean, scale
+
+
+def _numbers(recipe: RecipePlan, part: Part) -> list[str]:
+    """Return the scalars that a step is given."""
+    share = ["share"] if part != "whole" else []
+    count = ["step_count"] if recipe.optimiser != "sgd" else []
+    return share if part == "adding" else [*share, "learning_rate", *count]
 
 
 def _port(name: str, kind: str, value: torch.Tensor) -> Port:

@@ -342,10 +342,8 @@ class Loop:
         """Train on one batch of row numbers; return its mean loss."""
         self._adjust()
         self._optimiser.zero_grad(set_to_none=True)
-        labels = torch.from_numpy(np.ascontiguousarray(self._rows.labels[batch]))
-        loss = self._loss(self._tail(spatial(self._rows.read(batch))), labels)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        value = float(loss.detach())
+        size = self._recipe.part_size
+        value = sum(self._backward(batch[at : at + size], len(batch)) for at in range(0, len(batch), size))
         for one in self._evolving:
             one.before_update(value)
         self._optimiser.step()
@@ -353,6 +351,13 @@ class Loop:
             one.after_update()
         self._step += 1
         return value
+
+    def _backward(self, part: npt.NDArray[np.int64], count: int) -> float:
+        """Add the gradients of some of a batch's `count` samples; return what they add to its mean loss."""
+        labels = torch.from_numpy(np.ascontiguousarray(self._rows.labels[part]))
+        loss = self._loss(self._tail(spatial(self._rows.read(part))), labels) * (len(part) / count)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        return float(loss.detach())
 
     def evolve(self, epoch: int) -> dict[str, float]:
         """Let the tail change after an epoch, counted from 1; return what it says of it, and the seconds it took."""

@@ -1,0 +1,143 @@
+"""The planned executor in a trial: the eager loop's losses, micro-batches that change nothing, notes of who ran."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tests.backends.tails import relative
+from tuner.backends.base import silent
+from tuner.backends.torch import TorchBackend
+from tuner.backends.torch.model import load
+from tuner.backends.torch.planned_loop import PlannedLoop, engine, flops_of, planned_step, steps_of
+from tuner.backends.torch.scratch import nothing
+from tuner.backends.torch.training import Loop, Source, run
+from tuner.plan import Optimiser, RecipePlan, TailEdit, TrialPlan
+from tuner.planner import cost
+from tuner.results.records import Outcome
+from tuner.run import task_info
+from tuner.store.store import Store
+from tuner.task import Task
+from tuner.task.digits import digits
+
+pytestmark = pytest.mark.slow
+RECIPE = RecipePlan(epochs=2, optimiser="sgd", learning_rate=1e-2)
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return digits()
+
+
+@pytest.fixture(scope="module")
+def whole(task: Task) -> TrialPlan:
+    """Training the whole model on 160 samples: batches of 48 leave a partial one."""
+    model = TorchBackend().describe(task)
+    return TrialPlan(model, task_info(task), recipe=replace(RECIPE, batch_size=48))
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plan every step, however small."""
+    monkeypatch.setattr(cost, "PLANNED_BYTES", 0)
+
+
+def trained(task: Task, plan: TrialPlan, folder: Path, by: type[Loop]) -> Outcome:
+    weights = folder / by.__name__ / plan.key() / "weights.safetensors"
+    return run(task, load(task, plan.model), plan, 1, Store(folder / "store"), weights, silent, {}, by)
+
+
+def losses(outcome: Outcome) -> list[float]:
+    return [epoch["loss"] for epoch in outcome.epochs]
+
+
+def test_both_loops_train_alike_with_a_partial_last_batch(task: Task, whole: TrialPlan, tmp_path: Path) -> None:
+    assert whole.train_samples % whole.recipe.batch_size != 0
+    ours, theirs = (trained(task, whole, tmp_path, by) for by in (PlannedLoop, Loop))
+    assert relative(losses(ours), losses(theirs)) < 1e-4
+    assert ours.values["local_accuracy"] == pytest.approx(theirs.values["local_accuracy"], abs=0.01)
+    assert ours.notes[0].startswith("run by the planned executor")
+
+
+@pytest.mark.parametrize("by", [PlannedLoop, Loop])
+@pytest.mark.parametrize("micro_batches", [2, 5])
+def test_micro_batches_train_the_same(
+    by: type[Loop], micro_batches: int, task: Task, whole: TrialPlan, tmp_path: Path
+) -> None:
+    cut = replace(whole, recipe=replace(whole.recipe, micro_batches=micro_batches))
+    one, parts = (trained(task, plan, tmp_path, by) for plan in (whole, cut))
+    assert relative(losses(parts), losses(one)) < 1e-4
+
+
+def test_micro_batches_take_less_memory(whole: TrialPlan) -> None:
+    net = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
+    tail_of = replace(whole.model, blocks=(replace(whole.model.blocks[0], in_shape=(1, 16, 16)),))
+    plan = replace(whole, model=tail_of)
+    cut = replace(plan, recipe=replace(plan.recipe, micro_batches=4))
+    one, parts = (planned_step(net, each, "single-label", nothing) for each in (plan, cut))
+    assert parts.peak_bytes < 0.5 * one.peak_bytes
+    assert parts.flops == one.flops
+    assert len({tensor.name for tensor in parts.tensors}) == len(parts.tensors)
+    assert all(0 <= tensor.first <= tensor.last < len(parts.steps) for tensor in parts.tensors)
+
+
+def test_flops_are_counted_by_operator(whole: TrialPlan) -> None:
+    model = replace(whole.model, outputs=10, blocks=(replace(whole.model.blocks[0], in_shape=(64,)),))
+    (step,) = steps_of(nn.Linear(64, 10), replace(whole, model=model), "single-label")
+    assert flops_of(step) == 2 * 2 * 48 * 64 * 10  # forward, and the weight's gradient: the input's is not needed
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
+def test_the_planner_knows_what_the_steps_have_in_memory(optimiser: Optimiser, task: Task, whole: TrialPlan) -> None:
+    plan = replace(whole, recipe=replace(whole.recipe, optimiser=optimiser))
+    step = TorchBackend().plan_step(task, plan)
+    assert step is not None
+    state = 4 * sum(block.parameters for block in plan.model.blocks) * (1 if optimiser == "sgd" else 2)
+    assert sum(one.nbytes for one in step.tensors if one.kind == "state") == state
+    assert step.peak_bytes > state
+    assert not any(one.kind == "weight" for one in step.tensors)
+
+
+class Noisy(nn.Module):
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        return value + torch.rand_like(value)
+
+
+def rows(shape: Sequence[int]) -> Source:
+    labels = np.arange(16) % 10
+    return Source(lambda batch: torch.ones(len(batch), *shape), labels)
+
+
+@pytest.mark.usefixtures("always")
+def test_what_cannot_be_traced_runs_eagerly_and_the_notes_say_why(task: Task, whole: TrialPlan) -> None:
+    loop = engine(task, whole, nn.Sequential(Noisy(), nn.Flatten(), nn.Linear(64, 10)), rows((1, 8, 8)), 0)
+    assert type(loop) is Loop
+    assert loop.notes[0].startswith("run by PyTorch's eager loop: a step draws random numbers in dropout modules only")
+
+
+def test_small_steps_run_eagerly(task: Task, whole: TrialPlan) -> None:
+    loop = engine(task, whole, nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), rows((1, 8, 8)), 0)
+    assert type(loop) is Loop
+    assert "planning pays from 64 MB" in loop.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"recipe": RecipePlan(freeze_bn=False, micro_batches=2)}, "with recipe.freeze_bn = false"),
+        ({"recipe": RecipePlan(micro_batches=2), "shape": (TailEdit("width"),)}, "with tail edit 'width'"),
+    ],
+)
+def test_micro_batches_are_refused_where_a_batch_norm_trains(
+    change: dict[str, object], reason: str, whole: TrialPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = TorchBackend()
+    monkeypatch.setattr(backend, "_lowerings", lambda: {"width": None})
+    said = backend.supports(replace(whole, **change))  # type: ignore[arg-type]  # parts of a plan
+    assert said is not None
+    assert reason in said
+    assert backend.supports(replace(whole, recipe=RecipePlan(micro_batches=2))) is None

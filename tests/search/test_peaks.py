@@ -1,0 +1,106 @@
+"""Memory known before a trial runs: the planner's figure, and what trials took beside it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tuner.errors import TunerError
+from tuner.plan import TrialPlan
+from tuner.planner import cost
+from tuner.planner.lifetimes import Tensor
+from tuner.planner.step import StepPlan
+from tuner.results.records import TrialRecord
+from tuner.search.config import Limits
+from tuner.search.peaks import BESIDE_BYTES, Peaks
+from tuner.search.study import Study
+from tuner.testing import example_model, example_task
+
+Begin = Callable[..., Study]
+PLANNED = 90_000_000
+
+
+class Planner:
+    """Stands in for the supervisor: plans every step at `PLANNED` bytes."""
+
+    def __init__(self) -> None:
+        self.asked: list[TrialPlan] = []
+
+    def call(self, backend: str, method: str, arguments: dict[str, Any], limits: object) -> StepPlan:
+        assert (backend, method) == ("torch", "plan_step")
+        assert limits is not None
+        self.asked.append(arguments["plan"])
+        return StepPlan((Tensor("a", PLANNED, 0, 0, "saved"),), ("forward",), 1)
+
+
+def plan_of(split: int = 0, **recipe: Any) -> TrialPlan:
+    model = example_model(4)
+    blocks = tuple(replace(block, saved_bytes=1_000_000) for block in model.blocks)
+    plan = TrialPlan(replace(model, blocks=blocks), example_task(), split=split)
+    return replace(plan, recipe=replace(plan.recipe, **recipe))
+
+
+def record(plan: TrialPlan, measured: float) -> TrialRecord:
+    return TrialRecord(trial=0, state="done", plan=plan, values={"peak_bytes": measured})
+
+
+@pytest.fixture
+def planner() -> Planner:
+    return Planner()
+
+
+@pytest.fixture
+def ask(begin: Begin, planner: Planner) -> Callable[..., int | None]:
+    def asking(plan: TrialPlan, records: Sequence[TrialRecord] = (), memory: int | None = 300_000_000) -> int | None:
+        study = begin(deterministic=False)
+        setting = replace(study._setting, limits=Limits(memory_bytes=memory), rates=cost.nominal(plan.model))
+        supervisor: Any = planner
+        peaks = Peaks(setting, supervisor)
+        for one in records:
+            if one.plan is not None:
+                peaks.expected(one.plan, [])
+        return peaks.expected(plan, records)
+
+    return asking
+
+
+def test_a_large_step_is_expected_to_take_what_the_planner_says(ask: Callable[..., int | None]) -> None:
+    assert ask(plan_of()) == PLANNED + BESIDE_BYTES
+
+
+def test_what_trials_took_beside_their_steps_is_learned(ask: Callable[..., int | None]) -> None:
+    took = [record(plan_of(batch_size=size), PLANNED + beside) for size, beside in ((30, 5e6), (31, 7e6))]
+    assert ask(plan_of(), took) == PLANNED + 7_000_000
+
+
+def test_a_form_of_step_is_planned_once(ask: Callable[..., int | None], planner: Planner) -> None:
+    ask(plan_of(), [record(plan_of(epochs=3, learning_rate=0.1), PLANNED + 1.0)])
+    assert len(planner.asked) == 1
+    ask(plan_of(), [record(plan_of(optimiser="sgd"), PLANNED + 1.0)])
+    assert len(planner.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("plan", "memory"),
+    [
+        (plan_of(), None),  # nothing to keep to
+        (plan_of(batch_size=8), 300_000_000),  # too small to be planned
+        (plan_of(), 20_000_000),  # far over the limit, whatever a planner does
+    ],
+)
+def test_elsewhere_the_rough_estimate_does(
+    plan: TrialPlan, memory: int | None, ask: Callable[..., int | None], planner: Planner
+) -> None:
+    assert ask(plan, memory=memory) is None
+    assert planner.asked == []
+
+
+def test_a_planner_that_fails_leaves_the_rough_estimate(
+    ask: Callable[..., int | None], planner: Planner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> StepPlan:
+        raise TunerError("too slow")
+
+    monkeypatch.setattr(planner, "call", fail)
+    assert ask(plan_of()) is None

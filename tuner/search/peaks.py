@@ -1,0 +1,80 @@
+"""The planner's figures of memory in a study: what a trial's steps will take, known before the trial runs."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tuner.errors import TunerError
+from tuner.plan import TrialPlan
+from tuner.planner import cost
+from tuner.planner.step import StepPlan
+from tuner.results.records import SCORED, TrialRecord
+from tuner.search.supervisor import Limits, Supervisor
+
+if TYPE_CHECKING:
+    from tuner.search.study import Setting
+
+#: What a trial's process takes beside its steps, until trials have shown it: tracing, code, samples being read.
+BESIDE_BYTES = 48_000_000
+#: A plan whose rough estimate is so many times the limit is refused on that.
+SURELY_OVER = 4
+LEARNS_FROM = 10
+
+
+class Peaks:
+    """Asks the backend for the planned peak of each form of step, once, where ``--memory`` needs it."""
+
+    def __init__(self, setting: "Setting", supervisor: Supervisor) -> None:
+        self._setting = setting
+        self._supervisor = supervisor
+        self._found: dict[Any, int | None] = {}
+
+    def expected(self, plan: TrialPlan, records: Sequence[TrialRecord]) -> int | None:
+        """Return the peak bytes that a trial will measure, by the planner; None where the rough estimate has to do.
+
+        The planner knows the steps. What the process takes beside them is learned: the most that it was in the last
+        trials.
+        """
+        limit = self._setting.limits.memory_bytes
+        if limit is None or self._setting.deterministic or not cost.worth_planning(plan):
+            return None
+        if cost.peak_bytes(plan, self._setting.rates) > SURELY_OVER * limit:
+            return None
+        planned = self._planned(plan)
+        if planned is None:
+            return None
+        beside = [self._beside(record) for record in records]
+        known = [one for one in beside if one is not None][-LEARNS_FROM:]
+        filling = self._setting.rates.fill_peak_bytes if plan.cached else 0
+        return max(planned + max(known, default=BESIDE_BYTES), filling)
+
+    def _beside(self, record: TrialRecord) -> int | None:
+        """Return what a trial measured above its planned peak; None where either is not known, or filling hides it."""
+        if record.state not in SCORED or record.plan is None or record.same_as is not None:
+            return None
+        planned = self._found.get(_form(record.plan))
+        measured = int(record.values["peak_bytes"])
+        if planned is None or (record.plan.cached and measured <= self._setting.rates.fill_peak_bytes):
+            return None
+        return max(0, measured - planned)
+
+    def _planned(self, plan: TrialPlan) -> int | None:
+        form = _form(plan)
+        if form not in self._found:
+            try:
+                step: StepPlan | None = self._supervisor.call(
+                    plan.runtime.backend, "plan_step", {"plan": plan}, Limits(kill_at=self._setting.end)
+                )
+            except TunerError:
+                step = None
+            self._found[form] = None if step is None else step.peak_bytes
+        return self._found[form]
+
+
+def _form(plan: TrialPlan) -> tuple[Any, ...]:
+    """Return what the memory of a plan's step depends on, within a study."""
+    recipe = plan.recipe
+    samples = min(recipe.batch_size, plan.train_samples)
+    decays = recipe.weight_decay > 0
+    partial = not recipe.freeze_bn and plan.train_samples % samples != 0
+    step = (recipe.optimiser, decays, recipe.freeze_bn, partial)
+    return (plan.split, samples, recipe.part_size, plan.shape, plan.runtime, *step)
