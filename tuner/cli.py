@@ -183,7 +183,15 @@ def show(run: Path, /, *, json_output: Json = False) -> None:
 
 
 @app.command
-def export(run: Path, out: Path, /, *, pick: str = "knee", json_output: Json = False) -> None:
+def export(
+    run: Path,
+    out: Path,
+    /,
+    *,
+    pick: str = "knee",
+    trainable: Annotated[bool, Flag] = False,
+    json_output: Json = False,
+) -> None:
     """Write a trial of the front as a bundle; nothing is trained.
 
     Parameters
@@ -194,11 +202,13 @@ def export(run: Path, out: Path, /, *, pick: str = "knee", json_output: Json = F
         The bundle's folder, which must not exist yet.
     pick
         knee, a trial's number, or an expression: 'global_accuracy >= 0.5 and min(train_seconds)'.
+    trainable
+        Let the bundle train again without PyTorch; it then holds features of global samples.
     """
     from tuner.bundle import export_bundle
     from tuner.run import Run
 
-    _tell_bundle(export_bundle(Run.open(run), out, pick), json_output=json_output)
+    _tell_bundle(export_bundle(Run.open(run), out, pick, trainable=trainable), json_output=json_output)
 
 
 @app.command
@@ -346,17 +356,25 @@ def store_clear(*, store: Path | None = None, json_output: Json = False) -> None
 
 def _tell_bundle(folder: Path, *, json_output: bool) -> None:
     from tuner.runtime import Bundle
+    from tuner.units import said_bytes
 
     info = Bundle.open(folder).info
     scores: dict[str, Any] = info["scores"]
     if json_output:
-        _out(json.dumps({"bundle": str(folder), "sentence": info["sentence"], "scores": scores}))
+        train = {"train": info["train"]} if "train" in info else {}
+        _out(json.dumps({"bundle": str(folder), "sentence": info["sentence"], "scores": scores, **train}))
         return
     _out(f"{folder}: {info['sentence']}")
     for name, value in scores["from_pixels"].items():
         beside = scores["trial"].get(name)
         said = f" (in the trial {beside:.4g})" if beside is not None else ""
         _out(f"  {name} {value:.4g}{said}")
+    if "train" in info:
+        train = info["train"]
+        _out(
+            f"  trains again without PyTorch: {said_bytes(train['bytes'])}, with features of "
+            f"{train['replay_samples'] + train['check_samples']} global samples: their terms hold for the bundle too"
+        )
 
 
 def _progress() -> Any:
