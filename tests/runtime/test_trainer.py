@@ -77,6 +77,7 @@ def test_it_learns_new_samples_and_forgets_little(bundle: Path, tmp_path: Path) 
     trained, given = load_file(made / "weights.safetensors"), load_file(bundle / "weights.safetensors")
     moved = {name for name in given if not np.array_equal(trained[name], given[name])}
     assert moved
+    assert {name: value.shape for name, value in trained.items()} == {name: one.shape for name, one in given.items()}
     assert moved <= set(opened.info["train"]["weights"])
     assert (made / "train").stat().st_mode & 0o077 == 0
 

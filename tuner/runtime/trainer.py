@@ -171,7 +171,7 @@ class Trainer:
             BundleError: The folder cannot be made, or the written model computes something else than what was trained.
         """
         folder, out = self.bundle.folder, Path(out)
-        weights = {name: np.ascontiguousarray(value) for name, value in self._weights.items()}
+        weights = dict(self._weights)
         scores = self.bundle.info["scores"]
         content = {
             **self.bundle.info,
