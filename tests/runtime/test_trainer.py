@@ -10,14 +10,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 from safetensors.numpy import load_file
 from torch import nn
 
 from tests.runtime.bundles import BATCH, trainable_bundle
+from tuner.backends.torch import lower
+from tuner.backends.torch.step import trace
 from tuner.backends.torch.trainable import refuse_untrainable
 from tuner.errors import BundleError, TunerError
 from tuner.example import example_model, example_task
-from tuner.plan import TrialPlan
+from tuner.plan import RecipePlan, TrialPlan
 from tuner.runtime import Bundle, Predictor, Trainer
 from tuner.runtime.bundle import FILE, file_hash
 from tuner.task.digits import digits
@@ -164,6 +167,21 @@ def test_a_step_of_another_format_is_refused(bundle: Path, tmp_path: Path) -> No
     trainer.add(*photos(4))
     with pytest.raises(TunerError, match=r"format 1 is wanted, but .*step.onnx holds format 7: export it again"):
         trainer.train()
+
+
+def test_an_operator_without_a_form_is_told_at_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(lower.FORMS, torch.ops.aten.convolution_backward.default)
+    monkeypatch.setattr(lower, "core_aten_decompositions", dict)
+    with pytest.raises(
+        BundleError, match=r"aten\.convolution_backward\.default.* cannot write it: export without --trainable"
+    ):
+        trainable_bundle(known_digits(), tmp_path, epochs=1)
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_a_loss_without_a_step_is_told() -> None:
+    with pytest.raises(TunerError, match="a step has the loss single-label or multi-label, not 'hinge'"):
+        trace(nn.Linear(2, 2), RecipePlan(), loss="hinge", input_shape=(2,), outputs=2, batch_size=2)  # type: ignore[arg-type]  # as a plugin might
 
 
 def test_a_tail_with_weights_of_its_own_is_refused() -> None:
