@@ -26,7 +26,6 @@ from torch.nn import functional
 
 from benchmarks.report import Claim, Row, finish, interleave
 from benchmarks.setup import arguments
-from tuner.backends.ort.train import StepSession
 from tuner.backends.torch.graph import chain
 from tuner.backends.torch.lower import write
 from tuner.backends.torch.prefix import channels_last
@@ -34,6 +33,7 @@ from tuner.backends.torch.step import trace
 from tuner.backends.torch.training import optimiser
 from tuner.backends.torch.vision import torchvision
 from tuner.plan import RecipePlan
+from tuner.runtime.step import StepSession
 from tuner.search.study import cores
 
 OUTPUTS, BATCH, SIZE = 210, 32, 160
@@ -55,7 +55,7 @@ MEMORY_BATCH = 16
 BASE = """
 import sys
 import numpy as np
-from tuner.backends.ort.train import StepSession
+from tuner.runtime.step import StepSession
 folder = sys.argv[1]
 session = StepSession(f"{folder}/step.onnx", dict(np.load(f"{folder}/weights.npz")))
 shape = session.layout.only("input").shape

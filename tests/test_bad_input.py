@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tuner.bundle import placed
 from tuner.cli import call
 from tuner.errors import BudgetError, BundleError
 from tuner.folders import open_store
+from tuner.runtime.bundle import placed
 
 NET = """
 import torch

@@ -153,9 +153,16 @@ def test_the_readmes_python_names_what_tuner_offers() -> None:
     import tuner
 
     programs = [content for name, content in blocks("python") if name == "README.md"]
+    import tuner.runtime
+
     names = {name for content in programs for name in re.findall(r"\btuner\.([a-z_]+)\(", content)}
     assert names <= set(tuner.__all__)
+    offered = {
+        name for content in programs for name in re.findall(r"^from tuner.runtime import (.*)$", content, re.MULTILINE)
+    }
+    assert {name for line in offered for name in line.split(", ")} <= set(tuner.runtime.__all__)
     assert names
+    assert offered
     for name, content in blocks("python"):
         compile(content, name, "exec")
 
@@ -187,5 +194,5 @@ def test_the_readmes_lines_for_the_shell_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_readmes_lines_of_python_run(tmp_path: Path) -> None:
-    (program,) = [content for name, content in blocks("python") if name == "README.md"]
+    (program,) = [content for name, content in blocks("python") if name == "README.md" and "tuner.run(" in content]
     assert "Prediction(label=" in ran([sys.executable, "-c", program], tmp_path)

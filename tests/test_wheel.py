@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.runtime.bundles import trainable_bundle
 from tuner.task.digits import digits
 
 pytestmark = pytest.mark.slow
@@ -117,6 +118,45 @@ def test_a_bundle_predicts_without_the_extras(device: Path, bundle: Path, tmp_pa
     right = sum(one["label"] == str(int(samples.labels[index])) for index, one in enumerate(found))
     assert right >= SHOWN * 0.7
     assert all(0 < one["probability"] <= 1 and one["exit"] == 0 and one["seconds"] > 0 for one in found)
+
+
+LEARN = """
+import json, sys
+from importlib.util import find_spec
+from pathlib import Path
+from tuner.runtime import Predictor, Trainer
+files = sorted(Path("photos").glob("*/*.npy"))
+labels = [file.parent.name for file in files]
+trainer = Trainer(sys.argv[1])
+trainer.add(files[::2], labels[::2])
+scores = [trainer.accuracy(files[1::2], labels[1::2]), trainer.global_accuracy()]
+trainer.train(epochs=3)
+scores += [trainer.accuracy(files[1::2], labels[1::2]), trainer.global_accuracy()]
+predictor = Predictor(trainer.save("next"))
+right = [predictor.predict_file(file).label == label for file, label in zip(files[1::2], labels[1::2])]
+there = [name for name in ("torch", "torchvision", "optuna") if find_spec(name)]
+print(json.dumps({"scores": scores, "right": sum(right) / len(right), "there": there}))
+"""
+
+
+def test_a_bundle_trains_again_without_the_extras(
+    device: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path_factory.mktemp("trainable")
+    monkeypatch.setenv("TUNER_CACHE", str(home / "cache"))
+    made = trainable_bundle(digits(), home)
+    samples = digits().local.test
+    assert samples is not None
+    for index, label in enumerate(samples.labels):
+        file = tmp_path / "photos" / str(label) / f"{index}.npy"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        np.save(file, np.roll(samples.load(index), 1, axis=1))  # a user who writes a pixel further down
+    found = json.loads(ran([device / "python", "-c", LEARN, made], tmp_path).stdout)
+    local, known, after, kept = found["scores"]
+    assert found["there"] == []
+    assert after > local
+    assert kept >= known - 0.03
+    assert abs(found["right"] - after) < 0.03
 
 
 def test_the_plugins_are_found_without_the_extras(device: Path, tmp_path: Path) -> None:

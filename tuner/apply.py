@@ -5,14 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tuner.bundle import placed, write_bundle
+from tuner.bundle import write_bundle
 from tuner.errors import BundleError, TaskError
 from tuner.folders import open_store
 from tuner.host import Host
 from tuner.plan import ModelInfo, TrialPlan
 from tuner.results.records import Outcome
 from tuner.run import task_info
-from tuner.runtime.bundle import PLAN, WEIGHTS, Bundle
+from tuner.runtime.bundle import PLAN, WEIGHTS, Bundle, placed
 from tuner.search.events import Listener
 from tuner.search.jobs import Failure, Job
 from tuner.search.journal import seeded
@@ -69,7 +69,7 @@ def apply_bundle(folder: Path, task: str, out: Path, source: str, listener: List
                 reason = ended.value.text if isinstance(ended.value, Failure) else ended.verdict
                 raise BundleError(f"the plan could not be carried out: {reason}")
             extra = {"scores": {"trial": ended.value.values, "untouched": before}, "parent": bundle.identity}
-            write_bundle(start, start, carried, weights, part, extra)
+            write_bundle(start, start, carried, weights, part, extra, trainable="train" in bundle.info)
     finally:
         listener.close()
     return out

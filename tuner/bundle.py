@@ -1,21 +1,17 @@
 """What leaves: a trial of a run, written as a bundle."""
 
-import json
-import os
-import shutil
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.errors import BundleError, RunError
+from tuner.errors import RunError
 from tuner.host import Host
 from tuner.plan import TrialPlan
 from tuner.results.picking import picked
-from tuner.runtime.bundle import FILE, FORMAT, MODEL, PLAN, WEIGHTS, Bundle, file_hash
+from tuner.runtime.bundle import FORMAT, PLAN, WEIGHTS, placed, seal
 from tuner.search.config import write_private
 from tuner.search.supervisor import Supervisor
 from tuner.task import Task, load_task
@@ -24,13 +20,14 @@ if TYPE_CHECKING:
     from tuner.run import Run
 
 
-def export_bundle(run: "Run", out: Path, pick: str = "knee") -> Path:
+def export_bundle(run: "Run", out: Path, pick: str = "knee", *, trainable: bool = False) -> Path:
     """Write a trial of the front as a bundle; nothing is trained.
 
     Args:
         run: Finished or interrupted.
         out: A folder that does not exist yet, or is empty.
         pick: ``knee``, a trial's number, or an expression such as ``global_accuracy >= 0.5 and min(train_seconds)``.
+        trainable: Whether `tuner.runtime.Trainer` shall be able to train it again, without PyTorch.
 
     Raises:
         TunerError: There is nothing to export, the task has changed, or the check failed.
@@ -49,38 +46,19 @@ def export_bundle(run: "Run", out: Path, pick: str = "knee") -> Path:
     scores = {"trial": record.values, "untouched": dict(run.info["untouched"])}
     extra = {"run": {"trial": record.trial, "seed": run.info["config"]["seed"]}, "scores": scores, "parent": None}
     with placed(out) as part:
-        write_bundle(run.task or named, task, record.plan, weights, part, extra)
+        write_bundle(run.task or named, task, record.plan, weights, part, extra, trainable=trainable)
     return out
 
 
-@contextmanager
-def placed(out: Path) -> Iterator[Path]:
-    """Give a folder to write a bundle into, and put it in place whole; nothing is left of one that was not finished.
-
-    Raises:
-        BundleError: `out` is something already, or cannot be made; known before anything is trained for it.
-    """
-    part = out.with_name(f".{out.name}.{os.getpid()}.part")
-    try:
-        if (out.exists() or out.is_symlink()) and (not out.is_dir() or any(out.iterdir())):
-            what = "is not empty" if out.is_dir() else "is not a folder"
-            raise BundleError(f"{out} {what}: give another folder")
-        part.mkdir(mode=0o700, parents=True)
-    except OSError as error:
-        raise BundleError(f"{out} cannot be made ({error.strerror or error}): give another folder") from None
-    try:
-        yield part
-        if out.exists():
-            out.rmdir()
-        part.rename(out)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
-    Bundle.open(out)
-
-
 def write_bundle(
-    source: str | Task, task: Task, plan: TrialPlan, weights: Path, part: Path, extra: Mapping[str, Any]
+    source: str | Task,
+    task: Task,
+    plan: TrialPlan,
+    weights: Path,
+    part: Path,
+    extra: Mapping[str, Any],
+    *,
+    trainable: bool = False,
 ) -> None:
     """Export with the plan's backend into a folder from `placed`, and check what was written.
 
@@ -90,8 +68,8 @@ def write_bundle(
     backend = Host().backend(plan.runtime.backend)
     with Supervisor(backend.preload, source) as supervisor:
         arguments = {"plan": plan, "weights": weights, "folder": part}
-        checked = supervisor.call(backend.name, "export", arguments)
-    widths = {"final_widths": checked.pop("final_widths")} if "final_widths" in checked else {}
+        checked = supervisor.call(backend.name, "export_trainable" if trainable else "export", arguments)
+    beside = {name: checked.pop(name) for name in ("final_widths", "train") if name in checked}
     write_private(part / PLAN, plan.to_toml())
     content = {
         "format": FORMAT,
@@ -103,11 +81,8 @@ def write_bundle(
         "input_shape": task.input_shape,
         "loss": task.loss,
         "sentence": plan.say(),
-        **widths,
+        **beside,
         **extra,
         "scores": {**extra.get("scores", {}), "from_pixels": checked},
-        "files": {name: file_hash(part / name) for name in (MODEL, WEIGHTS, PLAN)},
     }
-    write_private(part / FILE, json.dumps(content, indent=1))
-    for path in part.iterdir():
-        path.chmod(0o600)
+    seal(part, content)

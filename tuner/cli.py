@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter
 
+from tuner.cli_options import Flag, Json, ReaderGoneError, say
+from tuner.cli_store import forget, store_app
 from tuner.errors import TunerError, lacking
 
 DONE, MISTAKE, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -23,11 +25,8 @@ app = App(
     suppress_keyboard_interrupt=False,  # `call` says what an interruption leaves behind
     help_format="plaintext",  # markdown would cost a quarter of the time that --help takes
 )
-store_app = App(name="store", help="What is kept on this device of the frozen prefix's outputs.")
 app.command(store_app)
-
-Json = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object and nothing else.")]
-Flag = Parameter(negative="")
+app.command(forget)
 
 
 def main() -> None:
@@ -54,15 +53,11 @@ def call(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         print("tuner: interrupted; nothing finished is lost", file=sys.stderr)
         return INTERRUPTED
-    except _ReaderGoneError:
+    except ReaderGoneError:
         with suppress(OSError):  # what is still buffered goes nowhere, without a word at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     return DONE
-
-
-class _ReaderGoneError(Exception):
-    """Nobody reads stdout any more, as in ``tuner show RUN | head -n 1``."""
 
 
 @contextmanager
@@ -77,13 +72,6 @@ def _ended_in_order() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _out(text: str) -> None:
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        raise _ReaderGoneError from None
 
 
 @app.command
@@ -150,7 +138,7 @@ def run(
         found = look(
             task, space=space, limits=limits, backend=backend, deterministic=deterministic, store=store, started=started
         )
-        _out(json.dumps(found) if json_output else said(found))
+        say(json.dumps(found) if json_output else said(found))
         return
     from tuner.results.show import as_json, print_run
     from tuner.run import run as tune
@@ -169,7 +157,7 @@ def run(
         listener=_progress(),
     )
     if json_output:
-        _out(json.dumps(as_json(result)))
+        say(json.dumps(as_json(result)))
     else:
         print_run(result, _console())
     if not result.front:
@@ -193,13 +181,21 @@ def show(run: Path, /, *, json_output: Json = False) -> None:
 
     found = Run.open(run)
     if json_output:
-        _out(json.dumps(as_json(found)))
+        say(json.dumps(as_json(found)))
     else:
         print_run(found, _console())
 
 
 @app.command
-def export(run: Path, out: Path, /, *, pick: str = "knee", json_output: Json = False) -> None:
+def export(
+    run: Path,
+    out: Path,
+    /,
+    *,
+    pick: str = "knee",
+    trainable: Annotated[bool, Flag] = False,
+    json_output: Json = False,
+) -> None:
     """Write a trial of the front as a bundle; nothing is trained.
 
     Parameters
@@ -210,6 +206,8 @@ def export(run: Path, out: Path, /, *, pick: str = "knee", json_output: Json = F
         The bundle's folder, which must not exist yet.
     pick
         knee, a trial's number, or an expression: 'global_accuracy >= 0.5 and min(train_seconds)'.
+    trainable
+        Let the bundle train again without PyTorch; it then holds features of global samples.
     """
     from tuner.bundle import export_bundle
     from tuner.run import Run
@@ -217,7 +215,7 @@ def export(run: Path, out: Path, /, *, pick: str = "knee", json_output: Json = F
     found = Run.open(run)
     print("exporting; validation samples run through ONNX Runtime for a check", file=sys.stderr, flush=True)
     with _ended_in_order():
-        made = export_bundle(found, out, pick)
+        made = export_bundle(found, out, pick, trainable=trainable)
     _tell_bundle(made, json_output=json_output)
 
 
@@ -267,10 +265,10 @@ def predict(
     predictor = Predictor(bundle)
     found = [{"file": str(path), **predictor.predict_file(path).to_dict()} for path in files]
     if json_output:
-        _out(json.dumps({"predictions": found}))
+        say(json.dumps({"predictions": found}))
         return
     for one in found:
-        _out(f"{one['file']}: {one['label']} ({100 * one['probability']:.0f} %)")
+        say(f"{one['file']}: {one['label']} ({100 * one['probability']:.0f} %)")
 
 
 @app.command
@@ -294,14 +292,14 @@ def describe(task: str, /, *, plan: Path | None = None, picture: Path | None = N
         if plan is not None:
             raise TunerError(f"--plan is for a task, but {task} is a model file: leave it out")
         described = describe_ini(Path(task), picture)
-        _out(json.dumps(described) if json_output else said_ini(described))
+        say(json.dumps(described) if json_output else said_ini(described))
         return
     from tuner.dry import describe_task, said_description
 
     if picture is not None and plan is None:
         raise TunerError(f"--picture of the task {task!r} shows a plan's step, but there is no --plan: give one")
     found = describe_task(task, plan, picture)
-    _out(json.dumps(found) if json_output else said_description(found))
+    say(json.dumps(found) if json_output else said_description(found))
 
 
 @app.command
@@ -310,7 +308,7 @@ def plugins(*, json_output: Json = False) -> None:
     from tuner.listing import plugin_list, said_plugins
 
     found = plugin_list()
-    _out(json.dumps(found) if json_output else said_plugins(found))
+    say(json.dumps(found) if json_output else said_plugins(found))
 
 
 @app.command
@@ -327,56 +325,27 @@ def demo(*, out: Path | None = None) -> None:
     play(out, _progress, _console())
 
 
-@app.command
-def forget(task: str, /, *, store: Path | None = None, json_output: Json = False) -> None:
-    """Remove everything the feature store keeps of a task's samples.
-
-    Parameters
-    ----------
-    task
-        A task.toml, a file.py:function, or the name of a built-in task.
-    store
-        The feature store's folder [default: in the user's cache].
-    """
-    from tuner.forget import forget as remove
-
-    found = remove(task, store)
-    said = f"forgot {found['task']}: {found['records']} records in {found['files']} files"
-    _out(json.dumps(found) if json_output else said)
-
-
-@store_app.command(name="list")
-def store_list(*, store: Path | None = None, json_output: Json = False) -> None:
-    """List what the feature store holds, the files that an eviction takes first at the front."""
-    from tuner.listing import said_store, store_files
-
-    found = store_files(store)
-    _out(json.dumps({"files": found}) if json_output else said_store(found))
-
-
-@store_app.command(name="clear")
-def store_clear(*, store: Path | None = None, json_output: Json = False) -> None:
-    """Delete everything in the feature store."""
-    from tuner.listing import clear_store
-    from tuner.units import said_bytes
-
-    freed = clear_store(store)
-    _out(json.dumps({"freed_bytes": freed}) if json_output else f"freed {said_bytes(freed)}")
-
-
 def _tell_bundle(folder: Path, *, json_output: bool) -> None:
     from tuner.runtime import Bundle
+    from tuner.units import said_bytes
 
     info = Bundle.open(folder).info
     scores: dict[str, Any] = info["scores"]
     if json_output:
-        _out(json.dumps({"bundle": str(folder), "sentence": info["sentence"], "scores": scores}))
+        train = {"train": info["train"]} if "train" in info else {}
+        say(json.dumps({"bundle": str(folder), "sentence": info["sentence"], "scores": scores, **train}))
         return
-    _out(f"{folder}: {info['sentence']}")
+    say(f"{folder}: {info['sentence']}")
     for name, value in scores["from_pixels"].items():
         beside = scores["trial"].get(name)
         said = f" (in the trial {beside:.4g})" if beside is not None else ""
-        _out(f"  {name} {value:.4g}{said}")
+        say(f"  {name} {value:.4g}{said}")
+    if "train" in info:
+        train = info["train"]
+        say(
+            f"  trains again without PyTorch: {said_bytes(train['bytes'])}, with features of "
+            f"{train['replay_samples'] + train['check_samples']} global samples: their terms hold for the bundle too"
+        )
 
 
 def _progress() -> Any:
@@ -390,6 +359,6 @@ def _console() -> Any:
 
     class Stdout(Console):
         def on_broken_pipe(self) -> None:
-            raise _ReaderGoneError
+            raise ReaderGoneError
 
     return Stdout(soft_wrap=True)

@@ -71,11 +71,11 @@ class Run:
                 return record
         raise RunError(f"{self.folder} has no trial {trial}: it has 0 to {len(self.records) - 1}")
 
-    def export(self, out: str | Path, pick: str = "knee") -> Path:
+    def export(self, out: str | Path, pick: str = "knee", *, trainable: bool = False) -> Path:
         """Write the picked trial as a bundle; see `tuner.bundle.export_bundle`."""
         from tuner.bundle import export_bundle
 
-        return export_bundle(self, Path(out), pick)
+        return export_bundle(self, Path(out), pick, trainable=trainable)
 
     @classmethod
     def open(cls, folder: str | Path, task: Task | None = None) -> "Run":

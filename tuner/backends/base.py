@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tuner.errors import BundleError
 from tuner.plan import ModelInfo, TrialPlan
 from tuner.planner.cost import Rates
 from tuner.planner.step import StepPlan
@@ -109,3 +110,14 @@ class Backend(ABC):
     @abstractmethod
     def export(self, task: Task, plan: TrialPlan, weights: Path, folder: Path) -> dict[str, Any]:
         """Write ``model.onnx`` and ``weights.safetensors``, check them, and return what the check measured."""
+
+    def export_trainable(self, task: Task, plan: TrialPlan, weights: Path, folder: Path) -> dict[str, Any]:  # noqa: ARG002 - the backend's own
+        """Do as `export`, with all that `tuner.runtime.Trainer` needs in ``train/``.
+
+        Returns:
+            What the check measured, and under ``train`` what the bundle says of its training.
+
+        Raises:
+            BundleError: The tail's training step cannot be written.
+        """
+        raise BundleError(f"backend {self.name} writes no training step: export without --trainable")

@@ -2,7 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,6 +79,41 @@ class Bundle:
             raise
         except TunerError as error:
             raise BundleError(f"{folder / FILE}: {error}") from None
+
+
+@contextmanager
+def placed(out: Path) -> Iterator[Path]:
+    """Give a folder to write a bundle into, and put it in place whole; nothing is left of one that was not finished.
+
+    Raises:
+        BundleError: `out` is something already, or cannot be made; known before anything is trained for it.
+    """
+    part = out.with_name(f".{out.name}.{os.getpid()}.part")
+    try:
+        if (out.exists() or out.is_symlink()) and (not out.is_dir() or any(out.iterdir())):
+            what = "is not empty" if out.is_dir() else "is not a folder"
+            raise BundleError(f"{out} {what}: give another folder")
+        part.mkdir(mode=0o700, parents=True)
+    except OSError as error:
+        raise BundleError(f"{out} cannot be made ({error.strerror or error}): give another folder") from None
+    try:
+        yield part
+        if out.exists():
+            out.rmdir()
+        part.rename(out)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    Bundle.open(out)
+
+
+def seal(part: Path, content: Mapping[str, Any]) -> None:
+    """Write ``bundle.json`` with the hash of every file in a folder, and make all of it the user's own."""
+    files = sorted(path for path in part.rglob("*") if path.is_file())
+    hashes = {path.relative_to(part).as_posix(): file_hash(path) for path in files}
+    (part / FILE).write_text(json.dumps({**content, "files": hashes}, indent=1), encoding="utf-8")
+    for path in part.rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)
 
 
 def _check_files(folder: Path, files: Mapping[str, str]) -> None:

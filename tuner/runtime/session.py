@@ -10,6 +10,8 @@ import onnxruntime
 
 from tuner.errors import BundleError
 
+LOGITS, FEATURES = "logits", "features"
+
 
 class Session:
     """Runs a model file.
@@ -32,8 +34,17 @@ class Session:
         except Exception as error:  # noqa: BLE001 - onnxruntime raises many kinds for a file that is not a model
             raise BundleError(f"{path} cannot be run: {str(error).splitlines()[0]}") from None
         self._input = self._session.get_inputs()[0].name
+        self._options: Any = onnxruntime.RunOptions()
+        self._options.only_execute_path_to_fetches = True
 
     def logits(self, batch: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Return float32 [n, outputs] of a normalised batch [n, ...]."""
-        outputs: npt.NDArray[np.float32] = self._session.run(None, {self._input: batch})[0]
-        return outputs
+        return self._output(LOGITS, batch)
+
+    def features(self, batch: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Return what the frozen blocks make of a normalised batch, float32 [n, ...]; nothing beyond them runs."""
+        return self._output(FEATURES, batch)
+
+    def _output(self, name: str, batch: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        output: npt.NDArray[np.float32] = self._session.run([name], {self._input: batch}, self._options)[0]
+        return output

@@ -134,6 +134,13 @@ class TorchBackend(Backend):
 
         return export(task, load(task, plan.model), plan, weights, folder, self._lowerings())
 
+    def export_trainable(self, task: Task, plan: TrialPlan, weights: Path, folder: Path) -> dict[str, Any]:
+        """Write the personalised model, its training step and what is mixed in when it trains again."""
+        from tuner.backends.torch.export import export
+        from tuner.backends.torch.model import load
+
+        return export(task, load(task, plan.model), plan, weights, folder, self._lowerings(), trainable=True)
+
     def _lowerings(self) -> "dict[str, Lowering]":
         """Return how edits are made to a torch tail, which all backends that begin with one share."""
         from tuner.host import Host

@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 from tuner.backends.base import Report, silent
-from tuner.backends.ort.train import Rows, StepSession, train
 from tuner.backends.torch.lower import write
 from tuner.backends.torch.step import trace
 from tuner.backends.torch.training import Source
 from tuner.plan import TrialPlan
+from tuner.runtime.step import Rows, StepSession, train
 from tuner.task import Task
 
 

@@ -223,7 +223,9 @@ def exported(loaded: Loaded) -> Path:
     return path
 
 
-def write_onnx(module: nn.Module, sample: torch.Tensor, path: Path, outputs: Sequence[str]) -> None:
+def write_onnx(
+    module: nn.Module, sample: torch.Tensor, path: Path, outputs: Sequence[str], *, optimize: bool = True
+) -> None:
     """Export a module with a dynamic batch; quietly, and to one file.
 
     Args:
@@ -231,6 +233,7 @@ def write_onnx(module: nn.Module, sample: torch.Tensor, path: Path, outputs: Seq
         sample: Of at least two samples: an example of one would fix the batch at one.
         path: To write.
         outputs: Names of the outputs.
+        optimize: Whether the exporter may fold weights into others. ONNX Runtime does it when it loads the file.
     """
     said = StringIO()
     with warnings.catch_warnings(), redirect_stdout(said), redirect_stderr(said):
@@ -246,6 +249,7 @@ def write_onnx(module: nn.Module, sample: torch.Tensor, path: Path, outputs: Seq
             dynamo=True,
             external_data=False,
             verbose=False,
+            optimize=optimize,
         )
 
 

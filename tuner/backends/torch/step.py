@@ -17,9 +17,9 @@ Three things differ from the eager loop (`tuner.backends.torch.training`) in for
 
 import copy
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import fx, nn
@@ -37,7 +37,7 @@ from tuner.backends.torch.training import MOMENTUM
 from tuner.errors import TunerError
 from tuner.plan import RecipePlan
 
-__all__ = ["Loss", "Part", "Port", "Step", "StepError", "trace"]
+__all__ = ["Loss", "Part", "Port", "Step", "StepError", "prepared", "trace", "trace_inference"]
 
 Loss = Literal["single-label", "multi-label"]
 #: What a step does with gradients: update by them; add them to sums; add the sums to them and update.
@@ -101,10 +101,13 @@ def trace(
             the steps sets to 0 before the first part. The sum over the parts is the batch's gradient.
 
     Raises:
-        StepError: The tail draws random numbers outside of dropout modules, or depends on the values of tensors.
+        StepError: The tail draws random numbers outside of dropout modules, or depends on the values of tensors; or the
+            loss is another one.
     """
+    if loss not in get_args(Loss):
+        raise StepError(f"a step has the loss {' or '.join(get_args(Loss))}, not {loss!r}: train it eagerly")
     feed = Feed()
-    model = _prepared(tail, recipe, feed, padded=padded)
+    model = prepared(tail, recipe, feed, padded=padded)
     with FakeTensorMode(allow_non_fake_inputs=True):
         sample = spatial(torch.empty(batch_size, *input_shape))
         noises = _noises(model, sample, feed)
@@ -150,6 +153,49 @@ def trace(
             following.update(zip(names, new, strict=True))
         return mean.detach(), *(following[port.name] for port in replaced)
 
+    graph = _traced(step, inputs)
+    after = tuple(Port(f"next.{one.name}", one.kind, one.shape, one.dtype) for one in replaced)
+    updates = {new.name: old.name for new, old in zip(after, replaced, strict=True)}
+    return Step(graph, inputs, (Port("loss", "loss", (), "float32"), *after), updates)
+
+
+def trace_inference(tail: nn.Module, *, input_shape: Sequence[int], outputs: int, batch_size: int) -> Step:
+    """Trace a tail in evaluation mode, its weights as inputs: what says how good the weights of the moment are.
+
+    Args:
+        tail: As for `trace`.
+        input_shape: Of one sample.
+        outputs: Of the tail.
+        batch_size: Samples at once.
+
+    Returns:
+        A step whose one output, `logits` [n, outputs], updates nothing.
+
+    Raises:
+        StepError: The tail depends on the values of tensors.
+    """
+    shared = {id(value): value for value in itertools.chain(tail.parameters(), tail.buffers())}
+    model = copy.deepcopy(tail, shared).eval()
+    inputs = (
+        Port("input", "input", (batch_size, *input_shape), "float32"),
+        *(_port(name, "parameter", value) for name, value in model.named_parameters()),
+        *(_port(name, "buffer", value) for name, value in model.named_buffers()),
+    )
+
+    def infer(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        given = {port.name: value for port, value in zip(inputs, values, strict=True)}
+        with torch.no_grad(), GlobalPools():
+            return (functional_call(model, given, (given.pop("input"),)),)
+
+    return Step(_traced(infer, inputs), inputs, (Port("logits", "logits", (batch_size, outputs), "float32"),), {})
+
+
+def _traced(step: Callable[..., tuple[torch.Tensor, ...]], inputs: Sequence[Port]) -> fx.GraphModule:
+    """Return a function of tensors as a pure graph of ATen operators.
+
+    Raises:
+        StepError: It cannot be one.
+    """
     with FakeTensorMode():
         example = [spatial(torch.empty(port.shape, dtype=getattr(torch, port.dtype))) for port in inputs]
     try:
@@ -159,9 +205,7 @@ def trace(
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise StepError(f"a step is traced once, but this tail cannot be ({reason}): train it eagerly") from error
     _clean(graph)
-    after = tuple(Port(f"next.{one.name}", one.kind, one.shape, one.dtype) for one in replaced)
-    updates = {new.name: old.name for new, old in zip(after, replaced, strict=True)}
-    return Step(graph, inputs, (Port("loss", "loss", (), "float32"), *after), updates)
+    return graph
 
 
 def _batch_norm(
@@ -197,7 +241,7 @@ def _port(name: str, kind: str, value: torch.Tensor) -> Port:
     return Port(name, kind, tuple(value.shape), str(value.dtype).removeprefix("torch."))
 
 
-def _prepared(tail: nn.Module, recipe: RecipePlan, feed: Feed, *, padded: bool) -> nn.Module:
+def prepared(tail: nn.Module, recipe: RecipePlan, feed: Feed, *, padded: bool) -> nn.Module:
     """Return a copy of the tail that shares its weights, in training mode, with modules that read from `feed`."""
     shared = {id(value): value for value in itertools.chain(tail.parameters(), tail.buffers())}
     model = copy.deepcopy(tail, shared).train()

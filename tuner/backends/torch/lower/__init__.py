@@ -1,7 +1,7 @@
 """Write a traced step as an ONNX file that the ordinary onnxruntime trains with.
 
 The file holds no weights: these are inputs, and their next values are outputs. What its inputs mean stands in its
-metadata, in the form that `tuner.backends.ort.train` reads. The graph is written node by node, without torch.onnx: that
+metadata, in the form that `tuner.runtime.step` reads. The graph is written node by node, without torch.onnx: that
 takes a tenth of the time, and no optimiser comes between that would drop Adam's ε as a term that changes nothing.
 """
 

@@ -15,11 +15,11 @@ from torch import nn
 from torch.nn import functional
 
 from tests.backends.tails import OUTPUTS, TAILS, Eager, Tail, batch_of, part_of, relative
-from tuner.backends.ort.train import Rows, StepFileError, StepSession, scheduled, train
 from tuner.backends.torch.lower import model, write
 from tuner.backends.torch.step import Loss, Step, StepError, trace
 from tuner.errors import TunerError
 from tuner.plan import Optimiser, RecipePlan
+from tuner.runtime.step import Rows, StepFileError, StepSession, scheduled, train
 
 pytestmark = pytest.mark.slow
 BATCH = 8
@@ -195,7 +195,7 @@ def test_epochs_follow_the_recipe(tmp_path: Path) -> None:
 
 def test_a_loss_that_is_no_number_ends_the_training(tmp_path: Path) -> None:
     tail = TAILS["linear head"]()
-    recipe = RecipePlan(epochs=2, optimiser="sgd", learning_rate=0.5)
+    recipe = RecipePlan(epochs=2, batch_size=BATCH, optimiser="sgd", learning_rate=0.5)
     session = session_of(traced(tail, recipe), tail.module, tmp_path)
     rows = Rows(lambda rows: np.full((len(rows), 64), np.inf, np.float32), np.zeros(4, np.int64))
     with pytest.raises(TunerError, match=r"the loss became nan in epoch 1: lower recipe.learning_rate, which is 0.5"):
@@ -221,6 +221,9 @@ def test_weights_and_batches_that_do_not_fit_are_refused(tmp_path: Path) -> None
     session = session_of(step, tail.module, tmp_path)
     with pytest.raises(StepFileError, match="takes 1 to 8 samples, but got 9"):
         session.step(np.zeros((9, 64), np.float32), np.zeros(9, np.int64), 0.1)
+    rows = Rows(lambda rows: np.zeros((len(rows), 64), np.float32), np.zeros(9, np.int64))
+    with pytest.raises(StepFileError, match=r"planned for batches of at most 8, but recipe.batch_size is 32"):
+        list(train(session, rows, RecipePlan(batch_size=32), 0))
     weights = arrays(tail.module)
     with pytest.raises(StepFileError, match=r"trains weight of shape \[10, 64\], but the weights have shape \[2\]"):
         StepSession(tmp_path / "step.onnx", {**weights, "weight": np.zeros(2)})

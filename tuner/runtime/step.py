@@ -70,8 +70,8 @@ class StepSession:
     """
 
     def __init__(self, path: Path, weights: Mapping[str, Array], threads: int = 1, seed: int = 0) -> None:
-        self._session: Any = _opened(path, threads)
-        self.layout = _layout(path, self._session)
+        self._session: Any = opened(path, threads)
+        self.layout = layout_of(path, self._session)
         self._noise = np.random.default_rng(seed)
         self._steps = 0
         replaced = set(self.layout.updates.values())
@@ -147,7 +147,8 @@ def train(
     Args:
         session: Of a step traced for the recipe.
         rows: The samples.
-        recipe: Epochs, learning rate and its schedule; batch size and optimiser are the step's.
+        recipe: Epochs, learning rate and its schedule, and a batch size of at most the step's; the optimiser is the
+            step's.
         seed: Of the order of samples.
         watch: Told of every step.
 
@@ -155,10 +156,13 @@ def train(
         After every epoch its mean loss, and whether it was told to stop before the end.
 
     Raises:
+        StepFileError: The batches are larger than those the step was planned for.
         TunerError: The loss is no longer a number.
     """
     order = np.random.default_rng(seed)
-    size, count = session.layout.batch_size, len(rows.labels)
+    size, most, count = recipe.batch_size, session.layout.batch_size, len(rows.labels)
+    if size > most:
+        raise StepFileError(f"the step was planned for batches of at most {most}, but recipe.batch_size is {size}")
     steps, step = recipe.epochs * math.ceil(count / size), 0
     for epoch in range(recipe.epochs):
         total, shuffled = 0.0, order.permutation(count)
@@ -186,7 +190,12 @@ def scheduled(recipe: RecipePlan, share: float) -> float:
     return recipe.learning_rate * scale
 
 
-def _opened(path: Path, threads: int) -> Any:
+def opened(path: Path, threads: int) -> Any:
+    """Return an ONNX Runtime session of a file, with memory settings that do not hoard.
+
+    Raises:
+        StepFileError: The file is not a model this ONNX Runtime can run.
+    """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
@@ -198,7 +207,12 @@ def _opened(path: Path, threads: int) -> Any:
         raise StepFileError(f"{path} cannot be run: {str(error).splitlines()[0]}") from None
 
 
-def _layout(path: Path, session: Any) -> Layout:
+def layout_of(path: Path, session: Any) -> Layout:
+    """Read what a file's inputs mean from its metadata.
+
+    Raises:
+        StepFileError: It says nothing of them, or in another version's format.
+    """
     about = json.loads(session.get_modelmeta().custom_metadata_map.get("tuner.step", "{}"))
     if about.get("format") != FORMAT:
         said = f"format {about['format']}" if "format" in about else "none"

@@ -1,0 +1,190 @@
+"""A bundle trains again without PyTorch, keeps what it knew, and refuses what it cannot take."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from safetensors.numpy import load_file
+from torch import nn
+
+from tests.runtime.bundles import BATCH, trainable_bundle
+from tuner.backends.torch import lower
+from tuner.backends.torch.step import trace
+from tuner.backends.torch.trainable import refuse_untrainable
+from tuner.errors import BundleError, TunerError
+from tuner.example import example_model, example_task
+from tuner.plan import RecipePlan, TrialPlan
+from tuner.runtime import Bundle, Predictor, Trainer
+from tuner.runtime.bundle import FILE, file_hash
+from tuner.task.digits import digits
+from tuner.task.spec import Pretrain
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TUNER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def known_digits() -> Any:
+    task = digits()
+    return replace(task, model=replace(task.model, pretrain=Pretrain(epochs=4, learning_rate=3e-3)))
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trainable_bundle(known_digits(), tmp_path_factory.mktemp("bundle"))
+
+
+def photos(count: int) -> tuple[list[npt.NDArray[Any]], list[str]]:
+    """Return new digits of a user who writes a pixel further down."""
+    samples = digits().local.test
+    assert samples is not None
+    chosen = range(min(count, len(samples)))
+    return [np.roll(samples.load(index), 1, axis=1) for index in chosen], [
+        str(samples.labels[index]) for index in chosen
+    ]
+
+
+def test_it_learns_new_samples_and_forgets_little(bundle: Path, tmp_path: Path) -> None:
+    samples, labels = photos(100)
+    trainer = Trainer(bundle, threads=1)
+    trainer.add(samples[:60], labels[:60])
+    before, known = trainer.accuracy(samples[60:], labels[60:]), trainer.global_accuracy()
+    losses = trainer.train(epochs=3)
+    after, kept = trainer.accuracy(samples[60:], labels[60:]), trainer.global_accuracy()
+    assert len(losses) == 3
+    assert after > before
+    assert known is not None
+    assert kept is not None
+    assert kept >= known - 0.03
+    made = trainer.save(tmp_path / "next")
+    opened, parent = Bundle.open(made), Bundle.open(bundle)
+    assert opened.info["parent"] == parent.identity
+    assert opened.info["scores"]["after"] == {"global_accuracy": kept, "losses": list(losses), "samples": 60}
+    predictor = Predictor(made, threads=1)
+    right = [predictor.predict(one).label == label for one, label in zip(samples[60:], labels[60:], strict=True)]
+    assert abs(float(np.mean(right)) - after) < 0.03
+    again = Trainer(made, threads=1)
+    assert again.global_accuracy() == kept
+    trained, given = load_file(made / "weights.safetensors"), load_file(bundle / "weights.safetensors")
+    moved = {name for name in given if not np.array_equal(trained[name], given[name])}
+    assert moved
+    assert {name: value.shape for name, value in trained.items()} == {name: one.shape for name, one in given.items()}
+    assert moved <= set(opened.info["train"]["weights"])
+    assert (made / "train").stat().st_mode & 0o077 == 0
+
+
+def test_features_and_samples_train_alike(bundle: Path) -> None:
+    samples, labels = photos(20)
+    ours, theirs = Trainer(bundle, threads=1), Trainer(bundle, threads=1)
+    ours.add(samples, labels)
+    theirs.add_features(theirs.features(samples), labels)
+    assert ours.train(epochs=1) == theirs.train(epochs=1)
+    smaller = Trainer(bundle, threads=1)
+    smaller.add(samples, labels)
+    assert smaller.train(epochs=1, batch_size=5) != ours.train(epochs=1)
+
+
+def test_a_whole_model_with_norms_that_train_is_trained_from_pixels(tmp_path: Path) -> None:
+    made = trainable_bundle(known_digits(), tmp_path, split=0, freeze_bn=False, optimiser="sgd", epochs=1)
+    samples, labels = photos(20)
+    trainer = Trainer(made, threads=1)
+    trainer.add(samples, labels)
+    trainer.train(epochs=1)
+    assert Predictor(trainer.save(tmp_path / "next"), threads=1).predict(samples[0]).label
+
+
+def test_what_a_trainer_cannot_take_is_told(bundle: Path) -> None:
+    samples, labels = photos(BATCH + 1)
+    trainer = Trainer(bundle, threads=1)
+    with pytest.raises(BundleError, match="nothing new to train on: add samples and their labels first"):
+        trainer.train()
+    with pytest.raises(BundleError, match=r"digits has no label 'x'.*`tuner apply` trains new ones"):
+        trainer.add(samples[:1], ["x"])
+    with pytest.raises(BundleError, match=r"takes samples of shape \[1, 8, 8\], but sample 0 has \[2, 8, 8\]"):
+        trainer.add([np.zeros((2, 8, 8), np.float32)], ["1"])
+    with pytest.raises(BundleError, match="there are 2 samples and 1 labels"):
+        trainer.add(samples[:2], ["1"])
+    with pytest.raises(BundleError, match="2 labels want features"):
+        trainer.add_features(np.zeros((1, 3), np.float32), ["1", "2"])
+    trainer.add(samples, labels)
+    with pytest.raises(TunerError, match=f"planned for batches of at most {BATCH}, but recipe.batch_size is 64"):
+        trainer.train(batch_size=64)
+
+
+def changed(bundle: Path, folder: Path, **content: Any) -> Path:
+    """Return a copy of a bundle whose description says something else."""
+    shutil.copytree(bundle, folder)
+    info = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    (folder / FILE).write_text(json.dumps(info | content), encoding="utf-8")
+    return folder
+
+
+def test_bundles_of_other_versions_and_losses_are_refused(bundle: Path, tmp_path: Path) -> None:
+    train = Bundle.open(bundle).info["train"]
+    with pytest.raises(BundleError, match="has bundle format 9, this version reads 1: update tuner"):
+        Trainer(changed(bundle, tmp_path / "a", format=9))
+    with pytest.raises(BundleError, match="has training format 9, this version reads 1: update tuner"):
+        Trainer(changed(bundle, tmp_path / "b", train={**train, "format": 9}))
+    with pytest.raises(BundleError, match="with the loss single-label or multi-label, not 'hinge': update tuner"):
+        Trainer(changed(bundle, tmp_path / "c", loss="hinge"))
+    with pytest.raises(BundleError, match="cannot be trained: export it with `tuner export RUN OUT --trainable`"):
+        Trainer(changed(bundle, tmp_path / "d", train=None))
+
+
+@pytest.mark.parametrize("name", ["train/step.onnx", "train/tail.onnx", "train/replay.safetensors"])
+def test_a_part_that_was_changed_is_refused_by_its_name(bundle: Path, tmp_path: Path, name: str) -> None:
+    copied = changed(bundle, tmp_path / "copy")
+    part = copied / name
+    part.write_bytes(part.read_bytes()[:-1] + b"?")
+    with pytest.raises(BundleError, match=f"{name} is not what was exported .its hash differs.: export again"):
+        Trainer(copied)
+    part.unlink()
+    with pytest.raises(BundleError, match=f"lacks {name}: copy the whole folder"):
+        Trainer(copied)
+
+
+def test_a_step_of_another_format_is_refused(bundle: Path, tmp_path: Path) -> None:
+    copied = changed(bundle, tmp_path / "copy")
+    part = copied / "train/step.onnx"
+    part.write_bytes(part.read_bytes().replace(b'{"format": 1', b'{"format": 7'))
+    files = Bundle.open(bundle).info["files"]
+    info = json.loads((copied / FILE).read_text(encoding="utf-8"))
+    info["files"] = {**files, "train/step.onnx": file_hash(part)}
+    (copied / FILE).write_text(json.dumps(info), encoding="utf-8")
+    trainer = Trainer(copied, threads=1)
+    trainer.add(*photos(4))
+    with pytest.raises(TunerError, match=r"format 1 is wanted, but .*step.onnx holds format 7: export it again"):
+        trainer.train()
+
+
+def test_an_operator_without_a_form_is_told_at_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(lower.FORMS, torch.ops.aten.convolution_backward.default)
+    monkeypatch.setattr(lower, "core_aten_decompositions", dict)
+    with pytest.raises(
+        BundleError, match=r"aten\.convolution_backward\.default.* cannot write it: export without --trainable"
+    ):
+        trainable_bundle(known_digits(), tmp_path, epochs=1)
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_a_loss_without_a_step_is_told() -> None:
+    with pytest.raises(TunerError, match="a step has the loss single-label or multi-label, not 'hinge'"):
+        trace(nn.Linear(2, 2), RecipePlan(), loss="hinge", input_shape=(2,), outputs=2, batch_size=2)  # type: ignore[arg-type]  # as a plugin might
+
+
+def test_a_tail_with_weights_of_its_own_is_refused() -> None:
+    plan = TrialPlan(example_model(3), example_task())
+    with pytest.raises(BundleError, match="has a weight weight beside the model's own: export without it"):
+        refuse_untrainable(nn.Linear(2, 2), {}, plan)

@@ -1,0 +1,189 @@
+"""Write what a bundle needs to train again without PyTorch, and check it by training it beside PyTorch.
+
+Into ``train/`` go the traced step, the tail's inference, the plan's global samples as stored features (mixed in, as
+training on new samples alone forgets), and other global samples that say what was forgotten. Of the user's own samples
+nothing is written but the range of each feature channel.
+"""
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tuner.backends.torch.features import CODED_BITS, VALIDATION_BITS, Pick, every, training
+from tuner.backends.torch.lower import write
+from tuner.backends.torch.prefix import spatial
+from tuner.backends.torch.standins import Feed
+from tuner.backends.torch.step import StepError, prepared, trace, trace_inference
+from tuner.backends.torch.training import optimiser
+from tuner.errors import BundleError
+from tuner.plan import TrialPlan
+from tuner.runtime.bundle import MODEL
+from tuner.runtime.records import Records
+from tuner.runtime.session import Session
+from tuner.runtime.step import StepSession
+from tuner.runtime.trainer import CHECK, REPLAY, STEP, TAIL, TRAIN_FORMAT
+from tuner.store.codec import Codec, calibrate
+from tuner.task import Samples, Task, normalise
+
+CHECK_SAMPLES = 500
+CALIBRATION_SAMPLES = 256  # of each domain
+BATCH = 32
+CLIPPED = 0.01
+TOLERANCE = 1e-4
+#: Steps and learning rate of the check: where rounding still shows less than a wrong formula would.
+STEPS: Mapping[str, tuple[int, float]] = {"sgd": (20, 2e-3), "adam": (5, 1e-4), "adamw": (5, 1e-4)}
+Floats = npt.NDArray[np.float32]
+
+
+def refuse_untrainable(tail: nn.Module, state: Mapping[str, Any], plan: TrialPlan) -> None:
+    """Refuse, before anything is written, a tail whose weights cannot be told in the whole model's.
+
+    Raises:
+        BundleError: It is one.
+    """
+    strange = [name for name in tail.state_dict() if name not in state]
+    if plan.shape or strange:
+        why = f"the tail edit {plan.shape[0].kind}" if plan.shape else f"a weight {strange[0]} beside the model's own"
+        raise BundleError(f"--trainable writes the model's own tail, but this one has {why}: export without it")
+
+
+def write_trainable(task: Task, plan: TrialPlan, tail: nn.Module, folder: Path) -> dict[str, Any]:
+    """Write ``train/`` beside a model that was exported for it; see `tuner.backends.torch.export.export`.
+
+    Returns:
+        What ``bundle.json`` says of it.
+
+    Raises:
+        BundleError: The step cannot be written, or trains other than PyTorch.
+    """
+    (folder / "train").mkdir(mode=0o700)
+    features = Features(task, plan, Session(folder / MODEL, plan.runtime.threads))
+    records = features.codes([one for one in training(task, plan) if one.split == "global.train"], features.codec())
+    records.save(folder / REPLAY)
+    known = [_some(every(task, "global.val"), CHECK_SAMPLES)] if task.global_ is not None else []
+    features.codes(known, Codec(VALIDATION_BITS, records.codec.shape)).save(folder / CHECK)
+    shape, outputs = records.codec.shape, len(task.labels)
+    try:
+        step = trace(
+            tail, plan.recipe, loss=task.loss, input_shape=shape, outputs=outputs, batch_size=plan.recipe.batch_size
+        )
+        write(step, folder / STEP)
+        write(trace_inference(tail, input_shape=shape, outputs=outputs, batch_size=BATCH), folder / TAIL)
+    except StepError as error:
+        reason = str(error).rpartition(": ")[0]
+        raise BundleError(f"{reason}, so --trainable cannot write it: export without --trainable") from error
+    rows = _some(every(task, "local.train"), plan.recipe.batch_size)
+    difference = _difference(task, plan, tail, folder / STEP, features.of(rows))
+    if not difference <= TOLERANCE:
+        raise BundleError(
+            f"the exported step's losses differ by {difference:.2g} from PyTorch's, more than {TOLERANCE:g}: "
+            "export without --trainable"
+        )
+    return {
+        "format": TRAIN_FORMAT,
+        "weights": list(tail.state_dict()),
+        "split": plan.split,
+        "batch_size": plan.recipe.batch_size,
+        "replay_samples": len(records),
+        "check_samples": sum(map(len, known)),
+        "bits": records.codec.bits,
+        "bytes": sum(path.stat().st_size for path in (folder / "train").iterdir()),
+        "largest_loss_difference": difference,
+    }
+
+
+class Features:
+    """What the exported model's frozen blocks make of a task's samples.
+
+    Args:
+        task: Its samples.
+        plan: Where the tail begins, and in how many bits its features are kept.
+        session: Of the exported model.
+    """
+
+    def __init__(self, task: Task, plan: TrialPlan, session: Session) -> None:
+        self._task, self._plan, self._session = task, plan, session
+
+    def batches(self, pick: Pick) -> Iterator[Floats]:
+        """Yield float32 [n, *shape], a few samples at a time."""
+        for begin in range(0, len(pick), BATCH):
+            raw = [pick.samples.load(int(index)) for index in pick.indices[begin : begin + BATCH]]
+            pixels = normalise(np.stack(raw), self._task.input)
+            yield self._session.features(pixels) if self._plan.split else pixels
+
+    def of(self, pick: Pick) -> Floats:
+        """Return float32 [n, *shape]."""
+        return np.concatenate(list(self.batches(pick)))
+
+    def codec(self) -> Codec:
+        """Return how features are kept: in the plan's width, in 8 bits where the plan keeps none.
+
+        The scales are per channel, of local and global training samples as in a study. Inputs are not clipped: 8 bits
+        hold the pixels of an image as they are.
+        """
+        bits = self._plan.cache.bits if self._plan.cached else CODED_BITS
+        picks = [_some(every(self._task, "local.train"), CALIBRATION_SAMPLES)]
+        if self._task.global_ is not None:
+            picks.append(_some(every(self._task, "global.train"), CALIBRATION_SAMPLES))
+        maps = np.concatenate([batch for pick in picks for batch in self.batches(pick)])
+        scales = calibrate(maps, CLIPPED if self._plan.split else 0.0) if bits < VALIDATION_BITS else (None, None)
+        return Codec(bits, maps.shape[1:], *scales)
+
+    def codes(self, picks: list[Pick], codec: Codec) -> Records:
+        """Return the samples of some picks as records."""
+        codes = [codec.encode(batch) for pick in picks for batch in self.batches(pick)]
+        kind: Samples = self._task.local.train  # gives labels of the right kind where there are no samples
+        labels = np.concatenate([kind.labels[:0], *(pick.labels() for pick in picks)])
+        return Records(codec, np.concatenate([np.empty((0, codec.record_bytes), np.uint8), *codes]), labels)
+
+
+def _some(pick: Pick, count: int) -> Pick:
+    """Return at most `count` samples of a pick, drawn with a seed."""
+    chosen = np.sort(np.random.default_rng(0).permutation(len(pick))[:count])
+    return Pick(pick.split, pick.samples, pick.indices[chosen])
+
+
+def _difference(task: Task, plan: TrialPlan, tail: nn.Module, path: Path, features: Floats) -> float:
+    """Train the written step and PyTorch's modules alike; return the largest relative difference of losses.
+
+    Labels are drawn: those of samples that the tail has learned leave losses too small to compare.
+    """
+    recipe, outputs = plan.recipe, len(task.labels)
+    steps, rate = STEPS[recipe.optimiser]
+    generator, noise = np.random.default_rng(1), np.random.default_rng(0)
+    state = {name: value.numpy(force=True) for name, value in tail.state_dict().items()}
+    session = StepSession(path, state, plan.runtime.threads, seed=0)
+    noises = [port.shape for port in session.layout.inputs if port.kind == "noise"]
+    feed = Feed()
+    model = prepared(copy.deepcopy(tail), recipe, feed, padded=False)
+    for parameter in model.parameters():
+        parameter.requires_grad_()
+    moving = optimiser(list(model.parameters()), replace(recipe, learning_rate=rate))
+    rows = np.resize(np.arange(len(features)), recipe.batch_size)
+    batch, worst = features[rows], 0.0
+    for _ in range(steps):
+        labels: npt.NDArray[Any] = generator.integers(0, outputs, len(rows))
+        if task.loss == "multi-label":
+            labels = generator.integers(0, 2, (len(rows), outputs)).astype(np.float32)
+        feed.noise = [torch.from_numpy(noise.random(shape, np.float32)) for shape in noises]
+        moving.zero_grad(set_to_none=True)
+        loss = _loss(model(spatial(torch.from_numpy(batch))), torch.from_numpy(labels))
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        moving.step()
+        ours, theirs = session.step(batch, labels, rate), float(loss.detach())
+        worst = float(np.maximum(worst, abs(ours - theirs) / abs(theirs)))  # keeps a NaN, unlike max
+    return worst
+
+
+def _loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    if labels.is_floating_point():
+        return functional.binary_cross_entropy_with_logits(outputs, labels)
+    return functional.cross_entropy(outputs, labels)
