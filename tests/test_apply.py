@@ -29,5 +29,5 @@ def test_new_recordings_are_standardised_as_those_the_bundle_was_trained_on() ->
 
 
 def test_another_window_is_refused() -> None:
-    with pytest.raises(TaskError, match=r"new: \[input\] and \[loss\] are the bundle's: .*window=10"):
+    with pytest.raises(TaskError, match=r"new gives .*window 8.* but the bundle takes .*window 10"):
         accepted(task(replace(SPEC, window=8)), BUNDLE)

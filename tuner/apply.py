@@ -1,7 +1,7 @@
 """Carry a bundle's plan out on a task, from the bundle's weights or from the original ones."""
 
 import tempfile
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +124,7 @@ def _heard(progress: Any, listener: Listener) -> None:
 
 
 def _said(spec: InputSpec, loss: str) -> str:
-    """Return what a model takes, for a message."""
-    size = f" of {spec.size} pixels" if spec.size else ""
-    scaled = f", mean {list(spec.mean)}, std {list(spec.std)}" if spec.mean else ""
-    return f"{loss} {spec.kind}{size}{scaled}"
+    """Return what a model takes, for a message: every setting that is given."""
+    given = ((field.name, getattr(spec, field.name)) for field in fields(spec)[1:])
+    settings = (f"{name} {list(value) if isinstance(value, tuple) else value}" for name, value in given if value)
+    return ", ".join((f"{loss} {spec.kind}", *settings))
