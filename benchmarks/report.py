@@ -12,6 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
+import numpy as np
+
 Row = Mapping[str, object]
 
 
@@ -67,7 +69,7 @@ def finish(name: str, rows: Sequence[Row], claims: Sequence[Claim], json_path: P
             "rows": [dict(row) for row in rows],
             "claims": [asdict(claim) for claim in claims],
         }
-        json_path.write_text(json.dumps(content, indent=1) + "\n")
+        json_path.write_text(json.dumps(content, indent=1, default=np.generic.item) + "\n")
 
 
 def interleave(arms: Mapping[str, Callable[[], object]], repetitions: int, warmup: int = 2) -> dict[str, list[float]]:
