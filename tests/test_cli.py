@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tuner.cli import call
+from tuner.space import shipped
 
 HEAVY = ("torch", "torchvision", "optuna", "onnx", "onnxruntime", "onnxscript", "scipy", "sklearn")
 
@@ -41,6 +42,11 @@ def test_help_and_version_exit_0(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["--help"], ["run", "--help"], ["store", "--help"], ["--version"]):
         assert call(arguments) == 0
         assert capsys.readouterr().out
+
+
+def test_help_names_the_search_spaces_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    call(["run", "--help"])
+    assert ", ".join(shipped()) in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("code", ["import tuner", "from tuner.cli import call; call(['--help'])"])
