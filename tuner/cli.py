@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter
 
+from tuner.cli_device import rollback, status, watch
+from tuner.cli_options import Flag, Json
 from tuner.errors import TunerError, lacking
 
 DONE, MISTAKE, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -22,8 +24,9 @@ app = App(
 store_app = App(name="store", help="What is kept on this device of the frozen prefix's outputs.")
 app.command(store_app)
 
-Json = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object and nothing else.")]
-Flag = Parameter(negative="")
+app.command(watch)
+app.command(status)
+app.command(rollback)
 
 
 def main() -> None:
@@ -230,15 +233,16 @@ def predict(
     files
         Images, or .npy arrays for a model of arrays.
     """
-    from tuner.runtime import Predictor
+    from tuner.runtime import Personaliser
 
-    predictor = Predictor(bundle)
-    found = [{"file": str(path), **predictor.predict_file(path).to_dict()} for path in files]
+    personaliser = Personaliser(bundle)
+    found = [{"file": str(path), **personaliser.predict_file(path).to_dict()} for path in files]
     if json_output:
         _out(json.dumps({"predictions": found}))
         return
     for one in found:
-        _out(f"{one['file']}: {one['label']} ({100 * one['probability']:.0f} %)")
+        left = f", exit {one['exit']}" if personaliser.exits > 1 else ""
+        _out(f"{one['file']}: {one['label']} ({100 * one['probability']:.0f} %{left})")
 
 
 @app.command
@@ -283,19 +287,20 @@ def demo(*, out: Path | None = None) -> None:
 
 @app.command
 def forget(task: str, /, *, store: Path | None = None, json_output: Json = False) -> None:
-    """Remove everything the feature store keeps of a task's samples.
+    """Remove everything this device keeps of a task's samples: stored features, and what its bundles have kept.
 
     Parameters
     ----------
     task
-        A task.toml, a file.py:function, or the name of a built-in task.
+        A task.toml, a file.py:function, or the name of a built-in task; or a bundle's folder: what it has kept.
     store
         The feature store's folder [default: in the user's cache].
     """
     from tuner.forget import forget as remove
 
     found = remove(task, store)
-    said = f"forgot {found['task']}: {found['records']} records in {found['files']} files"
+    said = f"forgot {found['task']}: {found['records']} records in {found['files']} files, "
+    said += f"{found['samples']} kept samples"
     _out(json.dumps(found) if json_output else said)
 
 

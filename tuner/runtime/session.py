@@ -1,4 +1,4 @@
-"""One ONNX Runtime session, with memory settings that do not hoard."""
+"""ONNX Runtime sessions, with settings that hoard neither memory nor processor time."""
 
 import os
 from pathlib import Path
@@ -10,6 +10,8 @@ import onnxruntime
 
 from tuner.errors import BundleError
 
+Floats = npt.NDArray[np.float32]
+
 
 class Session:
     """Runs a model file.
@@ -17,23 +19,40 @@ class Session:
     Args:
         path: Of the ONNX file.
         threads: Within an operator; all the process may use where it is not given.
+        patient: Threads sleep while they wait for work instead of spinning: where several sessions run in turn, one's
+            spinning threads would take the processor from the next.
 
     Raises:
         BundleError: The file is not a model this ONNX Runtime can run.
     """
 
-    def __init__(self, path: Path, threads: int | None = None) -> None:
+    def __init__(self, path: Path, threads: int | None = None, *, patient: bool = False) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads or len(os.sched_getaffinity(0))
         options.enable_cpu_mem_arena = False  # the arena grows to many times the model (onnxruntime issue 11627)
         options.log_severity_level = 3
+        if patient:
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        self._path = path
         try:
             self._session: Any = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # noqa: BLE001 - onnxruntime raises many kinds for a file that is not a model
             raise BundleError(f"{path} cannot be run: {str(error).splitlines()[0]}") from None
         self._input = self._session.get_inputs()[0].name
+        self.outputs: tuple[str, ...] = tuple(one.name for one in self._session.get_outputs())
 
-    def logits(self, batch: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    def logits(self, batch: Floats) -> Floats:
         """Return float32 [n, outputs] of a normalised batch [n, ...]."""
-        outputs: npt.NDArray[np.float32] = self._session.run(None, {self._input: batch})[0]
-        return outputs
+        return self.run(batch)[0]
+
+    def run(self, batch: Floats) -> list[Floats]:
+        """Return every output, in the order of `outputs`.
+
+        Raises:
+            BundleError: The model cannot compute this batch.
+        """
+        try:
+            found: list[Floats] = self._session.run(None, {self._input: batch})
+        except Exception as error:  # noqa: BLE001 - onnxruntime raises many kinds, all of its own making
+            raise BundleError(f"{self._path} fails as it runs: {str(error).splitlines()[0]}") from None
+        return found
