@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+from cyclopts import Parameter
+
 from tuner.cli_options import Flag, Json
 
 
@@ -13,7 +15,7 @@ def watch(
     bundle: Path,
     /,
     *,
-    samples: str,
+    samples: Annotated[str, Parameter(allow_leading_hyphen=True)],
     once: Annotated[bool, Flag] = False,
     enough: int = 100,
     exploration: float = 0.05,

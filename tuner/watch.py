@@ -14,7 +14,6 @@ from tuner.runtime.files import Given, Mark, given_files, listed_files
 from tuner.runtime.home import folder_of, standing
 from tuner.runtime.orchestrator import UnusableError
 from tuner.runtime.state import State, read_state
-from tuner.runtime.watching import due
 from tuner.task.samples import content_id
 from tuner.units import said_bytes, said_seconds
 
@@ -101,7 +100,6 @@ def status(bundle: Path) -> dict[str, Any]:
     if state.round != names[0]:
         state = State(rounds=state.rounds, problems=state.problems, new_samples=state.new_samples)
     thresholds = state.thresholds or (found.exits.thresholds if found.exits else ())
-    asked = due(state, len(ring), Policy().watch)
     return {
         "bundle": str(bundle),
         "name": found.name,
@@ -116,7 +114,9 @@ def status(bundle: Path) -> dict[str, Any]:
             for name, test in sorted(state.tests.items())
         ],
         "kept": {"samples": len(ring), "bytes": ring.size_bytes, "new": min(state.new_samples, len(ring))},
-        "due": asked,
+        "asked": state.asked,
+        "due": state.due,
+        "waits": state.waits,
         "rounds": [asdict(one) for one in state.rounds],
         "problems": [asdict(one) for one in state.problems],
     }
@@ -140,7 +140,8 @@ def said_status(found: dict[str, Any]) -> str:
     ]
     kept = found["kept"]
     lines.append(f"  kept: {kept['samples']:,} samples ({kept['new']:,} new), {said_bytes(kept['bytes'])}")
-    lines.append(f"  a round is due: {found['due']}" if found["due"] else "  no round is due")
+    waits = f"; it waits: {found['waits']}" if found["waits"] else ""
+    lines.append(f"  a round is due: {found['due']}{waits}" if found["due"] else "  no round is due")
     for one in found["rounds"]:
         fate = "accepted" if one["accepted"] else "refused"
         lines.append(f"  {_ago(one['when'])}: a round on {one['samples']:,} samples was {fate}: {one['reason']}")

@@ -1,4 +1,4 @@
-"""Leaving early: the right exit, the same answer alone and in a batch, and what is wrong with a bundle told in a line."""
+"""Leaving early: the right exit, the same answer alone and in a batch; a bundle that is wrong is told in a line."""
 
 import json
 import math

@@ -1,12 +1,14 @@
 """Where a bundle lives on: rounds beside what was exported, and a pointer to the one in use.
 
 ``BUNDLE/device/current`` lists rounds, the one in use first, the one to fall back to next; the exported bundle itself
-(``0000``) is always the last. The file is replaced whole, so that a kill at any moment leaves the old list or the new.
+(``0000``) is always the last. A second line counts the rounds there have been, so that no two have one name. The file
+is replaced whole, so that a kill at any moment leaves the old list or the new.
 """
 
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,16 +28,7 @@ def standing(bundle: Path) -> tuple[str, ...]:
     Raises:
         BundleError: The list cannot be read.
     """
-    pointer = bundle / FOLDER / CURRENT
-    try:
-        names = pointer.read_text(encoding="utf-8").split()
-    except (FileNotFoundError, NotADirectoryError):
-        return (EXPORTED,)
-    except (OSError, ValueError) as error:
-        raise BundleError(f"{pointer} cannot be read ({error}): remove it to use the bundle as exported") from None
-    if not names or names[-1] != EXPORTED or not all(NAME.fullmatch(name) for name in names):
-        raise BundleError(f"{pointer} is damaged: remove it to use the bundle as exported")
-    return tuple(names)
+    return _read(bundle)[0]
 
 
 def folder_of(bundle: Path, name: str) -> Path:
@@ -61,9 +54,8 @@ def place(bundle: Path, made: Path) -> str:
     home = prepared(bundle)
     with FileLock(home / LOCK):
         _sweep(bundle)
-        names = standing(bundle)
-        taken = [int(path.name) for path in (home / ROUNDS).iterdir() if NAME.fullmatch(path.name)]
-        name = f"{max([*taken, *map(int, names)]) + 1:04d}"
+        names, count = _read(bundle)
+        name = f"{count + 1:04d}"
         part = home / ROUNDS / f".{name}.part"
         try:
             shutil.copytree(made, part, ignore=shutil.ignore_patterns(FOLDER))
@@ -75,7 +67,8 @@ def place(bundle: Path, made: Path) -> str:
             shutil.rmtree(part, ignore_errors=True)
             raise
         _flush(home / ROUNDS)
-        _point(home, (name, *names[: KEPT - 1], *((EXPORTED,) if EXPORTED not in names[: KEPT - 1] else ())))
+        older = [one for one in names if one != EXPORTED][: KEPT - 1]
+        _point(home, (name, *older, EXPORTED), count + 1)
         _sweep(bundle)
     return name
 
@@ -86,14 +79,12 @@ def roll_back(bundle: Path) -> tuple[str, str]:
     Raises:
         BundleError: The bundle is in use as it was exported.
     """
-    if standing(bundle) == (EXPORTED,):
-        raise BundleError(f"{bundle} is in use as it was exported: there is no earlier round to go back to")
     home = prepared(bundle)
     with FileLock(home / LOCK):
-        gone, *rest = standing(bundle)
+        (gone, *rest), count = _read(bundle)
         if not rest:
             raise BundleError(f"{bundle} is in use as it was exported: there is no earlier round to go back to")
-        _point(home, tuple(rest))
+        _point(home, rest, count)
         _sweep(bundle)
     return gone, rest[0]
 
@@ -133,8 +124,25 @@ def write_whole(path: Path, text: str) -> None:
     _flush(path.parent)
 
 
-def _point(home: Path, names: tuple[str, ...]) -> None:
-    write_whole(home / CURRENT, "\n".join(names) + "\n")
+def _read(bundle: Path) -> tuple[tuple[str, ...], int]:
+    """Return the rounds in use, and how many there have been."""
+    pointer = bundle / FOLDER / CURRENT
+    try:
+        first, count = pointer.read_text(encoding="utf-8").splitlines()
+        names = tuple(first.split())
+        if names[-1:] == (EXPORTED,) and all(NAME.fullmatch(name) for name in names):
+            return names, int(count)
+    except (FileNotFoundError, NotADirectoryError):
+        return (EXPORTED,), 0
+    except OSError as error:
+        raise BundleError(f"{pointer} cannot be read ({error.strerror}): check its permissions") from None
+    except ValueError:
+        pass
+    raise BundleError(f"{pointer} is damaged: remove it to use the bundle as exported")
+
+
+def _point(home: Path, names: Sequence[str], count: int) -> None:
+    write_whole(home / CURRENT, f"{' '.join(names)}\n{count}\n")
 
 
 def _sweep(bundle: Path) -> None:

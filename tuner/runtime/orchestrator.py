@@ -39,6 +39,7 @@ from tuner.runtime.watching import (
 )
 
 SAVE_SECONDS = 5.0
+LOOK_SECONDS = 1.0  # between two looks at whether a round may start
 LOCK = "watching.lock"
 NO_TRAINER = "a round is due, but this bundle cannot train here"
 
@@ -108,7 +109,7 @@ class Orchestrator:
             raise BundleError(f"{self._home} cannot be written ({error.strerror}): free some space") from None
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="round")
         self._round: _Running | None = None
-        self._saved = 0.0
+        self._saved = self._looked = 0.0
         try:
             self.state = read_state(folder)
             self._open()
@@ -189,6 +190,8 @@ class Orchestrator:
     def save(self) -> None:
         """Write down what is remembered; a disk that is full is a problem, not the end."""
         self._saved = self._world.clock()
+        asked = due(self.state, len(self.ring), self._policy.watch)
+        self.state = replace(self.state, due=asked, waits=self.waiting())
         try:
             write_state(self.folder, self.state)
         except OSError as error:
@@ -248,7 +251,10 @@ class Orchestrator:
 
     def _start(self) -> None:
         asked = due(self.state, len(self.ring), self._policy.watch)
-        if asked is None or self._training is None or unmet(self._policy.conditions, self._world.readings()):
+        if asked is None or self._world.clock() - self._looked < LOOK_SECONDS:
+            return
+        self._looked = self._world.clock()
+        if self._training is None or self.waiting() is not None:
             return
         kept = self.ring.load()
         future = self._worker.submit(run_round, self.model, kept, self._training, self._policy.rules)

@@ -48,7 +48,9 @@ class State:
         thresholds: In use, where drift has raised them above the bundle's own; else None.
         tests: Page–Hinkley, by the stream it watches.
         new_samples: Kept since the last round.
-        asked: Why a round is due; None where none is.
+        asked: What drift says that asks for a round; None where there is none.
+        due: Why a round is due; None where none is.
+        waits: What a round that is due waits for.
         rounds: The last ones.
         problems: The last ones.
         watched: Change time (ns) and path of the last file answered.
@@ -64,6 +66,8 @@ class State:
     tests: Mapping[str, PageHinkley] = field(default_factory=dict)
     new_samples: int = 0
     asked: str | None = None
+    due: str | None = None
+    waits: str | None = None
     rounds: tuple[Round, ...] = ()
     problems: tuple[Problem, ...] = ()
     watched: tuple[int, str] = (0, "")
