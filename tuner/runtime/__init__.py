@@ -1,10 +1,14 @@
 """What runs a bundle on the device: the base package only, no tensor library."""
 
+from typing import TYPE_CHECKING, Any
+
 from tuner.runtime.bundle import Bundle, Exits
-from tuner.runtime.orchestrator import Orchestrator, Policy, World
 from tuner.runtime.personaliser import Personaliser, Prediction
-from tuner.runtime.ring import Ring
-from tuner.runtime.rounds import Training, Trains
+
+if TYPE_CHECKING:
+    from tuner.runtime.orchestrator import Orchestrator, Policy, World
+    from tuner.runtime.ring import Ring
+    from tuner.runtime.rounds import Training, Trains
 
 __all__ = [
     "Bundle",
@@ -18,3 +22,21 @@ __all__ = [
     "Trains",
     "World",
 ]
+
+_SERVICE = {
+    "Orchestrator": "orchestrator",
+    "Policy": "orchestrator",
+    "Ring": "ring",
+    "Training": "rounds",
+    "Trains": "rounds",
+    "World": "orchestrator",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what the service needs when it is first used: who only predicts has no memory to spare for it."""
+    if name not in _SERVICE:
+        raise AttributeError(f"module 'tuner.runtime' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"tuner.runtime.{_SERVICE[name]}"), name)

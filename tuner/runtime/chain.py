@@ -25,12 +25,12 @@ class Left:
     """Where and with what each sample of a batch left the chain.
 
     Attributes:
-        probabilities: float64 [n, labels], of the exit that the sample left at.
+        logits: float32 [n, labels], of the exit that the sample left at.
         exits: int64 [n].
         seconds: float64 [n]: the sample's part of the time of each segment it went through.
     """
 
-    probabilities: Doubles
+    logits: Floats
     exits: npt.NDArray[np.int64]
     seconds: Doubles
 
@@ -48,10 +48,14 @@ class Chain:
 
     def __init__(self, bundle: Bundle, threads: int | None = None) -> None:
         paths = bundle.models
-        self._sessions = [Session(path, threads, patient=len(paths) > 1) for path in paths]
+        self._sessions = [Session(path, threads) for path in paths]
         for path, session in zip(paths[:-1], self._sessions, strict=False):
             if set(session.outputs) != {FEATURES, LOGITS}:
                 raise BundleError(f"{path} has outputs {list(session.outputs)}, not {FEATURES} and {LOGITS}")
+        self._places = [
+            (one.outputs.index(FEATURES), one.outputs.index(LOGITS)) if FEATURES in one.outputs else (0, 0)
+            for one in self._sessions
+        ]
         self._multi = bundle.loss == "multi-label"
         self._temperature = bundle.exits.temperature if bundle.exits else 1.0
         self._labels = len(bundle.labels)
@@ -70,64 +74,75 @@ class Chain:
             BundleError: A segment cannot compute it.
         """
         count = len(batch)
-        left = Left(np.empty((count, self._labels)), np.zeros(count, np.int64), np.zeros(count))
-        rows, carried = np.arange(count), batch
-        for index in range(len(self)):
+        left = Left(np.empty((count, self._labels), np.float32), np.zeros(count, np.int64), np.zeros(count))
+        rows, carried, spent = np.arange(count), batch, 0.0
+        for index in range(len(self) if count else 0):
+            started = time.perf_counter()
+            following, logits = self._step(index, carried)
+            stays = self._stay(index, logits, thresholds)
+            spent += (time.perf_counter() - started) / len(rows)
+            if stays is None:
+                carried = following
+                continue
+            gone = rows[~stays]
+            left.logits[gone], left.exits[gone], left.seconds[gone] = logits[~stays], index, spent
+            rows, carried = rows[stays], following[stays]
             if not len(rows):
                 break
-            started = time.perf_counter()
-            following, found = self._step(index, carried)
-            stays = (
-                np.zeros(len(rows), bool)
-                if index == len(self) - 1
-                else confidence(found, multi=self._multi) <= thresholds[index]
-            )
-            left.probabilities[rows] = found
-            left.exits[rows] = index
-            left.seconds[rows] += (time.perf_counter() - started) / len(rows)
-            if stays.all():
-                carried = following
-            else:
-                rows, carried = rows[stays], following[stays]
         return left
 
     def every(self, batch: Floats) -> Doubles:
-        """Return what each exit says of a batch: float64 [exits, n, labels].
+        """Return what each exit says of a batch: probabilities, float64 [exits, n, labels].
 
         Raises:
             BundleError: A segment cannot compute it.
         """
         found, carried = [], batch
         for index in range(len(self)):
-            carried, probabilities = self._step(index, carried)
-            found.append(probabilities)
+            carried, logits = self._step(index, carried)
+            found.append(self.probabilities(logits))
         return np.stack(found)
 
-    def _step(self, index: int, carried: Floats) -> tuple[Floats, Doubles]:
-        """Run one segment: what it carries on (the last: its logits), and probabilities."""
-        session = self._sessions[index]
-        outputs = dict(zip(session.outputs, session.run(carried), strict=True))
-        logits = outputs[LOGITS] if LOGITS in outputs else next(iter(outputs.values()))
+    def probabilities(self, logits: Floats) -> Doubles:
+        """Return an exit's logits [n, labels] as probabilities, at the bundle's temperature."""
+        return probabilities(logits / self._temperature, multi=self._multi)
+
+    def _step(self, index: int, carried: Floats) -> tuple[Floats, Floats]:
+        """Run one segment: what it carries on (the last: its logits), and logits [n, labels]."""
+        outputs = self._sessions[index].run(carried)
+        features_at, logits_at = self._places[index]
+        logits = outputs[logits_at]
         if logits.shape != (len(carried), self._labels):
             raise BundleError(
                 f"segment {index} gives logits of shape {list(logits.shape)} for {len(carried)} samples and "
                 f"{self._labels} labels: export again"
             )
-        found = probabilities(logits.astype(np.float64) / self._temperature, multi=self._multi)
-        return outputs.get(FEATURES, logits), found
+        return outputs[features_at], logits
+
+    def _stay(self, index: int, logits: Floats, thresholds: Sequence[float]) -> npt.NDArray[np.bool_] | None:
+        """Return which rows do not leave at an exit; None where all of them stay."""
+        if index == len(self) - 1:
+            return np.zeros(len(logits), bool)
+        if thresholds[index] >= 1:  # no confidence is above it
+            return None
+        stays = confidence(logits / self._temperature, multi=self._multi) <= thresholds[index]
+        return None if stays.all() else stays
 
 
-def probabilities(logits: Doubles, *, multi: bool) -> Doubles:
+def probabilities(logits: Floats, *, multi: bool) -> Doubles:
     """Return softmax of logits [n, labels], or a sigmoid where a sample may have several labels."""
+    wide = logits.astype(np.float64)
     if multi:
-        return np.asarray(1 / (1 + np.exp(-logits)))
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return np.asarray(1 / (1 + np.exp(-wide)))
+    powers = np.exp(wide - wide.max(axis=1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
-def confidence(found: Doubles, *, multi: bool) -> Doubles:
-    """Return how sure each row of probabilities [n, labels] is: the largest; with several labels, mean max(p, 1 − p).
+def confidence(logits: Floats, *, multi: bool) -> Doubles:
+    """Return how sure each row is: its largest probability; with several labels, the mean of max(p, 1 − p).
 
     Source: PersEPhonEE, section 3.3, for the first.
     """
-    return np.asarray(np.maximum(found, 1 - found).mean(axis=1) if multi else found.max(axis=1))
+    if multi:
+        return np.asarray((1 / (1 + np.exp(-np.abs(logits.astype(np.float64))))).mean(axis=1))
+    return np.asarray(1 / np.exp(logits - logits.max(axis=1, keepdims=True), dtype=np.float64).sum(axis=1))

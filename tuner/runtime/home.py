@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from filelock import FileLock
-
 from tuner.errors import BundleError
 
 FOLDER, CURRENT, ROUNDS, LOCK = "device", "current", "rounds", "lock"
@@ -51,6 +49,8 @@ def place(bundle: Path, made: Path) -> str:
     Raises:
         OSError: The disk is full or cannot be written; the round in use stays.
     """
+    from filelock import FileLock
+
     home = prepared(bundle)
     with FileLock(home / LOCK):
         _sweep(bundle)
@@ -79,6 +79,8 @@ def roll_back(bundle: Path) -> tuple[str, str]:
     Raises:
         BundleError: The bundle is in use as it was exported.
     """
+    from filelock import FileLock
+
     home = prepared(bundle)
     with FileLock(home / LOCK):
         (gone, *rest), count = _read(bundle)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tuner.errors import BundleError
 from tuner.runtime.bundle import Bundle
 from tuner.runtime.chain import Chain
-from tuner.task import decode_image, normalise
+from tuner.task.images import decode_image, normalise
 
 Sample = npt.NDArray[np.generic]
 
@@ -79,10 +79,11 @@ class Personaliser:
             BundleError: The shape is another one.
         """
         left = self._chain.leave(self._normalised(samples), self.thresholds)
-        best = left.probabilities.argmax(axis=1)
+        found = self._chain.probabilities(left.logits)
+        best = found.argmax(axis=1)
         return [
             Prediction(self.bundle.labels[label], float(row[label]), int(exit_), float(seconds))
-            for label, row, exit_, seconds in zip(best, left.probabilities, left.exits, left.seconds, strict=True)
+            for label, row, exit_, seconds in zip(best, found, left.exits, left.seconds, strict=True)
         ]
 
     def every_exit(self, samples: Sample) -> npt.NDArray[np.float64]:

@@ -18,21 +18,19 @@ class Session:
 
     Args:
         path: Of the ONNX file.
-        threads: Within an operator; all the process may use where it is not given.
-        patient: Threads sleep while they wait for work instead of spinning: where several sessions run in turn, one's
-            spinning threads would take the processor from the next.
+        threads: Within an operator; all the process may use where it is not given. They sleep while they wait for work
+            instead of spinning, which would take the processor from the next session of a chain, and from the user.
 
     Raises:
         BundleError: The file is not a model this ONNX Runtime can run.
     """
 
-    def __init__(self, path: Path, threads: int | None = None, *, patient: bool = False) -> None:
+    def __init__(self, path: Path, threads: int | None = None) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads or len(os.sched_getaffinity(0))
         options.enable_cpu_mem_arena = False  # the arena grows to many times the model (onnxruntime issue 11627)
         options.log_severity_level = 3
-        if patient:
-            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self._path = path
         try:
             self._session: Any = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

@@ -11,7 +11,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import StoreError, TaskError, TunerError, nearest
-from tuner.store.augment import refuse_unlawful
 from tuner.task.entry import Entry, Loss, Role, read_entry
 from tuner.task.labels import KnownClass, as_rows, known_classes, union_head
 from tuner.task.samples import Samples, Subset
@@ -130,6 +129,8 @@ def _from_toml(path: Path) -> Task:
 
 
 def _lawful(ops: list[str], path: Path) -> tuple[str, ...]:
+    from tuner.store.augment import refuse_unlawful
+
     try:
         refuse_unlawful(frozenset(ops))
     except StoreError as error:
