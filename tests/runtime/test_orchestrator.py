@@ -202,8 +202,11 @@ def test_an_exit_that_goes_astray_raises_its_threshold_and_asks_for_a_round(
         assert service.state.asked is not None
         assert "exit 0 has risen" in service.state.asked
         assert "its threshold from 0.6 to 0.65" in service.state.asked
+        assert service.waiting() is None
+        for number in range(30, 60):
+            service.infer(sample(1, number))
         assert service.waiting() == NO_TRAINER
-        assert service.state.explored == 130
+        assert service.state.explored == 160
     with serve(bundle, policy=explores) as service:
         assert service.model.thresholds == (0.65,)
 

@@ -49,6 +49,7 @@ class State:
         tests: Page–Hinkley, by the stream it watches.
         new_samples: Kept since the last round.
         asked: What drift says that asks for a round; None where there is none.
+        asked_at: What `new_samples` was then: a round wants samples of the changed world.
         due: Why a round is due; None where none is.
         waits: What a round that is due waits for.
         rounds: The last ones.
@@ -66,6 +67,7 @@ class State:
     tests: Mapping[str, PageHinkley] = field(default_factory=dict)
     new_samples: int = 0
     asked: str | None = None
+    asked_at: int = 0
     due: str | None = None
     waits: str | None = None
     rounds: tuple[Round, ...] = ()

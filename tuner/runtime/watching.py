@@ -23,7 +23,7 @@ class Watch:
     Attributes:
         exploration: Probability that all exits run on a sample, and are compared with the last.
         enough: New samples that a round is due at.
-        least: New samples that a round wants which drift has asked for.
+        least: New samples, since it was asked for, that a round wants which drift has asked for.
         step: By which a threshold rises.
         tests: By stream: ``doubt`` is 1 − the answer's probability, ``errors`` 1 where a label says otherwise,
             ``exit`` (each exit's own) 1 − the probability it gives to the last exit's answer.
@@ -86,7 +86,8 @@ def watched(state: State, values: Mapping[str, float], thresholds: Sequence[floa
             raised[int(number)] = round(min(1.0, before + watch.step), 4)
             said += f", its threshold from {before:g} to {raised[int(number)]:g}"
             state = replace(state, thresholds=tuple(raised))
-        state = replace(state, asked=state.asked or said)
+        if state.asked is None:
+            state = replace(state, asked=said, asked_at=state.new_samples)
     return replace(state, tests=tests)
 
 
@@ -99,14 +100,14 @@ def due(state: State, kept: int, watch: Watch) -> str | None:
         watch: Settings.
     """
     new = min(state.new_samples, kept)
-    if state.asked is not None and new >= watch.least:
+    if state.asked is not None and new >= watch.least and state.new_samples - state.asked_at >= watch.least:
         return state.asked
     return f"{new} new samples are kept" if new >= watch.enough else None
 
 
 def settled(state: State, *, swapped: bool) -> State:
     """Return the state after a round: tests begin anew; with another model in use, so do the counts."""
-    state = replace(state, tests={}, new_samples=0, asked=None)
+    state = replace(state, tests={}, new_samples=0, asked=None, asked_at=0)
     if not swapped:
         return state
     return replace(state, answers=0, left=(), seconds=0.0, explored=0, losses=(), thresholds=None)
