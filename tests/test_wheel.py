@@ -124,7 +124,7 @@ LEARN = """
 import json, sys
 from importlib.util import find_spec
 from pathlib import Path
-from tuner.runtime import Predictor, Trainer
+from tuner.runtime import Personaliser, Trainer
 files = sorted(Path("photos").glob("*/*.npy"))
 labels = [file.parent.name for file in files]
 trainer = Trainer(sys.argv[1])
@@ -132,8 +132,8 @@ trainer.add(files[::2], labels[::2])
 scores = [trainer.accuracy(files[1::2], labels[1::2]), trainer.global_accuracy()]
 trainer.train(epochs=3)
 scores += [trainer.accuracy(files[1::2], labels[1::2]), trainer.global_accuracy()]
-predictor = Predictor(trainer.save("next"))
-right = [predictor.predict_file(file).label == label for file, label in zip(files[1::2], labels[1::2])]
+personaliser = Personaliser(trainer.save("next"))
+right = [personaliser.predict_file(file).label == label for file, label in zip(files[1::2], labels[1::2])]
 there = [name for name in ("torch", "torchvision", "optuna") if find_spec(name)]
 print(json.dumps({"scores": scores, "right": sum(right) / len(right), "there": there}))
 """

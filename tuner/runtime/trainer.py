@@ -78,7 +78,7 @@ class Trainer:
         """Take new samples to train on.
 
         Args:
-            samples: Files as `Predictor.predict_file` takes them, or arrays of the model's input shape; of signals,
+            samples: Files as `Personaliser.predict_file` takes them, or arrays of the model's input shape; of signals,
                 recordings, every window of which is a sample.
             labels: Of each, among the bundle's.
 
@@ -214,7 +214,7 @@ class Trainer:
         if len(samples) != len(labels) or not len(samples):
             raise BundleError(f"each sample has a label, but there are {len(samples)} samples and {len(labels)} labels")
         rows, given = label_rows(labels, self.bundle), inputs(samples, self.bundle)
-        session = Session(self.bundle.model, self._threads) if self._about["split"] else None
+        session = Session(self.bundle.folder / MODEL, self._threads) if self._about["split"] else None
         while batch := list(islice(given, _BATCH)):
             pixels = normalise(np.stack([array for _, array in batch]), self.bundle.input)
             features = pixels if session is None else session.features(pixels)

@@ -1,6 +1,5 @@
-"""Predict from a bundle."""
+"""Predict from a bundle, leaving at the first confident exit."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,9 +10,10 @@ import numpy.typing as npt
 
 from tuner.errors import BundleError
 from tuner.runtime.bundle import Bundle
-from tuner.runtime.session import Session
+from tuner.runtime.chain import Chain
 from tuner.task import cut, decode_image, normalise, read_npy, window_begins
 
+Sample = npt.NDArray[np.generic]
 _BATCH = 64  # windows that run at once
 
 
@@ -39,8 +39,9 @@ class Prediction:
     Attributes:
         label: The most probable one.
         probability: Of that label: softmax, or sigmoid where a sample may have several.
-        exit: Index of the exit the sample left at; the last one is the model's own output.
-        seconds: The model took for it.
+        exit: Index of the exit the sample left at; the last one is the model's own output. Of a recording, the
+            deepest that a window left at.
+        seconds: The model took for it; of a batch, the sample's part.
         windows: Of a recording: what each window says by itself; their probabilities' means decide.
     """
 
@@ -58,37 +59,55 @@ class Prediction:
         return content
 
 
-class Predictor:
+class Personaliser:
     """A bundle, ready to answer.
 
     Args:
         bundle: The bundle or its folder.
         threads: Within an operator; all the process may use where it is not given.
+        thresholds: Of every exit but the last, where these are not the bundle's own.
 
     Raises:
         BundleError: The bundle cannot be used.
     """
 
-    def __init__(self, bundle: Bundle | str | Path, threads: int | None = None) -> None:
+    def __init__(
+        self, bundle: Bundle | str | Path, threads: int | None = None, thresholds: Sequence[float] | None = None
+    ) -> None:
         self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
-        self._session = Session(self.bundle.model, threads)
+        own = self.bundle.exits.thresholds if self.bundle.exits else ()
+        self.thresholds = own if thresholds is None else tuple(thresholds)
+        if len(self.thresholds) != len(own):
+            raise BundleError(f"{self.bundle.name} wants {len(own)} thresholds, but {len(self.thresholds)} are given")
+        self._chain = Chain(self.bundle, threads)
 
-    def predict(self, sample: npt.NDArray[np.generic]) -> Prediction:
+    @property
+    def exits(self) -> int:
+        """How many exits there are, the model's own output included."""
+        return len(self._chain)
+
+    def predict(self, sample: Sample) -> Prediction:
         """Predict one sample, as `decode_image` returns it or as an array of the model's input shape.
 
         Raises:
             BundleError: The shape is another one.
         """
-        if tuple(sample.shape) != self.bundle.input_shape:
-            raise BundleError(
-                f"{self.bundle.name} takes samples of shape {list(self.bundle.input_shape)}, "
-                f"but this is {list(sample.shape)}"
-            )
-        started = time.perf_counter()
-        label, probability = self._best(self._probabilities(sample[None])[0])
-        return Prediction(label, probability, 0, time.perf_counter() - started)
+        return self.predict_batch(sample[None])[0]
 
-    def predict_recording(self, signal: npt.NDArray[np.generic], name: str = "the recording") -> Prediction:
+    def predict_batch(self, samples: Sample) -> list[Prediction]:
+        """Predict samples [n, ...] together; after each exit, those that are left go on as a smaller batch.
+
+        Raises:
+            BundleError: The shape is another one.
+        """
+        left = self._chain.leave(self._normalised(samples), self.thresholds)
+        found = self._chain.probabilities(left.logits)
+        return [
+            Prediction(*self._best(row), int(exit_), float(seconds))
+            for row, exit_, seconds in zip(found, left.exits, left.seconds, strict=True)
+        ]
+
+    def predict_recording(self, signal: Sample, name: str = "the recording") -> Prediction:
         """Predict a recording: every window by itself, then the label whose mean probability is highest.
 
         Args:
@@ -103,14 +122,27 @@ class Predictor:
         windows = cut(signal, spec, name)
         if windows.shape[1] != channels:
             raise BundleError(f"{self.bundle.name} takes {channels} channels, but {name} has {windows.shape[1]}")
-        started = time.perf_counter()
-        parts = [self._probabilities(windows[at : at + _BATCH]) for at in range(0, len(windows), _BATCH)]
-        probabilities = np.concatenate(parts)
-        label, probability = self._best(probabilities.mean(axis=0))
-        seconds = time.perf_counter() - started
+        parts = [
+            self._chain.leave(self._normalised(windows[at : at + _BATCH]), self.thresholds)
+            for at in range(0, len(windows), _BATCH)
+        ]
+        found = self._chain.probabilities(np.concatenate([one.logits for one in parts]))
+        said = [self._best(row) for row in found]
         begins = window_begins(signal.shape[1], spec)
-        said = tuple(Window(begin, *self._best(one)) for begin, one in zip(begins, probabilities, strict=True))
-        return Prediction(label, probability, 0, seconds, said)
+        return Prediction(
+            *self._best(found.mean(axis=0)),
+            max(int(one.exits.max()) for one in parts),
+            sum(float(one.seconds.sum()) for one in parts),
+            tuple(Window(begin, *one) for begin, one in zip(begins, said, strict=True)),
+        )
+
+    def every_exit(self, samples: Sample) -> npt.NDArray[np.float64]:
+        """Return what each exit says of samples [n, ...]: probabilities, float64 [exits, n, labels].
+
+        Raises:
+            BundleError: The shape is another one, or a segment fails.
+        """
+        return self._chain.every(self._normalised(samples))
 
     def predict_file(self, path: str | Path) -> Prediction:
         """Predict an image file, or a ``.npy`` file: an array, or for a model of signals a recording [channels, time].
@@ -127,7 +159,7 @@ class Predictor:
         """Predict several files, one after the other."""
         return [self.predict_file(path) for path in paths]
 
-    def load(self, path: Path) -> npt.NDArray[np.generic]:
+    def load(self, path: Path) -> Sample:
         """Return a file as the sample the model was trained on; of a recording, the whole of it.
 
         Raises:
@@ -135,18 +167,25 @@ class Predictor:
         """
         if self.bundle.input.kind == "images":
             return decode_image(path, self.bundle.input)
-        array: npt.NDArray[np.generic] = read_npy(path)
+        array: Sample = read_npy(path)
         return array
 
-    def _probabilities(self, batch: npt.NDArray[np.generic]) -> npt.NDArray[np.float64]:
-        """Return float64 [n, labels] of samples [n, ...]."""
-        outputs = self._session.logits(normalise(batch, self.bundle.input)).astype(np.float64)
-        if self.bundle.loss == "multi-label":
-            return 1 / (1 + np.exp(-outputs))
-        powers = np.exp(outputs - outputs.max(axis=1, keepdims=True))
-        probabilities: npt.NDArray[np.float64] = powers / powers.sum(axis=1, keepdims=True)
-        return probabilities
+    def check(self, samples: Sample) -> None:
+        """Look at the shape and type of samples [n, ...].
+
+        Raises:
+            BundleError: They are not what the model takes.
+        """
+        if tuple(samples.shape[1:]) != self.bundle.input_shape or samples.dtype.kind not in "buif":
+            raise BundleError(
+                f"{self.bundle.name} takes numbers of shape {list(self.bundle.input_shape)}, "
+                f"but this is {samples.dtype} {list(samples.shape[1:])}"
+            )
 
     def _best(self, probabilities: npt.NDArray[np.float64]) -> tuple[str, float]:
         best = int(probabilities.argmax())
         return self.bundle.labels[best], float(probabilities[best])
+
+    def _normalised(self, samples: Sample) -> npt.NDArray[np.float32]:
+        self.check(samples)
+        return normalise(samples, self.bundle.input)
