@@ -14,7 +14,7 @@ from tuner.errors import BundleError, RunError
 from tuner.host import Host
 from tuner.plan import TrialPlan
 from tuner.results.picking import picked
-from tuner.runtime.bundle import FILE, FORMAT, MODEL, PLAN, WEIGHTS, Bundle, file_hash
+from tuner.runtime.bundle import FILE, FORMAT, PLAN, WEIGHTS, Bundle, file_hash
 from tuner.search.config import write_private
 from tuner.search.supervisor import Supervisor
 from tuner.task import Task, load_task
@@ -69,6 +69,7 @@ def write_bundle(
         with Supervisor(backend.preload, source) as supervisor:
             arguments = {"plan": plan, "weights": weights, "folder": part}
             checked = supervisor.call(backend.name, "export", arguments)
+        exits = checked.pop("exits", None)
         write_private(part / PLAN, plan.to_toml())
         content = {
             "format": FORMAT,
@@ -82,10 +83,11 @@ def write_bundle(
             "sentence": plan.say(),
             **extra,
             "scores": {**extra.get("scores", {}), "from_pixels": checked},
-            "files": {name: file_hash(part / name) for name in (MODEL, WEIGHTS, PLAN)},
+            **({} if exits is None else {"exits": exits}),
+            "files": {path.relative_to(part).as_posix(): file_hash(path) for path in _files(part)},
         }
         write_private(part / FILE, json.dumps(content, indent=1))
-        for path in part.iterdir():
+        for path in _files(part):
             path.chmod(0o600)
         if out.exists():
             out.rmdir()
@@ -95,3 +97,7 @@ def write_bundle(
         raise
     Bundle.open(out)
     return out
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())

@@ -336,6 +336,7 @@ def task_info(task: Task) -> TaskInfo:
         global_val=len(mixing.val) if mixing else 0,
         noun="images" if task.input.kind == "images" else "samples",
         augment=task.augment,
+        labelled=task.labelled,
     )
 
 

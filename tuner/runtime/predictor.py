@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tuner.errors import BundleError
 from tuner.runtime.bundle import Bundle
-from tuner.runtime.session import Session
+from tuner.runtime.chain import Chain
 from tuner.task import decode_image, normalise
 
 
@@ -49,7 +49,7 @@ class Predictor:
 
     def __init__(self, bundle: Bundle | str | Path, threads: int | None = None) -> None:
         self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
-        self._session = Session(self.bundle.model, threads)
+        self._chain = Chain.of(self.bundle, threads)
 
     def predict(self, sample: npt.NDArray[np.generic]) -> Prediction:
         """Predict one sample, as `decode_image` returns it or as an array of the model's input shape.
@@ -63,7 +63,8 @@ class Predictor:
                 f"but this is {list(sample.shape)}"
             )
         started = time.perf_counter()
-        outputs = self._session.logits(normalise(sample[None], self.bundle.input))[0].astype(np.float64)
+        exit_, logits = self._chain.answer(normalise(sample[None], self.bundle.input))
+        outputs = logits.astype(np.float64)
         if self.bundle.loss == "multi-label":
             probabilities = 1 / (1 + np.exp(-outputs))
         else:
@@ -71,7 +72,7 @@ class Predictor:
             probabilities = powers / powers.sum()
         best = int(probabilities.argmax())
         seconds = time.perf_counter() - started
-        return Prediction(self.bundle.labels[best], float(probabilities[best]), 0, seconds)
+        return Prediction(self.bundle.labels[best], float(probabilities[best]), exit_, seconds)
 
     def predict_file(self, path: str | Path) -> Prediction:
         """Predict an image file, or an array file (``.npy``) for a model of arrays.

@@ -35,5 +35,9 @@ class Session:
 
     def logits(self, batch: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Return float32 [n, outputs] of a normalised batch [n, ...]."""
-        outputs: npt.NDArray[np.float32] = self._session.run(None, {self._input: batch})[0]
-        return outputs
+        return self.outputs(batch)[0]
+
+    def outputs(self, batch: npt.NDArray[np.float32]) -> list[npt.NDArray[np.float32]]:
+        """Return every output of the file, in its order, for a batch [n, ...]."""
+        found: list[npt.NDArray[np.float32]] = self._session.run(None, {self._input: batch})
+        return found

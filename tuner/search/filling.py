@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from tuner.backends.base import Filling
     from tuner.search.study import Setting
 
-CODED_BITS = 8
 #: Mixing in more global samples than the first trials need is paid ahead only if it takes at most this share of time.
 AHEAD_SHARE = 0.25
 STORAGE_SHARE = 0.9
 CLOSING_SECONDS = 1.0
 TIGHT_SHARE = 0.7
+At = tuple[int, int, bool]  # split, bits, and whether for exits
 
 
 class UnfilledError(BudgetError):
@@ -49,23 +49,23 @@ class Filler:
         self._supervisor = supervisor
         self._store = store
         self._listener = listener
-        self._filled: dict[tuple[int, int], float] = {}
+        self._filled: dict[At, float] = {}
         self._seconds_each: dict[int, float] = {}
         self.seconds = 0.0
         self.samples = 0
 
     def seconds_each(self, plan: TrialPlan) -> float:
         """Return the seconds to fill one record at the plan's cut: as filled, or as measured before."""
-        return self._seconds_each.get(plan.split, cost.fill_seconds(plan, self._setting.rates))
+        return self._seconds_each.get(plan.cuts[-1], cost.fill_seconds(plan, self._setting.rates))
 
     def missing(self, plan: TrialPlan) -> int:
         """Return how many samples this study has not filled yet for the plan."""
         if not plan.cached:
             return 0
-        alpha = self._filled.get(_at(plan))
-        if alpha is None:
+        alphas = [self._filled[at] for at in _ats(plan) if at in self._filled]
+        if len(alphas) < len(_ats(plan)):
             return plan.train_samples + plan.task.local_val + plan.task.global_val
-        filled = replace(plan, data=replace(plan.data, alpha=alpha))
+        filled = replace(plan, data=replace(plan.data, alpha=min(alphas)))
         return max(0, plan.global_samples - filled.global_samples)
 
     def estimate(self, plan: TrialPlan, records: Sequence[TrialRecord]) -> Estimate:
@@ -91,18 +91,20 @@ class Filler:
         left = self._left()
         ahead = replace(known[0], data=replace(known[0].data, alpha=most_alpha))
         alpha = most_alpha if self._pass_seconds([ahead]) <= AHEAD_SHARE * left else first_alpha
-        chosen: dict[tuple[int, int], TrialPlan] = {}
+        chosen: set[At] = set()
+        filled: list[TrialPlan] = []
         stored = 0
         for plan in known:
-            wide = replace(plan, data=replace(plan.data, alpha=alpha), cache=replace(plan.cache, bits=_at(plan)[1]))
+            bits = max(cost.CODED_BITS, plan.cache.bits)
+            wide = replace(plan, data=replace(plan.data, alpha=alpha), cache=replace(plan.cache, bits=bits))
             needs = cost.storage_bytes(wide)
             cap = self._store.cap_bytes
-            if _at(plan) not in chosen and (cap is None or stored + needs <= STORAGE_SHARE * cap):
-                chosen[_at(plan)] = wide
+            if not chosen.issuperset(_ats(plan)) and (cap is None or stored + needs <= STORAGE_SHARE * cap):
+                chosen.update(_ats(plan))
+                filled.append(wide)
                 stored += needs
-        if not chosen:
+        if not filled:
             return
-        filled = list(chosen.values())
         if self._pass_seconds(filled) > TIGHT_SHARE * left:
             filled = filled[:1]
             self._refuse_if_hopeless(filled, left)
@@ -148,7 +150,8 @@ class Filler:
     def _note(self, plans: Sequence[TrialPlan], filling: "Filling") -> None:
         self.samples += filling.records
         for plan in plans:
-            self._filled[_at(plan)] = max(plan.data.alpha, self._filled.get(_at(plan), 0.0))
+            for at in _ats(plan):
+                self._filled[at] = max(plan.data.alpha, self._filled.get(at, 0.0))
         for split, seconds in filling.seconds_per_sample.items():
             if filling.records >= cost.FILL_BATCH * 4:  # a short pass measures its start-up
                 self._seconds_each.setdefault(split, seconds)
@@ -196,6 +199,7 @@ class Filler:
             )
 
 
-def _at(plan: TrialPlan) -> tuple[int, int]:
-    """Return the cut and the width that the prefix pass writes for a plan; lower widths come from 8 bits."""
-    return plan.split, max(CODED_BITS, plan.cache.bits)
+def _ats(plan: TrialPlan) -> set[At]:
+    """Return what the prefix pass writes for a plan: (split, bits), and with exits their calibration samples too."""
+    plain = {(*at, False) for at in cost.records(plan)}
+    return plain | {(*at, True) for at in cost.records(plan)} if plan.heads.exits else plain

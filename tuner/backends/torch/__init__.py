@@ -63,7 +63,11 @@ class TorchBackend(Backend):
         for edit in plan.shape:
             if edit.kind not in known:
                 return f"no plugin realises tail edit {edit.kind!r} on torch"
-        return "side heads cannot be trained yet" if plan.heads.exits else None
+        if plan.heads.exits and plan.shape:
+            return "exits and edits of the tail are not trained together"
+        if not plan.task.labelled and plan.heads.mode != "exits-only":
+            return "the local samples have no labels, and only exits learn without them: exits.mode = 'exits-only'"
+        return None
 
     def untouched(
         self, task: Task, model: ModelInfo, store: Store, threads: int, report: Report = silent
@@ -101,14 +105,22 @@ class TorchBackend(Backend):
     ) -> Outcome:
         """Train the tail."""
         from tuner.backends.torch.model import load
-        from tuner.backends.torch.training import run
+
+        if plan.heads.exits:
+            from tuner.backends.torch.exits import run
+        else:
+            from tuner.backends.torch.training import run
 
         return run(task, load(task, plan.model), plan, seed, store, weights, report, self._lowerings())
 
     def export(self, task: Task, plan: TrialPlan, weights: Path, folder: Path) -> dict[str, Any]:
         """Write the personalised model."""
-        from tuner.backends.torch.export import export
         from tuner.backends.torch.model import load
+
+        if plan.heads.exits:
+            from tuner.backends.torch.segments import export
+        else:
+            from tuner.backends.torch.export import export
 
         return export(task, load(task, plan.model), plan, weights, folder, self._lowerings())
 

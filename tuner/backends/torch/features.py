@@ -18,7 +18,7 @@ from tuner.backends.memory import PeakMeter
 from tuner.backends.torch.model import Loaded, state_hash
 from tuner.backends.torch.prefix import Batch, Floats, Prefix, Shallower, batches, splits_of
 from tuner.plan import TrialPlan
-from tuner.planner.cost import FILL_BATCH, HELD_BYTES
+from tuner.planner.cost import CODED_BITS, EXACT_BITS, FILL_BATCH, HELD_BYTES, records
 from tuner.store.codec import calibrate, requantise
 from tuner.store.header import StoreKey
 from tuner.store.kinds import chosen_kind
@@ -27,13 +27,13 @@ from tuner.store.scales import keep_scales, read_scales
 from tuner.store.store import Store
 from tuner.task import Samples, Task
 from tuner.task.mixing import mixed
+from tuner.task.split import stratified_holdout
 
 VALIDATION_BITS = 16
-EXACT_BITS = 32
-CODED_BITS = 8
 CALIBRATION_SAMPLES = 256
 CALIBRATION_POSITIONS = 64
 DERIVED_AT_ONCE = 256
+CALIBRATED_SHARE, CALIBRATED_LEAST, CALIBRATED_MOST = 0.2, 50, 0.5
 At = tuple[int, int]  # split and bits
 
 
@@ -65,11 +65,26 @@ def every(task: Task, split: str) -> Pick:
 
 def training(task: Task, plan: TrialPlan) -> list[Pick]:
     """Return what one epoch of the plan trains on: the local samples and the mixed-in global ones."""
-    picks = [every(task, "local.train")]
-    if task.global_ is not None and plan.data.alpha > 0:
-        chosen = mixed(task.global_.train.labels, plan.data.alpha)
-        picks.append(Pick("global.train", task.global_.train, chosen))
-    return picks
+    local = every(task, "local.train")
+    if plan.heads.exits:
+        local = Pick(local.split, local.samples, np.setdiff1d(local.indices, calibrating(task).indices))
+    return [local, *_mixed_in(task, plan)]
+
+
+def calibrating(task: Task) -> Pick:
+    """Return the local training samples on which thresholds of exits are set, and which train nothing: a fifth.
+
+    At least 50, but at most half. Source: PersEPhonEE, calibration on held-out data of the user.
+    """
+    samples = task.local.train
+    share = min(CALIBRATED_MOST, max(CALIBRATED_SHARE, CALIBRATED_LEAST / len(samples)))
+    return Pick("local.train", samples, stratified_holdout(samples.labels, share)[1])
+
+
+def _mixed_in(task: Task, plan: TrialPlan) -> list[Pick]:
+    if task.global_ is None or plan.data.alpha == 0:
+        return []
+    return [Pick("global.train", task.global_.train, mixed(task.global_.train.labels, plan.data.alpha))]
 
 
 def validation(task: Task) -> list[Pick]:
@@ -148,14 +163,6 @@ class Access:
         return Prefix(self.task, self.loaded, splits, self.kind, self.threads, shallower)
 
 
-def master(bits: int) -> int:
-    """Return the width whose records the prefix pass writes for a plan of this width.
-
-    Codes of 4, 2 and 1 bits are requantised from the 8-bit ones: only 8, 16 and 32 bits need the prefix.
-    """
-    return max(CODED_BITS, bits)
-
-
 def fill(access: Access, plans: Sequence[TrialPlan]) -> Filling:
     """Run the prefix on what the plans need and the store lacks; see `tuner.backends.base.Backend.fill`."""
     meter = PeakMeter()
@@ -206,16 +213,15 @@ def derive(access: Access, plans: Sequence[TrialPlan]) -> None:
     """Write the plans' 4-, 2- and 1-bit records from the 8-bit ones; what has no room is derived when it is read."""
     for plan in plans:
         bits = plan.cache.bits
-        if bits == master(bits):
-            continue
-        try:
-            source, target = access.file(plan.split, CODED_BITS), access.file(plan.split, bits)
-            lacking = target.missing([one for pick in training(access.task, plan) for one in pick.ids()])
-            for begin in range(0, len(lacking), DERIVED_AT_ONCE):
-                ids = lacking[begin : begin + DERIVED_AT_ONCE]
-                target.append(ids, requantise(source.read(ids), source.codec.shape, bits))
-        except (StoreFull, BadRecord) as error:
-            access.report({"warning": f"{bits}-bit features of {plan.model.blocks[plan.split].cut}: {error}"})
+        for split in [cut for cut, width in records(plan) if width == CODED_BITS != bits]:
+            try:
+                source, target = access.file(split, CODED_BITS), access.file(split, bits)
+                lacking = target.missing([one for pick in training(access.task, plan) for one in pick.ids()])
+                for begin in range(0, len(lacking), DERIVED_AT_ONCE):
+                    ids = lacking[begin : begin + DERIVED_AT_ONCE]
+                    target.append(ids, requantise(source.read(ids), source.codec.shape, bits))
+            except (StoreFull, BadRecord) as error:
+                access.report({"warning": f"{bits}-bit features of {plan.model.blocks[split].cut}: {error}"})
 
 
 class Reader:
@@ -308,11 +314,14 @@ def _wanted(task: Task, plans: Sequence[TrialPlan]) -> dict[At, list[Pick]]:
     """Return, by split and width, what the plans need; of several fractions of the global data the largest."""
     wanted: dict[At, list[Pick]] = {}
     for plan in sorted(plans, key=lambda plan: plan.data.alpha):
-        wanted[plan.split, master(plan.cache.bits)] = training(task, plan)
+        for at in records(plan):
+            wanted[at] = [every(task, "local.train"), *_mixed_in(task, plan)]
     for plan in plans:
-        at = plan.split, VALIDATION_BITS
-        known = [pick for pick in wanted.get(at, []) if not pick.split.endswith(".val")]
-        wanted[at] = [*known, *validation(task)]
+        exact = [calibrating(task)] if plan.heads.exits else []
+        for cut in plan.cuts:
+            at = cut, VALIDATION_BITS
+            known = [pick for pick in wanted.get(at, []) if not pick.split.endswith(".val")]
+            wanted[at] = [*known, *exact, *validation(task)]
     return wanted
 
 

@@ -265,10 +265,14 @@ class Loop:
         return functional.cross_entropy(outputs, labels)
 
     def _adjust(self) -> None:
-        share = self._step / max(1, self._steps)
-        scale = 0.5 * (1 + math.cos(math.pi * share)) if self._recipe.schedule == "cosine" else 1.0
-        for group in self._optimiser.param_groups:
-            group["lr"] = self._recipe.learning_rate * scale
+        adjust(self._optimiser, self._recipe, self._step / max(1, self._steps))
+
+
+def adjust(one: torch.optim.Optimizer, recipe: RecipePlan, share: float) -> None:
+    """Set the learning rate as scheduled when a `share` of all steps is done."""
+    scale = 0.5 * (1 + math.cos(math.pi * share)) if recipe.schedule == "cosine" else 1.0
+    for group in one.param_groups:
+        group["lr"] = recipe.learning_rate * scale
 
 
 def optimiser(parameters: list[nn.Parameter], recipe: RecipePlan) -> torch.optim.Optimizer:
