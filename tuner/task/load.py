@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import StoreError, TaskError, TunerError, nearest
 from tuner.store.augment import refuse_unlawful
-from tuner.task.entry import Entry, Loss, Role, read_entry
+from tuner.task.entry import Entry, Loss, Role, read_entry, read_unlabelled
 from tuner.task.labels import KnownClass, as_rows, known_classes, union_head
 from tuner.task.samples import Samples, Subset
 from tuner.task.spec import InputSpec, ModelSpec, Pretrain
@@ -101,8 +101,9 @@ def _from_toml(path: Path) -> Task:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise TaskError(f"{path}: not valid TOML ({error})") from error
     file = schema.parse(expand(values, path), path)
-    if file.local.labels == "none":
-        raise TaskError(f'{path}: local.labels = "none" is not supported yet: label the samples and leave it out')
+    labelled = file.local.labels == "given"
+    if not labelled and file.global_ is None:
+        raise TaskError(f'{path}: local.labels = "none" wants [global], whose classes the model then answers with')
     spec = _input(file, path)
     folder, loss = path.parent, file.loss.kind
 
@@ -113,19 +114,21 @@ def _from_toml(path: Path) -> Task:
         classes = _path(file.global_.classes, folder) if file.global_.classes else None
         known = known_classes(known_entries["train"], classes)
     train = entries["train"]
-    head = union_head(known, [train.names[place] for place in train.occurring()])
+    head = union_head(known, [train.names[place] for place in train.occurring()] if labelled else [])
+    local_rows = head.local_rows if labelled else {"": 0}
     width = len(head.labels)
     return Task(
         name=file.name or path.resolve().parent.name,
         model=_model(file.model, path),
         input=spec,
         loss=loss,
-        local=_domain("local", entries, head.local_rows, width),
+        local=_domain("local", entries, local_rows, width),
         global_=_domain("global", known_entries, head.global_rows, width) if known_entries else None,
         labels=head.labels,
         head_rows=head.head_rows,
         local_labels=tuple(sorted(set(head.local_rows.values()))),
         augment=_lawful(file.augment.ops, path),
+        labelled=labelled,
     )
 
 
@@ -197,8 +200,9 @@ def _entries(section: "GlobalSection | LocalSection", folder: Path, spec: InputS
     for role, text in said:
         if text is None:
             continue
-        names = found["train"].names if "train" in found else None
-        entry = read_entry(_path(text, folder), role, spec, loss, names)
+        names, where = found["train"].names if "train" in found else None, _path(text, folder)
+        has_labels = getattr(section, "labels", "given") == "given"
+        entry = read_entry(where, role, spec, loss, names) if has_labels else read_unlabelled(where, role, spec, loss)
         twin = next((other for other, known in found.items() if known.source == entry.source), None)
         if twin is not None:
             raise TaskError(

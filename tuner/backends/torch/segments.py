@@ -48,7 +48,7 @@ class Segment(nn.Module):
 def export(
     task: Task, loaded: Loaded, plan: TrialPlan, weights: Path, folder: Path, lowerings: Mapping[str, Lowering]
 ) -> dict[str, Any]:
-    """Write ``segments/N.onnx``, ``weights.safetensors`` and ``exits.safetensors`` (``N.…``); see `tuner.backends.base.Backend.export`.
+    """Write ``segments/N.onnx``, ``weights.safetensors`` and ``exits.safetensors``; see `Backend.export`.
 
     Thresholds and temperature are set again on the calibration samples from pixels, by ONNX Runtime: a trial sets them
     on stored features.
