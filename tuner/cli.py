@@ -237,8 +237,10 @@ def predict(
     if json_output:
         _out(json.dumps({"predictions": found}))
         return
+    exits = "exits" in predictor.bundle.info
     for one in found:
-        _out(f"{one['file']}: {one['label']} ({100 * one['probability']:.0f} %)")
+        left = f", left at exit {one['exit']}" if exits else ""
+        _out(f"{one['file']}: {one['label']} ({100 * one['probability']:.0f} %){left}")
 
 
 @app.command

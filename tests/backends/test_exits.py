@@ -30,7 +30,7 @@ from tuner.task.digits import digits
 
 pytestmark = pytest.mark.slow
 BACKEND = TorchBackend()
-LABELLED = {"supervised": 1.0, "distilled": 0.0, "against": "best"}
+LABELLED: dict[str, Any] = {"supervised": 1.0, "distilled": 0.0, "against": "best"}
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +166,8 @@ def test_a_bundle_with_exits_is_a_chain_that_says_where_samples_leave(
     right = np.mean([one.label == str(label) for one, label in zip(predictions, task.local.val.labels, strict=True)])
     assert right == pytest.approx(predictor.bundle.info["scores"]["from_pixels"]["local_accuracy"])
     rates = np.bincount([one.exit for one in predictions], minlength=len(kept) + 1) / len(predictions)
-    assert rates.tolist() == predictor.bundle.info["scores"]["from_pixels"]["exit_rates"]
+    scores = predictor.bundle.info["scores"]["from_pixels"]
+    assert rates.tolist() == [scores[f"exit{number}_share"] for number in range(len(rates))]
     stored = [load_file(path) for path in sorted(out.glob("*.safetensors"))]
     weights = sum(one.numel() * 4 for state in stored for one in state.values())
     files = sum((out / name).stat().st_size for name in said["segments"])

@@ -48,7 +48,8 @@ def test_distillation_alone_is_the_divergence_from_the_softened_final_head() -> 
 
 @pytest.mark.parametrize("weights", [{"supervised": 0.7}, {"pseudo": 0.3}])
 def test_the_hybrid_adds_the_two(weights: dict[str, Any]) -> None:
-    apart = [HeadsPlan(**{name: 1.0}, distilled=0.0) for name in weights] + [HeadsPlan(distilled=1.0)]
+    alone: dict[str, Any] = dict.fromkeys(weights, 1.0)
+    apart = HeadsPlan(**alone, distilled=0.0), HeadsPlan(distilled=1.0)
     one, other = (exit_loss(logits(0), logits(1), LABELS, plan) for plan in apart)
     both = exit_loss(logits(0), logits(1), LABELS, HeadsPlan(**weights, distilled=0.5))
     torch.testing.assert_close(both, next(iter(weights.values())) * one + 0.5 * other)

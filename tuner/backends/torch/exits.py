@@ -75,7 +75,8 @@ def run(
     heads = built(plan)
     final = loaded.tail(plan.cuts[-1]).eval()
     started = time.perf_counter()
-    epochs, stopped = ((), tail.stopped) if tail.stopped else _trained(access, plan, heads, final, seed, report)
+    loop = HeadsLoop(access, plan, heads, final, seed)
+    epochs, stopped = ((), tail.stopped) if tail.stopped else loop.run(report)
     seconds = tail.values.get("train_seconds", 0.0) + time.perf_counter() - started
     if state_hash(loaded.model) != before:
         raise TrainingError("the backbone changed while exits trained: the trial does not count")
@@ -146,59 +147,83 @@ def answers(plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, seen: View)
     return np.concatenate(parts, axis=1)
 
 
-def _trained(
-    access: Access, plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, seed: int, report: Report
-) -> tuple[tuple[dict[str, float], ...], str]:
-    """Train all heads together; return what each epoch measured, and why training ended early."""
-    picks, recipe = training(access.task, plan), plan.recipe
-    taught = view(access, plan, plan.cuts[-1:], picks, exact=False)
-    teacher = _teacher(plan, final, taught)
-    seen = view(access, plan, [one.block for one in plan.heads.exits], picks, exact=False)
-    order = np.random.default_rng(seed)
-    chosen = optimiser(list(heads.parameters()), recipe)
-    multi = access.task.loss == "multi-label"
-    steps, step = recipe.epochs * math.ceil(len(seen.labels) / recipe.batch_size), 0
-    epochs: list[dict[str, float]] = []
-    for epoch in range(recipe.epochs):
-        started, total = time.perf_counter(), 0.0
-        heads.train()
-        rows = order.permutation(len(seen.labels))
-        for batch in _batches(rows, recipe.batch_size):
-            if len(batch) == 1 and len(rows) > 1:
-                continue  # a batch norm has no statistics of one sample
-            adjust(chosen, recipe, step / steps)
-            chosen.zero_grad(set_to_none=True)
-            inputs, labels = seen.read(batch), torch.from_numpy(np.ascontiguousarray(seen.labels[batch]))
-            losses = [
-                exit_loss(one(spatial(inputs[place.block])), teacher[batch], labels, plan.heads, multi=multi)
-                for place, one in zip(plan.heads.exits, heads, strict=True)
-            ]
-            loss = torch.stack(losses).sum()
-            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-            chosen.step()
-            step += 1
-            total += float(loss.detach()) * len(batch)
-            if report({"step": step, "steps": steps}):
+class HeadsLoop:
+    """The side heads, trained together: their losses add up, and none depends on another.
+
+    Args:
+        access: The task's features.
+        plan: Exits, losses and recipe.
+        heads: As `built` returns them, or trained before.
+        final: The final head and what of the tail is before it, in evaluation mode: the teacher.
+        seed: Of the order of samples.
+    """
+
+    def __init__(self, access: Access, plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, seed: int) -> None:
+        picks, self._plan, self._heads = training(access.task, plan), plan, heads
+        self._teacher = _teacher(plan, final, view(access, plan, plan.cuts[-1:], picks, exact=False))
+        self._seen = view(access, plan, [one.block for one in plan.heads.exits], picks, exact=False)
+        self._order = np.random.default_rng(seed)
+        self._optimiser = optimiser(list(heads.parameters()), plan.recipe)
+        self._multi = access.task.loss == "multi-label"
+        self.samples = len(self._seen.labels)
+        self._steps = plan.recipe.epochs * math.ceil(self.samples / plan.recipe.batch_size)
+        self._step = 0
+
+    def run(self, report: Report) -> tuple[tuple[dict[str, float], ...], str]:
+        """Train for all epochs; return what each measured, and why training ended early."""
+        epochs: list[dict[str, float]] = []
+        for epoch in range(self._plan.recipe.epochs):
+            started = time.perf_counter()
+            loss, halted = self.epoch(epoch, report)
+            if halted:
                 return tuple(epochs), f"told to stop in epoch {epoch + 1} of the exits"
+            entry = {"epoch": epoch + 1.0, "loss": loss, "seconds": time.perf_counter() - started}
+            epochs.append(entry)
+            halted = report({"epoch": epoch + 1, "epochs": self._plan.recipe.epochs, **entry})
+            if halted and epoch + 1 < self._plan.recipe.epochs:
+                return tuple(epochs), f"told to stop after epoch {epoch + 1} of the exits"
+        return tuple(epochs), ""
+
+    def epoch(self, epoch: int, report: Report) -> tuple[float, bool]:
+        """Train one epoch; return the mean of the summed losses, and whether it was told to stop before the end."""
+        rows, total = self._order.permutation(self.samples), 0.0
+        for batch in _batches(rows, self._plan.recipe.batch_size):
+            if len(batch) == 1 and self.samples > 1:
+                continue  # a batch norm has no statistics of one sample
+            total += self.step(batch) * len(batch)
+            if report({"step": self._step, "steps": self._steps}):
+                return total / len(rows), True
         if not math.isfinite(total):
             raise TrainingError(
                 f"the exits' loss became {total} in epoch {epoch + 1}: lower recipe.learning_rate, which is "
-                f"{recipe.learning_rate:g}"
+                f"{self._plan.recipe.learning_rate:g}"
             )
-        entry = {"epoch": epoch + 1.0, "loss": total / len(rows), "seconds": time.perf_counter() - started}
-        epochs.append(entry)
-        if report({"epoch": epoch + 1, "epochs": recipe.epochs, **entry}) and epoch + 1 < recipe.epochs:
-            return tuple(epochs), f"told to stop after epoch {epoch + 1} of the exits"
-    return tuple(epochs), ""
+        return total / len(rows), False
+
+    def step(self, batch: Rows) -> float:
+        """Train on one batch of row numbers; return the sum of the heads' mean losses."""
+        self._heads.train()
+        adjust(self._optimiser, self._plan.recipe, self._step / self._steps)
+        self._optimiser.zero_grad(set_to_none=True)
+        inputs = self._seen.read(batch)
+        labels = torch.from_numpy(np.ascontiguousarray(self._seen.labels[batch]))
+        plan, teacher = self._plan.heads, self._teacher[batch]
+        losses = [
+            exit_loss(one(spatial(inputs[place.block])), teacher, labels, plan, multi=self._multi)
+            for place, one in zip(plan.exits, self._heads, strict=True)
+        ]
+        loss = torch.stack(losses).sum()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self._optimiser.step()
+        self._step += 1
+        return float(loss.detach())
 
 
 def _teacher(plan: TrialPlan, final: nn.Module, seen: View) -> torch.Tensor:
     """Return the final head's logits on all training rows, float32 [n, outputs]: it runs once, not once an epoch."""
+    rows = _batches(np.arange(len(seen.labels)), SCORE_BATCH)
     with torch.inference_mode():
-        parts = [
-            final(spatial(seen.read(rows)[plan.cuts[-1]]))
-            for rows in _batches(np.arange(len(seen.labels)), SCORE_BATCH)
-        ]
+        parts = [final(spatial(seen.read(some)[plan.cuts[-1]])) for some in rows]
     return torch.cat(parts).clone()
 
 

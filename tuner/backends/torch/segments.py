@@ -139,8 +139,9 @@ def _checked(
         checks[name] = score(outputs[exits, np.arange(len(exits))], truth, multi=multi)
         if name == "local_accuracy":
             rates = np.bincount(exits, minlength=len(names)) / len(exits)
-            checks |= {"exit_rates": rates.tolist(), "mean_latency_seconds": float(rates @ seconds.leaving()),
-                       "mean_flops": float(rates @ spent.leaving())}  # fmt: skip
+            checks |= {f"exit{number}_share": float(rate) for number, rate in enumerate(rates)}
+            checks["mean_latency_seconds"] = float(rates @ seconds.leaving())
+            checks["mean_flops"] = float(rates @ spent.leaving())
     if worst > TOLERANCE:
         raise BundleError(f"ONNX Runtime's logits differ by {worst:.2g} from PyTorch's, more than {TOLERANCE:g}")
     points = front(sweep(seen, seconds))
