@@ -30,8 +30,8 @@ def taking_part(space: Space) -> list[Strategy[object]]:
     return chosen("strategy", [*space.strategies, *CORE_STRATEGIES], HOST.strategies)
 
 
-def test_there_are_three_shipped_spaces() -> None:
-    assert shipped().keys() == {"board-10min", "phone-overnight", "smoke"}
+def test_there_are_four_shipped_spaces() -> None:
+    assert shipped().keys() == {"board-10min", "early-exits", "phone-overnight", "smoke"}
 
 
 @pytest.mark.parametrize("name", sorted(shipped()))

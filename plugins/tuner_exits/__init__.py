@@ -56,7 +56,7 @@ class Exits(Strategy[Knobs]):
         mode = draw.choice("mode", get_args(HeadsMode))
         if mode == "none" or model.num_blocks == 1:
             return Knobs("none")
-        count = draw.integer("count", 1, min(MOST_EXITS, model.num_blocks - 1))
+        count = draw.integer("count", 1, MOST_EXITS)
         width = draw.choice("width", (128, 64, 32, 16))
         loss = draw.choice("loss", get_args(Loss))
         weight = draw.number("distill_weight", 0.1, 1.0) if "+" in loss else 1.0
