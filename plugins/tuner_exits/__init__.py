@@ -51,10 +51,10 @@ class Exits(Strategy[Knobs]):
 
     name, stage = "exits", Stage.HEADS
 
-    def sample(self, draw: Draw, model: ModelInfo) -> Knobs:
+    def sample(self, draw: Draw, model: ModelInfo) -> Knobs:  # noqa: ARG002 - what does not fit is left out in `apply`
         """Draw whether there are exits, and if so how many, how wide and what they learn from."""
         mode = draw.choice("mode", get_args(HeadsMode))
-        if mode == "none" or model.num_blocks == 1:
+        if mode == "none":
             return Knobs("none")
         count = draw.integer("count", 1, MOST_EXITS)
         width = draw.choice("width", (128, 64, 32, 16))
@@ -93,7 +93,7 @@ def placed(model: ModelInfo, count: int, width: int) -> tuple[Exit, ...]:
     """
     reached = list(accumulate(block.flops for block in model.blocks))  # reached[k - 1]: before block k
     found: dict[int, int | None] = {}
-    for number in range(1, count + 1):
+    for number in range(1, count + 1 if model.num_blocks > 1 else 0):
         wanted = reached[-1] * number / (count + 1)
         block = min(range(1, model.num_blocks), key=lambda at: (abs(reached[at - 1] - wanted), -at))
         found[block] = narrowed(model, block, width)
