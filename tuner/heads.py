@@ -29,7 +29,8 @@ class HeadsPlan:
     CE(ŷ, argmax z), where z are the final head's logits (PersEPhonEE, eq. 1; as printed its weights multiply nothing).
 
     Attributes:
-        mode: `exits-only` trains nothing else; `with-tail` trains the tail first, which then is the exits' teacher.
+        mode: `exits-only`, the paper's, trains nothing else; `with-tail`, a hybrid of this project, trains the tail
+            first, which then is the exits' teacher.
         exits: From the input to the final head.
         supervised: Weight of the labels; excludes `pseudo`.
         distilled: Weight of the final head's softened answers.

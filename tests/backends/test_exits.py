@@ -17,7 +17,7 @@ from tuner.backends.torch.exits import METADATA
 from tuner.backends.torch.features import calibrating, training, validation
 from tuner.backends.torch.model import load, state_hash
 from tuner.bundle import write_bundle
-from tuner.errors import BundleError
+from tuner.errors import BundleError, TunerError
 from tuner.heads import Exit, HeadsPlan
 from tuner.plan import CachePlan, DataPlan, ModelInfo, RecipePlan, TailEdit, TrialPlan, normal_form
 from tuner.results.records import Outcome
@@ -25,7 +25,7 @@ from tuner.run import task_info
 from tuner.runtime import Predictor
 from tuner.runtime.chain import Chain
 from tuner.store.store import Store
-from tuner.task import Task, normalise
+from tuner.task import Subset, Task, normalise
 from tuner.task.digits import digits
 
 pytestmark = pytest.mark.slow
@@ -131,6 +131,21 @@ def test_calibration_samples_train_nothing_and_are_no_validation_samples(task: T
     assert not ids & {one for pick in validation(task) for one in pick.ids()}
     without = replace(plan, heads=HeadsPlan(), split=3)
     assert len(training(task, without)[0]) == len(training(task, plan)[0]) + len(held)
+
+
+def test_without_samples_to_calibrate_on_one_line_says_so(task: Task, model: ModelInfo, tmp_path: Path) -> None:
+    first = [int(np.flatnonzero(task.local.train.labels == digit)[0]) for digit in (7, 8)]
+    few = replace(task, local=replace(task.local, train=Subset(task.local.train, first)))
+    plan = plan_of(few, model, bits=None)
+    with pytest.raises(TunerError, match="no class has two of the 2: add samples, or leave exits out"):
+        BACKEND.train(few, plan, 1, Store(tmp_path / "store"), tmp_path / "w")
+
+
+def test_one_class_alone_can_be_calibrated_on(task: Task, model: ModelInfo, tmp_path: Path) -> None:
+    sevens = [int(index) for index in np.flatnonzero(task.local.train.labels == 7)[:5]]
+    alone = replace(task, local=replace(task.local, train=Subset(task.local.train, sevens)))
+    values = carried_out(alone, plan_of(alone, model, epochs=2, **LABELLED), tmp_path).values
+    assert 0 <= values["local_accuracy"] <= 1
 
 
 def test_told_to_stop_a_trial_is_scored_all_the_same(task: Task, model: ModelInfo, tmp_path: Path) -> None:

@@ -64,6 +64,11 @@ def run(
     resting, tail = PeakMeter(), Outcome({})
     access = Access(task, loaded, store, plan.runtime.threads, report)
     torch.set_num_threads(plan.runtime.threads)
+    if not len(calibrating(task)):
+        raise TrainingError(
+            f"exits are calibrated on a fifth of each class's local samples, but no class has two of the "
+            f"{len(task.local.train)}: add samples, or leave exits out"
+        )
     if plan.trainable:
         tail = run_tail(task, loaded, plan, seed, store, weights, report, lowerings)
     elif plan.cached:
