@@ -25,7 +25,7 @@ from tuner.run import task_info
 from tuner.runtime import Predictor
 from tuner.runtime.chain import Chain
 from tuner.store.store import Store
-from tuner.task import Subset, Task, normalise
+from tuner.task import ArraySamples, Domain, InputSpec, Samples, Subset, Task, normalise
 from tuner.task.digits import digits
 
 pytestmark = pytest.mark.slow
@@ -110,6 +110,26 @@ def test_beside_a_tail_the_exits_learn_from_the_new_tail(task: Task, model: Mode
     assert outcome.values["local_accuracy"] > 0.9
     assert len(outcome.epochs) == 16
     assert any(not name.startswith("exits.") for name in load_file(tmp_path / "weights.safetensors"))
+
+
+def hot(samples: Samples) -> ArraySamples:
+    """Return samples of the built-in digits with a one-hot row in place of each label."""
+    arrays = np.stack([samples.load(index) for index in range(len(samples))])
+    return ArraySamples(arrays, np.eye(10, dtype=np.float32)[samples.labels], InputSpec(kind="arrays"))
+
+
+def test_several_labels_a_sample_are_learned_and_told_to_leave_too(task: Task, tmp_path: Path) -> None:
+    local = Domain(hot(task.local.train), hot(task.local.val))
+    several = replace(
+        task, loss="multi-label", local=local, global_=None, model=replace(task.model, pretrain=None), head_rows=(0, 1)
+    )
+    described = BACKEND.describe(several)
+    plan = plan_of(several, described, epochs=20, supervised=1.0, against="best")
+    values = carried_out(several, plan, tmp_path).values
+    assert values["local_accuracy"] > 0.75  # AUC; of a guess 0.5
+    assert values["mean_flops"] < sum(block.flops for block in described.blocks)
+    checked = BACKEND.export(several, plan, tmp_path / "weights.safetensors", _folder(tmp_path))
+    assert checked["local_accuracy"] == pytest.approx(values["local_accuracy"], abs=0.1)
 
 
 def test_the_same_seed_gives_the_same_heads(task: Task, model: ModelInfo, tmp_path: Path) -> None:
