@@ -42,7 +42,7 @@ PRINTED = {"layer2.1": (14.6, 2.3), "layer2.0": (25.1, 3.1), "layer3.1": (4.7, 1
 def main() -> None:
     """Measure, print, write."""
     asked = arguments(__doc__ or "")
-    size = Sizes(96, 3, 5, 2, 160, 120, 4, 4, 4) if asked.quick else Sizes(128, 4, 30, 3, 500, 400, 24, 12, 12)
+    size = Sizes(96, 3, 5, 2, 160, 120, 4, 4, 4) if asked.quick else Sizes(128, 4, 20, 3, 500, 400, 12, 12, 8)
     models = {name: described(name) for name in TAPS}
     tables: list[Row] = [row for name, model in models.items() for row in exit_table(name, model)]
     rows, claims = users(size)
