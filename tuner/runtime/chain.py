@@ -8,12 +8,14 @@ have its own. The sessions' threads sleep while another segment runs, which come
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from tuner.errors import BundleError
 from tuner.runtime.bundle import Bundle
+from tuner.runtime.calibration import confidences
 from tuner.runtime.session import FEATURES, LOGITS, Floats, Session
 
 Doubles = npt.NDArray[np.float64]
@@ -35,26 +37,45 @@ class Left:
 
 
 class Chain:
-    """A bundle's segments, ready to run.
+    """Segments, ready to run.
 
     Args:
-        bundle: Whose files are opened.
+        paths: Of the segments' ONNX files, in order.
+        labels: How many there are; a segment with other logits is told as it runs.
+        temperature: That logits are divided by.
+        multi: Whether a sample may have several labels.
         threads: Within an operator; all the process may use where it is not given.
 
     Raises:
         BundleError: A file is not a model this ONNX Runtime can run, or not a segment.
     """
 
-    def __init__(self, bundle: Bundle, threads: int | None = None) -> None:
-        paths = bundle.models
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        labels: int,
+        temperature: float = 1.0,
+        *,
+        multi: bool = False,
+        threads: int | None = None,
+    ) -> None:
         self._sessions = [Session(path, threads) for path in paths]
         for path, session in zip(paths, self._sessions, strict=True):
             lacking = ({LOGITS} if path == paths[-1] else {FEATURES, LOGITS}) - set(session.outputs)
             if lacking:
                 raise BundleError(f"{path} has outputs {list(session.outputs)}, but no {min(lacking)}: export again")
-        self._multi = bundle.loss == "multi-label"
-        self._temperature = bundle.exits.temperature if bundle.exits else 1.0
-        self._labels = len(bundle.labels)
+        self._multi, self._temperature, self._labels = multi, temperature, labels
+
+    @classmethod
+    def of(cls, bundle: Bundle, threads: int | None = None) -> "Chain":
+        """Open a bundle's files.
+
+        Raises:
+            BundleError: As the class.
+        """
+        temperature = bundle.exits.temperature if bundle.exits else 1.0
+        multi = bundle.loss == "multi-label"
+        return cls(bundle.models, len(bundle.labels), temperature, multi=multi, threads=threads)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -74,7 +95,7 @@ class Chain:
         rows, carried, spent = np.arange(count), batch, 0.0
         for index in range(len(self) if count else 0):
             started = time.perf_counter()
-            following, logits = self._step(index, carried)
+            following, logits = self.step(index, carried)
             stays = self._stay(index, logits, thresholds)
             spent += (time.perf_counter() - started) / len(rows)
             if stays is None:
@@ -87,24 +108,30 @@ class Chain:
                 break
         return left
 
-    def every(self, batch: Floats) -> Doubles:
-        """Return what each exit says of a batch: probabilities, float64 [exits, n, labels].
+    def every(self, batch: Floats) -> Floats:
+        """Return what each exit says of a batch: logits, float32 [exits, n, labels].
 
         Raises:
             BundleError: A segment cannot compute it.
         """
         found, carried = [], batch
         for index in range(len(self)):
-            carried, logits = self._step(index, carried)
-            found.append(self.probabilities(logits))
+            carried, logits = self.step(index, carried)
+            found.append(logits)
         return np.stack(found)
 
     def probabilities(self, logits: Floats) -> Doubles:
-        """Return an exit's logits [n, labels] as probabilities, at the bundle's temperature."""
+        """Return logits [..., labels] as probabilities, at the chain's temperature."""
         return probabilities(logits / self._temperature, multi=self._multi)
 
-    def _step(self, index: int, carried: Floats) -> tuple[Floats, Floats]:
-        """Run one segment: what it carries on (the last: its logits), and logits [n, labels]."""
+    def step(self, index: int, carried: Floats) -> tuple[Floats, Floats]:
+        """Run one segment on what the one before it carries on: what it carries on itself, and logits [n, labels].
+
+        The last carries its logits on.
+
+        Raises:
+            BundleError: It cannot compute this.
+        """
         last = index == len(self) - 1
         *following, logits = self._sessions[index].run(carried, *(() if last else (FEATURES,)), LOGITS)
         if logits.shape != (len(carried), self._labels):
@@ -120,24 +147,14 @@ class Chain:
             return np.zeros(len(logits), bool)
         if thresholds[index] >= 1:  # no confidence is above it
             return None
-        stays = confidence(logits / self._temperature, multi=self._multi) <= thresholds[index]
+        stays = confidences(logits, self._temperature, multi=self._multi) <= thresholds[index]
         return None if stays.all() else stays
 
 
 def probabilities(logits: Floats, *, multi: bool) -> Doubles:
-    """Return softmax of logits [n, labels], or a sigmoid where a sample may have several labels."""
+    """Return softmax of logits [..., labels], or a sigmoid where a sample may have several labels."""
     wide = logits.astype(np.float64)
     if multi:
         return np.asarray(1 / (1 + np.exp(-wide)))
-    powers = np.exp(wide - wide.max(axis=1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
-
-
-def confidence(logits: Floats, *, multi: bool) -> Doubles:
-    """Return how sure each row is: its largest probability; with several labels, the mean of max(p, 1 − p).
-
-    Source: PersEPhonEE, section 3.3, for the first.
-    """
-    if multi:
-        return np.asarray((1 / (1 + np.exp(-np.abs(logits.astype(np.float64))))).mean(axis=1))
-    return np.asarray(1 / np.exp(logits - logits.max(axis=1, keepdims=True), dtype=np.float64).sum(axis=1))
+    powers = np.exp(wide - wide.max(axis=-1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))

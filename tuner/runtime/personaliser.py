@@ -79,7 +79,7 @@ class Personaliser:
         self.thresholds = own if thresholds is None else tuple(thresholds)
         if len(self.thresholds) != len(own):
             raise BundleError(f"{self.bundle.name} wants {len(own)} thresholds, but {len(self.thresholds)} are given")
-        self._chain = Chain(self.bundle, threads)
+        self._chain = Chain.of(self.bundle, threads)
 
     @property
     def exits(self) -> int:
@@ -142,7 +142,7 @@ class Personaliser:
         Raises:
             BundleError: The shape is another one, or a segment fails.
         """
-        return self._chain.every(self._normalised(samples))
+        return self._chain.probabilities(self._chain.every(self._normalised(samples)))
 
     def predict_file(self, path: str | Path) -> Prediction:
         """Predict an image file, or a ``.npy`` file: an array, or for a model of signals a recording [channels, time].
