@@ -102,7 +102,8 @@ def _tell_json(event: Mapping[str, Any]) -> None:
 
 def _tell(event: Mapping[str, Any]) -> None:
     if "label" in event:
-        say(f"{event['file']}: {event['label']} ({100 * event['probability']:.0f} %, exit {event['exit']})")
+        begin = f"@{event['begin']}" if "begin" in event else ""
+        say(f"{event['file']}{begin}: {event['label']} ({100 * event['probability']:.0f} %, exit {event['exit']})")
     elif "round" in event:
         say(f"round {event['round']}: {event['reason']}")
     else:

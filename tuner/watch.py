@@ -9,9 +9,11 @@ from typing import Any
 
 from tuner.errors import TunerError
 from tuner.folders import cache_folder
-from tuner.runtime import Bundle, Orchestrator, Policy, Ring, Training
+from tuner.runtime import Bundle, Orchestrator, Policy, Ring
 from tuner.runtime.files import Given, Mark, given_files, listed_files
+from tuner.runtime.gate import Verdict
 from tuner.runtime.home import folder_of, standing
+from tuner.runtime.learning import training_of
 from tuner.runtime.orchestrator import UnusableError
 from tuner.runtime.state import State, read_state
 from tuner.task.samples import content_id
@@ -58,34 +60,33 @@ def watch(
     heard: Callable[[Event], None],
     *,
     policy: Policy | None = None,
-    training: Training | None = None,
     most_bytes: int | None = None,
 ) -> None:
     """Answer files as they come, until there are no more or the user interrupts.
+
+    A bundle exported with ``--trainable`` trains in rounds; of another one, rounds are only asked for.
 
     Args:
         bundle: The bundle's folder.
         source: Of the files.
         heard: Gets an event for each answer, refused file, ended round, and problem.
         policy: How to decide.
-        training: How to train; without it rounds are asked for and told, but none runs.
         most_bytes: Of samples kept.
 
     Raises:
         TunerError: The bundle or the folder cannot be used.
     """
-    with Orchestrator(bundle, ring_of(bundle, most_bytes), training, policy) as service:
+    with Orchestrator(bundle, ring_of(bundle, most_bytes), training_of(bundle), policy) as service:
         told = None
         for given in _coming(service, source):
             if given is not None:
                 _answer(service, given, heard)
-            verdict = service.tend()
-            if verdict is not None:
-                heard({"round": "accepted" if verdict.accepted else "refused", "reason": verdict.reason})
+            _tell_round(service.tend(), heard)
             last = service.state.problems[-1] if service.state.problems else None
             if last is not None and last != told:
                 heard({"problem": last.line})
             told = last
+        _tell_round(service.tend(wait=True), heard)  # the last samples may have made one due
 
 
 def status(bundle: Path) -> dict[str, Any]:
@@ -164,10 +165,19 @@ def _exits(bundle: Bundle, state: State, thresholds: tuple[float, ...]) -> list[
     ]
 
 
+def _tell_round(verdict: Verdict | None, heard: Callable[[Event], None]) -> None:
+    if verdict is not None:
+        heard({"round": "accepted" if verdict.accepted else "refused", "reason": verdict.reason})
+
+
 def _answer(service: Orchestrator, given: Given, heard: Callable[[Event], None]) -> None:
     try:
-        prediction = service.infer(service.model.load(given.path), given.label)
-        heard({"file": str(given.path), **prediction.to_dict()})
+        sample = service.model.load(given.path)
+        if service.model.bundle.input.kind == "signals":
+            for begin, window in service.model.windows(sample, str(given.path)):
+                heard({"file": str(given.path), "begin": begin, **service.infer(window, given.label).to_dict()})
+        else:
+            heard({"file": str(given.path), **service.infer(sample, given.label).to_dict()})
     except UnusableError:
         raise
     except TunerError as error:

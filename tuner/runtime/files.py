@@ -9,6 +9,7 @@ from tuner.errors import TaskError
 SUFFIXES = {
     "images": frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif"}),
     "arrays": frozenset({".npy"}),
+    "signals": frozenset({".npy"}),
 }
 Mark = tuple[int, str]
 
@@ -38,7 +39,7 @@ def given_files(folder: Path, kind: str) -> list[Given]:
 
     Args:
         folder: Files in it have no label; those in a folder of it have its name as their label.
-        kind: ``images`` or ``arrays``.
+        kind: ``images``, ``arrays`` or ``signals``.
 
     Raises:
         TaskError: The folder is not there or cannot be read.

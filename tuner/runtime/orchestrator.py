@@ -41,7 +41,7 @@ from tuner.runtime.watching import (
 SAVE_SECONDS = 5.0
 LOOK_SECONDS = 1.0  # between two looks at whether a round may start
 LOCK = "watching.lock"
-NO_TRAINER = "a round is due, but this bundle cannot train here"
+NO_TRAINER = "this bundle cannot train here: export it with --trainable"
 
 
 class UnusableError(BundleError):

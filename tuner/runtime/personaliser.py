@@ -117,24 +117,33 @@ class Personaliser:
         Raises:
             TunerError: It is no signal, too short, or has other channels than the model takes.
         """
-        spec, (channels, length) = self.bundle.input, self.bundle.input_shape
-        spec = replace(spec, window=length)
-        windows = cut(signal, spec, name)
-        if windows.shape[1] != channels:
-            raise BundleError(f"{self.bundle.name} takes {channels} channels, but {name} has {windows.shape[1]}")
+        begins, parts_of = zip(*self.windows(signal, name), strict=True)
+        windows = np.stack(parts_of)
         parts = [
             self._chain.leave(self._normalised(windows[at : at + _BATCH]), self.thresholds)
             for at in range(0, len(windows), _BATCH)
         ]
         found = self._chain.probabilities(np.concatenate([one.logits for one in parts]))
         said = [self._best(row) for row in found]
-        begins = window_begins(signal.shape[1], spec)
         return Prediction(
             *self._best(found.mean(axis=0)),
             max(int(one.exits.max()) for one in parts),
             sum(float(one.seconds.sum()) for one in parts),
             tuple(Window(begin, *one) for begin, one in zip(begins, said, strict=True)),
         )
+
+    def windows(self, signal: Sample, name: str = "the recording") -> list[tuple[int, Sample]]:
+        """Return where each window of a recording [channels, time] begins, and the window.
+
+        Raises:
+            TunerError: As `predict_recording`.
+        """
+        channels, length = self.bundle.input_shape
+        spec = replace(self.bundle.input, window=length)
+        found = cut(signal, spec, name)
+        if found.shape[1] != channels:
+            raise BundleError(f"{self.bundle.name} takes {channels} channels, but {name} has {found.shape[1]}")
+        return list(zip(window_begins(signal.shape[1], spec), found, strict=True))
 
     def every_exit(self, samples: Sample) -> npt.NDArray[np.float64]:
         """Return what each exit says of samples [n, ...]: probabilities, float64 [exits, n, labels].

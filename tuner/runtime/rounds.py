@@ -1,7 +1,7 @@
 """One round: train on the samples kept, and let the gate judge what comes of it. Nothing is put in place here."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -15,6 +15,8 @@ from tuner.runtime.personaliser import Personaliser
 from tuner.runtime.ring import Kept
 
 BATCH = 32
+LABEL_SEPARATOR = "|"  # between the labels of a sample that has several
+SHOWN_LABELS = 3
 HELD_OUT = 5  # one sample in so many is never trained on: a fifth is for judging
 
 
@@ -38,10 +40,12 @@ class Training:
     Attributes:
         trainer: Makes a trainer for the bundle in use.
         global_accuracy: Of a bundle on its global check records, in [0, 1]; None where it has none.
+        learns: Whether a bundle can be trained on a label; samples with others are left out, and the reason says so.
     """
 
     trainer: Callable[[Bundle], Trains]
     global_accuracy: Callable[[Bundle], float | None] = lambda _: None
+    learns: Callable[[Bundle, str], bool] = lambda _bundle, _label: True
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,16 @@ def run_round(old: Personaliser, kept: Sequence[Kept], training: Training, rules
     """
     labelled = [one for one in kept if one.label is not None]
     supervised = 0 < len(kept) <= 2 * len(labelled)
-    used = labelled if supervised else kept
+    strange = [one for one in labelled if not training.learns(old.bundle, str(one.label))] if supervised else []
+    left = {one.identity for one in strange}
+    used = [one for one in labelled if one.identity not in left] if supervised else kept
+    ended = _carried_out(old, used, training, rules, supervised=supervised)
+    return replace(ended, verdict=replace(ended.verdict, reason=ended.verdict.reason + _left_out(strange)))
+
+
+def _carried_out(
+    old: Personaliser, used: Sequence[Kept], training: Training, rules: Rules, *, supervised: bool
+) -> Ended:
     held = [one for one in used if is_held_out(one.identity)]
     train = [one for one in used if not is_held_out(one.identity)]
     try:
@@ -102,7 +115,7 @@ def compared(old: Personaliser, new: Personaliser, held: Sequence[Kept], *, supe
         supervised: Whether to go by the samples' labels.
     """
     truth = [str(one.label) for one in held] if supervised else _last_exits(old, held)
-    separator = "|" if old.bundle.loss == "multi-label" else None
+    separator = LABEL_SEPARATOR if old.bundle.loss == "multi-label" else None
     wanted = [set(one.split(separator)) if separator else {one} for one in truth]
     right = [
         np.array([label in one for label, one in zip(_answers(model, held), wanted, strict=True)])
@@ -129,6 +142,14 @@ def _hopeless(
             f"every sample is {min(map(str, classes))!r}, and there are no global check records: two classes are wanted"
         )
     return None
+
+
+def _left_out(strange: Sequence[Kept]) -> str:
+    if not strange:
+        return ""
+    labels = sorted({str(one.label) for one in strange})
+    named = ", ".join(map(repr, labels[:SHOWN_LABELS])) + (", …" if len(labels) > SHOWN_LABELS else "")
+    return f"; {len(strange)} samples were left out, as the bundle has no label {named}: `tuner apply` adds labels"
 
 
 def _answers(model: Personaliser, held: Sequence[Kept]) -> list[str]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tuner.backends.base import Backend, Filling, Report, silent
+from tuner.errors import BundleError
 from tuner.plan import ModelInfo, TrialPlan
 from tuner.planner.cost import Rates
 from tuner.planner.step import StepPlan
@@ -150,6 +151,8 @@ class TorchBackend(Backend):
 
     def export_trainable(self, task: Task, plan: TrialPlan, weights: Path, folder: Path) -> dict[str, Any]:
         """Write the personalised model, its training step and what is mixed in when it trains again."""
+        if plan.heads.exits:
+            raise BundleError("--trainable trains a tail, but this trial has exits: pick one without, or leave it out")
         from tuner.backends.torch.export import export
         from tuner.backends.torch.model import load
 
