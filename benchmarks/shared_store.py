@@ -26,9 +26,10 @@ import torch
 from benchmarks.report import Claim, Row, finish, interleave
 from benchmarks.setup import arguments, clothing, opened, plan_for
 from tuner.backends.base import silent
-from tuner.backends.torch.features import Access, Pick, every, fill, training, validation
+from tuner.backends.torch.features import Access, fill
 from tuner.backends.torch.measure import measure
 from tuner.backends.torch.model import Loaded, load
+from tuner.backends.torch.picks import Pick, every, training, validation
 from tuner.backends.torch.prefix import batches, engine
 from tuner.backends.torch.reader import Reader
 from tuner.backends.torch.training import Loop, Source, augmenting, run, score, source

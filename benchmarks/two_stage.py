@@ -21,7 +21,8 @@ from scipy import stats
 
 from benchmarks.report import Claim, Row, finish, interleave
 from benchmarks.setup import PAPER_CUTS, arguments, clothing, file_bytes, opened, plan_for, spread
-from tuner.backends.torch.features import Access, every, fill, training, validation
+from tuner.backends.torch.features import Access, fill
+from tuner.backends.torch.picks import every, training, validation
 from tuner.backends.torch.prefix import channels_last, spatial
 from tuner.backends.torch.reader import Reader
 from tuner.backends.torch.training import Loop, Source, augmenting, score, source

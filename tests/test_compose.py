@@ -7,8 +7,9 @@ import pytest
 from tuner.builtin import SingleStage
 from tuner.compose import compose
 from tuner.errors import KnobError, PlanError
+from tuner.heads import Exit, HeadsPlan
 from tuner.knobs import Draw, Scalar, Wanted, fixed, preferring
-from tuner.plan import CachePlan, DataPlan, Exit, HeadsPlan, ModelInfo, Stage, TailEdit, TrialPlan
+from tuner.plan import CachePlan, DataPlan, ModelInfo, Stage, TailEdit, TrialPlan
 from tuner.strategy import Strategy
 from tuner.testing import example_model, example_task
 

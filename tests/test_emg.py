@@ -10,7 +10,7 @@ import pytest
 
 from tuner.cli import call
 from tuner.run import Run
-from tuner.runtime import Bundle, Predictor
+from tuner.runtime import Bundle, Personaliser
 
 pytestmark = [pytest.mark.slow, pytest.mark.data]
 
@@ -59,7 +59,7 @@ def test_personalising_pays_and_a_held_out_session_is_classified_by_recordings(
     for number in range(len(label)):
         np.save(tmp_path / f"{number}.npy", signal[start[number] : start[number + 1]].T)
     files = [tmp_path / f"{number}.npy" for number in range(len(label))]
-    said = Predictor(bundle).predict_files(files)
+    said = Personaliser(bundle).predict_files(files)
     right = [one.label == bundle.labels[int(truth)] for one, truth in zip(said, label, strict=True)]
     assert np.mean(right) >= scores["test_accuracy"] - 0.05
     assert {len(one.windows) for one in said} <= {17, 18, 19}

@@ -163,6 +163,8 @@ def test_the_knee_is_what_the_definition_says(members: Values) -> None:
         (SECONDS, 12.34, "12.3 s"),
         (BYTES, 38e6, "38 MB"),
         (Objective("energy", "minimise", "J"), 2.0, "2 J"),
+        (Objective("mean_flops", "minimise", "FLOP"), 2.034e8, "203 MFLOP"),
+        (Objective("mean_flops", "minimise", "FLOP"), 8.2e9, "8.2 GFLOP"),
     ],
 )
 def test_objectives_say_values_for_people(objective: Objective, value: float, said: str) -> None:

@@ -9,13 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import PlanError
+from tuner.heads import Exit, HeadsMode, HeadsPlan
 from tuner.plan import (
     BlockInfo,
     CachePlan,
     DataPlan,
-    Exit,
-    HeadsMode,
-    HeadsPlan,
     ModelInfo,
     Optimiser,
     RecipePlan,
@@ -94,7 +92,7 @@ def test_a_batch_is_cut_into_no_more_parts_than_it_has_samples() -> None:
 
 def test_edits_and_exits_are_said() -> None:
     plan = replace(PLAN, shape=(TailEdit("dropout"),), heads=HeadsPlan("with-tail", (Exit(3, 8), Exit(6, 8))))
-    assert plan.say().endswith("AdamW 1e-3, dropout, 2 exits (with-tail)")
+    assert plan.say().endswith("AdamW 1e-3, dropout, 2 exits (with-tail; taught by distillation)")
 
 
 @pytest.mark.parametrize(
@@ -154,6 +152,19 @@ def test_exits_alone_leave_the_whole_chain_frozen() -> None:
     assert len({plan.key() for plan in plans}) == 1
 
 
+def test_exits_beside_a_tail_sit_below_it() -> None:
+    heads = HeadsPlan("with-tail", (Exit(3, 8), Exit(17, 8), Exit(18, 8)))
+    assert [one.block for one in normal_form(replace(PLAN, heads=heads)).heads.exits] == [3, 17]
+    assert normal_form(replace(PLAN, heads=heads, split=2)) == replace(PLAN, split=2)
+
+
+def test_without_labels_exits_learn_from_the_final_head() -> None:
+    heads = HeadsPlan("exits-only", (Exit(3, 8),), supervised=0.5, distilled=0.0)
+    task = replace(PLAN.task, labelled=False)
+    settled = normal_form(replace(PLAN, heads=heads, task=task)).heads
+    assert (settled.supervised, settled.distilled, settled.pseudo) == (0.0, 0.5, 0.0)
+
+
 @pytest.mark.parametrize(
     "plan", [replace(PLAN, split=0, cache=CachePlan("cache", 4)), replace(PLAN, cache=CachePlan(bits=4))]
 )
@@ -189,6 +200,11 @@ def test_without_global_data_no_fraction_is_kept() -> None:
         (replace(PLAN, recipe=RecipePlan(patience=-1)), "recipe.patience is at least 0"),
         (replace(PLAN, runtime=RuntimePlan(threads=0)), "runtime.threads is at least 1"),
         (replace(PLAN, heads=HeadsPlan("with-tail", (Exit(21, 8),))), "exits sit on blocks"),
+        (replace(PLAN, heads=HeadsPlan(exits=(Exit(2, 0),))), "heads.exits have at least one channel"),
+        (replace(PLAN, heads=HeadsPlan(supervised=1.0, pseudo=0.5)), r"one is 0: .* but it is \(1.0, 1.0, 0.5\)"),
+        (replace(PLAN, heads=HeadsPlan(distilled=0.0)), "is above 0, but it is"),
+        (replace(PLAN, heads=HeadsPlan(temperature=0.0)), "heads.temperature is above 0, but it is 0.0"),
+        (replace(PLAN, heads=HeadsPlan(tolerance=2.0)), r"heads.tolerance is in \[0, 1\], but it is 2.0"),
     ],
 )
 def test_a_broken_rule_is_named_with_the_value(plan: TrialPlan, message: str) -> None:

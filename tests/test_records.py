@@ -3,7 +3,8 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.plan import CachePlan, DataPlan, Exit, HeadsPlan, TailEdit, TrialPlan
+from tuner.heads import Exit, HeadsPlan
+from tuner.plan import CachePlan, DataPlan, TailEdit, TrialPlan
 from tuner.results.records import STATES, Estimate, State, TrialRecord, eligible
 from tuner.testing import example_model, example_task
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from tuner.cli import call
 from tuner.run import Run
-from tuner.runtime import Bundle, Predictor
+from tuner.runtime import Bundle, Personaliser
 from tuner.task.digits import digits
 
 pytestmark = pytest.mark.slow
@@ -145,10 +145,10 @@ def test_a_bundle_predicts_as_its_trial_did(run: Path, bundle: Path) -> None:
     found, task, opened = Run.open(run), digits(), Bundle.open(bundle)
     assert found.knee is not None
     values = found.record(found.knee).values
-    predictor = Predictor(opened)
+    personaliser = Personaliser(opened)
     for name, domain in (("local_accuracy", task.local), ("global_accuracy", task.global_)):
         assert domain is not None
-        said = [predictor.predict(domain.val.load(index)).label for index in range(len(domain.val))]
+        said = [personaliser.predict(domain.val.load(index)).label for index in range(len(domain.val))]
         truth = [task.labels[int(label)] for label in domain.val.labels]
         right = sum(a == b for a, b in zip(said, truth, strict=True)) / len(said)
         assert right == pytest.approx(opened.info["scores"]["from_pixels"][name])

@@ -30,8 +30,8 @@ def taking_part(space: Space) -> list[Strategy[object]]:
     return chosen("strategy", [*space.strategies, *CORE_STRATEGIES], HOST.strategies)
 
 
-def test_there_are_four_shipped_spaces() -> None:
-    assert shipped().keys() == {"board-10min", "phone-overnight", "smoke", "wearable"}
+def test_there_are_five_shipped_spaces() -> None:
+    assert shipped().keys() == {"board-10min", "early-exits", "phone-overnight", "smoke", "wearable"}
 
 
 @pytest.mark.parametrize("name", sorted(shipped()))

@@ -124,7 +124,7 @@ LEARN = """
 import json, sys
 from importlib.util import find_spec
 from pathlib import Path
-from tuner.runtime import Predictor, Trainer
+from tuner.runtime import Personaliser, Trainer
 files = sorted(Path("photos").glob("*/*.npy"))
 labels = [file.parent.name for file in files]
 trainer = Trainer(sys.argv[1])
@@ -132,8 +132,8 @@ trainer.add(files[::2], labels[::2])
 scores = [trainer.accuracy(files[1::2], labels[1::2]), trainer.global_accuracy()]
 trainer.train(epochs=3)
 scores += [trainer.accuracy(files[1::2], labels[1::2]), trainer.global_accuracy()]
-predictor = Predictor(trainer.save("next"))
-right = [predictor.predict_file(file).label == label for file, label in zip(files[1::2], labels[1::2])]
+personaliser = Personaliser(trainer.save("next"))
+right = [personaliser.predict_file(file).label == label for file, label in zip(files[1::2], labels[1::2])]
 there = [name for name in ("torch", "torchvision", "optuna") if find_spec(name)]
 print(json.dumps({"scores": scores, "right": sum(right) / len(right), "there": there}))
 """
@@ -157,6 +157,11 @@ def test_a_bundle_trains_again_without_the_extras(
     assert after > local
     assert kept >= known - 0.03
     assert abs(found["right"] - after) < 0.03
+    watched = [device / "tuner", "watch", made, "--samples", "photos", "--once", "--any-time", "--enough", "100"]
+    events = [json.loads(line) for line in ran([*watched, "--json"], tmp_path).stdout.splitlines()]
+    assert sum("label" in one for one in events) == len(samples)
+    assert [one["round"] for one in events if "round" in one] == ["accepted"], events
+    assert json.loads(ran([device / "tuner", "status", made, "--json"], tmp_path).stdout)["round"] == "0001"
 
 
 def test_the_plugins_are_found_without_the_extras(device: Path, tmp_path: Path) -> None:

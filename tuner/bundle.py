@@ -69,7 +69,7 @@ def write_bundle(
     with Supervisor(backend.preload, source) as supervisor:
         arguments = {"plan": plan, "weights": weights, "folder": part}
         checked = supervisor.call(backend.name, "export_trainable" if trainable else "export", arguments)
-    beside = {name: checked.pop(name) for name in ("final_widths", "train") if name in checked}
+    beside = {name: checked.pop(name) for name in ("final_widths", "train", "exits") if name in checked}
     write_private(part / PLAN, plan.to_toml())
     content = {
         "format": FORMAT,

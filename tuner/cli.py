@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter
 
+from tuner.cli_device import rollback, status, watch
 from tuner.cli_options import Flag, Json, ReaderGoneError, say
 from tuner.cli_store import forget, store_app
 from tuner.errors import TunerError, lacking
@@ -27,6 +28,9 @@ app = App(
 )
 app.command(store_app)
 app.command(forget)
+app.command(watch)
+app.command(status)
+app.command(rollback)
 
 
 def main() -> None:
@@ -260,15 +264,16 @@ def predict(
     files
         Images, or .npy arrays for a model of arrays, or .npy recordings [channels, time] for a model of signals.
     """
-    from tuner.runtime import Predictor
+    from tuner.runtime import Personaliser
 
-    predictor = Predictor(bundle)
-    found = [{"file": str(path), **predictor.predict_file(path).to_dict()} for path in files]
+    personaliser = Personaliser(bundle)
+    found = [{"file": str(path), **personaliser.predict_file(path).to_dict()} for path in files]
     if json_output:
         say(json.dumps({"predictions": found}))
         return
     for one in found:
-        say(f"{one['file']}: {one['label']} ({100 * one['probability']:.0f} %)")
+        left = f", exit {one['exit']}" if personaliser.exits > 1 else ""
+        say(f"{one['file']}: {one['label']} ({100 * one['probability']:.0f} %{left})")
 
 
 @app.command

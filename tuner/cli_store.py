@@ -11,19 +11,20 @@ store_app = App(name="store", help="What is kept on this device of the frozen pr
 
 
 def forget(task: str, /, *, store: Path | None = None, json_output: Json = False) -> None:
-    """Remove everything the feature store keeps of a task's samples.
+    """Remove everything this device keeps of a task's samples: stored features, and what its bundles have kept.
 
     Parameters
     ----------
     task
-        A task.toml, a file.py:function, or the name of a built-in task.
+        A task.toml, a file.py:function, or the name of a built-in task; or a bundle's folder: what it has kept.
     store
         The feature store's folder [default: in the user's cache].
     """
     from tuner.forget import forget as remove
 
     found = remove(task, store)
-    said = f"forgot {found['task']}: {found['records']} records in {found['files']} files"
+    said = f"forgot {found['task']}: {found['records']} records in {found['files']} files, "
+    said += f"{found['samples']} kept samples"
     say(json.dumps(found) if json_output else said)
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from tuner.results.show import print_run
 from tuner.run import run
-from tuner.runtime import Predictor
+from tuner.runtime import Personaliser
 from tuner.search.events import Listener
 from tuner.task.digits import digits
 
@@ -29,12 +29,12 @@ def demo(out: Path | None, listener: Callable[[], Listener], console: Console) -
     print_run(result, console)
     bundle = result.export(folder / "bundle")
     console.print(f"exported trial {result.knee} to {bundle}", highlight=False)
-    predictor = Predictor(bundle)
+    personaliser = Personaliser(bundle)
     task = digits()
     for index in range(SHOWN):
         path = folder / f"digit-{index}.npy"
         np.save(path, task.local.val.load(index))
-        said = predictor.predict_file(path)
+        said = personaliser.predict_file(path)
         truth = task.labels[int(task.local.val.labels[index])]
         console.print(
             f"{path}: predicted {said.label} ({100 * said.probability:.0f} %), written as {truth}", highlight=False

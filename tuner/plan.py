@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
 from tuner.errors import PlanError, first_mistake
+from tuner.heads import HeadsPlan, head_rules, settled
 from tuner.sentence import said
 from tuner.store.ops import acting
 
@@ -18,7 +19,6 @@ FORMAT = 1
 FORBID: dict[str, Any] = {"extra": "forbid"}
 Optimiser = Literal["sgd", "adam", "adamw"]
 Schedule = Literal["cosine", "constant"]
-HeadsMode = Literal["none", "exits-only", "with-tail"]
 
 
 class Stage(StrEnum):
@@ -100,6 +100,7 @@ class TaskInfo:
         global_val: Global validation samples; 0 where the task has no global data.
         noun: What one sample is called ("images").
         augment: Operations that keep a sample's label, as the task says (`tuner.store.ops`).
+        labelled: Whether the local samples have labels.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
@@ -111,6 +112,7 @@ class TaskInfo:
     global_val: int = 0
     noun: str = "samples"
     augment: tuple[str, ...] = ()
+    labelled: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,24 +135,6 @@ class TailEdit:
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
     kind: str
     settings: tuple[tuple[str, bool | int | float | str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """A side head that reads the output of the blocks before `block`."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
-    block: int
-    channels: int
-
-
-@dataclass(frozen=True, slots=True)
-class HeadsPlan:
-    """Side heads, anywhere along the blocks."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
-    mode: HeadsMode = "none"
-    exits: tuple[Exit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +222,12 @@ class TrialPlan:
     def cached(self) -> bool:
         """Whether the prefix's outputs are kept and reused."""
         return self.cache.by != "none"
+
+    @property
+    def cuts(self) -> tuple[int, ...]:
+        """The splits whose inputs the trial reads, ascending: the exits', and the tail's or the final head's."""
+        last = min(self.split, self.model.num_blocks - 1)
+        return tuple(sorted({last, *(one.block for one in self.heads.exits)}))
 
     @property
     def global_samples(self) -> int:
@@ -357,7 +347,7 @@ def check(plan: TrialPlan) -> TrialPlan:
         (plan.recipe.micro_batches >= 1, "recipe.micro_batches is at least 1", plan.recipe.micro_batches),
         (plan.recipe.patience >= 0, "recipe.patience is at least 0", plan.recipe.patience),
         (plan.runtime.threads >= 1, "runtime.threads is at least 1", plan.runtime.threads),
-        (all(0 <= one.block <= plan.model.num_blocks for one in plan.heads.exits), "exits sit on blocks", plan.heads),
+        *head_rules(plan.heads, plan.model.num_blocks),
         (plan.split < plan.model.num_blocks or plan.heads.exits, "something trains: a tail block or an exit", "none"),
     )
     for holds, rule, value in rules:
@@ -372,8 +362,10 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
     Raises:
         PlanError: The plan breaks a rule.
     """
-    if plan.heads.mode == "exits-only":
-        plan = replace(plan, split=plan.model.num_blocks)
+    heads = settled(plan.heads, plan.split, labelled=plan.task.labelled)
+    plan = replace(plan, heads=heads)
+    if heads.mode == "exits-only":  # the teacher's answers are those to the sample as it is
+        plan = replace(plan, split=plan.model.num_blocks, shape=(), cache=replace(plan.cache, augment=0.0))
     if plan.split == 0 or not plan.cached:  # nothing is frozen, or nothing is kept
         plan = replace(plan, cache=CachePlan(augment=plan.cache.augment))
     if not plan.can_augment:

@@ -350,6 +350,7 @@ def task_info(task: Task) -> TaskInfo:
         global_val=len(mixing.val) if mixing else 0,
         noun={"images": "images", "arrays": "samples", "signals": "windows"}[task.input.kind],
         augment=task.augment,
+        labelled=task.labelled,
     )
 
 

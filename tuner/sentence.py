@@ -13,13 +13,14 @@ def said(plan: "TrialPlan") -> str:
     """Return what a plan trains, on what, from where and how."""
     blocks = plan.model.num_blocks
     part = "the whole model" if plan.split == 0 else f"last {plan.trainable} of {blocks} blocks"
+    if not plan.trainable:
+        part = "side heads only"
     recipe = plan.recipe
     plural = "" if recipe.epochs == 1 else "s"
     how = f"{recipe.epochs} epoch{plural} {OPTIMISERS[recipe.optimiser]} {_rate(recipe.learning_rate)}"
     how += f" in {recipe.micro_batches} micro-batches" if recipe.micro_batches > 1 else ""
     edits = "".join(f", {edit.kind}{_settings(edit)}" for edit in plan.shape)
-    heads = f", {len(plan.heads.exits)} exits ({plan.heads.mode})" if plan.heads.exits else ""
-    return f"train {part} on {_data(plan)}{_source(plan)}, {how}{edits}{heads}"
+    return f"train {part} on {_data(plan)}{_source(plan)}, {how}{edits}{plan.heads.say()}"
 
 
 def _data(plan: "TrialPlan") -> str:

@@ -14,8 +14,9 @@ from torch import fx, nn
 
 from tuner.backends.base import silent
 from tuner.backends.torch import TorchBackend
-from tuner.backends.torch.features import Access, fill, missing, training, validation
+from tuner.backends.torch.features import Access, fill, missing
 from tuner.backends.torch.model import Loaded, load, state_hash, structure_hash
+from tuner.backends.torch.picks import training, validation
 from tuner.backends.torch.prefix import ORT, TORCH, Prefix, batches, engine, splits_of
 from tuner.backends.torch.reader import Reader
 from tuner.backends.torch.training import TrainingError, edited, run

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, save_model
 
 from tuner.cli import call
 from tuner.errors import TunerError
-from tuner.runtime import Predictor, Window
+from tuner.runtime import Personaliser, Window
 from tuner.runtime.bundle import file_hash
 
 CHANNELS, WINDOW, HOP = 2, 10, 5
@@ -52,7 +52,7 @@ def loud(*where: tuple[int, int, int], length: int = 23) -> np.ndarray[tuple[int
 def test_the_mean_over_the_windows_decides_and_each_window_is_told(bundle: Path, tmp_path: Path) -> None:
     signal = loud((0, 0, 10), (1, 12, 13))
     np.save(tmp_path / "one.npy", signal)
-    said = Predictor(bundle).predict_file(tmp_path / "one.npy")
+    said = Personaliser(bundle).predict_file(tmp_path / "one.npy")
     margin = np.array([2.0, 1.0 - 0.2, -0.2])  # of left over right, a window: the channels' means less 1, over 0.5
     each = 1 / (1 + np.exp(-margin))
     assert said.label == "left"
@@ -63,14 +63,14 @@ def test_the_mean_over_the_windows_decides_and_each_window_is_told(bundle: Path,
 
 
 def test_integers_are_read_as_they_are(bundle: Path) -> None:
-    predictor, signal = Predictor(bundle), loud((1, 0, 23))
-    said = predictor.predict_recording(signal.astype(np.uint8))
-    assert said.windows == predictor.predict_recording(signal).windows
+    personaliser, signal = Personaliser(bundle), loud((1, 0, 23))
+    said = personaliser.predict_recording(signal.astype(np.uint8))
+    assert said.windows == personaliser.predict_recording(signal).windows
     assert said.windows[0] == Window(0, "right", said.probability)
 
 
 def test_a_single_window_is_a_sample_like_any_other(bundle: Path) -> None:
-    said = Predictor(bundle).predict(loud((1, 0, 10), length=WINDOW).astype(np.float32))
+    said = Personaliser(bundle).predict(loud((1, 0, 10), length=WINDOW).astype(np.float32))
     assert (said.label, said.windows) == ("right", ())
     assert "windows" not in said.to_dict()
 
@@ -99,4 +99,4 @@ def test_a_file_that_is_no_recording_is_told(
 ) -> None:
     np.save(tmp_path / "one.npy", signal)
     with pytest.raises(TunerError, match=message):
-        Predictor(bundle).predict_file(tmp_path / "one.npy")
+        Personaliser(bundle).predict_file(tmp_path / "one.npy")

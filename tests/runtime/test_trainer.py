@@ -21,7 +21,7 @@ from tuner.backends.torch.trainable import refuse_untrainable
 from tuner.errors import BundleError, TunerError
 from tuner.example import example_model, example_task
 from tuner.plan import RecipePlan, TrialPlan
-from tuner.runtime import Bundle, Predictor, Trainer
+from tuner.runtime import Bundle, Personaliser, Trainer
 from tuner.runtime.bundle import FILE, file_hash
 from tuner.task.digits import digits
 from tuner.task.spec import Pretrain
@@ -72,8 +72,8 @@ def test_it_learns_new_samples_and_forgets_little(bundle: Path, tmp_path: Path) 
     opened, parent = Bundle.open(made), Bundle.open(bundle)
     assert opened.info["parent"] == parent.identity
     assert opened.info["scores"]["after"] == {"global_accuracy": kept, "losses": list(losses), "samples": 60}
-    predictor = Predictor(made, threads=1)
-    right = [predictor.predict(one).label == label for one, label in zip(samples[60:], labels[60:], strict=True)]
+    personaliser = Personaliser(made, threads=1)
+    right = [personaliser.predict(one).label == label for one, label in zip(samples[60:], labels[60:], strict=True)]
     assert abs(float(np.mean(right)) - after) < 0.03
     again = Trainer(made, threads=1)
     assert again.global_accuracy() == kept
@@ -102,7 +102,7 @@ def test_a_whole_model_with_norms_that_train_is_trained_from_pixels(tmp_path: Pa
     trainer = Trainer(made, threads=1)
     trainer.add(samples, labels)
     trainer.train(epochs=1)
-    assert Predictor(trainer.save(tmp_path / "next"), threads=1).predict(samples[0]).label
+    assert Personaliser(trainer.save(tmp_path / "next"), threads=1).predict(samples[0]).label
 
 
 def test_what_a_trainer_cannot_take_is_told(bundle: Path) -> None:

@@ -12,8 +12,9 @@ import pytest
 from tuner.backends.base import Filling
 from tuner.compose import compose
 from tuner.errors import TunerError
+from tuner.heads import Exit, HeadsPlan
 from tuner.knobs import Scalar, preferring
-from tuner.plan import TrialPlan
+from tuner.plan import TrialPlan, normal_form
 from tuner.planner import cost
 from tuner.results.records import Outcome, TrialRecord
 from tuner.search.config import Limits
@@ -74,6 +75,45 @@ def test_lower_widths_come_from_8_bits(filler: Filler, plan: TrialPlan) -> None:
     filler.fill([at(plan, bits=8)])
     assert [filler.missing(at(plan, bits=bits)) for bits in (8, 4, 2, 1)] == [0, 0, 0, 0]
     assert filler.missing(at(plan, bits=16)) == filler.missing(at(plan, bits=32)) == 34
+
+
+def test_exits_ask_for_their_cuts_and_for_calibration_samples(filler: Filler, plan: TrialPlan) -> None:
+    sides = replace(plan, heads=HeadsPlan("with-tail", (Exit(1, 4),)))
+    filler.fill([at(plan, split=1), plan])
+    assert filler.missing(sides) == 34  # the cuts are filled, but not at the calibration samples' 16 bits
+    filler.fill([sides])
+    assert filler.missing(sides) == filler.missing(at(sides, bits=4)) == 0
+    assert filler.missing(at(plan, split=1)) == 0
+    assert filler.missing(at(sides, alpha=0.1)) == 10
+
+
+def test_exits_alone_need_exact_features_of_the_final_head(plan: TrialPlan) -> None:
+    alone = normal_form(replace(plan, heads=HeadsPlan("exits-only", (Exit(1, 4),))))
+    last = plan.model.num_blocks - 1
+    assert cost.records(alone) == ((1, 8), (last, 32))
+    assert cost.widths(at(alone, bits=4)) == {1: 4, last: 32}
+    assert cost.records(at(plan, bits=4)) == ((plan.split, 8),)
+
+
+def test_exits_cost_more_of_everything(plan: TrialPlan, study: Study) -> None:
+    rates = study._setting.rates
+    sides = replace(plan, heads=HeadsPlan("with-tail", (Exit(1, 4),)))
+    plain, more = cost.estimate(plan, rates, 0), cost.estimate(sides, rates, 0)
+    assert more.train_seconds > plain.train_seconds
+    assert more.spend_seconds > plain.spend_seconds
+    assert more.storage_bytes > plain.storage_bytes
+
+
+def test_a_trials_latency_is_its_share_of_the_whole_models(study: Study, plan: TrialPlan) -> None:
+    base = TrialRecord(trial=0, state="failed", plan=plan)
+    values = {"local_accuracy": 0.5, "global_accuracy": 0.5, "train_seconds": 1.0, "peak_bytes": 1.0}
+    setting = replace(study._setting, rates=replace(study._setting.rates, latency_seconds=0.04))
+    whole = scored(setting, base, Outcome(values), 0.0).values
+    assert (whole["mean_latency_seconds"], whole["mean_flops"]) == (0.04, cost.mean_flops(plan))
+    timed = {**values, "mean_latency_seconds": 1.0, "whole_latency_seconds": 2.0, "mean_flops": 5e9}
+    assert scored(setting, base, Outcome(timed), 0.0).values["mean_latency_seconds"] == pytest.approx(0.02)
+    counted = scored(replace(setting, deterministic=True), base, Outcome(timed), 0.0).values
+    assert counted["mean_latency_seconds"] == 5e9 / cost.NOMINAL_FLOPS
 
 
 def test_an_estimate_counts_what_is_missing_and_nothing_else(filler: Filler, plan: TrialPlan, study: Study) -> None:

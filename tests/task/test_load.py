@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tuner.errors import TaskError
@@ -28,6 +29,23 @@ def test_a_task_of_image_folders_loads(images: Path, load: Load) -> None:
 def test_without_global_data_the_head_is_the_local_classes(images: Path, load: Load) -> None:
     task = load({"name": "mine"})
     assert (task.name, task.global_, task.labels, task.head_rows) == ("mine", None, ("dog", "hat"), ())
+
+
+def test_without_labels_every_image_counts_and_the_model_answers_with_its_own_classes(images: Path, load: Load) -> None:
+    (images / "l/train/dog/0.png").rename(images / "l/train/loose.png")
+    task = load({**GLOBAL, "local.labels": "none"})
+    assert (task.labels, task.local_labels, task.labelled) == (("cat", "dog"), (), False)
+    assert (len(task.local.train), task.local.train.labels.tolist()) == (8, [0] * 8)
+    assert task.fingerprint() != load(GLOBAL).fingerprint()
+
+
+def test_without_labels_the_inputs_of_an_npz_do(images: Path, load: Load) -> None:
+    np.savez(images / "l.npz", x=np.zeros((6, 6, 6, 3), np.uint8))
+    task = load({**GLOBAL, "local.labels": "none", "local.train": "l.npz", "local.val": None})
+    assert (len(task.local.train), len(task.local.val)) == (5, 1)
+    np.savez(images / "l.npz", y=np.zeros(6))
+    with pytest.raises(TaskError, match="train data wants one of x_train, x, got y"):
+        load({**GLOBAL, "local.labels": "none", "local.train": "l.npz", "local.val": None})
 
 
 def test_one_local_class_is_enough(images: Path, load: Load) -> None:
@@ -97,7 +115,7 @@ def test_a_weights_name_is_kept_as_it_is(images: Path, load: Load) -> None:
         ({"input.resize": 3}, r"input\.resize wants at least input\.size = 6, got 3"),
         ({"input.mean": None}, r"input\.mean wants 1 or 3 values for images, got \[\]"),
         ({"input.std": [0.0]}, r"input\.std\.0: input should be greater than 0, got 0\.0"),
-        ({"local.labels": "none"}, r'local\.labels = "none" is not supported yet: label the samples'),
+        ({"local.labels": "none"}, r'local\.labels = "none" wants \[global\], whose classes'),
         ({"local.kind": "arrays", "input.size": None}, r'kind "arrays" is read from an \.npz'),
         ({"local.val": "l/train"}, r"is both train and val"),
         (

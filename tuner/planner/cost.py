@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 
+from tuner.heads import head_macs, head_parameters
 from tuner.plan import ModelInfo, TrialPlan
 from tuner.results.records import Estimate
 
@@ -19,6 +20,8 @@ CODED_BITS = 8
 NOMINAL_FLOPS = 1e10
 #: Activations, of a batch, from which on the planned executor pays.
 PLANNED_BYTES = 64_000_000
+#: Width of the features that a teacher answers on.
+EXACT_BITS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class Rates:
         fill_peak_bytes: High-water mark of a filling pass above the resting process.
         prefix_kind: The engine that computes the prefix fastest here.
         prefix_ratio: Its seconds over the blocks' own forward seconds.
+        latency_seconds: Of one sample through the whole model, alone; 0 where it was not measured.
     """
 
     forward_seconds: tuple[float, ...]
@@ -46,6 +50,7 @@ class Rates:
     fill_peak_bytes: int
     prefix_kind: str = "torch-fp32"
     prefix_ratio: float = 1.0
+    latency_seconds: float = 0.0
 
 
 def nominal(model: ModelInfo) -> Rates:
@@ -61,6 +66,34 @@ def nominal(model: ModelInfo) -> Rates:
         scratch_bytes=8_000_000,
         fill_peak_bytes=HELD_BYTES + FILL_BATCH * 4 * widest * FLOAT_BYTES,
     )
+
+
+def widths(plan: TrialPlan) -> dict[int, int]:
+    """Return the bits of the stored values that training reads, by split.
+
+    Exits that are trained alone have a teacher, the final head, whose answers come from exact features.
+    """
+    taps = {one.block: plan.cache.bits for one in plan.heads.exits}
+    return taps | ({plan.split: plan.cache.bits} if plan.trainable else {plan.model.num_blocks - 1: EXACT_BITS})
+
+
+def records(plan: TrialPlan) -> tuple[tuple[int, int], ...]:
+    """Return the training records that the prefix pass writes for a plan, as (split, bits), ascending.
+
+    Codes of 4, 2 and 1 bits are requantised from the 8-bit ones: only 8, 16 and 32 bits need the prefix.
+    """
+    return tuple(sorted((split, max(CODED_BITS, bits)) for split, bits in widths(plan).items()))
+
+
+def mean_flops(plan: TrialPlan) -> int:
+    """Return the FLOPs of a forward pass through all blocks."""
+    return sum(block.flops for block in plan.model.blocks)
+
+
+def head_flops(plan: TrialPlan) -> tuple[int, ...]:
+    """Return the forward FLOPs of each side head, per sample."""
+    blocks, outputs = plan.model.blocks, plan.model.outputs
+    return tuple(2 * head_macs(blocks[one.block].in_shape, one.channels, outputs) for one in plan.heads.exits)
 
 
 def estimate(plan: TrialPlan, rates: Rates, missing: int | None = None) -> Estimate:
@@ -92,15 +125,20 @@ def training_seconds(plan: TrialPlan, rates: Rates) -> float:
     """Return the seconds of all epochs, without scoring."""
     samples = plan.train_samples
     steps = math.ceil(samples / plan.recipe.batch_size) * plan.recipe.micro_batches
-    each = sum(rates.train_seconds[plan.split :]) + _source_seconds(plan, rates)
-    return plan.recipe.epochs * (samples * each + steps * rates.step_seconds)
+    rounds = 1 if plan.trainable else 0
+    each = rounds * (sum(rates.train_seconds[plan.split :]) + _source_seconds(plan, rates))
+    if plan.heads.exits:
+        rounds += 1
+        each += TRAIN_PASSES * _head_seconds(plan, rates) + _taps_seconds(plan, rates)
+    return plan.recipe.epochs * (samples * each + rounds * steps * rates.step_seconds)
 
 
 def scoring_seconds(plan: TrialPlan, rates: Rates) -> float:
     """Return the seconds of scoring: the local samples once an epoch where that can stop it, everything at the end."""
     rounds = plan.recipe.epochs if plan.recipe.patience else 1
     samples = plan.task.local_val * rounds + plan.task.global_val
-    return samples * (sum(rates.forward_seconds[plan.split :]) + _source_seconds(plan, rates))
+    heads = _head_seconds(plan, rates) + _taps_seconds(plan, rates)
+    return samples * (sum(rates.forward_seconds[plan.split :]) + _source_seconds(plan, rates) + heads)
 
 
 def training_flops(plan: TrialPlan) -> int:
@@ -119,7 +157,9 @@ def peak_bytes(plan: TrialPlan, rates: Rates) -> int:
     activations = kept_bytes(plan)
     inputs = 3 * batch * math.prod(tail[0].in_shape if tail else (1,)) * FLOAT_BYTES
     training = state + activations + inputs + rates.scratch_bytes
-    return int(max(training, rates.fill_peak_bytes if plan.split else 0))
+    return int(
+        max(training, _heads_bytes(plan, batch) + rates.scratch_bytes, rates.fill_peak_bytes if plan.split else 0)
+    )
 
 
 def kept_bytes(plan: TrialPlan) -> int:
@@ -149,15 +189,23 @@ def feature_bytes(plan: TrialPlan) -> int:
     """
     if not plan.cached:
         return 0
-    values = math.prod(plan.model.blocks[min(plan.split, plan.model.num_blocks - 1)].in_shape)
-    widths = {plan.cache.bits, max(CODED_BITS, plan.cache.bits)}
-    train = plan.train_samples * sum(math.ceil(values * bits / 8) for bits in widths)
-    return train + (plan.task.local_val + plan.task.global_val) * values * 2
+    values = [math.prod(block.in_shape) for block in plan.model.blocks]
+    train = sum(
+        math.ceil(values[cut] * width / 8)
+        for cut, bits in widths(plan).items()
+        for width in {bits, max(CODED_BITS, bits)}
+    )
+    scored = plan.task.local_val + plan.task.global_val
+    if plan.heads.exits:
+        scored += plan.task.local_train // 5  # the calibration samples
+    return plan.train_samples * train + scored * sum(values[cut] * 2 for cut in plan.cuts)
 
 
 def weight_bytes(plan: TrialPlan) -> int:
     """Return the bytes of the trained weights, which a trial writes and the front keeps."""
-    return FLOAT_BYTES * sum(block.parameters for block in plan.model.blocks[plan.split :])
+    blocks, outputs = plan.model.blocks, plan.model.outputs
+    heads = sum(head_parameters(blocks[one.block].in_shape, one.channels, outputs) for one in plan.heads.exits)
+    return FLOAT_BYTES * (heads + sum(block.parameters for block in blocks[plan.split :]))
 
 
 def corrected(one: Estimate, seconds_ratio: float, bytes_ratio: float) -> Estimate:
@@ -179,3 +227,28 @@ def _source_seconds(plan: TrialPlan, rates: Rates) -> float:
         * FLOAT_BYTES
         / rates.read_bytes
     )
+
+
+def _taps_seconds(plan: TrialPlan, rates: Rates) -> float:
+    """Return the seconds to get one sample's inputs of all side heads."""
+    if not plan.heads.exits or not plan.cached:
+        return fill_seconds(plan, rates) if plan.heads.exits else 0.0
+    values = sum(math.prod(plan.model.blocks[one.block].in_shape) for one in plan.heads.exits)
+    return values * FLOAT_BYTES / rates.read_bytes
+
+
+def _head_seconds(plan: TrialPlan, rates: Rates) -> float:
+    """Return the seconds of all side heads' forward pass, per sample, at the model's own rate."""
+    return sum(head_flops(plan)) * sum(rates.forward_seconds) / max(1, mean_flops(plan))
+
+
+def _heads_bytes(plan: TrialPlan, batch: int) -> int:
+    """Return what training the side heads holds: their state, their inputs, and what they keep for backward."""
+    blocks, outputs = plan.model.blocks, plan.model.outputs
+    state = inputs = 0
+    for one in plan.heads.exits:
+        shape = blocks[one.block].in_shape
+        state += head_parameters(shape, one.channels, outputs) * FLOAT_BYTES * STATE_COPIES[plan.recipe.optimiser]
+        kept = 3 * one.channels * math.prod(-(-extent // 2) for extent in shape[1:])  # convolution, norm, activation
+        inputs += 3 * math.prod(shape) + kept
+    return state + batch * inputs * FLOAT_BYTES

@@ -14,7 +14,7 @@ class Objective:
     Attributes:
         name: Of the measure in a trial's outcome (``"local_accuracy"``).
         direction: Which way is better.
-        unit: For people: ``"%"`` (a fraction), ``"s"`` or ``"B"``.
+        unit: For people: ``"%"`` (a fraction), ``"s"``, ``"B"`` or ``"FLOP"``.
         needs_global: Whether it means nothing without global data.
     """
 
@@ -43,6 +43,8 @@ class Objective:
             return f"{100 * value:.1f} %"
         if self.unit == "B":
             return f"{value / 1e6:,.0f} MB"
+        if self.unit == "FLOP":
+            return f"{value / 1e6:,.3g} MFLOP" if value < 1e9 else f"{value / 1e9:,.3g} GFLOP"  # noqa: PLR2004 - giga
         return f"{value:,.3g} {self.unit}".strip()
 
 

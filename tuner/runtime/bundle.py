@@ -11,11 +11,40 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import BundleError, TunerError
+from tuner.runtime.home import current
 from tuner.task import InputSpec
 
 FORMAT = 1
 FILE = "bundle.json"
 MODEL, WEIGHTS, PLAN = "model.onnx", "weights.safetensors", "plan.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Exits:
+    """How a chain of segments is left early; PersEPhonEE (HotMobile 2021), section 3.
+
+    Attributes:
+        segments: File of each, in order; segment i ends with exit i, the last with the model's own output.
+        shares: Of the whole model's FLOPs, spent on leaving at each exit.
+        thresholds: Of every exit but the last: a sample leaves at the first exit whose confidence is above it.
+        temperature: That logits are divided by.
+        tolerance: Drop of accuracy that the thresholds were chosen for: 0.01 is a point.
+    """
+
+    segments: tuple[str, ...]
+    shares: tuple[float, ...]
+    thresholds: tuple[float, ...]
+    temperature: float
+    tolerance: float
+
+    def __post_init__(self) -> None:
+        if len(self.thresholds) != len(self.segments) - 1 or len(self.shares) != len(self.segments):
+            raise BundleError(
+                f"exits want a share for each segment and a threshold for each but the last, but there are "
+                f"{len(self.segments)} segments, {len(self.shares)} shares, {len(self.thresholds)} thresholds"
+            )
+        if self.temperature <= 0:
+            raise BundleError(f"exits.temperature is above 0, but it is {self.temperature:g}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +59,7 @@ class Bundle:
         input_shape: Of one sample, without the batch.
         loss: ``single-label`` or ``multi-label``.
         info: Everything else ``bundle.json`` says: scores, parent, the plan in a sentence.
+        exits: None where the model is one file.
     """
 
     folder: Path
@@ -39,11 +69,12 @@ class Bundle:
     input_shape: tuple[int, ...]
     loss: str
     info: Mapping[str, Any]
+    exits: Exits | None = None
 
     @property
-    def model(self) -> Path:
-        """The ONNX file."""
-        return self.folder / MODEL
+    def models(self) -> tuple[Path, ...]:
+        """The ONNX files, in the order they run in: one for each exit."""
+        return tuple(self.folder / name for name in (self.exits.segments if self.exits else (MODEL,)))
 
     @property
     def identity(self) -> str:
@@ -52,12 +83,20 @@ class Bundle:
 
     @classmethod
     def open(cls, folder: str | Path) -> "Bundle":
-        """Read a bundle and check every part.
+        """Read a bundle and check every part; of a bundle that has trained on the device, the round in use.
 
         Raises:
             BundleError: It is none, comes from a newer version, or a part is not what it was.
         """
-        folder = Path(folder)
+        return cls.read(current(Path(folder)))
+
+    @classmethod
+    def read(cls, folder: Path) -> "Bundle":
+        """Read the bundle in this very folder, whatever round is in use, and check every part.
+
+        Raises:
+            BundleError: As `open`.
+        """
         try:
             content = json.loads((folder / FILE).read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -72,7 +111,7 @@ class Bundle:
             _check_files(folder, content["files"])
             spec = InputSpec(**{name: _tuple(value) for name, value in content["input"].items()})
             labels, shape = tuple(content["labels"]), tuple(content["input_shape"])
-            return cls(folder, content["name"], labels, spec, shape, content["loss"], content)
+            return cls(folder, content["name"], labels, spec, shape, content["loss"], content, _exits(content))
         except (KeyError, TypeError) as error:
             raise BundleError(f"{folder / FILE} lacks {error}: export again") from None
         except BundleError:
@@ -114,6 +153,19 @@ def seal(part: Path, content: Mapping[str, Any]) -> None:
     (part / FILE).write_text(json.dumps({**content, "files": hashes}, indent=1), encoding="utf-8")
     for path in part.rglob("*"):
         path.chmod(0o700 if path.is_dir() else 0o600)
+
+
+def _exits(content: Mapping[str, Any]) -> Exits | None:
+    said = content.get("exits")
+    if said is None:
+        return None
+    unhashed = sorted(set(said["segments"]) - set(content["files"]))
+    if unhashed:
+        raise BundleError(f"no hash of {unhashed[0]}: export again")
+    numbers = {name: tuple(map(float, said[name])) for name in ("shares", "thresholds")}
+    return Exits(
+        tuple(said["segments"]), numbers["shares"], numbers["thresholds"], said["temperature"], said["tolerance"]
+    )
 
 
 def _check_files(folder: Path, files: Mapping[str, str]) -> None:

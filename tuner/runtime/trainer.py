@@ -51,6 +51,7 @@ class Trainer:
     Attributes:
         bundle: What training starts from.
         plan: How it was made; its recipe trains it again.
+        before: Accuracy on the bundle's check samples before anything is trained; None where it brings none.
 
     Raises:
         BundleError: The bundle cannot be used, or was not exported to be trained.
@@ -67,7 +68,7 @@ class Trainer:
         with safe_open(folder / WEIGHTS, framework="numpy") as file:
             self._weights: Mapping[str, Array] = {name: file.get_tensor(name) for name in self._about["weights"]}
         self._tail = Tail(folder / TAIL, self._threads)
-        self._before = self.global_accuracy()
+        self.before = self.global_accuracy()
         self._losses: tuple[float, ...] = ()
 
     def __len__(self) -> int:
@@ -78,7 +79,7 @@ class Trainer:
         """Take new samples to train on.
 
         Args:
-            samples: Files as `Predictor.predict_file` takes them, or arrays of the model's input shape; of signals,
+            samples: Files as `Personaliser.predict_file` takes them, or arrays of the model's input shape; of signals,
                 recordings, every window of which is a sample.
             labels: Of each, among the bundle's.
 
@@ -161,6 +162,10 @@ class Trainer:
         parts = [np.arange(begin, min(begin + size, len(self._check))) for begin in range(0, len(self._check), size)]
         return self._scored([self._check.read(rows) for rows in parts], self._check.labels)
 
+    def logits(self, features: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Return what the weights of the moment say, float32 [n, labels], of what `features` returns."""
+        return self._tail.logits(features, self._weights)
+
     def save(self, out: str | Path) -> Path:
         """Write a bundle of the weights of the moment that names its parent, and can be trained again.
 
@@ -180,7 +185,7 @@ class Trainer:
             "parent": self.bundle.identity,
             "scores": {
                 "untouched": scores.get("untouched", {}),
-                "before": {"global_accuracy": self._before},
+                "before": {"global_accuracy": self.before},
                 "after": {"global_accuracy": self.global_accuracy(), "losses": self._losses, "samples": len(self)},
             },
         }
@@ -201,7 +206,7 @@ class Trainer:
         session = Session(model, self._threads)
         sample = np.random.default_rng(0).standard_normal((2, *self.bundle.input_shape), np.float32)
         features = session.features(sample) if self._about["split"] else sample
-        worst = float(np.abs(session.logits(sample) - self._tail.logits(features, self._weights)).max())
+        worst = float(np.abs(session.logits(sample) - self.logits(features)).max())
         if not worst <= TOLERANCE:
             raise BundleError(
                 f"the written model's logits differ by {worst:.2g} from the trained tail's, more than {TOLERANCE:g}"
@@ -214,7 +219,7 @@ class Trainer:
         if len(samples) != len(labels) or not len(samples):
             raise BundleError(f"each sample has a label, but there are {len(samples)} samples and {len(labels)} labels")
         rows, given = label_rows(labels, self.bundle), inputs(samples, self.bundle)
-        session = Session(self.bundle.model, self._threads) if self._about["split"] else None
+        session = Session(self.bundle.folder / MODEL, self._threads) if self._about["split"] else None
         while batch := list(islice(given, _BATCH)):
             pixels = normalise(np.stack([array for _, array in batch]), self.bundle.input)
             features = pixels if session is None else session.features(pixels)
@@ -233,7 +238,7 @@ class Trainer:
         return Rows(lambda rows: augment(records.read(rows), generator, ops, strength), records.labels)
 
     def _scored(self, features: Sequence[npt.NDArray[np.float32]], rows: Array) -> float:
-        logits = np.concatenate([self._tail.logits(one, self._weights) for one in features])
+        logits = np.concatenate([self.logits(one) for one in features])
         return macro_auc(logits, rows) if self.bundle.loss == "multi-label" else accuracy(logits, rows)
 
 

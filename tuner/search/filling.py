@@ -27,6 +27,7 @@ AHEAD_SHARE = 0.25
 STORAGE_SHARE = 0.9
 CLOSING_SECONDS = 1.0
 TIGHT_SHARE = 0.7
+At = tuple[int, int, bool]  # split, bits, and whether for exits
 
 
 class UnfilledError(BudgetError):
@@ -59,23 +60,24 @@ class Filler:
         self._store = store
         self._listener = listener
         self._peaks = Peaks(setting, supervisor)
-        self._filled: dict[tuple[int, int], Filled] = {}
+        self._filled: dict[At, Filled] = {}
         self._seconds_each: dict[int, float] = {}
         self.seconds = 0.0
         self.samples = 0
 
     def seconds_each(self, plan: TrialPlan) -> float:
         """Return the seconds to fill one record at the plan's cut: as filled, or as measured before."""
-        return self._seconds_each.get(plan.split, cost.fill_seconds(plan, self._setting.rates))
+        return self._seconds_each.get(plan.cuts[-1], cost.fill_seconds(plan, self._setting.rates))
 
     def missing(self, plan: TrialPlan) -> int:
         """Return how many samples this study has not filled yet for the plan."""
         if not plan.cached:
             return 0
-        known = self._filled.get(_at(plan))
-        if known is None or not all(folder.exists() for folder in known.folders):  # evicted for another plan's sake
+        known = [self._filled[at] for at in _ats(plan) if at in self._filled]
+        gone = not all(folder.exists() for one in known for folder in one.folders)  # evicted for another plan's sake
+        if gone or len(known) < len(_ats(plan)):
             return plan.train_samples + plan.task.local_val + plan.task.global_val
-        filled = replace(plan, data=replace(plan.data, alpha=known.alpha))
+        filled = replace(plan, data=replace(plan.data, alpha=min(one.alpha for one in known)))
         return max(0, plan.global_samples - filled.global_samples)
 
     def estimate(self, plan: TrialPlan, records: Sequence[TrialRecord]) -> Estimate:
@@ -108,18 +110,20 @@ class Filler:
         left = self._left()
         ahead = replace(known[0], data=replace(known[0].data, alpha=most_alpha))
         alpha = most_alpha if self._pass_seconds([ahead]) <= AHEAD_SHARE * left else first_alpha
-        chosen: dict[tuple[int, int], TrialPlan] = {}
+        chosen: set[At] = set()
+        filled: list[TrialPlan] = []
         stored = 0
         for plan in known:
-            wide = replace(plan, data=replace(plan.data, alpha=alpha), cache=replace(plan.cache, bits=_at(plan)[1]))
+            bits = max(cost.CODED_BITS, plan.cache.bits)
+            wide = replace(plan, data=replace(plan.data, alpha=alpha), cache=replace(plan.cache, bits=bits))
             needs = cost.feature_bytes(wide)
             cap = self._store.cap_bytes
-            if _at(plan) not in chosen and (cap is None or stored + needs <= STORAGE_SHARE * cap):
-                chosen[_at(plan)] = wide
+            if not chosen.issuperset(_ats(plan)) and (cap is None or stored + needs <= STORAGE_SHARE * cap):
+                chosen.update(_ats(plan))
+                filled.append(wide)
                 stored += needs
-        if not chosen:
+        if not filled:
             return
-        filled = list(chosen.values())
         if self._pass_seconds(filled) > TIGHT_SHARE * left:
             filled = filled[:1]
             self._refuse_if_hopeless(filled, left)
@@ -161,10 +165,11 @@ class Filler:
     def _note(self, plans: Sequence[TrialPlan], filling: "Filling") -> None:
         self.samples += filling.records
         for plan in plans:
-            at = _at(plan)
-            if at in filling.folders:
-                alpha = max(plan.data.alpha, self._filled[at].alpha if at in self._filled else 0.0)
-                self._filled[at] = Filled(alpha, filling.folders[at])
+            for at in _ats(plan):
+                folders = filling.folders.get(at[:2])
+                if folders is not None:
+                    alpha = max(plan.data.alpha, self._filled[at].alpha if at in self._filled else 0.0)
+                    self._filled[at] = Filled(alpha, folders)
         for split, seconds in filling.seconds_per_sample.items():
             self._seconds_each.setdefault(split, seconds)
 
@@ -216,6 +221,7 @@ class Filler:
             )
 
 
-def _at(plan: TrialPlan) -> tuple[int, int]:
-    """Return the cut and the width that the prefix pass writes for a plan; lower widths come from 8 bits."""
-    return plan.split, max(cost.CODED_BITS, plan.cache.bits)
+def _ats(plan: TrialPlan) -> set[At]:
+    """Return what the prefix pass writes for a plan: (split, bits), and with exits their calibration samples too."""
+    plain = {(*at, False) for at in cost.records(plan)}
+    return plain | {(*at, True) for at in cost.records(plan)} if plan.heads.exits else plain

@@ -52,6 +52,13 @@ def scored(setting: "Setting", base: TrialRecord, outcome: Outcome, fill_seconds
     plan = base.plan
     if plan is None:
         raise ValueError("an outcome needs a plan")
+    whole = float(cost.mean_flops(plan))
+    values.setdefault("mean_flops", whole)
+    if setting.deterministic:
+        values["mean_latency_seconds"] = values["mean_flops"] / cost.NOMINAL_FLOPS
+    elif setting.rates.latency_seconds:  # a trial measures its share of the whole, not the moment it ran in
+        share = values.get("mean_latency_seconds", 1.0) / values.get("whole_latency_seconds", 1.0)
+        values["mean_latency_seconds"] = share * setting.rates.latency_seconds
     if setting.deterministic:
         values["train_seconds"] = cost.train_seconds(plan, setting.rates)
         values["peak_bytes"] = float(cost.peak_bytes(plan, setting.rates))

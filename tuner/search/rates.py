@@ -12,6 +12,8 @@ from tuner.plan import ModelInfo
 from tuner.planner.cost import Rates
 from tuner.search.config import write_private
 
+FORMAT = 2  # of what is measured: a file of another one is measured anew
+
 
 def known(backend: str, model: ModelInfo, threads: int) -> Rates | None:
     """Return what was measured on this device for this model, or None."""
@@ -32,5 +34,7 @@ def kept(backend: str, model: ModelInfo, threads: int, rates: Rates) -> None:
 
 def _path(backend: str, model: ModelInfo, threads: int) -> Path:
     machine = f"{platform.node()} {platform.machine()} {os.cpu_count()}"
-    key = hashlib.blake2b(f"{machine} {backend} {model.fingerprint} {threads}".encode(), digest_size=16).hexdigest()
+    key = hashlib.blake2b(
+        f"{machine} {backend} {model.fingerprint} {threads} {FORMAT}".encode(), digest_size=16
+    ).hexdigest()
     return cache_folder() / "rates" / f"{key}.json"

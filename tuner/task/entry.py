@@ -3,7 +3,7 @@
 import csv
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -95,6 +95,34 @@ def read_entry(path: Path, role: Role, spec: InputSpec, loss: Loss, names: Seque
         raise TaskError(f"{path}: the {role} split is empty: it wants at least one sample")
     known = tuple(sorted({label for several in labels for label in several}))
     return Entry(str(path), known, targets_of(labels, known, loss), lambda rows: FileSamples(files, rows, spec))
+
+
+def read_unlabelled(path: Path, role: Role, spec: InputSpec, loss: Loss) -> Entry:
+    """Read samples without labels: every image anywhere below a folder, a manifest's files, or an ``.npz``'s x.
+
+    Raises:
+        TaskError: As `read_entry`.
+    """
+    if path.suffix.lower() != ".npz" and not path.is_dir():
+        whole = read_entry(path, role, spec, loss)
+        count, build = len(whole.targets), whole.build
+    elif path.is_dir():
+        found = (file for file in path.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES and file.is_file())
+        files = sorted(file for file in found if not file.name.startswith("."))
+        if not files:
+            raise TaskError(f"{path}: the {role} split is empty: it wants at least one sample")
+        count, build = len(files), lambda rows: FileSamples(files, rows, spec)
+    else:
+        key, x = _read_inputs(path, role)
+        count, build = len(x), lambda rows: ArraySamples(x, rows, spec, key)
+    return without_labels(Entry(str(path), (), np.zeros(count, np.int64), build), loss)
+
+
+def without_labels(entry: Entry, loss: Loss) -> Entry:
+    """Return an entry with one class that stands for nothing; where samples may have several labels, none has it."""
+    single = loss == "single-label"
+    targets = np.zeros(len(entry.targets) if single else (len(entry.targets), 1), np.int64 if single else np.float32)
+    return replace(entry, names=("",), targets=targets)
 
 
 def read_folder(
@@ -201,6 +229,21 @@ def _read_npz(path: Path, role: Role, spec: InputSpec, loss: Loss, names: Sequen
     known, targets = npz_targets(where, y, loss, own, names or ())
     ArraySamples(x[:1], targets[:1], spec, where)  # says now what is wrong with shape or type
     return Entry(where, known, targets, lambda rows: ArraySamples(x, rows, spec, x_key))
+
+
+def _read_inputs(path: Path, role: Role) -> tuple[str, NDArray[Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            key = next((key for key in _KEYS[role] if key in file.files), None)
+            if key is None:
+                raise TaskError(
+                    f"{path}: {role} data wants one of {', '.join(_KEYS[role])}, got {', '.join(file.files)}"
+                )
+            return key, file[key]
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise TaskError(
+            f"{path}: cannot be read as .npz ({error}): write it with numpy.savez, without objects"
+        ) from error
 
 
 def npz_keys(path: Path, file: Mapping[str, NDArray[Any]], role: Role) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import StoreError, TaskError, TunerError, nearest
 from tuner.store.ops import refuse_unlawful
-from tuner.task.entry import Entry, Loss, Role, read_entry
+from tuner.task.entry import Entry, Loss, Role, read_entry, read_unlabelled, without_labels
 from tuner.task.labels import KnownClass, as_rows, known_classes, union_head
 from tuner.task.recordings import read_recordings
 from tuner.task.samples import Samples, Subset
@@ -104,8 +104,9 @@ def _from_toml(path: Path) -> Task:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise TaskError(f"{path}: not valid TOML ({error})") from error
     file = schema.parse(expand(values, path), path)
-    if file.local.labels == "none":
-        raise TaskError(f'{path}: local.labels = "none" is not supported yet: label the samples and leave it out')
+    labelled = file.local.labels == "given"
+    if not labelled and file.global_ is None:
+        raise TaskError(f'{path}: local.labels = "none" wants [global], whose classes the model then answers with')
     spec = _input(file, path)
     folder, loss = path.parent, file.loss.kind
 
@@ -116,11 +117,11 @@ def _from_toml(path: Path) -> Task:
         classes = _path(file.global_.classes, folder) if file.global_.classes else None
         known = known_classes(known_entries["train"], classes)
     train = entries["train"]
-    head = union_head(known, [train.names[place] for place in train.occurring()])
+    head = union_head(known, [train.names[place] for place in train.occurring()] if labelled else [])
     width = len(head.labels)
     if loss == "single-label" and width == 1:
         raise TaskError(f"{path}: the only class is {head.labels[0]!r}: a single-label task wants at least two")
-    local = _domain("local", entries, head.local_rows, width)
+    local = _domain("local", entries, head.local_rows if labelled else {"": 0}, width)
     global_ = _domain("global", known_entries, head.global_rows, width) if known_entries else None
     return Task(
         name=file.name or path.resolve().parent.name,
@@ -133,6 +134,7 @@ def _from_toml(path: Path) -> Task:
         head_rows=head.head_rows,
         local_labels=tuple(sorted(set(head.local_rows.values()))),
         augment=_lawful(file.augment.ops, spec.kind, path),
+        labelled=labelled,
     )
 
 
@@ -228,9 +230,13 @@ def _entries(section: "GlobalSection | LocalSection", folder: Path, spec: InputS
     for role, text in said:
         if text is None:
             continue
-        names = found["train"].names if "train" in found else None
-        read = read_recordings if spec.kind == "signals" else read_entry
-        entry = read(_path(text, folder), role, spec, loss, names)
+        names, where = found["train"].names if "train" in found else None, _path(text, folder)
+        labelled = getattr(section, "labels", "given") == "given"
+        if spec.kind == "signals":
+            entry = read_recordings(where, role, spec, loss, names)
+            entry = entry if labelled else without_labels(entry, loss)
+        else:
+            entry = read_entry(where, role, spec, loss, names) if labelled else read_unlabelled(where, role, spec, loss)
         twin = next((other for other, known in found.items() if _overlap(known, entry)), None)
         if twin is not None:
             raise TaskError(

@@ -47,6 +47,8 @@ class Task:
         head_rows: For each global label, the first `len(head_rows)` of `labels`, its row in the given model's head.
         local_labels: The rows that occur in the local data.
         augment: Random operations that keep a sample's label (`tuner.store.ops`).
+        labelled: Whether the local labels are the user's; else they mean nothing, and agreement with the given model
+            is the objective.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Task:
     head_rows: tuple[int, ...]
     local_labels: tuple[int, ...]
     augment: tuple[str, ...] = ()
+    labelled: bool = True
 
     def __post_init__(self) -> None:
         rows = len(self.labels)
@@ -87,6 +90,7 @@ class Task:
         model["weights"] = _content(self.model.weights)
         model["factory_file"] = _content(self.model.factory.rpartition(":")[0])
         said = [model, asdict(self.input), self.loss, self.labels, self.head_rows, self.local_labels, self.augment]
+        said += [] if self.labelled else [("unlabelled",)]
         digest.update(json.dumps(said, sort_keys=True, default=str).encode())
         for where, samples in self._splits():
             digest.update(f"\n{where} {len(samples)}\n".encode())

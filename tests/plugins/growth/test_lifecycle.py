@@ -6,7 +6,7 @@ import pytest
 
 from tuner.cli import call
 from tuner.plan import TrialPlan
-from tuner.runtime import Bundle, Predictor
+from tuner.runtime import Bundle, Personaliser
 from tuner.task.digits import digits
 
 SPACE = """
@@ -64,7 +64,7 @@ def test_a_study_of_growth_ends_in_a_bundle_that_trains_again_from_its_widths(
     assert 0 < values["parameters"] < total(plan)
     assert 0 < values["flops"] < sum(block.flops for block in plan.model.blocks)
     assert bundle.info["final_widths"].keys() == {edit.kind for edit in plan.shape}
-    assert Predictor(folder).predict(digits().local.val.load(0)).label in bundle.labels
+    assert Personaliser(folder).predict(digits().local.val.load(0)).label in bundle.labels
 
     again = tmp_path / "again"
     assert call(["apply", str(folder), "digits", str(again)]) == 0

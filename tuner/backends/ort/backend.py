@@ -22,6 +22,8 @@ class OrtBackend(TorchBackend):
         """Return why this backend cannot carry the plan out, or None."""
         if plan.shape:
             return f"backend onnxruntime writes the step once: no {plan.shape[0].kind}; --backend torch can"
+        if plan.heads.exits:
+            return "backend onnxruntime trains no exits; --backend torch does"
         if plan.recipe.micro_batches > 1:
             return "backend onnxruntime trains on whole batches: recipe.micro_batches is 1; --backend torch cuts them"
         return super().supports(plan)

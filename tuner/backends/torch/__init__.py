@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tuner.backends.base import Backend, Filling, Report, silent
+from tuner.errors import BundleError
 from tuner.plan import ModelInfo, TrialPlan
 from tuner.planner.cost import Rates
 from tuner.planner.step import StepPlan
@@ -68,7 +69,13 @@ class TorchBackend(Backend):
         if plan.recipe.micro_batches > 1 and (plan.shape or not plan.recipe.freeze_bn):
             what = f"tail edit {plan.shape[0].kind!r}" if plan.shape else "recipe.freeze_bn = false"
             return f"a batch norm that trains needs whole batches: with {what}, recipe.micro_batches is 1"
-        return "side heads cannot be trained yet" if plan.heads.exits else None
+        if plan.heads.exits and plan.shape:
+            return "exits and edits of the tail are not trained together"
+        if plan.heads.exits and plan.recipe.micro_batches > 1:
+            return "the batch norms of exits train, and need whole batches: with exits, recipe.micro_batches is 1"
+        if not plan.task.labelled and plan.heads.mode != "exits-only":
+            return "the local samples have no labels, and only exits learn without them: exits.mode = 'exits-only'"
+        return None
 
     def plan_step(self, task: Task, plan: TrialPlan) -> StepPlan | None:
         """Trace and plan a step; None where the eager loop will run it."""
@@ -93,7 +100,7 @@ class TorchBackend(Backend):
         import torch
 
         from tuner.backends.torch.model import load
-        from tuner.backends.torch.training import untouched
+        from tuner.backends.torch.untouched import untouched
 
         torch.set_num_threads(threads)
         return untouched(task, load(task, model), store, report)
@@ -123,19 +130,29 @@ class TorchBackend(Backend):
         """Train the tail."""
         from tuner.backends.torch.model import load
         from tuner.backends.torch.planned_loop import engine
-        from tuner.backends.torch.training import run
+
+        if plan.heads.exits:
+            from tuner.backends.torch.exits import run
+        else:
+            from tuner.backends.torch.training import run
 
         return run(task, load(task, plan.model), plan, seed, store, weights, report, self._lowerings(), engine)
 
     def export(self, task: Task, plan: TrialPlan, weights: Path, folder: Path) -> dict[str, Any]:
         """Write the personalised model."""
-        from tuner.backends.torch.export import export
         from tuner.backends.torch.model import load
+
+        if plan.heads.exits:
+            from tuner.backends.torch.segments import export
+        else:
+            from tuner.backends.torch.export import export
 
         return export(task, load(task, plan.model), plan, weights, folder, self._lowerings())
 
     def export_trainable(self, task: Task, plan: TrialPlan, weights: Path, folder: Path) -> dict[str, Any]:
         """Write the personalised model, its training step and what is mixed in when it trains again."""
+        if plan.heads.exits:
+            raise BundleError("--trainable trains a tail, but this trial has exits: pick one without, or leave it out")
         from tuner.backends.torch.export import export
         from tuner.backends.torch.model import load
 

@@ -12,72 +12,29 @@ from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from tuner.backends.base import Filling, Report
 from tuner.backends.memory import PeakMeter
 from tuner.backends.torch.model import Loaded, state_hash, structure_hash
+from tuner.backends.torch.picks import Pick, calibrating, every, mixed_in, training, validation
 from tuner.backends.torch.prefix import Batch, Floats, Prefix, Shallower, batches, splits_of
 from tuner.plan import TrialPlan
-from tuner.planner.cost import FILL_BATCH, HELD_BYTES
+from tuner.planner.cost import CODED_BITS, EXACT_BITS, FILL_BATCH, HELD_BYTES, records
 from tuner.store.codec import Codec, calibrate, requantise
 from tuner.store.header import StoreKey
 from tuner.store.kinds import chosen_kind
 from tuner.store.records import BadRecord, RecordFile, StoreFull, read_cost
 from tuner.store.scales import Scales, keep_scales, read_scales, scales
 from tuner.store.store import Store
-from tuner.task import Samples, Task
-from tuner.task.mixing import mixed
+from tuner.task import Task
 
 VALIDATION_BITS = 16
-EXACT_BITS = 32
-CODED_BITS = 8
 CALIBRATION_SAMPLES = 256
 CALIBRATION_POSITIONS = 64
 DERIVED_AT_ONCE = 256
 #: A shorter pass measures its start-up.
 MEASURED_SAMPLES = 64
 At = tuple[int, int]  # split and bits
-
-
-@dataclass(frozen=True, slots=True)
-class Pick:
-    """Some samples of one split, by index."""
-
-    split: str
-    samples: Samples
-    indices: npt.NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def ids(self) -> list[str]:
-        """Return the samples' content hashes."""
-        return [self.samples.sample_id(int(index)) for index in self.indices]
-
-    def labels(self) -> npt.NDArray[np.generic]:
-        """Return the samples' labels."""
-        return self.samples.labels[self.indices]
-
-
-def every(task: Task, split: str) -> Pick:
-    """Return all samples of a split (``"local.val"``)."""
-    samples = splits_of(task)[split]
-    return Pick(split, samples, np.arange(len(samples)))
-
-
-def training(task: Task, plan: TrialPlan) -> list[Pick]:
-    """Return what one epoch of the plan trains on: the local samples and the mixed-in global ones."""
-    picks = [every(task, "local.train")]
-    if task.global_ is not None and plan.data.alpha > 0:
-        chosen = mixed(task.global_.train.labels, plan.data.alpha)
-        picks.append(Pick("global.train", task.global_.train, chosen))
-    return picks
-
-
-def validation(task: Task) -> list[Pick]:
-    """Return what a trial is scored on: the local samples, and the global ones where there are any."""
-    return [every(task, split) for split in ("local.val", "global.val") if split in splits_of(task)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,14 +126,6 @@ class Access:
         return Prefix(self.task, self.loaded, splits, self.kind, self.threads, shallower)
 
 
-def master(bits: int) -> int:
-    """Return the width whose records the prefix pass writes for a plan of this width.
-
-    Codes of 4, 2 and 1 bits are requantised from the 8-bit ones: only 8, 16 and 32 bits need the prefix.
-    """
-    return max(CODED_BITS, bits)
-
-
 def fill(access: Access, plans: Sequence[TrialPlan]) -> Filling:
     """Run the prefix on what the plans need and the store lacks; see `tuner.backends.base.Backend.fill`."""
     meter = PeakMeter()
@@ -229,21 +178,20 @@ def derive(access: Access, plans: Sequence[TrialPlan]) -> None:
     """Write the plans' 4-, 2- and 1-bit records from the 8-bit ones; what has no room is derived when it is read."""
     for plan in plans:
         bits = plan.cache.bits
-        if bits == master(bits):
-            continue
-        try:
-            source, target = access.file(plan.split, CODED_BITS), access.file(plan.split, bits)
-            lacking = target.missing([one for pick in training(access.task, plan) for one in pick.ids()])
-            for begin in range(0, len(lacking), DERIVED_AT_ONCE):
-                ids = lacking[begin : begin + DERIVED_AT_ONCE]
-                try:
-                    records = source.read(ids)
-                except BadRecord as bad:  # told, and computed again, when they are read
-                    ids = [one for one in ids if one not in bad.sample_ids]
-                    records = source.read(ids)
-                target.append(ids, requantise(records, source.codec.shape, bits))
-        except (StoreFull, LookupError) as error:
-            access.report({"warning": f"{bits}-bit features of {plan.model.blocks[plan.split].cut}: {error}"})
+        for split in [cut for cut, width in records(plan) if width == CODED_BITS != bits]:
+            try:
+                source, target = access.file(split, CODED_BITS), access.file(split, bits)
+                lacking = target.missing([one for pick in training(access.task, plan) for one in pick.ids()])
+                for begin in range(0, len(lacking), DERIVED_AT_ONCE):
+                    ids = lacking[begin : begin + DERIVED_AT_ONCE]
+                    try:
+                        codes = source.read(ids)
+                    except BadRecord as bad:  # told, and computed again, when they are read
+                        ids = [one for one in ids if one not in bad.sample_ids]
+                        codes = source.read(ids)
+                    target.append(ids, requantise(codes, source.codec.shape, bits))
+            except (StoreFull, LookupError) as error:
+                access.report({"warning": f"{bits}-bit features of {plan.model.blocks[split].cut}: {error}"})
 
 
 def _opened(
@@ -265,10 +213,7 @@ def _is_lacking(files: Mapping[At, RecordFile], lacking: Mapping[At, Mapping[str
 
 def _whole(plans: Sequence[TrialPlan], folders: Mapping[At, Path]) -> dict[At, tuple[Path, ...]]:
     """Return the record files of each plan, training and validation, where neither ran out of room."""
-    needs = {
-        (plan.split, master(plan.cache.bits)): ((plan.split, master(plan.cache.bits)), (plan.split, VALIDATION_BITS))
-        for plan in plans
-    }
+    needs = {at: (at, (at[0], VALIDATION_BITS)) for plan in plans for at in records(plan)}
     return {
         at: tuple(folders[one] for one in both) for at, both in needs.items() if all(one in folders for one in both)
     }
@@ -305,11 +250,14 @@ def _wanted(task: Task, plans: Sequence[TrialPlan]) -> dict[At, list[Pick]]:
     """Return, by split and width, what the plans need; of several fractions of the global data the largest."""
     wanted: dict[At, list[Pick]] = {}
     for plan in sorted(plans, key=lambda plan: plan.data.alpha):
-        wanted[plan.split, master(plan.cache.bits)] = training(task, plan)
+        for at in records(plan):
+            wanted[at] = [every(task, "local.train"), *mixed_in(task, plan)]
     for plan in plans:
-        at = plan.split, VALIDATION_BITS
-        known = [pick for pick in wanted.get(at, []) if not pick.split.endswith(".val")]
-        wanted[at] = [*known, *validation(task)]
+        exact = [calibrating(task)] if plan.heads.exits else []
+        for cut in plan.cuts:
+            at = cut, VALIDATION_BITS
+            known = [pick for pick in wanted.get(at, []) if not pick.split.endswith(".val")]
+            wanted[at] = [*known, *exact, *validation(task)]
     return wanted
 
 

@@ -1,7 +1,7 @@
 """How fast this device is on this model: seconds of every block, of a step, of reading a sample."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from itertools import pairwise
 
@@ -44,6 +44,7 @@ def measure(task: Task, loaded: Loaded, threads: int) -> Rates:
             forward.append(_timed(lambda part=part, inputs=inputs: part(inputs)) / FILL_BATCH)  # type: ignore[misc]  # mypy cannot infer the lambda
         inputs = outputs
     fill_peak = meter.peak_bytes()
+    latency = sum(chain_seconds(folded, value[:1]))
     del folded
     kind, ratio = _fastest_prefix(task, loaded, value.numpy(), sum(forward[:-1]) * FILL_BATCH, threads)
     inputs = spatial(value)
@@ -64,7 +65,23 @@ def measure(task: Task, loaded: Loaded, threads: int) -> Rates:
         fill_peak_bytes=fill_peak + HELD_BYTES,
         prefix_kind=kind,
         prefix_ratio=ratio,
+        latency_seconds=latency,
     )
+
+
+def chain_seconds(parts: Sequence[nn.Module], sample: torch.Tensor) -> list[float]:
+    """Return the seconds of each part on the output of the one before it.
+
+    Args:
+        parts: In evaluation mode.
+        sample: What the first takes: float32 [1, ...] for the latency of one sample.
+    """
+    found, value = [], spatial(sample)
+    with torch.inference_mode():
+        for part in parts:
+            found.append(_timed(lambda part=part, value=value: part(value)))  # type: ignore[misc]  # mypy cannot infer the lambda
+            value = part(value)
+    return found
 
 
 def _fastest_prefix(task: Task, loaded: Loaded, batch: Floats, seconds: float, threads: int) -> tuple[str, float]:

@@ -6,8 +6,10 @@ from contextlib import suppress
 import numpy as np
 import numpy.typing as npt
 
-from tuner.backends.torch.features import CODED_BITS, Access, Pick, master
+from tuner.backends.torch.features import Access
+from tuner.backends.torch.picks import Pick
 from tuner.backends.torch.prefix import Floats, Prefix, batches, exactly, splits_of
+from tuner.planner.cost import CODED_BITS
 from tuner.store.codec import requantise
 from tuner.store.records import BadRecord, RecordFile, StoreFull
 
@@ -54,7 +56,7 @@ class Reader:
     def _derived(self, ids: Sequence[str]) -> dict[str, npt.NDArray[np.uint8]]:
         """Return records of 4, 2 or 1 bits made from those 8-bit ones that are there: they may have had no room."""
         bits = self._codec.bits
-        if bits == master(bits):
+        if bits >= CODED_BITS:
             return {}
         try:
             coded = self._access.file(self._split, CODED_BITS)

@@ -17,14 +17,16 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tuner.backends.torch.features import CODED_BITS, VALIDATION_BITS, Pick, every, training
+from tuner.backends.torch.features import VALIDATION_BITS
 from tuner.backends.torch.lower import write
+from tuner.backends.torch.picks import Pick, every, training
 from tuner.backends.torch.prefix import spatial
 from tuner.backends.torch.standins import Feed
 from tuner.backends.torch.step import StepError, prepared, trace, trace_inference
 from tuner.backends.torch.training import optimiser
 from tuner.errors import BundleError
 from tuner.plan import TrialPlan
+from tuner.planner.cost import CODED_BITS
 from tuner.runtime.bundle import MODEL
 from tuner.runtime.records import Records
 from tuner.runtime.session import Session

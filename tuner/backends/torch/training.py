@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,9 +19,10 @@ from tuner.backends.base import Lowering, Report
 from tuner.backends.memory import PeakMeter
 from tuner.backends.scores import accuracy, macro_auc
 from tuner.backends.torch.evolving import Training, evolving
-from tuner.backends.torch.features import VALIDATION_BITS, Access, Pick, every, fill, training, validation
+from tuner.backends.torch.features import VALIDATION_BITS, Access, fill
 from tuner.backends.torch.graph import NORMS
 from tuner.backends.torch.model import Loaded, state_hash
+from tuner.backends.torch.picks import Pick, every, training, validation
 from tuner.backends.torch.prefix import channels_last, fast, spatial
 from tuner.backends.torch.reader import Reader
 from tuner.errors import TunerError
@@ -30,7 +30,6 @@ from tuner.plan import RecipePlan, TrialPlan
 from tuner.results.records import Outcome
 from tuner.store.augment import augment
 from tuner.store.ops import acting
-from tuner.store.records import StoreFull
 from tuner.store.store import Store
 from tuner.task import Task, normalise
 
@@ -234,30 +233,6 @@ def logits(tail: nn.Module, rows: Source) -> Logits:
     return np.concatenate(parts)
 
 
-def untouched(task: Task, loaded: Loaded, store: Store, report: Report) -> dict[str, float]:
-    """Return the given model's accuracies, its own rows only; see `tuner.backends.base.Backend.untouched`."""
-    split = loaded.info.num_blocks - 1 if loaded.chain is not None else 0
-    access = Access(task, loaded, store, torch.get_num_threads(), report)
-    tail = loaded.tail(split)
-    values = {}
-    for pick in validation(task):
-        name = pick.split.replace(".val", "_accuracy")
-        report({"scoring": name})
-        stored = None
-        if loaded.chain is not None:
-            with suppress(StoreFull):
-                if not access.file(split, VALIDATION_BITS).missing(pick.ids()):
-                    stored = Reader(access, split, VALIDATION_BITS, [pick])
-        rows = source(task, loaded, split, [pick], stored)
-        outputs = logits(tail, rows)
-        outputs[:, loaded.trusted_rows :] = -np.inf
-        if task.loss == "multi-label":
-            values[name] = macro_auc(outputs[:, : loaded.trusted_rows], rows.labels[:, : loaded.trusted_rows])
-        else:
-            values[name] = accuracy(outputs, rows.labels) if loaded.trusted_rows else 0.0
-    return values
-
-
 class Steps(Protocol):
     """What runs a trial's steps.
 
@@ -383,10 +358,14 @@ class Loop:
         return functional.cross_entropy(outputs, labels)
 
     def _adjust(self) -> None:
-        share = self._step / max(1, self._steps)
-        scale = 0.5 * (1 + math.cos(math.pi * share)) if self._recipe.schedule == "cosine" else 1.0
-        for group in self._optimiser.param_groups:
-            group["lr"] = self._recipe.learning_rate * scale
+        adjust(self._optimiser, self._recipe, self._step / max(1, self._steps))
+
+
+def adjust(one: torch.optim.Optimizer, recipe: RecipePlan, share: float) -> None:
+    """Set the learning rate as scheduled when a `share` of all steps is done."""
+    scale = 0.5 * (1 + math.cos(math.pi * share)) if recipe.schedule == "cosine" else 1.0
+    for group in one.param_groups:
+        group["lr"] = recipe.learning_rate * scale
 
 
 def optimiser(parameters: list[nn.Parameter], recipe: RecipePlan) -> torch.optim.Optimizer:

@@ -1,0 +1,251 @@
+"""Exits trained, calibrated, scored and exported, on the built-in digits."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+from tuner.backends.torch import TorchBackend
+from tuner.backends.torch.exits import METADATA
+from tuner.backends.torch.model import load, state_hash
+from tuner.backends.torch.picks import calibrating, training, validation
+from tuner.bundle import write_bundle
+from tuner.errors import BundleError, TunerError
+from tuner.heads import Exit, HeadsPlan
+from tuner.plan import CachePlan, DataPlan, ModelInfo, RecipePlan, TailEdit, TrialPlan, normal_form
+from tuner.results.records import Outcome
+from tuner.run import task_info
+from tuner.runtime import Personaliser
+from tuner.runtime.bundle import placed
+from tuner.runtime.chain import Chain
+from tuner.store.store import Store
+from tuner.task import ArraySamples, Domain, InputSpec, Samples, Subset, Task, normalise
+from tuner.task.digits import digits
+
+pytestmark = pytest.mark.slow
+BACKEND = TorchBackend()
+LABELLED: dict[str, Any] = {"supervised": 1.0, "distilled": 0.0, "against": "best"}
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Task]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TUNER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield digits()
+
+
+@pytest.fixture(scope="module")
+def model(task: Task) -> ModelInfo:
+    return BACKEND.describe(task)
+
+
+def plan_of(
+    task: Task, model: ModelInfo, mode: Any = "exits-only", bits: int | None = 8, epochs: int = 8, **heads: Any
+) -> TrialPlan:
+    return normal_form(
+        TrialPlan(
+            model,
+            task_info(task),
+            DataPlan(0.05),
+            3,
+            heads=HeadsPlan(mode, (Exit(1, 8), Exit(2, 16)), **heads),
+            cache=CachePlan() if bits is None else CachePlan("cache", bits),
+            recipe=RecipePlan(epochs=epochs, learning_rate=1e-2),
+        )
+    )
+
+
+def carried_out(task: Task, plan: TrialPlan, folder: Path, seed: int = 1) -> Outcome:
+    store = Store(folder / "store")
+    if plan.cached:
+        assert BACKEND.fill(task, [plan], store).records > 0
+        assert BACKEND.missing(task, [plan], store) == 0
+    return BACKEND.train(task, plan, seed, store, folder / "weights.safetensors")
+
+
+def told(folder: Path) -> dict[str, Any]:
+    with safe_open(folder / "weights.safetensors", "pt") as file:
+        return dict(json.loads(file.metadata()[METADATA]))
+
+
+@pytest.mark.parametrize("bits", [8, 4, 32, None])
+def test_exits_learn_the_users_digits_and_the_model_stays_as_it_was(
+    task: Task, model: ModelInfo, tmp_path: Path, bits: int | None
+) -> None:
+    outcome = carried_out(task, plan_of(task, model, bits=bits, **LABELLED), tmp_path)
+    values = outcome.values
+    assert values["local_accuracy"] > 0.85
+    assert values["final_local_accuracy"] == 0.0  # the given model knows none of them
+    assert values["mean_flops"] < 0.7 * sum(block.flops for block in model.blocks)
+    assert 0 < values["mean_latency_seconds"] < 1
+    assert len(outcome.epochs) == 8
+    assert len(outcome.notes) == 2
+    assert not any(name.startswith("exits.9") for name in load_file(tmp_path / "weights.safetensors"))
+
+
+def test_without_labels_to_learn_from_exits_come_to_agree_with_the_final_head(
+    task: Task, model: ModelInfo, tmp_path: Path
+) -> None:
+    assert task.global_ is not None
+    unlabelled = replace(task, local=replace(task.global_, test=None), labelled=False)  # digits it knows
+    plan = plan_of(unlabelled, model, supervised=1.0)
+    assert plan.heads.supervised == 0.0
+    values = carried_out(unlabelled, plan, tmp_path).values
+    assert values["final_local_accuracy"] == 1.0  # agreement with itself
+    assert values["local_accuracy"] > 0.95
+    assert values["mean_flops"] < sum(block.flops for block in model.blocks)
+    assert BACKEND.untouched(unlabelled, model, Store(tmp_path / "store"), 1)["local_accuracy"] == 1.0
+    assert "labels" in (BACKEND.supports(replace(plan, heads=HeadsPlan(), split=3)) or "")
+
+
+def test_beside_a_tail_the_exits_learn_from_the_new_tail(task: Task, model: ModelInfo, tmp_path: Path) -> None:
+    outcome = carried_out(task, plan_of(task, model, "with-tail", supervised=1.0), tmp_path)
+    assert outcome.values["final_local_accuracy"] > 0.9
+    assert outcome.values["local_accuracy"] > 0.9
+    assert len(outcome.epochs) == 16
+    assert any(not name.startswith("exits.") for name in load_file(tmp_path / "weights.safetensors"))
+
+
+def hot(samples: Samples) -> ArraySamples:
+    """Return samples of the built-in digits with a one-hot row in place of each label."""
+    arrays = np.stack([samples.load(index) for index in range(len(samples))])
+    return ArraySamples(arrays, np.eye(10, dtype=np.float32)[samples.labels], InputSpec(kind="arrays"))
+
+
+def test_several_labels_a_sample_are_learned_and_told_to_leave_too(task: Task, tmp_path: Path) -> None:
+    local = Domain(hot(task.local.train), hot(task.local.val))
+    several = replace(
+        task, loss="multi-label", local=local, global_=None, model=replace(task.model, pretrain=None), head_rows=(0, 1)
+    )
+    described = BACKEND.describe(several)
+    plan = plan_of(several, described, epochs=20, supervised=1.0, against="best")
+    values = carried_out(several, plan, tmp_path).values
+    assert values["local_accuracy"] > 0.75  # AUC; of a guess 0.5
+    assert values["mean_flops"] < sum(block.flops for block in described.blocks)
+    checked = BACKEND.export(several, plan, tmp_path / "weights.safetensors", _folder(tmp_path))
+    assert checked["local_accuracy"] == pytest.approx(values["local_accuracy"], abs=0.1)
+
+
+def test_the_same_seed_gives_the_same_heads(task: Task, model: ModelInfo, tmp_path: Path) -> None:
+    plan = plan_of(task, model, epochs=2, **LABELLED)
+    states = []
+    for name in ("one", "two"):
+        carried_out(task, plan, tmp_path / name)
+        states.append(load_file(tmp_path / name / "weights.safetensors"))
+    assert states[0].keys() == states[1].keys()
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+
+
+def test_calibration_samples_train_nothing_and_are_no_validation_samples(task: Task, model: ModelInfo) -> None:
+    plan = plan_of(task, model)
+    held = calibrating(task)
+    ids = set(held.ids())
+    assert len(held) == 51
+    assert not ids & {one for pick in training(task, plan) for one in pick.ids()}
+    assert not ids & {one for pick in validation(task) for one in pick.ids()}
+    without = replace(plan, heads=HeadsPlan(), split=3)
+    assert len(training(task, without)[0]) == len(training(task, plan)[0]) + len(held)
+
+
+def test_without_samples_to_calibrate_on_one_line_says_so(task: Task, model: ModelInfo, tmp_path: Path) -> None:
+    first = [int(np.flatnonzero(task.local.train.labels == digit)[0]) for digit in (7, 8)]
+    few = replace(task, local=replace(task.local, train=Subset(task.local.train, first)))
+    plan = plan_of(few, model, bits=None)
+    with pytest.raises(TunerError, match="no class has two of the 2: add samples, or leave exits out"):
+        BACKEND.train(few, plan, 1, Store(tmp_path / "store"), tmp_path / "w")
+
+
+def test_one_class_alone_can_be_calibrated_on(task: Task, model: ModelInfo, tmp_path: Path) -> None:
+    sevens = [int(index) for index in np.flatnonzero(task.local.train.labels == 7)[:5]]
+    alone = replace(task, local=replace(task.local, train=Subset(task.local.train, sevens)))
+    values = carried_out(alone, plan_of(alone, model, epochs=2, **LABELLED), tmp_path).values
+    assert 0 <= values["local_accuracy"] <= 1
+
+
+def test_told_to_stop_a_trial_is_scored_all_the_same(task: Task, model: ModelInfo, tmp_path: Path) -> None:
+    plan, store = plan_of(task, model, **LABELLED), Store(tmp_path / "store")
+    BACKEND.fill(task, [plan], store)
+    outcome = BACKEND.train(task, plan, 1, store, tmp_path / "w", lambda progress: "step" in progress)
+    assert "told to stop" in outcome.stopped
+    assert 0 <= outcome.values["local_accuracy"] <= 1
+
+
+def test_exits_beside_edits_of_the_tail_are_refused(task: Task, model: ModelInfo) -> None:
+    plan = replace(plan_of(task, model, "with-tail"), shape=(TailEdit("dropout"),))
+    assert "no plugin realises" in (BACKEND.supports(plan) or "")
+    assert BACKEND.supports(plan_of(task, model)) is None
+
+
+@pytest.mark.parametrize("mode", ["exits-only", "with-tail"])
+def test_a_bundle_with_exits_is_a_chain_that_says_where_samples_leave(
+    task: Task, model: ModelInfo, tmp_path: Path, mode: str
+) -> None:
+    plan = plan_of(task, model, mode, supervised=1.0, against="best")
+    carried_out(task, plan, tmp_path)
+    kept = told(tmp_path)["kept"]
+    out = tmp_path / "bundle"
+    with placed(out) as part:
+        write_bundle("digits", task, plan, tmp_path / "weights.safetensors", part, {"parent": None})
+    personaliser = Personaliser(out)
+    said = personaliser.bundle.info["exits"]
+    assert said["segments"] == [f"segments/{number}.onnx" for number in range(len(kept) + 1)]
+    assert len(said["thresholds"]) == len(kept)
+    assert said["shares"] == sorted(said["shares"])
+    assert said["shares"][-1] == 1.0
+    assert not (out / "model.onnx").exists()
+    predictions = [personaliser.predict(task.local.val.load(index)) for index in range(len(task.local.val))]
+    right = np.mean([one.label == str(label) for one, label in zip(predictions, task.local.val.labels, strict=True)])
+    assert right == pytest.approx(personaliser.bundle.info["scores"]["from_pixels"]["local_accuracy"])
+    rates = np.bincount([one.exit for one in predictions], minlength=len(kept) + 1) / len(predictions)
+    scores = personaliser.bundle.info["scores"]["from_pixels"]
+    assert rates.tolist() == [scores[f"exit{number}_share"] for number in range(len(rates))]
+    stored = [load_file(path) for path in sorted(out.glob("*.safetensors"))]
+    weights = sum(one.numel() * 4 for state in stored for one in state.values())
+    files = sum((out / name).stat().st_size for name in said["segments"])
+    assert files < 1.1 * weights + 30_000 * len(said["segments"])  # each weight once
+
+
+def test_with_exits_alone_the_final_logits_are_the_given_models(task: Task, model: ModelInfo, tmp_path: Path) -> None:
+    plan = plan_of(task, model, **LABELLED)
+    before = load(task, model)
+    hashed = state_hash(before.model)
+    batch = normalise(np.stack([task.local.val.load(index) for index in range(8)]), task.input)
+    with torch.inference_mode():
+        given = before.model(torch.from_numpy(batch))
+    carried_out(task, plan, tmp_path)
+    BACKEND.export(task, plan, tmp_path / "weights.safetensors", _folder(tmp_path))
+    after = load(task, model)
+    after.model.load_state_dict(load_file(tmp_path / "out" / "weights.safetensors"))
+    assert state_hash(after.model) == hashed
+    with torch.inference_mode():
+        assert torch.equal(after.model(torch.from_numpy(batch)), given)
+    segments = sorted((tmp_path / "out" / "segments").iterdir())
+    np.testing.assert_allclose(Chain(segments, len(task.labels), threads=1).every(batch)[-1], given.numpy(), atol=1e-4)
+
+
+def test_weights_without_exits_are_not_exported_as_a_chain(task: Task, model: ModelInfo, tmp_path: Path) -> None:
+    plain = replace(plan_of(task, model), heads=HeadsPlan(), split=3)
+    carried_out(task, plain, tmp_path)
+    with pytest.raises(BundleError, match="holds no exits"):
+        BACKEND.export(task, plan_of(task, model), tmp_path / "weights.safetensors", _folder(tmp_path))
+
+
+def test_when_every_exit_is_pruned_the_chain_is_the_model_alone(task: Task, model: ModelInfo, tmp_path: Path) -> None:
+    plan = plan_of(task, model)  # the final head knows none of the user's digits, and so its exits do not
+    outcome = carried_out(task, plan, tmp_path)
+    assert outcome.values["mean_flops"] == sum(block.flops for block in model.blocks)
+    checked = BACKEND.export(task, plan, tmp_path / "weights.safetensors", _folder(tmp_path))
+    assert checked["exits"]["segments"] == ["segments/0.onnx"]
+    assert checked["exits"]["thresholds"] == []
+
+
+def _folder(tmp_path: Path) -> Path:
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out"

@@ -1,0 +1,68 @@
+"""Side heads as modules, and their losses, against the formulas written out."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from tuner.backends.torch.heads import exit_loss, head
+from tuner.heads import HeadsPlan, head_macs, head_parameters
+
+pytestmark = pytest.mark.slow
+LABELS = torch.tensor([0, 2, 1, 1])
+
+
+def logits(seed: int) -> torch.Tensor:
+    return torch.randn(4, 3, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("shape", [(12, 9, 7), (4, 2, 2), (3, 1, 1), (20,), (5, 6)])
+def test_a_head_has_the_counted_parameters_and_macs(shape: tuple[int, ...]) -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    module = head(shape, 8, 3).eval()
+    assert sum(one.numel() for one in module.parameters()) == head_parameters(shape, 8, 3)
+    with FlopCounterMode(display=False) as counter, torch.inference_mode():
+        assert module(torch.zeros(2, *shape)).shape == (2, 3)
+    assert counter.get_total_flops() == 2 * 2 * head_macs(shape, 8, 3)
+
+
+def test_with_labels_alone_the_loss_is_cross_entropy() -> None:
+    plan = HeadsPlan(supervised=1.0, distilled=0.0)
+    assert torch.equal(exit_loss(logits(0), logits(1), LABELS, plan), functional.cross_entropy(logits(0), LABELS))
+
+
+def test_with_own_answers_alone_it_is_cross_entropy_with_the_final_heads_choice() -> None:
+    plan = HeadsPlan(pseudo=1.0, distilled=0.0)
+    wanted = functional.cross_entropy(logits(0), logits(1).argmax(1))
+    assert torch.equal(exit_loss(logits(0), logits(1), LABELS, plan), wanted)
+
+
+def test_distillation_alone_is_the_divergence_from_the_softened_final_head() -> None:
+    theirs, ours = torch.softmax(logits(1) / 4, 1), torch.softmax(logits(0) / 4, 1)
+    wanted = 16 * (theirs * (theirs / ours).log()).sum(1).mean()
+    torch.testing.assert_close(exit_loss(logits(0), logits(1), LABELS, HeadsPlan(temperature=4.0)), wanted)
+    assert exit_loss(logits(1), logits(1), LABELS, HeadsPlan()).abs() < 1e-5
+
+
+@pytest.mark.parametrize("weights", [{"supervised": 0.7}, {"pseudo": 0.3}])
+def test_the_hybrid_adds_the_two(weights: dict[str, Any]) -> None:
+    alone: dict[str, Any] = dict.fromkeys(weights, 1.0)
+    apart = HeadsPlan(**alone, distilled=0.0), HeadsPlan(distilled=1.0)
+    one, other = (exit_loss(logits(0), logits(1), LABELS, plan) for plan in apart)
+    both = exit_loss(logits(0), logits(1), LABELS, HeadsPlan(**weights, distilled=0.5))
+    torch.testing.assert_close(both, next(iter(weights.values())) * one + 0.5 * other)
+
+
+def test_several_labels_are_bernoullis() -> None:
+    hot = torch.tensor([[1.0, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]])
+    plan = HeadsPlan(supervised=1.0, distilled=0.0)
+    wanted = functional.binary_cross_entropy_with_logits(logits(0), hot)
+    assert torch.equal(exit_loss(logits(0), logits(1), hot, plan, multi=True), wanted)
+    theirs, ours = torch.sigmoid(logits(1) / 2), torch.sigmoid(logits(0) / 2)
+    each = theirs * (theirs / ours).log() + (1 - theirs) * ((1 - theirs) / (1 - ours)).log()
+    soft = exit_loss(logits(0), logits(1), hot, HeadsPlan(temperature=2.0), multi=True)
+    torch.testing.assert_close(soft, 4 * each.mean())
+    own = exit_loss(logits(0), logits(1), hot, HeadsPlan(pseudo=1.0, distilled=0.0), multi=True)
+    assert torch.equal(own, functional.binary_cross_entropy_with_logits(logits(0), (logits(1) > 0).float()))

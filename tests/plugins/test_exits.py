@@ -1,0 +1,77 @@
+from dataclasses import replace
+
+import pytest
+
+from tuner.compose import compose
+from tuner.heads import Exit, HeadsPlan, head_macs, head_parameters
+from tuner.knobs import Scalar, preferring
+from tuner.plan import ModelInfo, TrialPlan
+from tuner.testing import StrategyContract, example_model, example_task
+from tuner_exits import Exits, Knobs, narrowed, placed
+from tuner_freeze import Freeze
+
+
+class TestExits(StrategyContract):
+    strategy = Exits()
+
+
+def composed(values: dict[str, Scalar]) -> TrialPlan:
+    return compose([Exits(), Freeze()], preferring(values), example_model(20), example_task()).plan
+
+
+def scaled(model: ModelInfo, flops: int) -> ModelInfo:
+    return replace(model, blocks=tuple(replace(block, flops=flops) for block in model.blocks))
+
+
+@pytest.mark.parametrize(("count", "blocks"), [(1, [10]), (3, [5, 10, 15]), (4, [4, 8, 12, 16])])
+def test_exits_sit_at_equal_shares_of_the_flops(count: int, blocks: list[int]) -> None:
+    assert [one.block for one in placed(scaled(example_model(20), 10**9), count, 128)] == blocks
+
+
+def test_between_two_blocks_the_later_is_taken() -> None:
+    assert [one.block for one in placed(scaled(example_model(5), 10**9), 1, 128)] == [3]
+
+
+def test_exits_that_fall_on_one_block_are_one() -> None:
+    assert len(placed(scaled(example_model(3), 10**9), 6, 128)) == 2
+
+
+def test_a_head_is_narrowed_until_it_costs_a_twentieth() -> None:
+    model = scaled(example_model(20), 250_000)
+    channels = narrowed(model, 10, 128)
+    assert channels is not None
+    assert channels < 128
+    assert 2 * head_macs((8, 4, 4), channels, 10) <= 0.05 * 5_000_000 < 2 * head_macs((8, 4, 4), channels + 8, 10)
+    assert narrowed(scaled(model, 10), 10, 128) is None
+    assert placed(scaled(model, 10), 3, 128) == ()
+
+
+def test_heads_cost_what_msdnets_classifier_costs() -> None:
+    assert head_parameters((512, 28, 28), 128, 1000) == 512 * 128 * 9 + 128 * 128 * 9 + 4 * 128 + 129_000
+    assert head_macs((512, 28, 28), 128, 1000) == 512 * 128 * 9 * 14 * 14 + 128 * 128 * 9 * 7 * 7 + 128_000
+    assert head_parameters((768,), 16, 10) == 768 * 16 + 2 * 16 + 170
+
+
+def test_exits_alone_freeze_everything_and_say_so() -> None:
+    plan = composed({"exits.mode": "exits-only", "exits.count": 2, "exits.loss": "supervised+distilled"})
+    assert plan.split == 20
+    assert plan.heads.supervised == 1.0
+    assert plan.heads.distilled == 0.55
+    assert "train side heads only" in plan.say()
+    assert plan.say().endswith("2 exits (exits-only; taught by labels and distillation)")
+
+
+def test_beside_a_tail_exits_above_the_split_are_left_out() -> None:
+    plan = composed({"exits.mode": "with-tail", "exits.count": 4, "freeze.trainable_blocks": 10})
+    assert [one.block for one in plan.heads.exits] == [4, 8]
+    assert plan.cuts == (4, 8, 10)
+
+
+def test_without_exits_the_plan_has_no_heads() -> None:
+    assert composed({"exits.mode": "none"}).heads == HeadsPlan()
+    assert Exits().apply(TrialPlan(example_model(1), example_task()), Knobs("none")).heads == HeadsPlan()
+
+
+def test_exits_of_another_strategy_stay() -> None:
+    plan = replace(TrialPlan(example_model(20), example_task()), heads=HeadsPlan(exits=(Exit(1, 4),)))
+    assert Exits().apply(plan, Knobs("exits-only", 1)).heads.exits[0] == Exit(1, 4)

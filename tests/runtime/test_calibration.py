@@ -1,0 +1,155 @@
+"""Thresholds, temperature and calibration error, against brute force."""
+
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tuner.runtime.calibration import (
+    GRID,
+    Answers,
+    Costs,
+    calibrate,
+    confidences,
+    expected_calibration_error,
+    fitted_temperature,
+    front,
+    leaves,
+    point,
+    sweep,
+)
+
+COSTS = Costs((1.0, 2.0, 4.0), (0.5, 0.5))
+
+
+def made(seed: int, samples: int = 200, skill: tuple[float, ...] = (0.6, 0.8, 0.95)) -> Answers:
+    """Return answers that are right about as often as they are sure."""
+    generator = np.random.default_rng(seed)
+    sure = np.clip(generator.normal(np.array(skill)[:, None], 0.2, (len(skill), samples)), 0, 1)
+    return Answers(sure, (generator.random(sure.shape) < sure).astype(float))
+
+
+def one_by_one(answers: Answers, costs: Costs, thresholds: tuple[float, ...]) -> tuple[float, float, list[float]]:
+    """Return accuracy, mean cost and rates as a device meets them, a sample at a time."""
+    right, spent, taken = 0.0, 0.0, [0] * len(answers.right)
+    for sample in range(answers.right.shape[1]):
+        exit_ = next(
+            (at for at, limit in enumerate(thresholds) if answers.confidences[at, sample] > limit), len(thresholds)
+        )
+        right += answers.right[exit_, sample]
+        spent += costs.reached[exit_] + sum(costs.heads[: exit_ + 1])
+        taken[exit_] += 1
+    count = answers.right.shape[1]
+    return right / count, spent / count, [one / count for one in taken]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_sweep_is_what_a_device_would_do(seed: int) -> None:
+    answers = made(seed)
+    points = sweep(answers, COSTS)
+    assert [one.thresholds[0] for one in points] == list(GRID)
+    for one in points:
+        accuracy, cost, rates = one_by_one(answers, COSTS, one.thresholds)
+        assert one.accuracy == pytest.approx(accuracy)
+        assert one.mean_cost == pytest.approx(cost)
+        assert one.rates == pytest.approx(rates)
+        assert sum(one.rates) == pytest.approx(1)
+    costs = [one.mean_cost for one in points]
+    assert costs == sorted(costs)
+
+
+def test_nobody_is_surer_than_one_so_that_a_threshold_of_one_keeps_everything_to_the_end() -> None:
+    answers = Answers(np.ones((3, 5)), np.eye(3, 5))
+    last = point(answers, COSTS, (1.0, 1.0))
+    assert last.rates == (0.0, 0.0, 1.0)
+    assert last.accuracy == answers.right[-1].mean()
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("tolerance", [0.0, 0.01, 0.1])
+def test_the_smallest_threshold_within_the_tolerance_is_chosen(seed: int, tolerance: float) -> None:
+    answers = made(seed)
+    found = calibrate(answers, COSTS, tolerance=tolerance, prune=False)
+    assert found.reference == answers.right[-1].mean()
+    least = found.reference - tolerance - 1e-12
+    admissible = [t for t in GRID if one_by_one(answers, COSTS, (t, t))[0] >= least]
+    assert found.chosen.thresholds == (min(admissible),) * 2
+
+
+def test_against_the_best_no_more_is_lost_than_the_tolerance() -> None:
+    answers = made(0, skill=(0.9, 0.6, 0.3))
+    best = max(one.accuracy for one in sweep(answers, COSTS))
+    found = calibrate(answers, COSTS, tolerance=0.01, against="best")
+    assert found.reference == best > answers.right[-1].mean()
+    assert found.chosen.accuracy >= best - 0.01
+
+
+def test_thresholds_of_their_own_cost_no_more_and_keep_the_tolerance() -> None:
+    answers = made(1)
+    one = calibrate(answers, COSTS, tolerance=0.01, prune=False).chosen
+    own = calibrate(answers, COSTS, tolerance=0.01, per_exit=True, prune=False).chosen
+    assert own.mean_cost <= one.mean_cost
+    assert own.accuracy >= answers.right[-1].mean() - 0.01 - 1e-12
+    accuracies = {pair: point(answers, COSTS, pair).accuracy for pair in product(GRID, repeat=2)}
+    assert own.accuracy == accuracies[own.thresholds[0], own.thresholds[1]]
+
+
+def test_exits_that_guess_or_that_nobody_takes_are_pruned() -> None:
+    sure = np.stack([np.full(100, 0.9), np.full(100, 0.02), np.full(100, 0.9), np.full(100, 0.9)])
+    right = np.stack([np.zeros(100), np.ones(100), np.ones(100), np.ones(100)])
+    found = calibrate(Answers(sure, right), Costs((1, 2, 3, 4), (0.1, 0.1, 0.1)), tolerance=0.0, chance=0.1)
+    assert found.kept == (1,)  # exit 0 is wrong; exit 1 is right even at threshold 0, and leaves nothing for exit 2
+    assert found.chosen.rates == (1.0, 0.0)
+    assert calibrate(Answers(sure[[0, 3]], right[[0, 3]]), Costs((1, 4), (0.1,)), tolerance=0.0).kept == ()
+
+
+def test_without_samples_nothing_divides_by_zero() -> None:
+    assert point(Answers(np.empty((2, 0)), np.empty((2, 0))), Costs((1, 2), (0.1,)), (0.5,)).accuracy == 0.0
+
+
+def test_the_front_is_what_no_other_point_beats() -> None:
+    points = sweep(made(2), COSTS)
+    kept = front(points)
+    for one in points:
+        beaten = any(
+            other.accuracy >= one.accuracy
+            and other.mean_cost <= one.mean_cost
+            and (other.accuracy, other.mean_cost) != (one.accuracy, one.mean_cost)
+            for other in points
+        )
+        assert beaten == all((one.accuracy, one.mean_cost) != (own.accuracy, own.mean_cost) for own in kept)
+
+
+def test_the_first_sure_exit_takes_a_sample() -> None:
+    sure = np.array([[0.2, 0.9, 0.6, 0.1], [0.9, 0.9, 0.1, 0.1], [0.1, 0.1, 0.1, 0.1]])
+    assert leaves(sure, (0.5, 0.5)).tolist() == [1, 0, 0, 2]
+
+
+def softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    powers: npt.NDArray[np.float64] = np.exp(logits - logits.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)  # type: ignore[no-any-return]  # numpy's stubs say Any
+
+
+def test_confidence_is_the_largest_probability() -> None:
+    logits = np.random.default_rng(0).normal(size=(2, 7, 5)) * 10
+    np.testing.assert_allclose(confidences(logits, 2.0), softmax(logits / 2).max(-1))
+    p = 1 / (1 + np.exp(-logits))
+    np.testing.assert_allclose(confidences(logits, multi=True), np.maximum(p, 1 - p).mean(-1))
+
+
+@pytest.mark.parametrize("true", [0.5, 1.0, 3.0])
+def test_the_fitted_temperature_is_the_one_that_made_the_labels(true: float) -> None:
+    generator = np.random.default_rng(1)
+    logits = generator.normal(size=(4000, 5)) * 3
+    labels = np.array([generator.choice(5, p=row) for row in softmax(logits / true)])
+    assert fitted_temperature(logits[None], labels) == pytest.approx(true, rel=0.15)
+    several = (generator.random(logits.shape) < 1 / (1 + np.exp(-logits / true))).astype(np.float32)
+    assert fitted_temperature(logits[None], several, multi=True) == pytest.approx(true, rel=0.15)
+
+
+def test_calibration_error_is_the_gap_between_sure_and_right() -> None:
+    assert expected_calibration_error(np.array([0.91, 0.92, 0.21]), np.array([1.0, 0.0, 0.0])) == pytest.approx(
+        (2 * (0.915 - 0.5) + 0.21) / 3
+    )
+    assert expected_calibration_error(np.ones(4), np.ones(4)) == 0.0

@@ -1,0 +1,134 @@
+"""Rounds that really train: new classes appear in a stream, a better model is let in, and no kill leaves it mute."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.runtime.bundles import trainable_bundle
+from tests.runtime.test_home import KILLS, SWAPPER
+from tuner.errors import BundleError
+from tuner.runtime import Bundle, Personaliser, Policy
+from tuner.runtime.conditions import ANY_TIME
+from tuner.runtime.home import EXPORTED, standing
+from tuner.runtime.learning import Learner, known_label, training_of
+from tuner.runtime.watching import Watch
+from tuner.task import Subset, Task
+from tuner.task.digits import digits
+from tuner.task.spec import Pretrain
+from tuner.watch import Source, watch
+
+pytestmark = pytest.mark.slow
+LATER = "9"  # a class that the bundle was made for, and has hardly seen
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TUNER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    """Return the digits with one sample of the class that appears later, and a model that knows its own."""
+    made = digits()
+    train = made.local.train
+    later = train.labels == made.labels.index(LATER)
+    few = np.sort(np.append(np.flatnonzero(~later), np.flatnonzero(later)[:1]))
+    local = replace(made.local, train=Subset(train, few))
+    return replace(made, local=local, model=replace(made.model, pretrain=Pretrain(epochs=4, learning_rate=3e-3)))
+
+
+@pytest.fixture(scope="module")
+def exported(task: Task, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trainable_bundle(task, tmp_path_factory.mktemp("bundle"))
+
+
+def stream(task: Task, folder: Path) -> tuple[list[Any], list[str]]:
+    """Write a stream of the user's digits as files in class folders, and return others to test on."""
+    coming, test = digits().local.train, digits().local.test
+    assert test is not None
+    (folder / "x").mkdir(parents=True)
+    np.save(folder / "x/0.npy", np.zeros(task.input_shape, np.float32))  # no row of the head is its own
+    for index, label in enumerate(coming.labels):
+        file = folder / task.labels[int(label)] / f"{index}.npy"
+        file.parent.mkdir(exist_ok=True)
+        np.save(file, coming.load(index))
+    return [test.load(index) for index in range(len(test))], [task.labels[int(label)] for label in test.labels]
+
+
+def right(bundle: Path, samples: list[Any], labels: list[str]) -> float:
+    model = Personaliser(bundle, threads=1)
+    said = [one.label for one in model.predict_batch(np.stack(samples))]
+    return float(np.mean([ours == theirs for ours, theirs in zip(said, labels, strict=True)]))
+
+
+def test_new_classes_in_a_stream_are_learnt_let_in_and_survive_kills(
+    task: Task, exported: Path, tmp_path: Path
+) -> None:
+    samples, labels = stream(task, tmp_path / "photos")
+    new = [sample for sample, label in zip(samples, labels, strict=True) if label == LATER]
+    before = right(exported, samples, labels), right(exported, new, [LATER] * len(new))
+    events: list[dict[str, Any]] = []
+    policy = Policy(watch=Watch(enough=150), conditions=ANY_TIME)
+    watch(exported, Source(str(tmp_path / "photos"), once=True), events.append, policy=policy)
+    rounds = [one for one in events if "round" in one]
+    assert [one["round"] for one in rounds].count("accepted") >= 1
+    assert "no label 'x': `tuner apply` adds labels" in rounds[-1]["reason"]
+    assert right(exported, samples, labels) > before[0]
+    assert right(exported, new, [LATER] * len(new)) > before[1]
+    opened = Bundle.open(exported)
+    assert opened.folder.name in {"0001", "0002"}
+    assert opened.info["parent"] is not None
+    assert not (exported / "device/made").exists()
+    _swapped_and_killed(exported, [opened.folder, exported], samples[0])
+
+
+def _swapped_and_killed(bundle: Path, others: list[Path], sample: Any) -> None:
+    """Kill a process that swaps trained rounds in, at random moments; the bundle answers after each."""
+    copies = [_copied(one, bundle.with_name(f"copy-{number}")) for number, one in enumerate(others)]
+    draw = random.Random(1)
+    for _ in range(KILLS):
+        command: list[str | Path] = [sys.executable, "-c", SWAPPER, bundle, *copies]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as swapper:
+            assert swapper.stdout is not None
+            swapper.stdout.readline()
+            time.sleep(draw.uniform(0, 0.2))
+            swapper.send_signal(signal.SIGKILL)
+        assert Personaliser(bundle, threads=1).predict(sample).probability > 0
+    assert int(standing(bundle)[0]) > int(EXPORTED)
+
+
+def _copied(folder: Path, out: Path) -> Path:
+    """Copy a bundle without its rounds."""
+    out.mkdir()
+    for path in (one for one in folder.rglob("*") if one.is_file() and "device" not in one.relative_to(folder).parts):
+        (out / path.relative_to(folder)).parent.mkdir(exist_ok=True)
+        (out / path.relative_to(folder)).write_bytes(path.read_bytes())
+    return out
+
+
+def test_a_learner_says_what_it_cannot_learn_from(exported: Path, tmp_path: Path) -> None:
+    bundle = Bundle.read(exported)
+    with pytest.raises(BundleError, match="a round learns from labels, and most samples have none"):
+        Learner(bundle, tmp_path, 1).train([np.zeros(bundle.input_shape, np.float32)], None)
+    several = replace(bundle, loss="multi-label")
+    assert known_label(several, "1|9")
+    assert not known_label(several, "1|x")
+
+
+def test_rounds_know_what_the_bundle_knew(exported: Path) -> None:
+    training = training_of(exported, threads=1)
+    assert training is not None
+    known = training.global_accuracy(Bundle.read(exported))
+    assert known is not None
+    assert 0.5 < known <= 1

@@ -1,0 +1,289 @@
+"""The service: explores, keeps, asks for rounds, lets better models in only, and goes on answering."""
+
+import json
+import random
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tuner.errors import BundleError, TaskError
+from tuner.runtime import Bundle, Orchestrator, Policy, Ring, Training, World
+from tuner.runtime.conditions import Conditions, Readings
+from tuner.runtime.home import EXPORTED, place, roll_back, standing
+from tuner.runtime.orchestrator import NO_TRAINER, UnusableError
+from tuner.runtime.state import read_state
+from tuner.runtime.watching import Watch
+
+Make = Callable[..., Any]
+ALWAYS = Readings(load=0.0, charging=True, celsius=30.0, minute=0)
+POLICY = Policy(watch=Watch(exploration=0.0, enough=60, least=60))
+
+
+@dataclass
+class Copying:
+    """A trainer that copies a bundle made beforehand, and remembers what it was given."""
+
+    made: Path
+    given: tuple[int, Sequence[str] | None] = (0, None)
+
+    def train(self, samples: Sequence[Any], labels: Sequence[str] | None) -> Path:
+        self.given = (len(samples), labels)
+        out = self.made.with_name(f"{self.made.name}-copy")
+        shutil.copytree(self.made, out)
+        return out
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Callable[..., Orchestrator]:
+    """Return a function that puts a bundle into service, with a ring of its own and draws that repeat."""
+
+    def start(bundle: Path, trainer: Any = None, policy: Policy = POLICY, readings: Readings = ALWAYS) -> Orchestrator:
+        training = None if trainer is None else Training(lambda _: trainer)
+        world = World(lambda: readings, draw=random.Random(0), threads=1)
+        return Orchestrator(bundle, Ring(tmp_path / "ring"), training, policy, world)
+
+    return start
+
+
+def lived(service: Orchestrator, sample: Make, count: int, labels: str | None = None, first: int = 0) -> None:
+    """Answer samples of a, b, c in turn; `labels` names the label of each of the three."""
+    for number in range(first, first + count):
+        service.infer(sample(number % 3, number), labels[number % 3] if labels else None)
+
+
+def test_answers_are_counted_and_remembered(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
+    bundle = make("two", [pointing(2.0), pointing(3.0)], [0.6])
+    with serve(bundle) as service:
+        service.infer(sample(0, strength=4.0))
+        service.infer(sample(1, strength=0.1))
+    state = read_state(bundle)
+    assert (state.answers, state.left, state.new_samples) == (2, (1, 1), 2)
+    with serve(bundle) as service:
+        service.infer(sample(0, strength=4.0))
+        assert (service.state.answers, service.state.new_samples, len(service.ring)) == (3, 2, 2)
+
+
+def test_only_one_process_watches_a_bundle(make: Make, pointing: Make, serve: Make) -> None:
+    bundle = make("one", [pointing(2.0)])
+    with serve(bundle), pytest.raises(BundleError, match="is watched already"):
+        serve(bundle)
+    serve(bundle).close()
+
+
+def test_a_folder_that_is_no_bundle_is_left_alone(tmp_path: Path, serve: Make) -> None:
+    with pytest.raises(BundleError, match="is not a bundle"):
+        serve(tmp_path)
+    assert not (tmp_path / "device").exists()
+
+
+def test_a_better_model_is_let_in(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
+    bundle, trainer = make("old", [pointing(2.0)]), Copying(make("new", [pointing(2.0, (1, 0, 2))]))
+    with serve(bundle, trainer) as service:
+        lived(service, sample, 90, labels="bac")
+        assert service.waiting() is None
+        verdict = service.tend(wait=True)
+        assert verdict is not None
+        assert verdict.accepted, verdict
+        assert service.infer(sample(0, 1000)).label == "b"
+        assert standing(bundle) == ("0001", EXPORTED)
+        assert (service.state.answers, service.state.new_samples) == (1, 1)
+    count, labels = trainer.given
+    assert 55 <= count < 90
+    assert labels is not None
+    assert set(labels) == {"a", "b", "c"}
+    assert not trainer.made.with_name("new-copy").exists()
+
+
+def test_a_model_that_is_no_better_is_not_let_in(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
+    bundle = make("old", [pointing(2.0)])
+    for name, order in (("worse", (1, 0, 2)), ("equal", (0, 1, 2))):
+        with serve(bundle, Copying(make(name, [pointing(2.0, order)]))) as service:
+            lived(service, sample, 90, labels="abc", first=90 * len(service.state.rounds))
+            verdict = service.tend(wait=True)
+            assert verdict is not None
+            assert not verdict.accepted
+            assert service.infer(sample(0)).label == "a"
+    first, second = read_state(bundle).rounds
+    assert "fewer are right" in first.reason
+    assert "a tie keeps the old model" in second.reason
+    assert first.asked == "90 new samples are kept"
+    assert standing(bundle) == (EXPORTED,)
+
+
+def test_without_labels_agreement_with_the_last_exit_decides(
+    make: Make, pointing: Make, sample: Make, serve: Make
+) -> None:
+    bundle = make("old", [pointing(2.0, (1, 0, 2)), pointing(2.0)], [0.5])
+    trainer = Copying(make("new", [pointing(2.0), pointing(2.0)], [0.5]))
+    with serve(bundle, trainer) as service:
+        lived(service, sample, 90)
+        verdict = service.tend(wait=True)
+    assert verdict is not None
+    assert verdict.accepted
+    assert "in agreement with the last exit, as there are no labels" in verdict.reason
+    assert trainer.given[1] is None
+
+
+def test_a_fall_on_the_global_check_records_keeps_the_old(
+    make: Make, pointing: Make, sample: Make, tmp_path: Path
+) -> None:
+    bundle, trainer = make("old", [pointing(2.0)]), Copying(make("new", [pointing(2.0, (1, 0, 2))]))
+
+    def checked(one: Bundle) -> float:
+        return 0.9 if one.folder == bundle else 0.7
+
+    training = Training(lambda _: trainer, checked)
+    world = World(lambda: ALWAYS, draw=random.Random(0), threads=1)
+    with Orchestrator(bundle, Ring(tmp_path / "ring"), training, POLICY, world) as service:
+        lived(service, sample, 90, labels="bac")
+        verdict = service.tend(wait=True)
+    assert verdict is not None
+    assert "global check 90.0 % then 70.0 %" in verdict.reason
+    assert not verdict.accepted
+
+
+def test_one_class_alone_is_not_trained_on(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
+    trainer = Copying(make("new", [pointing(3.0)]))
+    with serve(make("old", [pointing(2.0)]), trainer) as service:
+        lived(service, sample, 90, labels="ccc")
+        verdict = service.tend(wait=True)
+    assert verdict is not None
+    assert verdict.reason.startswith("every sample is 'c', and there are no global check records")
+    assert trainer.given == (0, None)
+
+
+def test_a_round_that_fails_is_told_and_the_old_model_stays(
+    make: Make, pointing: Make, sample: Make, serve: Make
+) -> None:
+    class Failing:
+        def train(self, *_: object) -> Path:
+            raise TaskError("no memory for a batch of 32: give a smaller one")
+
+    with serve(make("old", [pointing(2.0)]), Failing()) as service:
+        lived(service, sample, 90, labels="abc")
+        verdict = service.tend(wait=True)
+        assert verdict is not None
+        assert verdict.reason == "the round failed: no memory for a batch of 32: give a smaller one"
+        assert service.infer(sample(1)).label == "b"
+
+
+def test_a_round_waits_for_its_conditions(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
+    bundle, trainer = make("old", [pointing(2.0)]), Copying(make("new", [pointing(3.0)]))
+    with serve(bundle, trainer, readings=replace(ALWAYS, charging=False)) as service:
+        lived(service, sample, 90, labels="abc")
+        assert service.waiting() == "the device is not charging"
+        assert service.tend(wait=True) is None
+    with serve(bundle) as service:
+        assert service.waiting() == NO_TRAINER
+    night = replace(POLICY, conditions=Conditions(window=(60, 120)))
+    with serve(bundle, trainer, night) as service:
+        assert service.waiting() == "the hour is not within 01:00-02:00"
+
+
+def test_an_exit_that_goes_astray_raises_its_threshold_and_asks_for_a_round(
+    make: Make, pointing: Make, sample: Make, serve: Make
+) -> None:
+    # exit 0 mixes the second and third label up, which it says with confidence; the stream begins with the first alone
+    bundle = make("old", [pointing(3.0, (0, 2, 1)), pointing(3.0)], [0.6])
+    explores = Policy(watch=Watch(exploration=1.0, enough=10**6, least=30))
+    with serve(bundle, policy=explores) as service:
+        for number in range(100):
+            service.infer(sample(0, number))
+        assert service.state.asked is None
+        assert service.model.thresholds == (0.6,)
+        for number in range(30):
+            service.infer(sample(1, number))
+        assert service.model.thresholds == (0.65,)
+        assert service.state.asked is not None
+        assert "exit 0 has risen" in service.state.asked
+        assert "its threshold from 0.6 to 0.65" in service.state.asked
+        assert service.waiting() is None
+        for number in range(30, 60):
+            service.infer(sample(1, number))
+        assert service.waiting() == NO_TRAINER
+        assert service.state.explored == 160
+    with serve(bundle, policy=explores) as service:
+        assert service.model.thresholds == (0.65,)
+
+
+def test_new_classes_raise_errors_and_doubt(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
+    bundle = make("old", [pointing(5.0)])
+    with serve(bundle, policy=Policy(watch=Watch(enough=10**6))) as service:
+        lived(service, sample, 200, labels="abc")
+        assert service.state.asked is None
+        for number in range(60):
+            service.infer(np.full(3, 0.1 + 1e-4 * number, np.float32), "new")
+        assert service.state.asked is not None
+        assert service.state.asked.startswith("drift: ")
+
+
+def test_a_broken_round_is_passed_over(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
+    bundle = make("old", [pointing(2.0), pointing(2.0)], [0.5])
+    place(bundle, make("new", [pointing(2.0), pointing(2.0)], [0.5]))
+    place(bundle, make("newer", [pointing(2.0), pointing(2.0)], [0.5]))
+    (bundle / "device/rounds/0002/segments/1.onnx").write_bytes(b"torn")
+    with serve(bundle) as service:
+        assert service.infer(sample(2)).label == "c"
+        assert service.state.round == "0001"
+        (problem,) = service.state.problems
+        assert problem.line.startswith("round 0002 is not used: ")
+
+
+def test_a_round_that_breaks_as_it_runs_is_passed_over(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
+    bundle = make("old", [pointing(2.0)])
+    wide = np.zeros((4, 3))
+    place(bundle, make("new", [pointing(2.0), wide], [0.9]))  # the second segment wants another width
+    content = json.loads((bundle / "bundle.json").read_text())
+    assert content["input_shape"] == [3]
+    with serve(bundle) as service:
+        assert service.state.round == "0001"
+        assert service.infer(sample(2, strength=0.1)).label == "c"
+        assert service.state.round == EXPORTED
+        assert "fails as it runs" in service.state.problems[-1].line
+
+
+def test_a_bundle_that_never_works_is_told(make: Make, pointing: Make, serve: Make, sample: Make) -> None:
+    with (
+        serve(make("broken", [pointing(2.0), np.zeros((4, 3))], [0.9])) as service,
+        pytest.raises(UnusableError, match="no round of it works"),
+    ):
+        service.infer(sample(2, strength=0.1))
+
+
+def test_a_wrong_sample_changes_nothing(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
+    with serve(make("old", [pointing(2.0)])) as service:
+        with pytest.raises(BundleError, match=r"takes numbers of shape \[3\]"):
+            service.infer(np.zeros(5, np.float32))
+        assert (service.state.answers, len(service.ring), service.state.problems) == (0, 0, ())
+
+
+def test_a_rollback_is_noticed(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
+    bundle = make("old", [pointing(2.0)])
+    place(bundle, make("new", [pointing(2.0, (1, 0, 2))]))
+    with serve(bundle) as service:
+        assert service.infer(sample(0)).label == "b"
+        roll_back(bundle)
+        assert service.infer(sample(0)).label == "a"
+        assert service.state.answers == 1
+
+
+def test_a_full_disk_is_a_problem_and_not_the_end(
+    make: Make, pointing: Make, sample: Make, serve: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with serve(make("old", [pointing(2.0)])) as service:
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", full)
+            assert service.infer(sample(0)).label == "a"
+            service.save()
+        assert len(service.ring) == 0
+        assert ["No space left on device" in one.line for one in service.state.problems] == [True, True]
+        assert service.infer(sample(1)).label == "b"
+        assert len(service.ring) == 1

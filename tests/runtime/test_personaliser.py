@@ -1,0 +1,121 @@
+"""Leaving early: the right exit, the same answer alone and in a batch; a bundle that is wrong is told in a line."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tuner.errors import BundleError
+from tuner.runtime import Bundle, Personaliser
+from tuner.runtime.calibration import confidences
+from tuner.runtime.chain import probabilities
+
+Make = Callable[..., Any]
+
+
+def test_a_bundle_without_exits_is_a_chain_of_one(make: Make, pointing: Make, sample: Make) -> None:
+    model = Personaliser(make("one", [pointing(2.0)]), threads=1)
+    said = model.predict(sample(1))
+    assert (said.label, said.exit, model.exits) == ("b", 0, 1)
+    assert said.probability == pytest.approx(math.exp(2) / (math.exp(2) + 2), rel=1e-5)
+    assert said.seconds > 0
+
+
+def test_a_sample_leaves_at_the_first_exit_that_is_sure(make: Make, pointing: Make, sample: Make) -> None:
+    bundle = make("three", [pointing(1.0), pointing(2.0), pointing(3.0)], [0.9, 0.9])
+    model = Personaliser(bundle, threads=1)
+    left = [model.predict(sample(0, strength=strength)).exit for strength in (5.0, 2.0, 0.5)]
+    assert left == [0, 1, 2]
+
+
+def test_a_threshold_of_one_lets_nothing_leave(make: Make, pointing: Make, sample: Make) -> None:
+    model = Personaliser(make("sure", [pointing(1.0), pointing(1.0)], [1.0]), threads=1)
+    assert model.predict(sample(2, strength=1000.0)).exit == 1
+
+
+def test_a_batch_gives_what_its_samples_give_alone(make: Make, pointing: Make) -> None:
+    bundle = make("three", [pointing(1.0), pointing(2.0), pointing(3.0, (1, 0, 2))], [0.8, 0.8])
+    model = Personaliser(bundle, threads=1)
+    samples = np.random.default_rng(0).normal(0, 2, (64, 3)).astype(np.float32)
+    together = model.predict_batch(samples)
+    alone = [model.predict(one) for one in samples]
+    assert [(one.label, one.exit) for one in together] == [(one.label, one.exit) for one in alone]
+    assert [one.probability for one in together] == pytest.approx([one.probability for one in alone], rel=1e-5)
+    assert {one.exit for one in together} == {0, 1, 2}
+    assert model.predict_batch(samples[:0]) == []
+
+
+def test_every_exit_is_heard(make: Make, pointing: Make, sample: Make) -> None:
+    model = Personaliser(make("two", [pointing(1.0), pointing(2.0, (1, 0, 2))], [0.0]), threads=1)
+    found = model.every_exit(sample(0)[None])
+    assert found.shape == (2, 1, 3)
+    assert found[:, 0].argmax(axis=1).tolist() == [0, 1]
+
+
+def test_the_temperature_divides_the_logits(make: Make, pointing: Make, sample: Make) -> None:
+    bundle = make("warm", [pointing(4.0), pointing(4.0)], [0.5])
+    content = json.loads((bundle / "bundle.json").read_text())
+    content["exits"]["temperature"] = 4.0
+    (bundle / "bundle.json").write_text(json.dumps(content))
+    assert Personaliser(bundle, threads=1).predict(sample(0)).probability == pytest.approx(
+        math.e / (math.e + 2), rel=1e-5
+    )
+
+
+def test_several_labels_are_sure_by_the_mean_of_their_certainties() -> None:
+    logits = np.array([[0.0, 100.0], [0.0, -100.0]], np.float32)
+    assert probabilities(logits, multi=True)[0].tolist() == [0.5, 1.0]
+    assert confidences(logits, multi=True).tolist() == [0.75, 0.75]
+
+
+@pytest.mark.parametrize("given", [np.zeros(4, np.float32), np.zeros((3, 3), np.float32), np.array(["a", "b", "c"])])
+def test_a_sample_of_another_shape_or_type_is_told(given: Any, make: Make, pointing: Make) -> None:
+    model = Personaliser(make("one", [pointing(1.0)]), threads=1)
+    with pytest.raises(BundleError, match=r"hand-made takes numbers of shape \[3\], but this is "):
+        model.predict(given)
+
+
+@pytest.mark.parametrize(
+    ("exits", "says"),
+    [
+        ({"thresholds": []}, "2 segments, 2 shares, 0 thresholds"),
+        ({"shares": [1.0]}, "2 segments, 1 shares, 1 thresholds"),
+        ({"temperature": 0}, "temperature is above 0"),
+        ({"segments": ["segments/0.onnx", "model.onnx"]}, "no hash of model.onnx"),
+    ],
+)
+def test_exits_that_do_not_fit_are_told(exits: dict[str, Any], says: str, make: Make, pointing: Make) -> None:
+    bundle = make("two", [pointing(1.0), pointing(1.0)], [0.5])
+    content = json.loads((bundle / "bundle.json").read_text())
+    content["exits"] |= exits
+    (bundle / "bundle.json").write_text(json.dumps(content))
+    with pytest.raises(BundleError, match=says):
+        Bundle.open(bundle)
+
+
+def test_a_segment_that_carries_nothing_on_is_told(make: Make, pointing: Make) -> None:
+    bundle = make("two", [pointing(1.0), pointing(1.0)], [0.5])
+    last = (bundle / "segments/1.onnx").read_bytes()
+    (bundle / "segments/0.onnx").write_bytes(last)
+    content = json.loads((bundle / "bundle.json").read_text())
+    content["files"]["segments/0.onnx"] = content["files"]["segments/1.onnx"]
+    (bundle / "bundle.json").write_text(json.dumps(content))
+    with pytest.raises(BundleError, match=r"has outputs \['logits'\], but no features: export again"):
+        Personaliser(bundle)
+
+
+def test_logits_for_other_labels_are_told(make: Make, pointing: Make, sample: Make) -> None:
+    model = Personaliser(make("four", [pointing(1.0)], labels=("a", "b", "c", "d")), threads=1)
+    with pytest.raises(BundleError, match=r"segment 0 gives logits of shape \[1, 3\] for 1 samples and 4 labels"):
+        model.predict(sample(0))
+
+
+def test_a_broken_segment_is_told(make: Make, pointing: Make, tmp_path: Path) -> None:
+    bundle = make("two", [pointing(1.0), pointing(1.0)], [0.5])
+    (bundle / "segments/1.onnx").write_bytes(b"not a model")
+    with pytest.raises(BundleError, match="is not what was exported"):
+        Personaliser(bundle)

@@ -1,0 +1,132 @@
+"""The ring: bounded, private, and whole after a kill."""
+
+import os
+import random
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tuner.errors import StoreError
+from tuner.runtime.ring import Ring
+
+WRITER = """
+import sys
+from pathlib import Path
+import numpy as np
+from tuner.runtime.ring import Ring
+ring = Ring(Path(sys.argv[1]), most_samples=20)
+print("ready", flush=True)
+for number in range(10**9):
+    ring.add(np.full((3, 64, 64), number % 251, np.uint8) + np.uint8(number % 7), str(number))
+"""
+
+
+def picture(number: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    return np.full((3, 8, 8), number, np.uint8)
+
+
+def test_samples_come_back_oldest_first_with_their_labels(tmp_path: Path) -> None:
+    ring = Ring(tmp_path / "ring")
+    assert [ring.add(picture(number), label) for number, label in enumerate(["a", None, "c"])] == [True] * 3
+    found = Ring(tmp_path / "ring").load()
+    assert [one.label for one in found] == ["a", None, "c"]
+    assert all((one.sample == picture(number)).all() for number, one in enumerate(found))
+    assert [one.sample.dtype for one in found] == [np.uint8] * 3
+
+
+def test_a_sample_is_kept_once_and_may_get_a_label_later(tmp_path: Path) -> None:
+    ring = Ring(tmp_path / "ring")
+    assert [ring.add(picture(1), label) for label in (None, None, "a", None, "b")] == [True] + [False] * 4
+    assert [one.label for one in ring.load()] == ["b"]
+
+
+def test_the_oldest_go_above_the_bounds(tmp_path: Path) -> None:
+    few = Ring(tmp_path / "few", most_samples=3)
+    small = Ring(tmp_path / "small", most_bytes=1000)
+    for number in range(10):
+        few.add(picture(number))
+        small.add(picture(number))
+    assert [int(one.sample.max()) for one in few.load()] == [7, 8, 9]
+    assert 0 < small.size_bytes <= 1000
+    assert int(small.load()[-1].sample.max()) == 9
+
+
+def test_only_the_user_can_read_it(tmp_path: Path) -> None:
+    ring = Ring(tmp_path / "ring")
+    before = os.umask(0)
+    try:
+        ring.add(picture(1))
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(ring.folder.stat().st_mode) == 0o700
+    assert [stat.S_IMODE(path.stat().st_mode) for path in ring.folder.iterdir()] == [0o600]
+
+
+def test_forgetting_overwrites_and_removes_everything(tmp_path: Path) -> None:
+    ring = Ring(tmp_path / "ring")
+    for number in range(3):
+        ring.add(picture(number))
+    kept = ring.folder / "link"
+    kept.hardlink_to(next(ring.folder.glob("*.sample")))
+    (ring.folder / ".torn.sample.part").write_bytes(b"half")
+    assert ring.clear() == 3
+    assert list(ring.folder.iterdir()) == [kept]
+    assert set(kept.read_bytes()) == {0}
+    assert len(ring) == 0
+    assert ring.add(picture(1))
+
+
+def test_what_another_process_forgot_is_gone(tmp_path: Path) -> None:
+    ring = Ring(tmp_path / "ring")
+    ring.add(picture(1))
+    Ring(tmp_path / "ring").clear()
+    assert ring.load() == []
+    assert len(ring) == 0
+
+
+def test_a_damaged_sample_is_left_out(tmp_path: Path) -> None:
+    ring = Ring(tmp_path / "ring")
+    for number in range(3):
+        ring.add(picture(number))
+    first, second, _ = sorted(ring.folder.iterdir())
+    first.write_bytes(first.read_bytes()[:-1] + b"?")
+    second.write_bytes(second.read_bytes()[:5])
+    assert [int(one.sample.max()) for one in ring.load()] == [2]
+    assert len(ring) == 1
+
+
+def test_a_full_disk_is_told_and_the_rest_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ring = Ring(tmp_path / "ring")
+    ring.add(picture(1))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", full)
+        with pytest.raises(StoreError, match=r"No space left on device\): free some space"):
+            ring.add(picture(2))
+    assert len(list(ring.folder.iterdir())) == 1
+    assert [int(one.sample.max()) for one in ring.load()] == [1]
+
+
+def test_a_kill_loses_at_most_the_sample_being_written(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    for _ in range(5):
+        with subprocess.Popen([sys.executable, "-c", WRITER, tmp_path / "ring"], stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+            time.sleep(draw.uniform(0, 0.1))
+            writer.send_signal(signal.SIGKILL)
+        files = list((tmp_path / "ring").glob("[!.]*.sample"))
+        found = Ring(tmp_path / "ring").load()
+        assert len(found) == len(files)
+        numbers = [int(one.label or -1) for one in found]
+        assert all((one.sample == number % 251 + number % 7).all() for one, number in zip(found, numbers, strict=True))
+    assert len(found) >= 10

@@ -1,0 +1,63 @@
+"""Studies with exits on, from the command's own entry to a bundle that answers."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tuner.run import Run, run
+from tuner.task import Task
+from tuner.task.digits import digits
+
+pytestmark = pytest.mark.slow
+
+SPACE = """
+strategies = ["gdm", "freeze", "exits", "cache"]
+objectives = ["local_accuracy", "train_seconds", "mean_flops", "mean_latency_seconds"]
+[knobs]
+freeze.trainable_blocks = [1, 2]
+cache.by = "cache"
+cache.bits = [8, 4]
+[knobs.exits]
+mode = ["MODE"]
+loss = ["LOSS"]
+[knobs.recipe]
+epochs = 6
+learning_rate = 1e-2
+optimiser = "adamw"
+freeze_bn = true
+"""
+
+
+def searched(task: Task, mode: str, loss: str, folder: Path) -> Run:
+    space = folder / "exits.toml"
+    space.write_text(SPACE.replace("MODE", mode).replace("LOSS", loss), encoding="utf-8")
+    return run(task, space=str(space), trials=3, out=folder / "run", store=folder / "store", seed=1)
+
+
+@pytest.fixture
+def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Task:
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+    return digits()
+
+
+def test_the_front_holds_trials_with_exits(task: Task, tmp_path: Path) -> None:
+    found = searched(task, "with-tail", "supervised+distilled", tmp_path)
+    plans = [found.record(trial).plan for trial in found.front]
+    assert any(plan is not None and plan.heads.exits for plan in plans)
+    for record in found.records:
+        assert record.state == "done"
+        assert record.values["mean_flops"] > 0
+        assert record.values["mean_latency_seconds"] > 0
+
+
+def test_without_labels_only_exits_learn_and_agreement_is_the_objective(task: Task, tmp_path: Path) -> None:
+    assert task.global_ is not None
+    unlabelled = replace(task, local=replace(task.global_, test=None), labelled=False)
+    found = searched(unlabelled, "exits-only", "supervised", tmp_path)
+    assert found.info["untouched"]["local_accuracy"] == 1.0
+    best = found.record(found.front[0])
+    assert best.plan is not None
+    assert (best.plan.split, best.plan.heads.mode) == (4, "exits-only")
+    assert best.plan.heads.supervised == 0.0
+    assert best.values["local_accuracy"] > 0.9

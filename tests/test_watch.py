@@ -1,0 +1,196 @@
+"""Bundles in service from the command line: watch, status, rollback, forget."""
+
+import importlib.util
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper, save
+
+from tuner.cli import call
+from tuner.runtime.bundle import FILE, FORMAT, MODEL, file_hash
+from tuner.runtime.home import place
+from tuner.runtime.orchestrator import NO_TRAINER
+from tuner.watch import ring_of
+
+Run = Callable[..., tuple[int, list[dict[str, Any]], str]]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+
+
+def bundle_of(folder: Path, scale: float) -> Path:
+    """Write a bundle that answers with the largest of three inputs."""
+    folder.mkdir()
+    rows, out = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3]) for name in ("input", "logits"))
+    weights = numpy_helper.from_array((scale * np.eye(3)).astype(np.float32), "w")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["input", "w"], ["logits"])], "model", [rows], [out], [weights]
+    )
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), folder / MODEL)
+    content = {
+        "format": FORMAT,
+        "name": "hand-made",
+        "labels": ["a", "b", "c"],
+        "input": {"kind": "arrays", "size": None, "resize": None, "mean": [], "std": []},
+        "input_shape": [3],
+        "loss": "single-label",
+        "files": {MODEL: file_hash(folder / MODEL)},
+    }
+    (folder / FILE).write_text(json.dumps(content), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    return bundle_of(tmp_path / "bundle", 2.0)
+
+
+@pytest.fixture
+def samples(tmp_path: Path) -> Path:
+    """Return a folder with two files without a label, and one of the class b."""
+    folder = tmp_path / "samples"
+    (folder / "b").mkdir(parents=True)
+    for number, path in enumerate(("1.npy", "2.npy", "b/3.npy")):
+        np.save(folder / path, np.eye(3, dtype=np.float32)[number % 3])
+    return folder
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Return a function that runs a command: its exit code, the JSON it printed, and what went to stderr."""
+
+    def command(*arguments: object) -> tuple[int, list[dict[str, Any]], str]:
+        code = call([*map(str, arguments), "--json"])
+        captured = capsys.readouterr()
+        return code, [json.loads(line) for line in captured.out.splitlines()], captured.err
+
+    return command
+
+
+def test_a_folder_is_answered_once(bundle: Path, samples: Path, run: Run) -> None:
+    code, events, _ = run("watch", bundle, "--samples", samples, "--once")
+    assert code == 0
+    assert sorted((Path(one["file"]).name, one["label"]) for one in events) == [
+        ("1.npy", "a"),
+        ("2.npy", "b"),
+        ("3.npy", "c"),
+    ]
+    assert run("watch", bundle, "--samples", samples, "--once")[1] == []
+    np.save(samples / "4.npy", np.array([0, 0, 2], np.float32))
+    assert [one["label"] for one in run("watch", bundle, "--samples", samples, "--once")[1]] == ["c"]
+    assert sorted(str(one.label) for one in ring_of(bundle).load()) == ["None", "None", "None", "b"]
+
+
+def test_files_that_are_none_are_told_and_the_service_goes_on(bundle: Path, samples: Path, run: Run) -> None:
+    (samples / "broken.npy").write_bytes(b"\x93NUMPY half")
+    np.save(samples / "wide.npy", np.zeros(7))
+    (samples / "notes.txt").write_text("not a sample")
+    code, events, _ = run("watch", bundle, "--samples", samples, "--once")
+    assert code == 0
+    refused = {Path(one["file"]).name: one["refused"] for one in events if "refused" in one}
+    assert set(refused) == {"broken.npy", "wide.npy"}
+    assert "takes numbers of shape [3], but this is float64 [7]" in refused["wide.npy"]
+    assert sum("label" in one for one in events) == 3
+
+
+def test_paths_come_as_a_stream(bundle: Path, samples: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{samples / '1.npy'}\n\n{samples / '2.npy'}\tb\nnone.npy\n"))
+    code, events, _ = run("watch", bundle, "--samples", "-")
+    assert code == 0
+    assert [one.get("label") for one in events] == ["a", "b", None]
+    assert "none.npy" in events[2]["refused"]
+    assert [one.label for one in ring_of(bundle).load()] == [None, "b"]
+
+
+def test_status_says_how_it_goes(
+    bundle: Path, samples: Path, run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run("watch", bundle, "--samples", samples, "--once")
+    _, (found,), _ = run("status", bundle)
+    assert (found["name"], found["round"], found["answers"], found["due"]) == ("hand-made", "0000", 3, None)
+    assert found["exits"] == [{"exit": 0, "threshold": None, "share": 1.0, "rate": 1.0, "loss": None}]
+    assert found["kept"]["samples"] == found["kept"]["new"] == 3
+    assert {one["stream"] for one in found["drift"]} == {"doubt", "errors"}
+    assert call(["status", str(bundle)]) == 0
+    said = capsys.readouterr().out
+    assert "hand-made · as it was exported · 3 answers" in said
+    assert "kept: 3 samples (3 new)" in said
+    place(bundle, bundle_of(tmp_path / "other", 3.0))
+    _, (found,), _ = run("status", bundle)
+    assert (found["round"], found["earlier"], found["answers"]) == ("0001", ["0000"], 0)
+
+
+def test_a_round_that_is_due_says_what_it_waits_for(
+    bundle: Path, samples: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("watch", bundle, "--samples", samples, "--once", "--enough", "3")
+    _, (found,), _ = run("status", bundle)
+    assert (found["due"], found["waits"]) == ("3 new samples are kept", NO_TRAINER)
+    assert call(["status", str(bundle)]) == 0
+    assert f"a round is due: 3 new samples are kept; it waits: {NO_TRAINER}" in capsys.readouterr().out
+
+
+def test_rolling_back_goes_back_one_round(bundle: Path, run: Run, tmp_path: Path) -> None:
+    place(bundle, bundle_of(tmp_path / "other", 3.0))
+    assert run("rollback", bundle) == (0, [{"left": "0001", "round": "0000"}], "")
+    code, events, line = run("rollback", bundle)
+    assert (code, events) == (1, [])
+    assert line == f"tuner: {bundle} is in use as it was exported: there is no earlier round to go back to\n"
+
+
+def test_forgetting_a_bundle_empties_its_ring(
+    bundle: Path, samples: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("watch", bundle, "--samples", samples, "--once")
+    _, (found,), _ = run("forget", bundle)
+    assert found == {"task": "hand-made", "records": 0, "files": 0, "samples": 3}
+    assert len(ring_of(bundle)) == 0
+    assert call(["forget", str(bundle)]) == 0
+    assert capsys.readouterr().out.startswith("forgot hand-made")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("sklearn") is None, reason="the digits come with scikit-learn")
+def test_forgetting_a_task_empties_the_rings_of_its_bundles(bundle: Path, samples: Path, run: Run) -> None:
+    content = json.loads((bundle / FILE).read_text())
+    (bundle / FILE).write_text(json.dumps({**content, "name": "digits"}))
+    run("watch", bundle, "--samples", samples, "--once")
+    _, (found,), _ = run("forget", "digits")
+    assert found["samples"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["watch", "none", "--samples", "."], "none is not a bundle"),
+        (["watch", "BUNDLE", "--samples", "none"], "--samples none cannot be read (No such file or directory)"),
+        (["watch", "BUNDLE", "--samples", ".", "--enough", "0"], "--enough wants at least 1 sample, but it is 0"),
+        (["watch", "BUNDLE", "--samples", ".", "--exploration", "2"], "--exploration wants a probability"),
+        (["watch", "BUNDLE", "--samples", ".", "--window", "night"], "--window wants two times of the day"),
+        (["watch", "BUNDLE", "--samples", ".", "--keep", "much"], "--keep wants a size"),
+        (["status", "none"], "none is not a bundle"),
+        (["rollback", "none"], "none is not a bundle"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(arguments: list[str], says: str, bundle: Path, run: Run) -> None:
+    code, events, line = run(*(str(bundle) if word == "BUNDLE" else word for word in arguments))
+    assert (code, events) == (1, [])
+    assert line.startswith(f"tuner: {says}")
+    assert line.count("\n") == 1
+
+
+def test_a_damaged_state_is_told(bundle: Path, samples: Path, run: Run) -> None:
+    run("watch", bundle, "--samples", samples, "--once")
+    (bundle / "device/state.json").write_text("{}")
+    for command in (["status", bundle], ["watch", bundle, "--samples", samples, "--once"]):
+        code, _, line = run(*command)
+        assert code == 1
+        assert "state.json is damaged" in line
+        assert "remove it to begin anew" in line

@@ -1,0 +1,95 @@
+"""Side heads as PyTorch modules, and what they learn from."""
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tuner.heads import MAP_DIMENSIONS, HeadsPlan
+
+
+def head(in_shape: tuple[int, ...], channels: int, outputs: int) -> nn.Sequential:
+    """Return MSDNet's intermediate classifier: two 3 × 3 convolutions of stride 2, pooling, a linear layer.
+
+    The pooling is global, so that a map of any size will do. What is no map is read as a vector by two linear layers.
+
+    Source: Huang et al., 2018; PersEPhonEE's published ratios fit 128 channels and global pooling.
+
+    Args:
+        in_shape: Of what it reads, per sample.
+        channels: Between its layers.
+        outputs: Logits.
+    """
+    if len(in_shape) != MAP_DIMENSIONS:
+        values = int(torch.Size(in_shape).numel())
+        return nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(values, channels, bias=False),
+            nn.BatchNorm1d(channels),
+            nn.ReLU(),
+            nn.Linear(channels, outputs),
+        )
+    return nn.Sequential(
+        *_halving(in_shape[0], channels),
+        *_halving(channels, channels),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(channels, outputs),
+    )
+
+
+def _halving(inputs: int, channels: int) -> tuple[nn.Module, ...]:
+    convolution = nn.Conv2d(inputs, channels, 3, stride=2, padding=1, bias=False)
+    return convolution, nn.BatchNorm2d(channels), nn.ReLU()
+
+
+def exit_loss(
+    outputs: torch.Tensor, teacher: torch.Tensor, labels: torch.Tensor, plan: HeadsPlan, *, multi: bool = False
+) -> torch.Tensor:
+    """Return one exit's loss; the formula is `HeadsPlan`'s.
+
+    With several labels a sample, cross-entropy is binary, softened answers are one Bernoulli each, and hard answers
+    are those with p > 0.5; the divergence is then a mean over labels.
+
+    Args:
+        outputs: float32 [n, classes], the exit's logits.
+        teacher: float32 [n, classes], the final head's.
+        labels: int64 [n], or float32 [n, classes].
+        plan: The weights and the temperature.
+        multi: Whether a sample may have several labels.
+    """
+    total = outputs.new_zeros(())
+    if plan.supervised:
+        total = total + plan.supervised * _hard(outputs, labels, multi=multi)
+    if plan.pseudo:
+        answers = (teacher > 0).to(outputs.dtype) if multi else teacher.argmax(dim=1)
+        total = total + plan.pseudo * _hard(outputs, answers, multi=multi)
+    if plan.distilled:
+        soft = _bernoulli(outputs, teacher, plan.temperature) if multi else _soft(outputs, teacher, plan.temperature)
+        total = total + plan.distilled * plan.temperature**2 * soft
+    return total
+
+
+def _hard(outputs: torch.Tensor, answers: torch.Tensor, *, multi: bool) -> torch.Tensor:
+    if multi:
+        return functional.binary_cross_entropy_with_logits(outputs, answers)
+    return functional.cross_entropy(outputs, answers)
+
+
+def _soft(outputs: torch.Tensor, teacher: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Return KL(teacher ‖ exit), the mean over samples."""
+    return functional.kl_div(
+        functional.log_softmax(outputs / temperature, dim=1),
+        functional.log_softmax(teacher / temperature, dim=1),
+        reduction="batchmean",
+        log_target=True,
+    )
+
+
+def _bernoulli(outputs: torch.Tensor, teacher: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Return KL(teacher ‖ exit) of one Bernoulli a label, the mean over samples and labels."""
+    ours, theirs = outputs / temperature, teacher / temperature
+    share = torch.sigmoid(theirs)
+    log, other = functional.logsigmoid, torch.neg
+    yes = share * (log(theirs) - log(ours))
+    no = (1 - share) * (log(other(theirs)) - log(other(ours)))
+    return (yes + no).mean()
