@@ -23,7 +23,8 @@ from benchmarks.setup import arguments, clothing, opened, plan_for
 from tuner.backends.base import silent
 from tuner.backends.torch.features import Access, fill, training
 from tuner.backends.torch.reader import Reader
-from tuner.backends.torch.training import Loop, run, source, untouched
+from tuner.backends.torch.training import Loop, run, source
+from tuner.backends.torch.untouched import untouched
 from tuner.plan import RecipePlan, TrialPlan
 from tuner.units import said_seconds
 
