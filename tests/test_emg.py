@@ -50,6 +50,7 @@ cache.augment = 0.0
 growth.mode = ["none", "scratch"]
 growth.start = 0.1
 growth.cap = 0.1
+growth.flops = 1.0
 growth.controller = "ric"
 growth.horizon = 3
 growth.penalty = 0.4

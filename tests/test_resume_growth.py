@@ -23,6 +23,7 @@ none.augment = 0.0
 growth.mode = ["scratch", "tail"]
 growth.start = { low = 0.1, high = 0.3 }
 growth.cap = 1.0
+growth.flops = 1.0
 growth.controller = "ric"
 growth.horizon = 3
 growth.penalty = 0.1

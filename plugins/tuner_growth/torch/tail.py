@@ -96,11 +96,15 @@ class GrowingTail(nn.Module):
         self._rule = Rule(edit.controller, edit.horizon, edit.penalty, training.seed)
         self._state = begun(self._rule, self._sizes)
         cost = network_cost(self.body, self._found, training.example)
-        self._cost, self._most = cost, edit.cap * cost.parameters(self._caps)
-        if cost.parameters(self._sizes) > self._most:
-            begins = f"growth.start = {edit.start:g} begins with {cost.parameters(self._sizes):,} parameters"
-            allows = f"growth.cap = {edit.cap:g} allows {int(self._most):,}"
-            raise WidthError(f"{begins}, but {allows}: lower growth.start or raise growth.cap")
+        self._cost = cost
+        for name, unit, share, of in (
+            ("cap", "parameters", edit.cap, cost.parameters),
+            ("flops", "FLOPs", edit.flops, cost.flops),
+        ):
+            if of(self._sizes) > share * of(self._caps):
+                begins = f"growth.start = {edit.start:g} begins with {of(self._sizes):,} {unit}"
+                allows = f"growth.{name} = {share:g} allows {int(share * of(self._caps)):,}"
+                raise WidthError(f"{begins}, but {allows}: lower growth.start or raise growth.{name}")
         self._forget()
 
     def before_update(self, loss: float) -> None:
@@ -200,12 +204,18 @@ class GrowingTail(nn.Module):
         return (f"final widths: {said}", *([f"cannot grow: {kept}"] if kept else []))
 
     def _fits(self, room: int | None) -> Callable[[Sequence[int]], bool]:
-        """Return whether widths keep to the cap on parameters and to what memory leaves."""
+        """Return whether widths keep to the caps on parameters and FLOPs, and to what memory leaves."""
+        cost, edit, full = self._cost, self._edit, self._caps
+        parameters, flops = edit.cap * cost.parameters(full), edit.flops * cost.flops(full)
+
+        def capped(widths: Sequence[int]) -> bool:
+            return cost.parameters(widths) <= parameters and cost.flops(widths) <= flops
+
         if room is None:
-            return lambda widths: self._cost.parameters(widths) <= self._most
-        needed = training_bytes(self.body, self._found.growable, self._cost, self._training)
+            return capped
+        needed = training_bytes(self.body, self._found.growable, cost, self._training)
         most = needed(self._state.widths) + room
-        return lambda widths: self._cost.parameters(widths) <= self._most and needed(widths) <= most
+        return lambda widths: capped(widths) and needed(widths) <= most
 
     def _grow(self, actions: Sequence[int], saliency: Sequence[torch.Tensor]) -> dict[str, float]:
         with torch.no_grad():

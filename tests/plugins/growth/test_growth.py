@@ -56,7 +56,7 @@ def test_a_fixed_width_has_no_knobs_of_growing() -> None:
         example_model(4),
         example_task(),
     )
-    assert found.knobs.keys() == {"growth.mode", "growth.start", "growth.cap", "growth.controller"}
+    assert found.knobs.keys() == {f"growth.{name}" for name in ("mode", "start", "cap", "flops", "controller")}
 
 
 def test_the_plugin_offers_what_a_prediction_costs_as_objectives() -> None:
@@ -198,6 +198,14 @@ def test_a_limit_on_memory_ends_growth(tmp_path: Path) -> None:
     )
     assert width(held) == [4, 9, 19]
     assert width(free) == [6, 14, 30]
+
+
+@pytest.mark.slow
+def test_a_cap_on_flops_ends_growth(tmp_path: Path) -> None:
+    edit = replace(RULE, controller="exponential", flops=0.2)
+    _, plan, outcome = trained(tmp_path, "scratch", edit, epochs=14)
+    assert outcome.values["flops"] <= 0.21 * sum(block.flops for block in plan.model.blocks)
+    assert width(outcome)[0] > 1
 
 
 def test_a_head_alone_has_nothing_to_grow_and_is_the_plan_without_growth() -> None:
