@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.data]
 
 EMG = Path(__file__).parents[1] / "examples" / "emg" / "task.toml"
 DATA = Path(os.environ.get("TUNER_DATA") or Path(__file__).parents[2] / "shared" / "data")
-SPACE = """
+PERSON = "eval/male13/test1"  # the session that no trial sees
+RECIPE = """
+runtime.threads = 1
+[knobs.recipe]
+batch_size = 32
+"""
+SPACE = f"""
 strategies = ["freeze", "cache"]
 [limits]
 time = "5m"
@@ -24,45 +31,111 @@ trials = "2"
 [knobs]
 freeze.trainable_blocks = [2, 4]
 cache.augment = 0.5
-runtime.threads = 1
-[knobs.recipe]
+{RECIPE}
 epochs = 4
-batch_size = 32
 optimiser = "adamw"
 learning_rate = 1e-3
 """
+#: Freezing, full training and growth from nothing, against each other.
+COMPETITION = f"""
+strategies = ["freeze", "cache", "growth"]
+objectives = ["local_accuracy", "parameters"]
+[limits]
+time = "5m"
+trials = "6"
+[knobs]
+freeze.trainable_blocks = [2, 4]
+cache.by = "cache"
+cache.augment = 0.0
+growth.mode = ["none", "scratch"]
+growth.start = 0.1
+growth.cap = 0.1
+growth.flops = 1.0
+growth.controller = "ric"
+growth.horizon = 3
+growth.penalty = 0.4
+growth.adapter = "dspa"
+{RECIPE}
+epochs = 12
+optimiser = "adam"
+learning_rate = 3e-3
+schedule = "cosine"
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return a folder, with a cache that the runs share: the network learns other people's gestures once."""
+    if not (DATA / "README.md").is_file():
+        pytest.skip(f"the real data is not at {DATA}: set TUNER_DATA to its folder")
+    folder = tmp_path_factory.mktemp("emg")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TUNER_DATA", str(DATA))
+        patch.setenv("TUNER_CACHE", str(folder / "cache"))
+        patch.setattr("tuner.run.process_started", time.monotonic)
+        yield folder
+
+
+def tuned(home: Path, name: str, space: str, *arguments: str) -> Run:
+    (home / f"{name}.toml").write_text(space)
+    run = home / name
+    assert call(["run", str(EMG), "--space", str(home / f"{name}.toml"), "--out", str(run), *arguments]) == 0
+    return Run.open(run)
+
+
+def recordings(folder: Path) -> tuple[list[Path], list[int]]:
+    """Write the held-out session's recordings as files; return them and their gestures."""
+    with np.load(DATA / "emg" / "myo.npz") as file:
+        signal, start, label = (file[f"{PERSON}/{part}"] for part in ("signal", "start", "label"))
+    for number in range(len(label)):
+        np.save(folder / f"{number}.npy", signal[start[number] : start[number + 1]].T)
+    return [folder / f"{number}.npy" for number in range(len(label))], label.tolist()
 
 
 def test_personalising_pays_and_a_held_out_session_is_classified_by_recordings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if not (DATA / "README.md").is_file():
-        pytest.skip(f"the real data is not at {DATA}: set TUNER_DATA to its folder")
-    monkeypatch.setenv("TUNER_DATA", str(DATA))
-    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("tuner.run.process_started", time.monotonic)
-    (tmp_path / "space.toml").write_text(SPACE)
-    assert call(["run", str(EMG), "--space", str(tmp_path / "space.toml"), "--out", str(tmp_path / "run")]) == 0
-    run = Run.open(tmp_path / "run")
+    run = tuned(home, "run", SPACE)
     best = max(run.record(trial).values["local_accuracy"] for trial in run.front)
     assert best > run.info["untouched"]["local_accuracy"] + 0.2
 
-    assert call(["export", str(tmp_path / "run"), str(tmp_path / "arm"), "--pick", "max(local_accuracy)"]) == 0
-    bundle = Bundle.open(tmp_path / "arm")
+    assert call(["export", str(home / "run"), str(home / "arm"), "--pick", "max(local_accuracy)"]) == 0
+    bundle = Bundle.open(home / "arm")
     scores = bundle.info["scores"]["from_pixels"]
     assert scores["largest_logit_difference"] <= 1e-4
     assert scores["test_accuracy"] > 0.75
 
-    person = "eval/male13/test1"
-    with np.load(DATA / "emg" / "myo.npz") as file:
-        signal, start, label = (file[f"{person}/{part}"] for part in ("signal", "start", "label"))
-    for number in range(len(label)):
-        np.save(tmp_path / f"{number}.npy", signal[start[number] : start[number + 1]].T)
-    files = [tmp_path / f"{number}.npy" for number in range(len(label))]
+    files, gestures = recordings(tmp_path)
     said = Personaliser(bundle).predict_files(files)
-    right = [one.label == bundle.labels[int(truth)] for one, truth in zip(said, label, strict=True)]
+    right = [one.label == bundle.labels[truth] for one, truth in zip(said, gestures, strict=True)]
     assert np.mean(right) >= scores["test_accuracy"] - 0.05
     assert {len(one.windows) for one in said} <= {17, 18, 19}
     capsys.readouterr()
-    assert call(["predict", str(tmp_path / "arm"), str(files[0]), "--json"]) == 0
+    assert call(["predict", str(home / "arm"), str(files[0]), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["predictions"][0]["label"] == said[0].label
+
+
+def test_growth_competes_and_the_bundle_of_a_grown_network_classifies_recordings(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tuned(home, "competition", COMPETITION, "--seed", "1")
+    plans = {record.trial: record.plan for record in run.records if record.plan is not None}
+    grown = {trial for trial, plan in plans.items() if plan.shape}
+    assert grown
+    assert {plan.split for trial, plan in plans.items() if trial not in grown} >= {0}
+    pays = [trial for trial in run.front if trial in grown]
+    assert pays, "a network of a tenth of the parameters is on the front"
+    capsys.readouterr()
+    assert call(["show", str(home / "competition")]) == 0
+    assert "grow-scratch" in capsys.readouterr().out
+
+    assert call(["export", str(home / "competition"), str(home / "grown"), "--pick", "min(parameters)"]) == 0
+    bundle = Bundle.open(home / "grown")
+    scores = bundle.info["scores"]
+    assert scores["from_pixels"]["largest_logit_difference"] <= 1e-4
+    assert scores["trial"]["parameters"] <= 0.1 * max(run.record(one).values["parameters"] for one in run.front)
+    assert bundle.info["final_widths"]["grow-scratch"]
+    files, gestures = recordings(tmp_path)
+    said = Personaliser(bundle).predict_files(files)
+    right = np.mean([one.label == bundle.labels[truth] for one, truth in zip(said, gestures, strict=True)])
+    assert right > 0.5

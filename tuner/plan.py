@@ -190,12 +190,21 @@ class RecipePlan:
 
 @dataclass(frozen=True, slots=True)
 class RuntimePlan:
-    """What carries the plan out: a backend, its threads and its precision."""
+    """What carries the plan out.
+
+    Attributes:
+        backend: Its name.
+        threads: Of it.
+        precision: Of its numbers.
+        memory_bytes: What a tail that changes while it trains may take, above the resting process; 0 for no limit. A
+            limit of the device and no part of the plan's `key`.
+    """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
     backend: str = "torch"
     threads: int = 1
     precision: Literal["fp32"] = "fp32"
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +267,7 @@ class TrialPlan:
         content = asdict(self)
         content["data"] = {"counts": per_class_counts(self.task.global_per_class, self.data.alpha)}
         content["model"], content["task"] = self.model.fingerprint, self.task.fingerprint
+        del content["runtime"]["memory_bytes"]
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -346,6 +356,7 @@ def check(plan: TrialPlan) -> TrialPlan:
         (0 <= plan.recipe.weight_decay < math.inf, "recipe.weight_decay is at least 0", plan.recipe.weight_decay),
         (plan.recipe.micro_batches >= 1, "recipe.micro_batches is at least 1", plan.recipe.micro_batches),
         (plan.recipe.patience >= 0, "recipe.patience is at least 0", plan.recipe.patience),
+        (plan.runtime.memory_bytes >= 0, "runtime.memory_bytes is at least 0", plan.runtime.memory_bytes),
         (plan.runtime.threads >= 1, "runtime.threads is at least 1", plan.runtime.threads),
         *head_rules(plan.heads, plan.model.num_blocks),
         (plan.split < plan.model.num_blocks or plan.heads.exits, "something trains: a tail block or an exit", "none"),

@@ -32,6 +32,7 @@ class Edit:
         horizon: Epochs that ``ric`` looks ahead.
         penalty: What ``ric`` makes added cost count at first, η.
         adapter: How newborn channels get their weights.
+        flops: Fraction of the full tail's FLOPs that is not exceeded.
     """
 
     start: float
@@ -40,6 +41,7 @@ class Edit:
     horizon: int
     penalty: float
     adapter: str
+    flops: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +63,12 @@ class Growth(Strategy[Knobs]):
         if mode == NO_GROWTH:
             return Knobs(mode, None)
         start = draw.number("start", 0.02, 1.0, log=True)
-        cap = draw.number("cap", 0.02, 1.0, log=True)
+        cap, flops = (draw.number(name, 0.02, 1.0, log=True) for name in ("cap", "flops"))
         controller = draw.choice("controller", CONTROLLERS)
         horizon = draw.integer("horizon", 1, 5) if controller == "ric" else 1
         penalty = draw.number("penalty", 0.1, 1.0) if controller == "ric" else 0.0
         adapter = draw.choice("adapter", ADAPTERS) if controller != "fixed" else "random"
-        return Knobs(mode, Edit(start, cap, controller, horizon, penalty, adapter))
+        return Knobs(mode, Edit(start, cap, controller, horizon, penalty, adapter, flops))
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
         """Add the edit, unless only the last of several blocks trains: the head has no hidden width."""

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from tuner_growth.decay import Decay, fit
+from tuner_growth.decay import Decay, fits
 
 WINDOW = 5
 #: Epochs that are remembered of each width.
@@ -32,7 +32,7 @@ class EpochScores:
     @property
     def mean(self) -> float:
         """Their mean."""
-        return float(np.mean(self.scores))
+        return sum(self.scores) / len(self.scores)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,59 +67,85 @@ def growth_scores(saliency: Sequence[float], losses: Sequence[float]) -> tuple[f
     return tuple(float(part.mean()) for part in parts)
 
 
-def observed(history: History, width: int, seen: EpochScores) -> History:
-    """Return the history with one more epoch at `width`, and older widths updated in reverse.
+def observed(histories: Sequence[History], widths: Sequence[int], seen: Sequence[EpochScores]) -> tuple[History, ...]:
+    """Return every layer's history with one more epoch at its width, and older widths updated in reverse.
 
     An older width õ is no longer trained, so what it would score by now is inferred from the width o after it, from the
     newest to the oldest: ``GS(t+1, õ) = min{DS(t+1, õ) / DG(t+1, o), mean GS(t, õ) / mean GS(t+1, o)} · GS(t+1, o)``.
     The ratio is kept at 1 or above: a narrower layer has no less to gain, or DG would not be a decay.
+
+    Args:
+        histories: One a layer.
+        widths: That were trained.
+        seen: Their scores of the epoch, the same one for all.
     """
+    histories = tuple(histories)
+    wide = growing(histories, seen[0].epoch)
+    layers = zip(histories, widths, seen, wide, staying(histories), strict=True)
+    return tuple(_observed(*layer) for layer in layers)
+
+
+def _observed(history: History, width: int, seen: EpochScores, wide: Decay | None, stays: Sequence[Decay]) -> History:
     known = {one.width: one for one in history}
-    before = known.get(width, WidthScores(width, ()))
-    current = _with(before, seen)
-    wide = growing(history, seen.epoch) if len(history) >= TRIPLET else None
-    updated = [current]
+    updated = [_with(known.get(width, WidthScores(width, ())), seen)]
     reference, reference_width = seen, width
-    for one in reversed(history):
+    for one, stay in zip(reversed(history), reversed(stays), strict=True):
         if one.width == width:
             continue
         ratio = one.epochs[-1].mean / max(reference.mean, 1e-9)
         if wide is not None:
-            ratio = min(ratio, staying(one).mean(seen.epoch) / max(wide.at(reference_width), 1e-9))
+            ratio = min(ratio, stay.mean(seen.epoch) / max(wide.at(reference_width), 1e-9))
         reference = EpochScores(seen.epoch, tuple(max(1.0, ratio) * score for score in reference.scores))
         reference_width = one.width
         updated.append(_with(one, reference))
     return tuple(reversed(updated[:TRIPLET]))
 
 
-@lru_cache(maxsize=256)
-def staying(one: WidthScores) -> Decay:
-    """Return DS: how the score of a width decays with epochs when the layer stays.
+@lru_cache(maxsize=4)  # an epoch begins with the fits that the last one ended with
+def staying(histories: tuple[History, ...]) -> tuple[tuple[Decay, ...], ...]:
+    """Return DS of every layer and width: how its score decays with epochs when the layer stays.
 
     A point lies at its own place inside its epoch, so that a width of a single epoch already has a slope.
     """
+    points = [_points(one) for history in histories for one in history]
+    found = iter(fits(points) if points else ())
+    return tuple(tuple(next(found) for _ in history) for history in histories)
+
+
+def growing(histories: tuple[History, ...], epoch: float) -> tuple[Decay | None, ...]:
+    """Return DG of every layer: how the score decays with width, from three widths' DS over ``[epoch, epoch + 1)``.
+
+    As many points a width as windows an epoch would have the mean as their least-squares pull, so the mean is taken.
+    None where fewer than three widths are known.
+    """
+    return tuple(one[0] if one else None for one in tables(histories, epoch, 0))
+
+
+def tables(histories: tuple[History, ...], epoch: float, horizon: int) -> tuple[tuple[Decay, ...], ...]:
+    """Return every layer's G-table: DG for epochs ``epoch`` … ``epoch + horizon``, `horizon` + 1 decays over width.
+
+    Empty where fewer than three widths are known.
+    """
     points = [
+        ([float(one.width) for one in history], [stay.mean(epoch + ahead) for stay in stays])
+        for history, stays in zip(histories, staying(histories), strict=True)
+        for ahead in range(horizon + 1)
+        if len(history) >= TRIPLET
+    ]
+    found = iter(fits(points) if points else ())
+    return tuple(
+        tuple(next(found) for _ in range(horizon + 1)) if len(history) >= TRIPLET else () for history in histories
+    )
+
+
+def _points(one: WidthScores) -> tuple[list[float], list[float]]:
+    """Return places in time and scores."""
+    places = [
         (seen.epoch + (index + 0.5) / len(seen.scores), score)
         for seen in one.epochs
         for index, score in enumerate(seen.scores)
     ]
-    return fit(*zip(*points, strict=True))
-
-
-def growing(history: History, epoch: float) -> Decay:
-    """Return DG: how the score decays with width, from the three latest widths' DS over ``[epoch, epoch + 1)``.
-
-    As many points a width as windows an epoch would have the mean as their least-squares pull, so the mean is taken.
-    """
-    latest = history[-TRIPLET:]
-    return fit([float(one.width) for one in latest], [staying(one).mean(epoch) for one in latest])
-
-
-def table(history: History, epoch: int, horizon: int) -> tuple[Decay, ...]:
-    """Return DG for epochs ``epoch`` … ``epoch + horizon`` (the G-table): `horizon` + 1 decays over width."""
-    latest = [(float(one.width), staying(one)) for one in history[-TRIPLET:]]
-    widths = [width for width, _ in latest]
-    return tuple(fit(widths, [decay.mean(epoch + ahead) for _, decay in latest]) for ahead in range(horizon + 1))
+    return [place for place, _ in places], [score for _, score in places]
 
 
 def _with(one: WidthScores, seen: EpochScores) -> WidthScores:

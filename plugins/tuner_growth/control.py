@@ -5,12 +5,14 @@ Source: RIC-grow of MDLdroidLite and the step rules it is compared with (NeST: l
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from tuner_growth.compete import TRIPLET, EpochScores, History, growth_scores, observed, table
+from tuner_growth.compete import EpochScores, History, growth_scores, observed, tables
 from tuner_growth.cost import NetworkCost
+from tuner_growth.decay import Decay
 from tuner_growth.value import Best, best, combined, raised
 
 #: Epochs after which every width is forced to grow, so that three widths are known.
@@ -126,12 +128,8 @@ def decide(
     """
     wanted, forced = _zero(state), False
     if rule.controller == "ric":
-        seen = [growth_scores(one, losses) for one in saliency]
-        histories = tuple(
-            observed(history, width, EpochScores(epoch, scores)) if scores else history
-            for history, width, scores in zip(state.histories, state.widths, seen, strict=True)
-        )
-        state = replace(state, histories=histories)
+        seen = [EpochScores(epoch, growth_scores(one, losses)) for one in saliency]
+        state = replace(state, histories=observed(state.histories, state.widths, seen))
         forced = epoch in WARM_UP
         wanted = _warm_up(state, epoch) if forced else wanted
         wanted = _chosen(rule, state, epoch, network) if epoch > max(WARM_UP) else wanted
@@ -176,7 +174,8 @@ def _step(rule: Rule, state: State, index: int) -> int:
 def _chosen(rule: Rule, state: State, epoch: int, network: Network) -> tuple[Best, ...]:
     """Return every width's own best action, convolutions' chosen together (equation 12)."""
     generator = np.random.default_rng((rule.seed, epoch))
-    alone = [_best(rule, state, epoch, index, network, generator) for index in range(len(state.widths))]
+    decays = tables(state.histories, epoch, rule.horizon)
+    alone = [_best(state, index, table, network, generator) for index, table in enumerate(decays)]
     convolutions = [index for index in range(len(alone)) if not network.cost.is_linear(index)]
 
     def flops(actions: Sequence[int]) -> float:
@@ -192,15 +191,16 @@ def _chosen(rule: Rule, state: State, epoch: int, network: Network) -> tuple[Bes
     return tuple(alone)
 
 
-def _best(rule: Rule, state: State, epoch: int, index: int, network: Network, generator: np.random.Generator) -> Best:
-    history, width, cap = state.histories[index], state.widths[index], network.caps[index]
-    if len(history) < TRIPLET or width >= cap:
+def _best(state: State, index: int, table: Sequence[Decay], network: Network, generator: np.random.Generator) -> Best:
+    width, cap = state.widths[index], network.caps[index]
+    if not table or width >= cap:
         return Best(0, 0.0, 0.0, {0: 0.0})
 
+    @cache
     def cost(at: int) -> float:
         return network.cost.of_group(index, (*state.widths[:index], at, *state.widths[index + 1 :]))
 
-    return best(table(history, epoch, rule.horizon), width, cap, cost, state.penalties[index], generator)
+    return best(table, width, cap, cost, state.penalties[index], generator)
 
 
 def _bounded(wanted: Sequence[Best], widths: Sequence[int], network: Network) -> tuple[int, ...]:

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from tuner.errors import TunerError
-from tuner.plan import TrialPlan
+from tuner.plan import TailEdit, TrialPlan
 from tuner.planner import cost
 from tuner.planner.lifetimes import Tensor
 from tuner.planner.step import StepPlan
 from tuner.results.records import TrialRecord
 from tuner.search.config import Limits
-from tuner.search.peaks import BESIDE_BYTES, Peaks
+from tuner.search.peaks import BESIDE_BYTES, Peaks, limited
 from tuner.search.study import Study
 from tuner.testing import example_model, example_task
 
@@ -79,6 +79,32 @@ def test_a_form_of_step_is_planned_once(ask: Callable[..., int | None], planner:
     assert len(planner.asked) == 1
     ask(plan_of(), [record(plan_of(optimiser="sgd"), PLANNED + 1.0)])
     assert len(planner.asked) == 3
+
+
+def growing() -> TrialPlan:
+    return replace(plan_of(batch_size=8), shape=(TailEdit("grow-tail"),))
+
+
+def test_a_tail_that_grows_is_expected_to_take_what_it_starts_with(
+    ask: Callable[..., int | None], planner: Planner
+) -> None:
+    rough = cost.peak_bytes(growing(), cost.nominal(growing().model))
+    assert ask(growing(), memory=rough - 1) == PLANNED + BESIDE_BYTES
+    assert ask(growing(), memory=rough) is None  # its full width fits
+    assert len(planner.asked) == 1
+
+
+def test_what_a_grown_trial_took_tells_nothing_of_others(ask: Callable[..., int | None]) -> None:
+    assert ask(plan_of(), [record(growing(), PLANNED + 200_000_000.0)]) == PLANNED + BESIDE_BYTES
+
+
+def test_a_tail_that_grows_is_told_the_limit_and_stays_the_same_plan(begin: Begin) -> None:
+    setting = replace(begin()._setting, limits=Limits(memory_bytes=5), deterministic=False)
+    told = limited(growing(), setting)
+    assert told.runtime.memory_bytes == 5
+    assert told.key() == growing().key()
+    assert limited(plan_of(), setting) == plan_of()
+    assert limited(growing(), replace(setting, deterministic=True)) == growing()
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from tuner.task import Task
 Lowering = Callable[[Any, Mapping[str, Any]], Any]
 #: Called with progress; returns whether to stop at the next step.
 Report = Callable[[Mapping[str, Any]], bool]
+#: What a trial that was cut short may go on from, beside its weights; a finished one has none.
+CHECKPOINT = "checkpoint.pt"
 
 
 def silent(progress: Mapping[str, Any]) -> bool:  # noqa: ARG001 - the signature is `Report`'s

@@ -83,14 +83,15 @@ class Filler:
     def estimate(self, plan: TrialPlan, records: Sequence[TrialRecord]) -> Estimate:
         """Return what a plan will cost, corrected by what finished trials cost beside their estimates.
 
-        Where ``--memory`` is given and the planned executor will run the steps, the peak is the planner's.
+        Where ``--memory`` is given, the peak is the planner's if the planned executor will run the steps, and that of
+        its start if the tail changes while it trains: it then keeps to the limit itself.
         """
         from tuner.search.study import learned
 
         plain = cost.estimate(plan, self._setting.rates, self.missing(plan))
         if self._setting.deterministic:
             return plain
-        alike = [one for one in records if one.plan is not None and one.plan.cached == plan.cached]
+        alike = [one for one in records if one.plan is not None and _kind(one.plan) == _kind(plan)]
         worth = cost.worth_planning(plan)
         same = [one for one in alike if one.plan is not None and cost.worth_planning(one.plan) == worth]
         rough = cost.corrected(plain, learned(alike, self._seconds), learned(same, self._bytes))
@@ -225,3 +226,8 @@ def _ats(plan: TrialPlan) -> set[At]:
     """Return what the prefix pass writes for a plan: (split, bits), and with exits their calibration samples too."""
     plain = {(*at, False) for at in cost.records(plan)}
     return plain | {(*at, True) for at in cost.records(plan)} if plan.heads.exits else plain
+
+
+def _kind(plan: TrialPlan) -> tuple[bool, bool]:
+    """Return what tells plans apart whose costs are not learned from each other: what grows starts far below."""
+    return plan.cached, bool(plan.shape)

@@ -1,6 +1,7 @@
 """The planner's figures of memory in a study: what a trial's steps will take, known before the trial runs."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import TunerError
@@ -32,12 +33,14 @@ class Peaks:
         """Return the peak bytes that a trial will measure, by the planner; None where the rough estimate has to do.
 
         The planner knows the steps. What the process takes beside them is learned: the most that it was in the last
-        trials.
+        trials. Of a tail that changes while it trains, the steps are those it starts with; asked only where the rough
+        estimate, which is that of its full width, is over the limit.
         """
         limit = self._setting.limits.memory_bytes
-        if limit is None or self._setting.deterministic or not cost.worth_planning(plan):
+        if limit is None or self._setting.deterministic or not (plan.shape or cost.worth_planning(plan)):
             return None
-        if cost.peak_bytes(plan, self._setting.rates) > SURELY_OVER * limit:
+        rough = cost.peak_bytes(plan, self._setting.rates)
+        if rough <= limit if plan.shape else rough > SURELY_OVER * limit:
             return None
         planned = self._planned(plan)
         if planned is None:
@@ -49,7 +52,7 @@ class Peaks:
 
     def _beside(self, record: TrialRecord) -> int | None:
         """Return what a trial measured above its planned peak; None where either is not known, or filling hides it."""
-        if record.state not in SCORED or record.plan is None or record.same_as is not None:
+        if record.state not in SCORED or record.plan is None or record.plan.shape or record.same_as is not None:
             return None
         planned = self._found.get(_form(record.plan))
         measured = int(record.values["peak_bytes"])
@@ -68,6 +71,17 @@ class Peaks:
                 step = None
             self._found[form] = None if step is None else step.peak_bytes
         return self._found[form]
+
+
+def limited(plan: TrialPlan, setting: "Setting") -> TrialPlan:
+    """Return the plan with the study's limit on memory, where its tail changes while it trains.
+
+    Not with ``--deterministic``: what a process takes is no function of the plan.
+    """
+    limit = setting.limits.memory_bytes
+    if not plan.shape or limit is None or setting.deterministic:
+        return plan
+    return replace(plan, runtime=replace(plan.runtime, memory_bytes=limit))
 
 
 def _form(plan: TrialPlan) -> tuple[Any, ...]:

@@ -14,6 +14,7 @@ from typing import Any
 import optuna
 from optuna.trial import Trial, TrialState
 
+from tuner.backends.base import CHECKPOINT
 from tuner.compose import Composed, compose
 from tuner.errors import TunerError
 from tuner.host import Host
@@ -29,6 +30,7 @@ from tuner.search.filling import Filler
 from tuner.search.jobs import Job
 from tuner.search.journal import RECORD, finished, next_trial, seeded, suggesting
 from tuner.search.judging import judged, unfilled
+from tuner.search.peaks import limited
 from tuner.search.supervisor import Limits as JobLimits
 from tuner.search.supervisor import Supervisor
 from tuner.store.store import Store, disk_bytes
@@ -185,7 +187,8 @@ class Study:
 
     def _compose(self, source: Source) -> Composed:
         setting = self._setting
-        return compose(self._strategies, source, setting.model, setting.task, setting.wanted)
+        composed = compose(self._strategies, source, setting.model, setting.task, setting.wanted)
+        return replace(composed, plan=limited(composed.plan, setting))
 
     def _reachable(self) -> Iterator[TrialPlan]:
         """Yield plans drawn at random: what the study may ask the store for."""
@@ -339,6 +342,7 @@ class Study:
         self.records.append(record)
         if record.plan is not None and _trained(record):
             self._seen[record.plan.key()] = record
+        self._weights(record.trial).with_name(CHECKPOINT).unlink(missing_ok=True)
         kept = set(self.front())
         for other in self.records:
             if other.trial not in kept:

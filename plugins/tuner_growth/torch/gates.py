@@ -22,12 +22,16 @@ class Gates:
         width: Of it; the size is that before the growth.
         meta: Gates by module, float32 [channels]: λ for existing ones, 1 for new ones.
         steps: Of the optimiser until both meet.
+
+    Attributes:
+        size: Channels before the growth.
+        begun: The gates at the beginning, by module.
     """
 
     def __init__(self, body: nn.Module, width: Width, meta: dict[str, torch.Tensor], steps: int) -> None:
         self._modules = {name: body.get_submodule(name) for name in meta}
         self._meta = {name: gate.clone() for name, gate in meta.items()}
-        self._size, self._left = width.size, steps
+        self.size, self.begun, self._left = width.size, meta, steps
         first = next(iter(meta.values()))
         bound = 2 * max(float(first[0]), 1 / float(first[0]))
         self._bounds = (1 / bound, bound)
@@ -42,7 +46,7 @@ class Gates:
         Args:
             saliency: Of the batch, float32 [channels].
         """
-        means = [float(saliency[: self._size].mean()), float(saliency[self._size :].mean())]
+        means = [float(saliency[: self.size].mean()), float(saliency[self.size :].mean())]
         if self._last is not None:
             self._momentum = [
                 MOMENTUM * one + (1 - MOMENTUM) * (now - before)
@@ -58,16 +62,16 @@ class Gates:
         for module in self._modules.values():
             for parameter in module.parameters(recurse=False):
                 if parameter.grad is not None:
-                    parameter.grad[: self._size] /= self._ratio[0]
-                    parameter.grad[self._size :] /= self._ratio[1]
+                    parameter.grad[: self.size] /= self._ratio[0]
+                    parameter.grad[self.size :] /= self._ratio[1]
 
     def after_update(self) -> None:
         """Move the Meta gates one step towards each other; they meet at (o + λ·a)/(o + a)."""
         for gate in self._meta.values():
             step = float(gate[0] - gate[-1]) / max(self._left, 1)
-            share = self._size / len(gate)
-            gate[: self._size] -= step * share
-            gate[self._size :] += step * (1 - share)
+            share = self.size / len(gate)
+            gate[: self.size] -= step * share
+            gate[self.size :] += step * (1 - share)
         self._left -= 1
 
     def fold(self) -> None:

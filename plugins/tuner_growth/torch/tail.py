@@ -1,8 +1,8 @@
 """A tail that starts narrow and grows between epochs."""
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -23,10 +23,11 @@ from tuner.backends.torch.widths import (
     weight_of,
 )
 from tuner_growth import Edit
-from tuner_growth.control import Decision, Network, Rule, begun, decide
+from tuner_growth.control import Decision, Network, Rule, State, begun, decide
 from tuner_growth.cost import FIXED, LayerCost, NetworkCost
 from tuner_growth.torch.adapt import ADAPTERS, Site
 from tuner_growth.torch.gates import Gates
+from tuner_growth.torch.memory import training_bytes
 
 #: A linear layer starts at this part of the start fraction (the paper's 2 % against 10 %).
 LINEAR_SHARE = 0.2
@@ -84,36 +85,53 @@ class GrowingTail(nn.Module):
         return {width.name: len(weight_of(self.body, width.name)) for width in self._found.growable}
 
     def begin(self, training: Training) -> None:
-        """Prepare costs and the controller's state."""
+        """Prepare costs and the controller's state.
+
+        Raises:
+            WidthError: It starts wider than its cap.
+        """
         self._training = training
         self._generator = torch.Generator().manual_seed(training.seed)
         edit = self._edit
         self._rule = Rule(edit.controller, edit.horizon, edit.penalty, training.seed)
         self._state = begun(self._rule, self._sizes)
         cost = network_cost(self.body, self._found, training.example)
-        most = edit.cap * cost.parameters(self._caps)
-        self._network = Network(cost, self._caps, lambda widths: cost.parameters(widths) <= most)
+        self._cost = cost
+        for name, unit, share, of in (
+            ("cap", "parameters", edit.cap, cost.parameters),
+            ("flops", "FLOPs", edit.flops, cost.flops),
+        ):
+            if of(self._sizes) > share * of(self._caps):
+                begins = f"growth.start = {edit.start:g} begins with {of(self._sizes):,} {unit}"
+                allows = f"growth.{name} = {share:g} allows {int(share * of(self._caps)):,}"
+                raise WidthError(f"{begins}, but {allows}: lower growth.start or raise growth.{name}")
         self._forget()
 
     def before_update(self, loss: float) -> None:
         """Record saliencies; move and apply the RI gates."""
-        started = time.perf_counter()
         self._losses.append(loss)
+        if self._edit.controller == "fixed":  # nothing will ask for saliencies
+            return
+        started = time.perf_counter()
         with torch.no_grad():
-            for index, width in enumerate(self._found.growable):
-                saliency = self._saliency(index)
-                self._batches[index].append(saliency)
+            for index, batches in enumerate(self._batches):
+                batches.append(self._saliency(index))
+            self._seconds += time.perf_counter() - started
+            for width, batches in zip(self._found.growable, self._batches, strict=True):
                 if width.name in self._gates:
-                    self._gates[width.name].before_update(saliency)
-        self._seconds += time.perf_counter() - started
+                    self._gates[width.name].before_update(batches[-1])
 
     def after_update(self) -> None:
         """Move the Meta gates."""
         for gates in self._gates.values():
             gates.after_update()
 
-    def after_epoch(self, epoch: int) -> dict[str, float]:
+    def after_epoch(self, epoch: int, room: int | None = None) -> dict[str, float]:
         """Fold the gates, let the controller decide, and grow.
+
+        Args:
+            epoch: That ended, from 1.
+            room: Bytes that training may take beyond its peak so far; None for no limit.
 
         Returns:
             By width: what was added, its value, the width after it, the penalty; the loss before and after.
@@ -122,9 +140,13 @@ class GrowingTail(nn.Module):
             return {}
         started = time.perf_counter()
         self._fold()
+        if self._edit.controller == "fixed":
+            self._forget()
+            return {}
         by_channel = [torch.stack(one) for one in self._batches]  # float32 [batches, channels]
         saliency = [one.sum(dim=1).tolist() for one in by_channel]
-        state, decision = decide(self._rule, self._state, epoch, saliency, self._losses, self._network)
+        network = Network(self._cost, self._caps, self._fits(room))
+        state, decision = decide(self._rule, self._state, epoch, saliency, self._losses, network)
         self._seconds += time.perf_counter() - started
         self._state = state
         self.decisions.append(decision)
@@ -153,6 +175,25 @@ class GrowingTail(nn.Module):
             if adapted.gates:
                 self._gates[width.name] = Gates(self.body, now, adapted.gates, self._training.steps)
 
+    def state(self) -> dict[str, Any]:
+        """Return the controller's state, what was decided, the generator's, and the gates as they begin."""
+        return {
+            "controller": asdict(self._state),
+            "decisions": [asdict(one) for one in self.decisions],
+            "generator": self._generator.get_state(),
+            "gates": {name: (one.size, one.begun) for name, one in self._gates.items()},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, with the weights of then."""
+        self._state = State.from_dict(state["controller"])
+        self.decisions = [Decision(**one) for one in state["decisions"]]
+        self._generator.set_state(state["generator"])
+        for width in self._found.growable:
+            if width.name in state["gates"]:
+                size, begun_at = state["gates"][width.name]
+                self._gates[width.name] = Gates(self.body, replace(width, size=size), begun_at, self._training.steps)
+
     def finish(self) -> tuple[str, ...]:
         """Fold the gates; return the final widths."""
         self._fold()
@@ -161,6 +202,20 @@ class GrowingTail(nn.Module):
         )
         kept = "; ".join(f"{name}: {reason}" for name, reason in self._found.fixed)
         return (f"final widths: {said}", *([f"cannot grow: {kept}"] if kept else []))
+
+    def _fits(self, room: int | None) -> Callable[[Sequence[int]], bool]:
+        """Return whether widths keep to the caps on parameters and FLOPs, and to what memory leaves."""
+        cost, edit, full = self._cost, self._edit, self._caps
+        parameters, flops = edit.cap * cost.parameters(full), edit.flops * cost.flops(full)
+
+        def capped(widths: Sequence[int]) -> bool:
+            return cost.parameters(widths) <= parameters and cost.flops(widths) <= flops
+
+        if room is None:
+            return capped
+        needed = training_bytes(self.body, self._found.growable, cost, self._training)
+        most = needed(self._state.widths) + room
+        return lambda widths: capped(widths) and needed(widths) <= most
 
     def _grow(self, actions: Sequence[int], saliency: Sequence[torch.Tensor]) -> dict[str, float]:
         with torch.no_grad():
@@ -183,8 +238,12 @@ class GrowingTail(nn.Module):
     def _saliency(self, index: int) -> torch.Tensor:
         """Return Σ|∂L/∂W ⊙ W| of every channel of a width, over all layers that give it."""
         weights = [one.get_parameter("weight") for one in self._givers[index]]
-        parts = [(one.grad * one).abs_().flatten(1).sum(dim=1) for one in weights if one.grad is not None]
-        return torch.stack(parts).sum(dim=0)
+        parts = [
+            torch.linalg.vector_norm(one.grad * one, 1, dim=tuple(range(1, one.ndim)))
+            for one in weights
+            if one.grad is not None
+        ]
+        return torch.stack(parts).sum(dim=0) if len(parts) > 1 else parts[0]
 
     def _fold(self) -> None:
         for gates in self._gates.values():

@@ -11,7 +11,7 @@ from tuner_growth.compete import (
     growth_scores,
     observed,
     staying,
-    table,
+    tables,
 )
 
 
@@ -33,10 +33,14 @@ def seen(epoch: int, level: float) -> EpochScores:
     return EpochScores(epoch, tuple(level - 0.5 * index for index in range(8)))
 
 
+def step(history: History, width: int, scores: EpochScores) -> History:
+    return observed((history,), (width,), (scores,))[0]
+
+
 def grown() -> History:
     history: History = ()
     for epoch, (width, level) in enumerate([(2, 95), (3, 90), (5, 80), (5, 75), (5, 71)], start=1):
-        history = observed(history, width, seen(epoch, level))
+        history = step(history, width, seen(epoch, level))
     return history
 
 
@@ -49,14 +53,14 @@ def test_older_widths_keep_the_order_when_they_are_updated_in_reverse() -> None:
 
 
 def test_an_older_width_scores_its_last_ratio_times_the_new_width() -> None:
-    history = observed(observed((), 2, EpochScores(1, (90.0,))), 3, EpochScores(2, (60.0,)))
+    history = step(step((), 2, EpochScores(1, (90.0,))), 3, EpochScores(2, (60.0,)))
     assert history[0].epochs[-1].scores == pytest.approx((90.0,))  # 90/60 of 60
 
 
 def test_only_the_latest_three_widths_and_five_epochs_are_kept() -> None:
     history: History = ()
     for epoch in range(1, 12):
-        history = observed(history, 2 + epoch // 2, seen(epoch, 90 - 3 * epoch))
+        history = step(history, 2 + epoch // 2, seen(epoch, 90 - 3 * epoch))
     assert [one.width for one in history] == [5, 6, 7]
     assert len(history) == TRIPLET
     assert max(len(one.epochs) for one in history) <= MOST_EPOCHS
@@ -64,13 +68,21 @@ def test_only_the_latest_three_widths_and_five_epochs_are_kept() -> None:
 
 def test_scores_decay_with_epochs_and_with_width() -> None:
     history = grown()
-    assert staying(history[-1]).mean(6) < staying(history[-1]).mean(3)
-    decay = growing(history, 5)
+    last = staying((history,))[0][-1]
+    assert last.mean(6) < last.mean(3)
+    decay = growing((history,), 5)[0]
+    assert decay is not None
     assert decay.at(2) > decay.at(5) > decay.at(8)
 
 
 def test_the_table_has_now_and_every_epoch_of_the_horizon() -> None:
-    decays = table(grown(), 5, 3)
+    decays = tables((grown(),), 5, 3)[0]
     assert len(decays) == 4
     levels = [decay.at(5) for decay in decays]
     assert levels == sorted(levels, reverse=True)
+
+
+def test_layers_are_fitted_together_as_each_by_itself() -> None:
+    one, two = grown(), step(grown(), 8, seen(6, 60))
+    assert tables((one, (), two), 6, 2) == (tables((one,), 6, 2)[0], (), tables((two,), 6, 2)[0])
+    assert staying((one[:1], two)) == (staying((one[:1],))[0], staying((two,))[0])

@@ -1,16 +1,21 @@
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from torch import nn
 
+from tuner.backends.base import CHECKPOINT
 from tuner.backends.torch import TorchBackend
+from tuner.backends.torch.checkpoint import Checkpoint
 from tuner.compose import compose
 from tuner.errors import TunerError
 from tuner.host import Host
 from tuner.knobs import Scalar, preferring
-from tuner.plan import RecipePlan, TailEdit, TrialPlan
+from tuner.plan import RecipePlan, RuntimePlan, TailEdit, TrialPlan
 from tuner.results.records import Outcome
 from tuner.run import task_info
 from tuner.store.store import Store
@@ -51,7 +56,7 @@ def test_a_fixed_width_has_no_knobs_of_growing() -> None:
         example_model(4),
         example_task(),
     )
-    assert found.knobs.keys() == {"growth.mode", "growth.start", "growth.cap", "growth.controller"}
+    assert found.knobs.keys() == {f"growth.{name}" for name in ("mode", "start", "cap", "flops", "controller")}
 
 
 def test_the_plugin_offers_what_a_prediction_costs_as_objectives() -> None:
@@ -62,7 +67,7 @@ def test_the_plugin_offers_what_a_prediction_costs_as_objectives() -> None:
 
 
 def trained(
-    folder: Path, mode: str, edit: Edit = RULE, split: int = 0, epochs: int = 8, **recipe: Any
+    folder: Path, mode: str, edit: Edit = RULE, split: int = 0, epochs: int = 8, memory: int = 0, **recipe: Any
 ) -> tuple[TorchBackend, TrialPlan, Outcome]:
     task, backend = digits(), TorchBackend()
     plan = TrialPlan(
@@ -70,6 +75,7 @@ def trained(
         task_info(task),
         split=split,
         recipe=RecipePlan(epochs=epochs, optimiser="adam", learning_rate=3e-3, schedule="constant", **recipe),
+        runtime=RuntimePlan(memory_bytes=memory),
     )
     plan = Growth().apply(plan, Knobs(mode, edit))
     return backend, plan, backend.train(task, plan, 1, Store(folder / "store"), folder / "weights.safetensors")
@@ -98,7 +104,7 @@ def test_a_grown_network_trains_and_exports_what_it_scored(mode: str, split: int
     full = sum(block.parameters for block in plan.model.blocks)
     assert outcome.values["parameters"] < full
     assert outcome.values["flops"] < sum(block.flops for block in plan.model.blocks)
-    assert outcome.notes[0].startswith("final widths: ")
+    assert any(note.startswith("final widths: ") for note in outcome.notes)
 
 
 @pytest.mark.slow
@@ -139,6 +145,69 @@ def test_a_cap_on_parameters_ends_growth(tmp_path: Path) -> None:
     assert width(outcome)[0] > 1
 
 
+class Cut(Exception):  # noqa: N818 - what a kill looks like from inside
+    pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+def test_a_trial_that_was_cut_short_while_it_grew_goes_on_to_the_same_weights(tmp_path: Path, schedule: str) -> None:
+    def cut(progress: Mapping[str, Any]) -> bool:
+        if progress.get("step") == at:
+            raise Cut
+        return False
+
+    _, plan, whole = trained(tmp_path / "whole", "scratch", patience=8)
+    plan = replace(plan, recipe=replace(plan.recipe, schedule=schedule))
+    results = []
+    for name, at in (("whole", 0), ("cut", 36)):  # in the seventh of its epochs of 6 steps
+        weights, store = tmp_path / name / "again" / "weights.safetensors", Store(tmp_path / name / "store")
+        if at:
+            with pytest.raises(Cut):
+                TorchBackend().train(digits(), plan, 1, store, weights, cut)
+            assert weights.with_name(CHECKPOINT).stat().st_mode & 0o777 == 0o600
+        results.append((TorchBackend().train(digits(), plan, 1, store, weights), load_file(weights)))
+        assert not weights.with_name(CHECKPOINT).exists()
+    (undisturbed, left), (resumed, right) = results
+    assert width(undisturbed) == width(resumed)
+    assert [entry["loss"] for entry in undisturbed.epochs] == [entry["loss"] for entry in resumed.epochs]
+    assert all(bool((left[name] == right[name]).all()) for name in left)
+    assert len(whole.epochs) == len(resumed.epochs)
+
+
+def test_a_file_that_is_another_trials_or_torn_is_no_checkpoint(tmp_path: Path) -> None:
+    plan = replace(TrialPlan(example_model(4), example_task()), shape=(TailEdit("grow-tail"),))
+    one = Checkpoint.of(plan, 1, tmp_path / "weights.safetensors")
+    assert one.read() is None
+    one.path.write_bytes(b"PK torn")
+    assert one.read() is None
+    saved = {"key": one.key, "tail": {}, "loop": {}, "changes": {}, "noise": torch.zeros(1), "epochs": []}
+    torch.save({**saved, "train_seconds": 1.0}, one.path)
+    found = one.read()
+    assert found is not None
+    assert found.train_seconds == 1.0
+    assert Checkpoint.of(plan, 2, tmp_path / "weights.safetensors").read() is None
+    assert not Checkpoint.of(replace(plan, shape=()), 1, one.path).kept
+
+
+@pytest.mark.slow
+def test_a_limit_on_memory_ends_growth(tmp_path: Path) -> None:
+    edit = replace(RULE, controller="exponential", start=0.3)
+    held, free = (
+        trained(tmp_path / str(memory), "scratch", edit, epochs=5, memory=memory)[2] for memory in (1, 10**12)
+    )
+    assert width(held) == [4, 9, 19]
+    assert width(free) == [6, 14, 30]
+
+
+@pytest.mark.slow
+def test_a_cap_on_flops_ends_growth(tmp_path: Path) -> None:
+    edit = replace(RULE, controller="exponential", flops=0.2)
+    _, plan, outcome = trained(tmp_path, "scratch", edit, epochs=14)
+    assert outcome.values["flops"] <= 0.21 * sum(block.flops for block in plan.model.blocks)
+    assert width(outcome)[0] > 1
+
+
 def test_a_head_alone_has_nothing_to_grow_and_is_the_plan_without_growth() -> None:
     plan = replace(TrialPlan(example_model(4), example_task()), split=3)
     assert Growth().apply(plan, Knobs("tail", RULE)) == plan
@@ -147,6 +216,16 @@ def test_a_head_alone_has_nothing_to_grow_and_is_the_plan_without_growth() -> No
 def test_a_tail_that_cannot_grow_is_told_so() -> None:
     with pytest.raises(TunerError, match=r"no width of the trained blocks can grow .*the model's output.*more blocks"):
         GrowingTail(nn.Sequential(nn.Linear(3, 2)), RULE, scratch=False)
+
+
+@pytest.mark.slow
+def test_a_start_wider_than_the_cap_is_told_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(
+        TunerError, match=r"growth\.start = 0\.5 begins with [\d,]+ parameters, but growth\.cap = 0\.02 "
+    ) as told:
+        trained(tmp_path, "scratch", replace(RULE, start=0.5, cap=0.02))
+    assert str(told.value).endswith(": lower growth.start or raise growth.cap")
+    assert "\n" not in str(told.value)
 
 
 def test_an_edit_of_another_backend_is_not_supported() -> None:

@@ -23,6 +23,7 @@ freeze.trainable_blocks = 4
 growth.mode = ["scratch", "tail"]
 growth.start = 0.2
 growth.cap = 1.0
+growth.flops = 1.0
 growth.controller = ["ric", "exponential"]
 growth.horizon = 3
 growth.penalty = 0.4

@@ -78,18 +78,24 @@ class TorchBackend(Backend):
         return None
 
     def plan_step(self, task: Task, plan: TrialPlan) -> StepPlan | None:
-        """Trace and plan a step; None where the eager loop will run it."""
+        """Trace and plan a step, or, of a tail that changes while it trains, count the one it starts with.
+
+        None where the step cannot be traced.
+        """
         import torch
 
+        from tuner.backends.torch.evolving import first_step
         from tuner.backends.torch.model import load
         from tuner.backends.torch.planned_loop import planned_step
         from tuner.backends.torch.step import StepError
+        from tuner.backends.torch.training import edited
 
-        if plan.shape:
-            return None
         torch.set_num_threads(plan.runtime.threads)
+        tail = load(task, plan.model).tail(plan.split)
+        if plan.shape:
+            return first_step(edited(tail, plan, self._lowerings()), plan)
         try:
-            return planned_step(load(task, plan.model).tail(plan.split), plan, task.loss)
+            return planned_step(tail, plan, task.loss)
         except StepError:
             return None
 

@@ -63,7 +63,7 @@ class OrtLoop:
                 state[name].copy_(torch.from_numpy(value))
         return found
 
-    def evolve(self, epoch: int) -> dict[str, float]:  # noqa: ARG002 - a written step does not change
+    def evolve(self, epoch: int, room: int | None) -> dict[str, float]:  # noqa: ARG002 - a written step does not change
         """Return nothing: the backend refuses tails that change while they train."""
         return {}
 

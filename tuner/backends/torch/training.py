@@ -18,7 +18,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from tuner.backends.base import Lowering, Report
 from tuner.backends.memory import PeakMeter
 from tuner.backends.scores import accuracy, macro_auc
-from tuner.backends.torch.evolving import Training, evolving
+from tuner.backends.torch.checkpoint import Checkpoint, restored
+from tuner.backends.torch.epochs import all_epochs
+from tuner.backends.torch.evolving import Training, evolving, room
 from tuner.backends.torch.features import VALIDATION_BITS, Access, fill
 from tuner.backends.torch.graph import NORMS
 from tuner.backends.torch.model import Loaded, state_hash
@@ -124,37 +126,24 @@ def run(
     frozen = loaded.prefix(plan.split)
     before = state_hash(frozen)
     tail = edited(loaded.tail(plan.split), plan, lowerings)
+    checkpoint = Checkpoint.of(plan, seed, weights)
+    going = checkpoint.read()
+    if going is not None:
+        tail.load_state_dict(going.tail)
+    changes = np.random.default_rng((seed, 1))
     picks = training(task, plan)
     stored = Reader(access, plan.split, plan.cache.bits, picks) if plan.cached else None
     exact = Reader(access, plan.split, VALIDATION_BITS, validation(task)) if plan.cached else None
-    rows = source(task, loaded, plan.split, picks, stored, augmenting(plan, seed))
+    rows = source(task, loaded, plan.split, picks, stored, augmenting(plan, changes))
     local = source(task, loaded, plan.split, [every(task, "local.val")], exact)
-    epochs, stopped = [], ""
     started = time.perf_counter()
     loop = (engine or Loop)(task, plan, tail, rows, seed)
-    train_seconds, best, since = time.perf_counter() - started, -math.inf, 0
-    for epoch in range(plan.recipe.epochs):
-        started = time.perf_counter()
-        loss, halted = loop.epoch(epoch, report)
-        seconds = time.perf_counter() - started
-        train_seconds += seconds
-        if halted:
-            stopped = f"told to stop in epoch {epoch + 1}"
-            break
-        entry = {"epoch": epoch + 1.0, "loss": loss, "seconds": seconds}
-        if plan.recipe.patience:
-            entry["local_accuracy"] = score(task, tail, local)
-            since = 0 if entry["local_accuracy"] > best else since + 1
-            best = max(best, entry["local_accuracy"])
-        epochs.append(entry)
-        halted = report({"epoch": epoch + 1, "epochs": plan.recipe.epochs, **entry})
-        if epoch + 1 == plan.recipe.epochs:  # what grew after the last epoch would never train
-            break
-        stopped = why_stop(plan.recipe, epoch + 1, since, halted=halted)
-        if stopped:
-            break
-        entry |= loop.evolve(epoch + 1)
-        train_seconds += entry.get("evolve_seconds", 0.0)
+    epochs = restored(loop, changes, going)
+    spent = time.perf_counter() - started + (going.train_seconds if going is not None else 0.0)
+    train_seconds, stopped = all_epochs(
+        loop, plan, report, epochs, spent, lambda: score(task, tail, local), lambda: room(plan, meter),
+        lambda seconds: checkpoint.write(tail, loop, changes, epochs, seconds),
+    )  # fmt: skip
     notes = (*loop.notes, *loop.finish())
     _refuse_broken(tail, plan.recipe)
     values = {
@@ -170,14 +159,8 @@ def run(
         raise TrainingError("the frozen prefix changed while the tail trained: the trial does not count")
     weights.parent.mkdir(parents=True, exist_ok=True)
     save_file({name: value.contiguous() for name, value in tail.state_dict().items()}, weights)
+    checkpoint.clear()
     return Outcome({**values, "peak_bytes": float(meter.peak_bytes())}, tuple(epochs), stopped, notes)
-
-
-def why_stop(recipe: RecipePlan, epoch: int, since: int, *, halted: bool) -> str:
-    """Return why training ends after an epoch that is not the last; empty where it goes on."""
-    if recipe.patience and since >= recipe.patience:
-        return f"no better local accuracy for {since} epochs, after epoch {epoch}"
-    return f"told to stop after epoch {epoch}" if halted else ""
 
 
 def _refuse_broken(tail: nn.Module, recipe: RecipePlan) -> None:
@@ -189,11 +172,11 @@ def _refuse_broken(tail: nn.Module, recipe: RecipePlan) -> None:
             )
 
 
-def augmenting(plan: TrialPlan, seed: int) -> Change:
-    """Return the plan's random changes, drawn from the trial's own generator."""
+def augmenting(plan: TrialPlan, seed: int | np.random.Generator) -> Change:
+    """Return the plan's random changes, drawn from the trial's own generator or from a given one."""
     if not plan.cache.augment:
         return unchanged
-    generator = np.random.default_rng((seed, 1))
+    generator = seed if isinstance(seed, np.random.Generator) else np.random.default_rng((seed, 1))
     ops, strength = acting(plan.task.augment, cached=plan.cached), plan.cache.augment
     return lambda maps: augment(maps, generator, ops, strength)
 
@@ -248,8 +231,8 @@ class Steps(Protocol):
         """Train one epoch; return the mean loss, and whether it was told to stop before the end."""
         ...
 
-    def evolve(self, epoch: int, /) -> dict[str, float]:
-        """Let the tail change after an epoch, counted from 1; return what it says of it, and the seconds it took."""
+    def evolve(self, epoch: int, room: int | None, /) -> dict[str, float]:
+        """Let the tail change within `room` bytes after an epoch, counted from 1; return its log and its seconds."""
         ...
 
     def finish(self) -> tuple[str, ...]:
@@ -284,7 +267,7 @@ class Loop:
         self._evolving = evolving(tail)
         self._frozen_norms = plan.recipe.freeze_bn and not any(one.fresh_norms for one in self._evolving)
         for one in self._evolving:
-            one.begin(Training(self._optimiser, self.example, self._probed, steps, seed))
+            one.begin(Training(self._optimiser, self.example, self._probed, steps, seed, plan.recipe))
 
     def epoch(self, epoch: int, report: Report) -> tuple[float, bool]:
         """Train one epoch; return the mean loss, and whether it was told to stop before the end."""
@@ -334,13 +317,30 @@ class Loop:
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return float(loss.detach())
 
-    def evolve(self, epoch: int) -> dict[str, float]:
-        """Let the tail change after an epoch, counted from 1; return what it says of it, and the seconds it took."""
+    def evolve(self, epoch: int, room: int | None) -> dict[str, float]:
+        """Let the tail change within `room` bytes after an epoch, counted from 1; return its log and its seconds."""
         if not self._evolving:
             return {}
         started = time.perf_counter()
-        said = {name: value for one in self._evolving for name, value in one.after_epoch(epoch).items()}
+        said = {name: value for one in self._evolving for name, value in one.after_epoch(epoch, room).items()}
         return {**said, "evolve_seconds": time.perf_counter() - started}
+
+    def state(self) -> dict[str, Any]:
+        """Return what an epoch starts from beside the weights: order, schedule, optimiser, what evolves."""
+        return {
+            "order": self._order.bit_generator.state,
+            "step": self._step,
+            "optimiser": self._optimiser.state_dict(),
+            "evolving": [one.state() for one in self._evolving],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, on a tail that has its weights."""
+        self._order.bit_generator.state = state["order"]
+        self._step = state["step"]
+        self._optimiser.load_state_dict(state["optimiser"])
+        for one, its in zip(self._evolving, state["evolving"], strict=True):
+            one.restore(its)
 
     def finish(self) -> tuple[str, ...]:
         """Let the tail become what is kept; return its notes."""

@@ -132,7 +132,8 @@ def install(
             module._buffers[leaf] = value  # noqa: SLF001 - the same
         else:
             layout = torch.channels_last if value.ndim == 4 else torch.contiguous_format  # noqa: PLR2004 - maps
-            new = nn.Parameter(value.contiguous(memory_format=layout), requires_grad=old.requires_grad)
+            # a copy, as `contiguous` leaves the strides of one-channel maps, by which kernels are chosen
+            new = nn.Parameter(value.clone(memory_format=layout), requires_grad=old.requires_grad)
             module._parameters[leaf] = new  # noqa: SLF001 - the same
             if optimiser is not None:
                 _handed_over(optimiser, old, new)

@@ -1,0 +1,145 @@
+"""What the benchmarks of growth share: arms that train through the backend, and what is told of each."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch.nn import functional
+
+from benchmarks.report import Row
+from tuner.backends.torch import TorchBackend
+from tuner.backends.torch.model import load
+from tuner.backends.torch.widths import find, install, selected, traced
+from tuner.plan import DataPlan, RecipePlan, TrialPlan
+from tuner.results.records import Outcome
+from tuner.run import task_info
+from tuner.store.store import Store
+from tuner.task import Task, normalise
+from tuner_growth import Edit, Growth, Knobs
+
+WEIGHTS = "weights.safetensors"
+#: Training samples that Taylor saliency is taken from, at most.
+SALIENT = 1_000
+#: Time counts to the full network's accuracy less this.
+NEAR = 0.005
+#: Epochs at the end that a batch's time is the median of.
+LAST = 3
+
+
+def trained(
+    task: Task,
+    edit: Edit | None,
+    recipe: RecipePlan,
+    seed: int,
+    folder: Path,
+    *,
+    mode: str = "scratch",
+    alpha: float = 0,
+) -> Outcome:
+    """Carry one arm out, in a folder of its own; it is scored on the local validation samples after every epoch.
+
+    Args:
+        task: With those samples.
+        edit: How it grows; None trains the model as it is.
+        recipe: How it trains; its patience is set to never stop.
+        seed: Of the training.
+        folder: Where its weights go.
+        mode: Of growth.
+        alpha: Fraction of the global data that is mixed in.
+    """
+    backend = TorchBackend()
+    recipe = replace(recipe, patience=recipe.epochs)
+    plan = TrialPlan(backend.describe(task), task_info(task), data=DataPlan(alpha), recipe=recipe)
+    plan = Growth().apply(plan, Knobs("none" if edit is None else mode, edit))
+    return backend.train(task, plan, seed, Store(folder / "store"), folder / WEIGHTS)
+
+
+def final_widths(outcome: Outcome) -> dict[str, int]:
+    """Return the widths after the last decision, by module."""
+    logged = [(name, value) for epoch in outcome.epochs for name, value in epoch.items() if name.endswith(".width")]
+    return {name.removesuffix(".width"): int(value) for name, value in logged}
+
+
+def pruned(task: Task, weights: Path, sizes: dict[str, int], path: Path) -> Task:
+    """Cut a trained network to some widths, its least salient channels first; return the task that starts from it.
+
+    Saliency is Taylor's, Σ|∂L/∂W ⊙ W| of a channel, on training samples.
+    """
+    model = load(task).model
+    model.load_state_dict(load_file(weights))
+    for parameter in model.parameters():
+        parameter.requires_grad_()
+    body, samples = traced(model), task.local.train
+    count = min(SALIENT, len(samples))
+    values = torch.from_numpy(normalise(np.stack([samples.load(index) for index in range(count)]), task.input))
+    functional.cross_entropy(body(values), torch.from_numpy(samples.labels[:count])).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    kept = {}
+    for width in find(body).growable:
+        saliency = torch.zeros(width.size)
+        for name in width.givers:
+            weight = body.get_submodule(name).get_parameter("weight")
+            if weight.grad is not None:
+                saliency += (weight * weight.grad).detach().abs().flatten(1).sum(dim=1)
+        kept[width] = sorted(saliency.argsort(descending=True)[: sizes[width.name]].tolist())
+    for width, channels in kept.items():
+        install(body, selected(body, width, channels))
+    save_file({name: value.contiguous() for name, value in model.state_dict().items()}, path)
+    return replace(task, model=replace(task.model, weights=str(path), pretrain=None, head=task.labels))
+
+
+def said(outcomes: Sequence[Outcome], full: Sequence[Outcome], steps: int) -> Row:
+    """Return an arm's figures, means over its runs, ratios against the full network beside them.
+
+    Args:
+        outcomes: One a seed or person.
+        full: The full network's, likewise.
+        steps: Of an epoch, in the mean.
+    """
+    parameters, flops = of(outcomes, "parameters"), of(outcomes, "flops")
+    last = np.median([epoch["seconds"] for one in outcomes for epoch in one.epochs[-LAST:]])
+    widths = final_widths(outcomes[0])
+    return {
+        "accuracy": f"{100 * of(outcomes, 'local_accuracy'):.2f} %",
+        "parameters": round(parameters),
+        "fewer": f"{of(full, 'parameters') / parameters:.1f}×",
+        "MFLOPs": flops / 1e6,
+        "less": f"{of(full, 'flops') / flops:.1f}×",
+        "train s": of(outcomes, "train_seconds"),
+        "s to near full": _text(reached(outcomes, full)),
+        "ms a batch": 1e3 * float(last) / steps,
+        "peak MB": of(outcomes, "peak_bytes") / 1e6,
+        "controller": f"{100 * control(outcomes):.1f} %",
+        "widths, first run": "-".join(map(str, widths.values())),
+    }
+
+
+def of(outcomes: Sequence[Outcome], name: str) -> float:
+    """Return the mean of a value."""
+    return float(np.mean([one.values[name] for one in outcomes]))
+
+
+def reached(outcomes: Sequence[Outcome], full: Sequence[Outcome]) -> float | None:
+    """Return the training seconds, in the mean, until the mean accuracy is the full network's final one less `NEAR`.
+
+    None where it is not reached. Seconds are those of epochs and of growth, without scoring.
+    """
+    wanted = of(full, "local_accuracy") - NEAR
+    accuracy = np.mean([[epoch["local_accuracy"] for epoch in one.epochs] for one in outcomes], axis=0)
+    epochs = [[epoch["seconds"] for epoch in one.epochs] for one in outcomes]
+    between = [[0.0, *(epoch.get("evolve_seconds", 0.0) for epoch in one.epochs[:-1])] for one in outcomes]
+    spent = np.cumsum(np.mean(epochs, axis=0) + np.mean(between, axis=0))
+    near = np.flatnonzero(accuracy >= wanted)
+    return float(spent[near[0]]) if len(near) else None
+
+
+def control(outcomes: Sequence[Outcome]) -> float:
+    """Return the controller's share of the training seconds."""
+    spent = sum(epoch.get("controller_seconds", 0.0) for one in outcomes for epoch in one.epochs)
+    return spent / sum(one.values["train_seconds"] for one in outcomes)
+
+
+def _text(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{seconds:.1f}"
