@@ -35,6 +35,7 @@ class Rates:
         fill_peak_bytes: High-water mark of a filling pass above the resting process.
         prefix_kind: The engine that computes the prefix fastest here.
         prefix_ratio: Its seconds over the blocks' own forward seconds.
+        trace_seconds: To trace and plan one block of a tail, once a trial that the planned executor runs.
     """
 
     forward_seconds: tuple[float, ...]
@@ -46,6 +47,7 @@ class Rates:
     fill_peak_bytes: int
     prefix_kind: str = "torch-fp32"
     prefix_ratio: float = 1.0
+    trace_seconds: float = 0.0
 
 
 def nominal(model: ModelInfo) -> Rates:
@@ -89,11 +91,17 @@ def fill_seconds(plan: TrialPlan, rates: Rates) -> float:
 
 
 def training_seconds(plan: TrialPlan, rates: Rates) -> float:
-    """Return the seconds of all epochs, without scoring."""
+    """Return the seconds of tracing the step, where that is done, and of all epochs; without scoring."""
     samples = plan.train_samples
     steps = math.ceil(samples / plan.recipe.batch_size) * plan.recipe.micro_batches
     each = sum(rates.train_seconds[plan.split :]) + _source_seconds(plan, rates)
-    return plan.recipe.epochs * (samples * each + steps * rates.step_seconds)
+    return tracing_seconds(plan, rates) + plan.recipe.epochs * (samples * each + steps * rates.step_seconds)
+
+
+def tracing_seconds(plan: TrialPlan, rates: Rates) -> float:
+    """Return the seconds before the planned executor's first step; micro-batches have two forms of step."""
+    forms = 2 if plan.recipe.micro_batches > 1 else 1
+    return forms * rates.trace_seconds * len(plan.model.blocks[plan.split :]) if worth_planning(plan) else 0.0
 
 
 def scoring_seconds(plan: TrialPlan, rates: Rates) -> float:

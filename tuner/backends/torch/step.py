@@ -65,12 +65,14 @@ class Step:
         inputs: What goes in.
         outputs: What comes out; the loss, the real samples' mean, is the first.
         updates: By the name of an output, the input that it replaces in the next step.
+        recipe: What its updates follow; None where it has none, or adds gradients to sums.
     """
 
     graph: fx.GraphModule
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     updates: Mapping[str, str]
+    recipe: RecipePlan | None = None
 
 
 def trace(
@@ -83,6 +85,7 @@ def trace(
     batch_size: int,
     padded: bool = True,
     part: Part = "whole",
+    momentum: float = MOMENTUM,
 ) -> Step:
     """Trace one training step of a tail. Nothing is computed and nothing of the tail changes.
 
@@ -99,6 +102,7 @@ def trace(
         part: Of a batch that is cut into parts, `adding` for all but the last one: gradients, times the part's share of
             the batch's weight (an input of kind `share`), are added to states named ``sum.NAME``, which whoever runs
             the steps sets to 0 before the first part. The sum over the parts is the batch's gradient.
+        momentum: Of SGD; 0 keeps no state.
 
     Raises:
         StepError: The tail draws random numbers outside of dropout modules, or depends on the values of tensors; or the
@@ -112,7 +116,8 @@ def trace(
         sample = spatial(torch.empty(batch_size, *input_shape))
         noises = _noises(model, sample, feed)
     moved = _moved(model)
-    states = () if part == "adding" else STATES[recipe.optimiser]
+    plain = recipe.optimiser == "sgd" and momentum == 0
+    states = () if part == "adding" or plain else STATES[recipe.optimiser]
     one_hot = loss == "multi-label"
     inputs = (
         Port("input", "input", tuple(sample.shape), "float32"),
@@ -149,14 +154,17 @@ def trace(
             if summed is None:  # torch.optim leaves it alone
                 new = [one.clone() for one in old]
             else:
-                new = [summed] if rates is None else _updated(recipe, old, summed, given["learning_rate"], rates)
+                new = [summed]
+                if rates is not None:
+                    new = _updated(recipe, momentum, old, summed, given["learning_rate"], rates)
             following.update(zip(names, new, strict=True))
         return mean.detach(), *(following[port.name] for port in replaced)
 
     graph = _traced(step, inputs)
     after = tuple(Port(f"next.{one.name}", one.kind, one.shape, one.dtype) for one in replaced)
     updates = {new.name: old.name for new, old in zip(after, replaced, strict=True)}
-    return Step(graph, inputs, (Port("loss", "loss", (), "float32"), *after), updates)
+    followed = None if part == "adding" else recipe
+    return Step(graph, inputs, (Port("loss", "loss", (), "float32"), *after), updates, followed)
 
 
 def trace_inference(tail: nn.Module, *, input_shape: Sequence[int], outputs: int, batch_size: int) -> Step:
@@ -306,6 +314,7 @@ def _rates(recipe: RecipePlan, given: Mapping[str, torch.Tensor]) -> tuple[torch
 
 def _updated(
     recipe: RecipePlan,
+    momentum: float,
     old: Sequence[torch.Tensor],
     gradient: torch.Tensor,
     rate: torch.Tensor,
@@ -315,6 +324,7 @@ def _updated(
 
     Args:
         recipe: Optimiser and weight decay.
+        momentum: Of SGD.
         old: The parameter and its state.
         gradient: Of the parameter.
         rate: The learning rate.
@@ -325,8 +335,8 @@ def _updated(
     if recipe.weight_decay and recipe.optimiser != "adamw":
         gradient = gradient + recipe.weight_decay * value
     if recipe.optimiser == "sgd":
-        momentum = MOMENTUM * state[0] + gradient
-        return [value - size * momentum, momentum]
+        moved = momentum * state[0] + gradient if state else gradient
+        return [value - size * moved, moved][: len(old)]
     if recipe.weight_decay and recipe.optimiser == "adamw":
         value = value * (1 - rate * recipe.weight_decay)
     mean = state[0] + (1 - BETAS[0]) * (gradient - state[0])
