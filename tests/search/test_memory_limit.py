@@ -27,7 +27,7 @@ SPACE = """
 strategies = ["freeze", "cache"]
 [knobs]
 runtime.backend = "torch"
-freeze.trainable_blocks = 1000
+freeze.trainable_blocks = { low = 4, high = 1000 }
 cache.by = "none"
 none.augment = 0.0
 [knobs.recipe]
