@@ -3,9 +3,8 @@
 Used by `benchmarks.nntrainer_table4`, which runs every arm in a fresh process:
 ``python -m benchmarks.table4_measured FILE planned|eager``.
 
-The twin has the network's layers and batch, and plain SGD. Its loss is the binary cross-entropy of all outputs, since
-the executor trains classifiers and knows no mean squared error; its label is as large. Stride-2 convolutions pad both
-sides by one where NNTrainer's "same" pads one: sizes are equal. The LSTM is unrolled over its one step.
+The twin has the network's layers, batch and mean squared error, and plain SGD. Stride-2 convolutions pad both sides by
+one where NNTrainer's "same" pads one: sizes are equal. The LSTM is unrolled over its one step.
 """
 
 import argparse
@@ -119,7 +118,7 @@ def planned(network: Network) -> dict[str, float]:
     tail, value, label = _given(network)
     recipe = RecipePlan(optimiser="sgd", batch_size=network.batch_size)
     step = trace(
-        tail, recipe, loss="multi-label", input_shape=value.shape[1:], outputs=label.shape[1],
+        tail, recipe, loss="squared", input_shape=value.shape[1:], outputs=label.shape[1],
         batch_size=network.batch_size, padded=False, momentum=0,
     )  # fmt: skip
     made = program(step)
@@ -138,7 +137,7 @@ def eager(network: Network) -> dict[str, float]:
 
     def step() -> None:
         optimiser.zero_grad(set_to_none=True)
-        functional.binary_cross_entropy_with_logits(tail(value), label).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        functional.mse_loss(tail(value), label).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         optimiser.step()
 
     return {"peak": _peak(step, tail, value, label)}
@@ -151,7 +150,7 @@ def _given(network: Network) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     value = spatial(torch.randn(network.batch_size, *network.nodes[0].traits.shape))
     with torch.no_grad():
         outputs = tail(value[:1]).shape[1]
-    return tail, value, torch.randint(0, 2, (network.batch_size, outputs)).float()
+    return tail, value, torch.rand(network.batch_size, outputs)
 
 
 def _peak(step: Callable[[], object], tail: nn.Module, *batch: torch.Tensor) -> float:

@@ -39,7 +39,7 @@ from tuner.plan import RecipePlan
 
 __all__ = ["Loss", "Part", "Port", "Step", "StepError", "prepared", "trace", "trace_inference"]
 
-Loss = Literal["single-label", "multi-label"]
+Loss = Literal["single-label", "multi-label", "squared"]
 #: What a step does with gradients: update by them; add them to sums; add the sums to them and update.
 Part = Literal["whole", "adding", "last"]
 BETAS = (0.9, 0.999)  # torch.optim.Adam's and AdamW's own
@@ -93,7 +93,8 @@ def trace(
         tail: What trains, every parameter of it; one tensor in, logits [n, outputs] out.
         recipe: Optimiser, weight decay and whether batch norms keep their statistics.
         loss: `single-label`: cross entropy, labels int64 [n]; `multi-label`: binary cross entropy with logits, labels
-            float32 [n, outputs].
+            float32 [n, outputs]; `squared`: mean squared error, which no task has but NNTrainer's models do, labels
+            likewise.
         input_shape: Of one sample.
         outputs: Of the tail.
         batch_size: Samples a step, or of one part of a batch.
@@ -118,7 +119,7 @@ def trace(
     moved = _moved(model)
     plain = recipe.optimiser == "sgd" and momentum == 0
     states = () if part == "adding" or plain else STATES[recipe.optimiser]
-    one_hot = loss == "multi-label"
+    one_hot = loss != "single-label"
     inputs = (
         Port("input", "input", tuple(sample.shape), "float32"),
         Port("label", "label", (batch_size, outputs) if one_hot else (batch_size,), "float32" if one_hot else "int64"),
@@ -142,7 +143,7 @@ def trace(
         feed.weight, feed.noise = given["sample_weight"], [given[name] for name in noises]
         with GlobalPools():
             logits = functional_call(model, weights | held, (given["input"],))
-        mean = _mean_loss(logits, given["label"], given["sample_weight"])
+        mean = _mean_loss(loss, logits, given["label"], given["sample_weight"])
         mean = mean if part == "whole" else mean * given["share"]
         gradients = torch.autograd.grad(mean, list(weights.values()), allow_unused=True)
         rates = None if part == "adding" else _rates(recipe, given)
@@ -293,9 +294,11 @@ def _moved(model: nn.Module) -> list[str]:
     ]
 
 
-def _mean_loss(logits: torch.Tensor, label: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Return the weighted mean of the samples' losses; labels of floats are multi-label."""
-    if label.is_floating_point():
+def _mean_loss(loss: Loss, logits: torch.Tensor, label: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Return the weighted mean of the samples' losses."""
+    if loss == "squared":
+        losses = functional.mse_loss(logits, label, reduction="none").mean(1)
+    elif loss == "multi-label":
         losses = functional.binary_cross_entropy_with_logits(logits, label, reduction="none").mean(1)
     else:
         losses = functional.cross_entropy(logits, label, reduction="none")
