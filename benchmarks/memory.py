@@ -100,6 +100,7 @@ def main() -> None:
     """Measure, print, write; or run one arm."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="three rows, one round")
+    parser.add_argument("--only", nargs="+", choices=ROWS, help="these rows and no other")
     parser.add_argument("--json", type=Path, help="write rows and claims to this file")
     parser.add_argument("--row", choices=ROWS, help="run one arm of this row, in this process")
     parser.add_argument("--arm", choices=[*ARMS, "export"], default="planned")
@@ -112,7 +113,7 @@ def main() -> None:
         print(json.dumps(arm))
         return
     rounds, steps = (1, 4) if asked.quick else (3, 6)
-    rows = [_row(name, rounds, steps) for name in (QUICK if asked.quick else ROWS)]
+    rows = [_row(name, rounds, steps) for name in asked.only or (QUICK if asked.quick else ROWS)]
     finish("memory", rows, _claims(rows), asked.json)
 
 
