@@ -6,31 +6,41 @@ Batch 32, AdamW, batch norms frozen (the recipe's defaults), random inputs. Ever
 is the high-water mark of resident memory (VmHWM) over the process's rest with libraries, weights and one batch loaded.
 The planned figure comes from a third process, in which the library's scratch is measured call by call. Arms alternate,
 and times are medians over all rounds. ``--row NAME --arm NAME`` runs one arm and prints its figures.
+
+ONNX Runtime trains the same step, exported, in a process without PyTorch (`benchmarks.memory_ort`). It holds weights
+and optimiser state twice, plans its activations by itself, and is no part of a claim. The planned executor's process
+has transparent huge pages where the kernel offers them (`tuner.backends.memory.HUGE_PAGES`), as a trial's
+process has; the eager arm runs as PyTorch runs by default.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
 from benchmarks.report import Claim, Row, finish
-from tuner.backends.memory import PeakMeter, return_freed
+from tuner.backends.memory import HUGE_PAGES, PeakMeter, return_freed
 from tuner.backends.torch.graph import NORMS, chain
+from tuner.backends.torch.lower import write
 from tuner.backends.torch.planned import bound, held_by, program
 from tuner.backends.torch.prefix import channels_last, spatial
 from tuner.backends.torch.scratch import measured
 from tuner.backends.torch.step import Step, trace
 from tuner.backends.torch.training import optimiser
 from tuner.backends.torch.vision import torchvision
+from tuner.errors import TunerError
 from tuner.models.lenet import lenet_2d
 from tuner.models.vgg import vgg_11
 from tuner.plan import RecipePlan
@@ -90,30 +100,38 @@ def main() -> None:
     """Measure, print, write; or run one arm."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="three rows, one round")
+    parser.add_argument("--only", nargs="+", choices=ROWS, help="these rows and no other")
     parser.add_argument("--json", type=Path, help="write rows and claims to this file")
     parser.add_argument("--row", choices=ROWS, help="run one arm of this row, in this process")
-    parser.add_argument("--arm", choices=ARMS, default="planned")
+    parser.add_argument("--arm", choices=[*ARMS, "export"], default="planned")
     parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--folder", type=Path, help="where the arm `export` writes to")
     asked = parser.parse_args()
     torch.set_num_threads(cores())
     if asked.row:
-        print(json.dumps(ARMS[asked.arm](asked.row, asked.steps)))
+        arm = export(asked.row, asked.folder) if asked.arm == "export" else ARMS[asked.arm](asked.row, asked.steps)
+        print(json.dumps(arm))
         return
     rounds, steps = (1, 4) if asked.quick else (3, 6)
-    rows = [_row(name, rounds, steps) for name in (QUICK if asked.quick else ROWS)]
+    rows = [_row(name, rounds, steps) for name in asked.only or (QUICK if asked.quick else ROWS)]
     finish("memory", rows, _claims(rows), asked.json)
 
 
 def _row(name: str, rounds: int, steps: int) -> Row:
     """Return a row's figures; bytes in MB of a million."""
     plan = _apart(name, "plan", steps)
-    found: dict[str, list[dict[str, Any]]] = {"planned": [], "eager": []}
-    for _ in range(rounds):
-        for arm, runs in found.items():
-            runs.append(_apart(name, arm, steps))
+    found: dict[str, list[dict[str, Any]]] = {"planned": [], "eager": [], "onnxruntime": []}
+    with tempfile.TemporaryDirectory() as folder:
+        refused = _apart(name, "export", steps, folder)["refused"]
+        for _ in range(rounds):
+            for arm, runs in found.items():
+                if arm != "onnxruntime" or not refused:
+                    runs.append(_apart(name, arm, steps, folder))
     ours, eager = (max(one["peak_bytes"] for one in found[arm]) for arm in ("planned", "eager"))
-    ms = {arm: 1e3 * median([one for run in runs for one in run["seconds"]]) for arm, runs in found.items()}
-    least = {arm: 1e3 * min(one for run in runs for one in run["seconds"]) for arm, runs in found.items()}
+    seconds = {arm: [one for run in runs for one in run["seconds"]] for arm, runs in found.items() if runs}
+    ms = {arm: 1e3 * median(ones) for arm, ones in seconds.items()}
+    least = {arm: 1e3 * min(ones) for arm, ones in seconds.items()}
+    other = max((run["peak_bytes"] for run in found["onnxruntime"]), default=0) / 1e6
     return {
         "model": name,
         "planned MB": plan["planned_bytes"] / 1e6,
@@ -125,6 +143,8 @@ def _row(name: str, rounds: int, steps: int) -> Row:
         "eager ms": ms["eager"],
         "time of eager": ms["planned"] / ms["eager"],
         "least ms": f"{least['planned']:.0f} / {least['eager']:.0f}",
+        "ONNX Runtime MB": refused or other,
+        "ONNX Runtime ms": ms.get("onnxruntime", ""),
         "pool MB": plan["pool_bytes"] / 1e6,
         "trace s": plan["trace_seconds"],
         "plan s": plan["plan_seconds"],
@@ -132,10 +152,14 @@ def _row(name: str, rounds: int, steps: int) -> Row:
     }
 
 
-def _apart(name: str, arm: str, steps: int) -> dict[str, Any]:
-    """Run an arm in a fresh process."""
+def _apart(name: str, arm: str, steps: int, folder: str = "") -> dict[str, Any]:
+    """Run an arm in a fresh process; `folder` is where the step is exported to."""
     command = [sys.executable, "-m", "benchmarks.memory", "--row", name, "--arm", arm, "--steps", str(steps)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    command += ["--folder", folder] if folder else []
+    if arm == "onnxruntime":
+        command = [sys.executable, "-m", "benchmarks.memory_ort", folder, str(steps)]
+    environment = os.environ | (HUGE_PAGES if arm == "planned" else {})
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -173,6 +197,19 @@ def planned(name: str, steps: int) -> dict[str, Any]:
     run = bound(made, held_by(step, tail))
     expected = max_live([one for one in made.tensors if one.kind not in {"weight", "input"}])
     return {"planned_bytes": expected, **_timed(lambda: float(run(*batch)), meter, steps)}
+
+
+def export(name: str, folder: Path) -> dict[str, Any]:
+    """Write a row's step, weights and batch shape for ONNX Runtime; return why it cannot be, if so."""
+    try:
+        step, tail, _ = _traced(name)
+        write(step, folder / "step.onnx")
+    except TunerError as error:
+        return {"refused": str(error)}
+    weights = {key: value.numpy(force=True) for key, value in tail.state_dict().items()}
+    np.savez(folder / "weights.npz", **weights)  # type: ignore[arg-type]  # numpy's stub takes the names for options
+    (folder / "shape.json").write_text(json.dumps(step.inputs[0].shape))
+    return {"refused": ""}
 
 
 def eager(name: str, steps: int) -> dict[str, Any]:

@@ -24,4 +24,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'tuner' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    module = import_module(_HOMES[name])
+    for one, home in _HOMES.items():  # the import puts the module `tuner.run` where the function of that name belongs
+        if home == _HOMES[name]:
+            globals()[one] = getattr(module, one)
+    return globals()[name]

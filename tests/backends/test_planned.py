@@ -12,10 +12,12 @@ import torch
 from torch import fx, nn
 
 from tests.backends.tails import OUTPUTS, TAILS, Arrays, Eager, Tail, batch_of, first_values, part_of, relative
+from tuner.backends.torch.fused import fused
 from tuner.backends.torch.planned import Program, bound, held_by, program, tensors_of
 from tuner.backends.torch.prefix import spatial
 from tuner.backends.torch.schedule import Update, schedule
-from tuner.backends.torch.step import Loss, Step, trace
+from tuner.backends.torch.step import STATES, Loss, Step, trace
+from tuner.backends.torch.training import optimiser as optimiser_of
 from tuner.backends.torch.values import readers
 from tuner.plan import Optimiser, RecipePlan
 from tuner.planner.placement import by_size, max_live
@@ -146,6 +148,55 @@ def test_gradients_are_gone_as_soon_as_their_weight_is_updated(name: str) -> Non
     gradients = [one for one in tensors if one.kind == "gradient"]
     assert max_live(gradients) <= 1.1 * max(one.nbytes for one in gradients)
     assert sum(one.nbytes for one in gradients) == sum(one.nbytes for one in tensors if one.kind == "state") / 2
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("name", TAILS)
+def test_every_weight_is_updated_by_one_kernel(name: str, optimiser: Optimiser) -> None:
+    recipe = RecipePlan(optimiser=optimiser, weight_decay=0.01)
+    step = traced(TAILS[name](), recipe)
+    weights = sum(port.kind == "parameter" for port in step.inputs)
+    made = program(step)
+    assert made.source.count(" optimiser_") == weights
+    assert "update_0" not in made.source
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam", "adamw"])
+def test_a_gradient_in_another_layout_updates_the_right_elements(optimiser: Optimiser) -> None:
+    recipe = RecipePlan(optimiser=optimiser, weight_decay=0.01)
+    generator = torch.Generator().manual_seed(0)
+    weight, gradient = (torch.randn(4, 3, 2, 2, generator=generator) for _ in range(2))
+    theirs = nn.Parameter(weight.clone())
+    theirs.grad = gradient.clone()
+    made = optimiser_of([theirs], recipe)
+    made.param_groups[0]["lr"] = 0.01
+    made.step()
+    ours = spatial(weight.clone())
+    states = [torch.zeros_like(ours) for _ in STATES[optimiser]]
+    count = [] if optimiser == "sgd" else [torch.tensor(1.0)]
+    fused(recipe)(ours, *states, gradient, torch.tensor(0.01), *count)
+    torch.testing.assert_close(ours, theirs.detach(), rtol=1e-5, atol=1e-7)
+
+
+def test_a_group_that_is_no_optimisers_step_runs_in_pieces() -> None:
+    tail = TAILS["linear head"]()
+    recipe = RecipePlan(optimiser="sgd")
+    step = trace(
+        tail.module, recipe, loss="squared", input_shape=tail.input_shape, outputs=OUTPUTS, batch_size=BATCH,
+        momentum=0,
+    )  # fmt: skip
+    assert not any(port.kind == "state" for port in step.inputs)
+    made = program(step)
+    assert " optimiser_" not in made.source
+    theirs = copy.deepcopy(tail.module)
+    batch = batch_of(step, np.random.default_rng(0))
+    Planned(step, tail.module, made).step(batch, 0.1)
+    loss = nn.functional.mse_loss(theirs(torch.from_numpy(batch["input"])), torch.from_numpy(batch["label"]))
+    weights = list(theirs.parameters())
+    for ours, weight, gradient in zip(
+        tail.module.parameters(), weights, torch.autograd.grad(loss, weights), strict=True
+    ):
+        torch.testing.assert_close(ours, weight - 0.1 * gradient, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("freeze_bn", [True, False])

@@ -180,7 +180,7 @@ def test_an_operator_without_a_form_is_told_at_export(tmp_path: Path, monkeypatc
 
 
 def test_a_loss_without_a_step_is_told() -> None:
-    with pytest.raises(TunerError, match="a step has the loss single-label or multi-label, not 'hinge'"):
+    with pytest.raises(TunerError, match="a step has the loss single-label or multi-label or squared, not 'hinge'"):
         trace(nn.Linear(2, 2), RecipePlan(), loss="hinge", input_shape=(2,), outputs=2, batch_size=2)  # type: ignore[arg-type]  # as a plugin might
 
 

@@ -10,6 +10,9 @@ STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"
 #: A block of at least so many bytes is mapped by itself, and unmapped when it is freed.
 MAPPED_BYTES = 1_000_000
+#: Environment in which PyTorch asks for huge pages for tensors of 2 MB and more, where the kernel offers them. What is
+#: mapped anew in every step is then faulted in by 2 MB instead of 4 kB at a time. Read at a process's first tensor.
+HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 

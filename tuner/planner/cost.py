@@ -39,6 +39,7 @@ class Rates:
         prefix_kind: The engine that computes the prefix fastest here.
         prefix_ratio: Its seconds over the blocks' own forward seconds.
         latency_seconds: Of one sample through the whole model, alone; 0 where it was not measured.
+        trace_seconds: To trace and plan one block of a tail, once a trial that the planned executor runs.
     """
 
     forward_seconds: tuple[float, ...]
@@ -51,6 +52,7 @@ class Rates:
     prefix_kind: str = "torch-fp32"
     prefix_ratio: float = 1.0
     latency_seconds: float = 0.0
+    trace_seconds: float = 0.0
 
 
 def nominal(model: ModelInfo) -> Rates:
@@ -122,7 +124,7 @@ def fill_seconds(plan: TrialPlan, rates: Rates) -> float:
 
 
 def training_seconds(plan: TrialPlan, rates: Rates) -> float:
-    """Return the seconds of all epochs, without scoring."""
+    """Return the seconds of tracing the step, where that is done, and of all epochs; without scoring."""
     samples = plan.train_samples
     steps = math.ceil(samples / plan.recipe.batch_size) * plan.recipe.micro_batches
     rounds = 1 if plan.trainable else 0
@@ -130,7 +132,14 @@ def training_seconds(plan: TrialPlan, rates: Rates) -> float:
     if plan.heads.exits:
         rounds += 1
         each += TRAIN_PASSES * _head_seconds(plan, rates) + _taps_seconds(plan, rates)
-    return plan.recipe.epochs * (samples * each + rounds * steps * rates.step_seconds)
+    epochs = plan.recipe.epochs * (samples * each + rounds * steps * rates.step_seconds)
+    return tracing_seconds(plan, rates) + epochs
+
+
+def tracing_seconds(plan: TrialPlan, rates: Rates) -> float:
+    """Return the seconds before the planned executor's first step; micro-batches have two forms of step."""
+    forms = 2 if plan.recipe.micro_batches > 1 else 1
+    return forms * rates.trace_seconds * len(plan.model.blocks[plan.split :]) if worth_planning(plan) else 0.0
 
 
 def scoring_seconds(plan: TrialPlan, rates: Rates) -> float:

@@ -16,6 +16,7 @@ from typing import Any, Literal, Self
 
 import psutil
 
+from tuner.backends.memory import HUGE_PAGES
 from tuner.errors import TunerError
 from tuner.search.jobs import Failure, Job
 from tuner.task import Task
@@ -124,7 +125,7 @@ class Supervisor:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tuner.search.child", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
-                env={**PATIENT_THREADS, **os.environ},
+                env={**PATIENT_THREADS, **HUGE_PAGES, **os.environ},
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else None,
             )

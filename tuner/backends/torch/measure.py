@@ -11,8 +11,11 @@ from torch import nn
 
 from tuner.backends.memory import PeakMeter
 from tuner.backends.torch.model import Loaded
+from tuner.backends.torch.planned import program
 from tuner.backends.torch.prefix import BFLOAT, ORT, TORCH, Floats, channels_last, engine, fast, spatial
-from tuner.planner.cost import FILL_BATCH, HELD_BYTES, Rates
+from tuner.backends.torch.step import StepError, trace
+from tuner.plan import RecipePlan
+from tuner.planner.cost import FILL_BATCH, HELD_BYTES, PLANNED_BYTES, Rates
 from tuner.task import Task, normalise
 
 REPEATS = 3
@@ -23,6 +26,8 @@ WORTH_FLOPS = 20_000_000
 WORTH_RATIO = 0.95
 COMPARED_SAMPLES = 256
 MOST_CHANGED = 0.005
+#: That a search space is expected to ask for.
+LARGEST_BATCH = 128
 
 
 def measure(task: Task, loaded: Loaded, threads: int) -> Rates:
@@ -66,6 +71,7 @@ def measure(task: Task, loaded: Loaded, threads: int) -> Rates:
         prefix_kind=kind,
         prefix_ratio=ratio,
         latency_seconds=latency,
+        trace_seconds=_trace_seconds(task, loaded),
     )
 
 
@@ -158,6 +164,27 @@ def _step(part: nn.Module, given: torch.Tensor) -> None:
     for parameter in part.parameters():
         parameter.grad = None
     given.grad = None
+
+
+def _trace_seconds(task: Task, loaded: Loaded) -> float:
+    """Return the seconds to trace and plan a step, per block of the tail; 0 where no tail would be, or can be.
+
+    Tracing takes as long as there are operators, whatever their sizes: the later half of the model stands for all.
+    """
+    blocks = loaded.info.blocks
+    if LARGEST_BATCH * sum(block.saved_bytes for block in blocks) < PLANNED_BYTES:
+        return 0.0
+    split = len(blocks) // 2
+    shape, outputs = blocks[split].in_shape, loaded.info.outputs
+    started = time.perf_counter()
+    try:
+        step = trace(
+            loaded.tail(split), RecipePlan(), loss=task.loss, input_shape=shape, outputs=outputs, batch_size=FILL_BATCH
+        )
+        program(step)
+    except StepError:
+        return 0.0
+    return (time.perf_counter() - started) / (len(blocks) - split)
 
 
 def _overhead_seconds(loaded: Loaded) -> float:

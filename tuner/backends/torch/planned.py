@@ -1,8 +1,9 @@
 """A traced step as code that runs in the planned order and stays at the planned peak.
 
 The code is one function: an operator a line, `del` after the last use, results written over operands that die. What
-the next step replaces (weights, running statistics, optimiser state) is overwritten where it lies, piece by piece, so
-that an update needs no memory of its own. So the memory of a step is known before it runs: `tensors_of`.
+the next step replaces (weights, running statistics, optimiser state) is overwritten where it lies, by a fused kernel or
+piece by piece, so that an update needs no memory of its own. So the memory of a step is known before it runs:
+`tensors_of`.
 """
 
 from collections import defaultdict
@@ -15,6 +16,7 @@ import torch
 from torch import fx, nn
 
 from tuner.backends.memory import return_freed
+from tuner.backends.torch.fused import fused, gradient_of, laid_alike
 from tuner.backends.torch.schedule import Item, Schedule, Update, operands, schedule
 from tuner.backends.torch.scratch import Library, Taken, nothing, signature
 from tuner.backends.torch.step import Step
@@ -25,6 +27,7 @@ from tuner.planner.lifetimes import Tensor
 PIECE = 32_768
 _HELD = {"parameter": "weight", "buffer": "weight", "state": "state"}
 _TEMPORARIES = 4  # pieces that an update of Adam has alive at once
+_NUMBERS = ("learning_rate", "step_count")
 _OUT = ("out", "grad_input")
 Run = Callable[..., torch.Tensor]
 
@@ -131,9 +134,7 @@ class _Writer:
         spans = _Spans(self.plan)
         for index, item in enumerate(self.plan.items):
             if isinstance(item, Update):
-                self._update(item)
-                pieces = _TEMPORARIES * min(PIECE * 4, max((bytes_of(node) for node in item.nodes), default=0))
-                spans.scratch(index, self._said(item), pieces)
+                spans.scratch(index, self._said(item), self._update(item))
             else:
                 made = self._call(item, index, last)
                 spans.taken(index, item, self.library(item))
@@ -221,12 +222,28 @@ class _Writer:
                 return one
         return None
 
-    def _update(self, item: Update) -> None:
-        """Write an update, as a call of a function that updates of the same form share."""
+    def _update(self, item: Update) -> int:
+        """Write an update; return the bytes it takes while it runs."""
         if not item.nodes:
             for port, value in zip(item.replaced, item.values, strict=True):
                 self.lines.append(f"{self.variables[port]}.copy_({self.variables[value]})")
-            return
+            return 0
+        recipe = self.plan.recipe
+        gradient = None if recipe is None else gradient_of(item, recipe, self.plan.ports)
+        if recipe is None or gradient is None:
+            self._in_pieces(item)
+            return _TEMPORARIES * min(PIECE * 4, max(bytes_of(node) for node in item.nodes))
+        if recipe not in self.known:
+            self.known[recipe] = f"optimiser_{len(self.constants)}"
+            self.constants[self.known[recipe]] = fused(recipe)
+        numbers = [node for node, name in self.plan.ports.items() if self.plan.kinds[name] in _NUMBERS]
+        given = ", ".join(self.variables[node] for node in (*item.replaced, gradient, *numbers))
+        self.lines.append(f"{self.known[recipe]}({given})")
+        weight = item.replaced[0]
+        return 0 if laid_alike(weight.meta["val"], gradient.meta["val"]) else bytes_of(weight)
+
+    def _in_pieces(self, item: Update) -> None:
+        """Write an update as a call of a function that updates of the same form share."""
         shape = item.nodes[0].meta["val"].shape
         given = list(operands(item))
         local = {node: f"a{place}" for place, node in enumerate(given)}

@@ -13,6 +13,7 @@ from torch import fx
 from tuner.backends.torch.recompute import without_cheap
 from tuner.backends.torch.step import Step, StepError
 from tuner.backends.torch.values import is_item, is_pointwise, readers, value_of
+from tuner.plan import RecipePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +43,14 @@ class Schedule:
         loss: The node of the loss.
         ports: By input node, its port's name; in the order of the step's inputs.
         kinds: By port's name, its kind.
+        recipe: What the updates follow, as of `Step`.
     """
 
     items: tuple[Item, ...]
     loss: fx.Node
     ports: Mapping[fx.Node, str]
     kinds: Mapping[str, str]
+    recipe: RecipePlan | None
 
 
 def schedule(step: Step, *, again: bool = True) -> Schedule:
@@ -81,7 +84,7 @@ def schedule(step: Step, *, again: bool = True) -> Schedule:
     names = {node: port.name for port, node in zip(step.inputs, inputs, strict=True)}
     updates = _updates(graph, sinks)
     order = tuple(_ordered(graph, updates))
-    return Schedule(order, results[0], names, {port.name: port.kind for port in step.inputs})
+    return Schedule(order, results[0], names, {port.name: port.kind for port in step.inputs}, step.recipe)
 
 
 def _results(graph: fx.Graph) -> list[fx.Node]:

@@ -39,7 +39,7 @@ from tuner.plan import RecipePlan
 
 __all__ = ["Loss", "Part", "Port", "Step", "StepError", "prepared", "trace", "trace_inference"]
 
-Loss = Literal["single-label", "multi-label"]
+Loss = Literal["single-label", "multi-label", "squared"]
 #: What a step does with gradients: update by them; add them to sums; add the sums to them and update.
 Part = Literal["whole", "adding", "last"]
 BETAS = (0.9, 0.999)  # torch.optim.Adam's and AdamW's own
@@ -65,12 +65,14 @@ class Step:
         inputs: What goes in.
         outputs: What comes out; the loss, the real samples' mean, is the first.
         updates: By the name of an output, the input that it replaces in the next step.
+        recipe: What its updates follow; None where it has none, or adds gradients to sums.
     """
 
     graph: fx.GraphModule
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     updates: Mapping[str, str]
+    recipe: RecipePlan | None = None
 
 
 def trace(
@@ -83,6 +85,7 @@ def trace(
     batch_size: int,
     padded: bool = True,
     part: Part = "whole",
+    momentum: float = MOMENTUM,
 ) -> Step:
     """Trace one training step of a tail. Nothing is computed and nothing of the tail changes.
 
@@ -90,7 +93,8 @@ def trace(
         tail: What trains, every parameter of it; one tensor in, logits [n, outputs] out.
         recipe: Optimiser, weight decay and whether batch norms keep their statistics.
         loss: `single-label`: cross entropy, labels int64 [n]; `multi-label`: binary cross entropy with logits, labels
-            float32 [n, outputs].
+            float32 [n, outputs]; `squared`: mean squared error, which no task has but NNTrainer's models do, labels
+            likewise.
         input_shape: Of one sample.
         outputs: Of the tail.
         batch_size: Samples a step, or of one part of a batch.
@@ -99,6 +103,7 @@ def trace(
         part: Of a batch that is cut into parts, `adding` for all but the last one: gradients, times the part's share of
             the batch's weight (an input of kind `share`), are added to states named ``sum.NAME``, which whoever runs
             the steps sets to 0 before the first part. The sum over the parts is the batch's gradient.
+        momentum: Of SGD; 0 keeps no state.
 
     Raises:
         StepError: The tail draws random numbers outside of dropout modules, or depends on the values of tensors; or the
@@ -112,8 +117,9 @@ def trace(
         sample = spatial(torch.empty(batch_size, *input_shape))
         noises = _noises(model, sample, feed)
     moved = _moved(model)
-    states = () if part == "adding" else STATES[recipe.optimiser]
-    one_hot = loss == "multi-label"
+    plain = recipe.optimiser == "sgd" and momentum == 0
+    states = () if part == "adding" or plain else STATES[recipe.optimiser]
+    one_hot = loss != "single-label"
     inputs = (
         Port("input", "input", tuple(sample.shape), "float32"),
         Port("label", "label", (batch_size, outputs) if one_hot else (batch_size,), "float32" if one_hot else "int64"),
@@ -137,7 +143,7 @@ def trace(
         feed.weight, feed.noise = given["sample_weight"], [given[name] for name in noises]
         with GlobalPools():
             logits = functional_call(model, weights | held, (given["input"],))
-        mean = _mean_loss(logits, given["label"], given["sample_weight"])
+        mean = _mean_loss(loss, logits, given["label"], given["sample_weight"])
         mean = mean if part == "whole" else mean * given["share"]
         gradients = torch.autograd.grad(mean, list(weights.values()), allow_unused=True)
         rates = None if part == "adding" else _rates(recipe, given)
@@ -149,14 +155,17 @@ def trace(
             if summed is None:  # torch.optim leaves it alone
                 new = [one.clone() for one in old]
             else:
-                new = [summed] if rates is None else _updated(recipe, old, summed, given["learning_rate"], rates)
+                new = [summed]
+                if rates is not None:
+                    new = _updated(recipe, momentum, old, summed, given["learning_rate"], rates)
             following.update(zip(names, new, strict=True))
         return mean.detach(), *(following[port.name] for port in replaced)
 
     graph = _traced(step, inputs)
     after = tuple(Port(f"next.{one.name}", one.kind, one.shape, one.dtype) for one in replaced)
     updates = {new.name: old.name for new, old in zip(after, replaced, strict=True)}
-    return Step(graph, inputs, (Port("loss", "loss", (), "float32"), *after), updates)
+    followed = None if part == "adding" else recipe
+    return Step(graph, inputs, (Port("loss", "loss", (), "float32"), *after), updates, followed)
 
 
 def trace_inference(tail: nn.Module, *, input_shape: Sequence[int], outputs: int, batch_size: int) -> Step:
@@ -285,9 +294,11 @@ def _moved(model: nn.Module) -> list[str]:
     ]
 
 
-def _mean_loss(logits: torch.Tensor, label: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Return the weighted mean of the samples' losses; labels of floats are multi-label."""
-    if label.is_floating_point():
+def _mean_loss(loss: Loss, logits: torch.Tensor, label: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Return the weighted mean of the samples' losses."""
+    if loss == "squared":
+        losses = functional.mse_loss(logits, label, reduction="none").mean(1)
+    elif loss == "multi-label":
         losses = functional.binary_cross_entropy_with_logits(logits, label, reduction="none").mean(1)
     else:
         losses = functional.cross_entropy(logits, label, reduction="none")
@@ -306,6 +317,7 @@ def _rates(recipe: RecipePlan, given: Mapping[str, torch.Tensor]) -> tuple[torch
 
 def _updated(
     recipe: RecipePlan,
+    momentum: float,
     old: Sequence[torch.Tensor],
     gradient: torch.Tensor,
     rate: torch.Tensor,
@@ -315,6 +327,7 @@ def _updated(
 
     Args:
         recipe: Optimiser and weight decay.
+        momentum: Of SGD.
         old: The parameter and its state.
         gradient: Of the parameter.
         rate: The learning rate.
@@ -325,8 +338,8 @@ def _updated(
     if recipe.weight_decay and recipe.optimiser != "adamw":
         gradient = gradient + recipe.weight_decay * value
     if recipe.optimiser == "sgd":
-        momentum = MOMENTUM * state[0] + gradient
-        return [value - size * momentum, momentum]
+        moved = momentum * state[0] + gradient if state else gradient
+        return [value - size * moved, moved][: len(old)]
     if recipe.weight_decay and recipe.optimiser == "adamw":
         value = value * (1 - rate * recipe.weight_decay)
     mean = state[0] + (1 - BETAS[0]) * (gradient - state[0])

@@ -1,0 +1,42 @@
+"""What a training step takes in a process that has ONNX Runtime and not PyTorch; an arm of `benchmarks.memory`.
+
+``python -m benchmarks.memory_ort FOLDER STEPS``: FOLDER holds ``step.onnx`` and ``weights.npz``. The peak is the
+high-water mark (VmHWM) over the process's rest with libraries, weights and one batch; loading the file counts, as do
+both sets of buffers between which the step swaps.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from tuner.backends.memory import PeakMeter
+from tuner.runtime.step import StepSession
+
+RATE = 1e-3
+
+
+def main() -> None:
+    """Train on one random batch and print bytes and seconds."""
+    folder, steps = Path(sys.argv[1]), int(sys.argv[2])
+    weights = dict(np.load(folder / "weights.npz"))
+    shape = tuple(json.loads((folder / "shape.json").read_text()))
+    value = np.random.default_rng(0).standard_normal(shape, np.float32)
+    label = np.zeros(shape[0], np.int64)
+    meter = PeakMeter()
+    session = StepSession(folder / "step.onnx", weights, len(os.sched_getaffinity(0)))
+    seconds = []
+    for _ in range(steps):
+        started = time.perf_counter()
+        session.step(value, label, RATE)
+        seconds.append(time.perf_counter() - started)
+    if "torch" in sys.modules:
+        raise RuntimeError("this process is to do without PyTorch")
+    print(json.dumps({"peak_bytes": meter.peak_bytes(), "seconds": seconds[1:]}))
+
+
+if __name__ == "__main__":
+    main()
