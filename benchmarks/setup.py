@@ -9,12 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from safetensors.torch import save_file
 
 from tuner.backends.base import silent
 from tuner.backends.torch.features import Access
 from tuner.backends.torch.model import Loaded, load
+from tuner.bundle import write_bundle
 from tuner.plan import CachePlan, DataPlan, RecipePlan, RuntimePlan, TrialPlan
 from tuner.run import task_info
+from tuner.runtime.bundle import WEIGHTS, placed
 from tuner.search.study import cores
 from tuner.store.kinds import choose_kind
 from tuner.store.store import Store
@@ -91,6 +94,15 @@ def plan_for(
         model=loaded.info, task=task_info(task), data=DataPlan(alpha), split=split, cache=cache, recipe=recipe,
         runtime=RuntimePlan(threads=cores()),
     )  # fmt: skip
+
+
+def untrained_bundle(task: Task, plan: TrialPlan, folder: Path) -> Path:
+    """Write a bundle that can be trained, of the plan's tail as it is before any training; return its folder."""
+    loaded, weights, out = load(task), folder / WEIGHTS, folder / "bundle"
+    save_file({name: value.contiguous() for name, value in loaded.tail(plan.split).state_dict().items()}, weights)
+    with placed(out) as part:
+        write_bundle(task, task, plan, weights, part, {"parent": None}, trainable=True)
+    return out
 
 
 def opened(task: Task, kind: str | None = None, loaded: Loaded | None = None, folder: Path | None = None) -> Access:

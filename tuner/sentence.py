@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tuner.plan import TailEdit, TrialPlan
 
+#: What is said of who trains; nothing of the usual one.
+BACKENDS = {"torch": "", "onnxruntime": " by ONNX Runtime"}
 OPTIMISERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 
 
@@ -19,7 +21,8 @@ def said(plan: "TrialPlan") -> str:
     how += f" in {recipe.micro_batches} micro-batches" if recipe.micro_batches > 1 else ""
     edits = "".join(f", {edit.kind}{_settings(edit)}" for edit in plan.shape)
     heads = f", {len(plan.heads.exits)} exits ({plan.heads.mode})" if plan.heads.exits else ""
-    return f"train {part} on {_data(plan)}{_source(plan)}, {how}{edits}{heads}"
+    by = BACKENDS.get(plan.runtime.backend, f" by {plan.runtime.backend}")
+    return f"train {part} on {_data(plan)}{_source(plan)}, {how}{edits}{heads}{by}"
 
 
 def _data(plan: "TrialPlan") -> str:

@@ -88,7 +88,7 @@ class Filler:
         plain = cost.estimate(plan, self._setting.rates, self.missing(plan))
         if self._setting.deterministic:
             return plain
-        alike = [one for one in records if one.plan is not None and one.plan.cached == plan.cached]
+        alike = [one for one in records if one.plan is not None and _loop(one.plan) == _loop(plan)]
         worth = cost.worth_planning(plan)
         same = [one for one in alike if one.plan is not None and cost.worth_planning(one.plan) == worth]
         rough = cost.corrected(plain, learned(alike, self._seconds), learned(same, self._bytes))
@@ -214,6 +214,11 @@ class Filler:
                 f"--time is too small for one trial: {said_seconds(left)} are left, but computing the features of "
                 f"{lacking:,} samples takes about {said_seconds(needs)}: give at least {said_seconds(2 * needs + 10)}"
             )
+
+
+def _loop(plan: TrialPlan) -> tuple[str, bool]:
+    """Return what runs a plan's epochs and on what: plans alike in that are off their estimates alike."""
+    return plan.runtime.backend, plan.cached
 
 
 def _at(plan: TrialPlan) -> tuple[int, int]:
