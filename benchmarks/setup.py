@@ -24,6 +24,7 @@ from tuner.store.store import Store
 from tuner.task import Domain, Samples, Subset, Task, load_task
 
 CLOTHING = Path(__file__).parent.parent / "examples" / "clothing" / "task.toml"
+DATA = Path(os.environ.get("TUNER_DATA") or CLOTHING.parents[3] / "shared" / "data")
 #: The papers' last 1, 4 and 7 blocks of MobileNetV2, as splits of our 20 blocks, with the cut's name.
 PAPER_CUTS = {"last 1 (after f16)": 17, "last 4 (after f13)": 14, "last 7 (after f10)": 11}
 
@@ -63,7 +64,7 @@ def arguments(description: str) -> argparse.Namespace:
 
 def clothing(size: int, local_train: int | None = None, local_val: int | None = None, *, held: bool = False) -> Task:
     """Return the clothing task at an image size, with samples of a seeded order, decoded once if `held`."""
-    os.environ.setdefault("TUNER_DATA", str(CLOTHING.parents[3] / "shared" / "data"))
+    os.environ.setdefault("TUNER_DATA", str(DATA))
     text = CLOTHING.read_text(encoding="utf-8").replace("= 160", f"= {size}")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "task.toml"

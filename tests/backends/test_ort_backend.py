@@ -92,7 +92,7 @@ def test_a_tail_without_an_onnx_form_is_unsupported(tmp_path: Path, monkeypatch:
 def test_a_study_on_one_backend_trains_on_no_other(
     backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = f"run digits --space smoke --backend {backend} --trials 3 --time 5m --json".split()
+    asked = f"run digits --space smoke --backend {backend} --trials 3 --time 1h --json".split()
     assert call([*asked, "--out", str(tmp_path / "run"), "--store", str(tmp_path / "store")]) == 0
     records = Run.open(tmp_path / "run").records
     assert [record.state for record in records] == ["done"] * 3
