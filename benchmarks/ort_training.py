@@ -5,7 +5,8 @@
 Batch 32, 160 px, SGD with momentum, norms frozen, dropout off so that losses can be compared; weights are random, which
 changes no time. PyTorch runs in both memory layouts; the faster one counts. Steps of all arms are interleaved, with as
 many threads each as the machine has cores. Memory is VmHWM of a fresh process that trains one tail and does nothing
-else: by the base package alone, and by PyTorch.
+else: by the base package alone, from photos to the bundle that is written, with 400 global samples mixed in and 500
+that say what was forgotten; and by PyTorch, which is given features and takes ten steps.
 """
 
 import copy
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -25,9 +26,10 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.report import Claim, Row, finish, interleave
-from benchmarks.setup import arguments
+from benchmarks.setup import DATA, PAPER_CUTS, arguments, clothing, plan_for, untrained_bundle
 from tuner.backends.torch.graph import chain
 from tuner.backends.torch.lower import write
+from tuner.backends.torch.model import load
 from tuner.backends.torch.prefix import channels_last
 from tuner.backends.torch.step import trace
 from tuner.backends.torch.training import optimiser
@@ -35,6 +37,7 @@ from tuner.backends.torch.vision import torchvision
 from tuner.plan import RecipePlan
 from tuner.runtime.step import StepSession
 from tuner.search.study import cores
+from tuner.task import Domain, Subset
 
 OUTPUTS, BATCH, SIZE = 210, 32, 160
 RECIPES = {
@@ -51,17 +54,17 @@ BOUNDS = {
 }
 PARITY, SECONDS, RESIDENT = 1e-4, 10.0, 150e6
 MEMORY_BATCH = 16
-#: A fresh process that trains with the base package: step file, weights and shapes come by file.
+CHECKED = 64  # samples of the user's that the bundle's export checks itself with
+#: A fresh process that trains a bundle with the base package: its folder, and one of photos by label.
 BASE = """
 import sys
-import numpy as np
-from tuner.runtime.step import StepSession
-folder = sys.argv[1]
-session = StepSession(f"{folder}/step.onnx", dict(np.load(f"{folder}/weights.npz")))
-shape = session.layout.only("input").shape
-generator = np.random.default_rng(0)
-for _ in range(10):
-    session.step(generator.standard_normal(shape, np.float32), np.zeros(shape[0], np.int64), 1e-3)
+from pathlib import Path
+from tuner.runtime import Trainer
+photos = sorted(Path(sys.argv[2]).glob("*/*.jpg"))[::4]
+trainer = Trainer(sys.argv[1])
+trainer.add(photos, [photo.parent.name for photo in photos])
+trainer.train(epochs=2)
+trainer.save(Path(sys.argv[1]).with_name("next"))
 assert "torch" not in sys.modules
 """
 PEAK = "print([line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')][0])"
@@ -148,7 +151,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, tail in tails().items():
             rows.append(_measured(name, tail, Path(folder), 5 if asked.quick else 20))
-        memory = _memory(tails()["last 1 (after f16)"], Path(folder))
+        memory = _memory(Path(folder))
     for row in rows:
         name = str(row["tail"])
         text = f"step ≤ {BOUNDS[name]}× the faster of PyTorch's layouts, {name}"
@@ -225,13 +228,19 @@ def _state(module: nn.Module) -> dict[str, np.ndarray]:
     return {name: value.numpy(force=True) for name, value in module.state_dict().items()}
 
 
-def _memory(tail: Tail, folder: Path) -> dict[str, float]:
+def _memory(folder: Path) -> dict[str, float]:
     """Return VmHWM in bytes of both fresh processes."""
-    _written(tail, RecipePlan(optimiser="sgd", batch_size=MEMORY_BATCH), folder / "step.onnx", MEMORY_BATCH)
-    np.savez(folder / "weights.npz", **_state(tail.module))  # type: ignore[arg-type]  # numpy's stub takes the names for options
+    task = clothing(SIZE, CHECKED, CHECKED)
+    known = task.global_
+    if known is None:
+        raise ValueError("the clothing task has global data")
+    task = replace(task, global_=Domain(known.train, Subset(known.val, np.arange(0, len(known.val), 4))))
+    recipe = RecipePlan(optimiser="sgd", batch_size=MEMORY_BATCH)
+    plan = plan_for(task, load(task), PAPER_CUTS["last 1 (after f16)"], bits=8, recipe=recipe, alpha=0.05)
+    bundle = untrained_bundle(task, plan, folder)
     found = {}
     for name, script in (("base", BASE), ("torch", TORCH)):
-        command = [sys.executable, "-c", script + PEAK, str(folder)]
+        command = [sys.executable, "-c", script + PEAK, str(bundle), str(DATA / "images" / "local" / "val")]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         found[name] = 1024 * float(json.loads(done.stdout.splitlines()[-1]))
     return found

@@ -9,18 +9,22 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from safetensors.torch import save_file
 
 from tuner.backends.base import silent
 from tuner.backends.torch.features import Access
 from tuner.backends.torch.model import Loaded, load
+from tuner.bundle import write_bundle
 from tuner.plan import CachePlan, DataPlan, RecipePlan, RuntimePlan, TrialPlan
 from tuner.run import task_info
+from tuner.runtime.bundle import WEIGHTS, placed
 from tuner.search.study import cores
 from tuner.store.kinds import choose_kind
 from tuner.store.store import Store
 from tuner.task import Domain, Samples, Subset, Task, load_task
 
 CLOTHING = Path(__file__).parent.parent / "examples" / "clothing" / "task.toml"
+DATA = Path(os.environ.get("TUNER_DATA") or CLOTHING.parents[3] / "shared" / "data")
 #: The papers' last 1, 4 and 7 blocks of MobileNetV2, as splits of our 20 blocks, with the cut's name.
 PAPER_CUTS = {"last 1 (after f16)": 17, "last 4 (after f13)": 14, "last 7 (after f10)": 11}
 
@@ -60,7 +64,7 @@ def arguments(description: str) -> argparse.Namespace:
 
 def clothing(size: int, local_train: int | None = None, local_val: int | None = None, *, held: bool = False) -> Task:
     """Return the clothing task at an image size, with samples of a seeded order, decoded once if `held`."""
-    os.environ.setdefault("TUNER_DATA", str(CLOTHING.parents[3] / "shared" / "data"))
+    os.environ.setdefault("TUNER_DATA", str(DATA))
     text = CLOTHING.read_text(encoding="utf-8").replace("= 160", f"= {size}")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "task.toml"
@@ -91,6 +95,15 @@ def plan_for(
         model=loaded.info, task=task_info(task), data=DataPlan(alpha), split=split, cache=cache, recipe=recipe,
         runtime=RuntimePlan(threads=cores()),
     )  # fmt: skip
+
+
+def untrained_bundle(task: Task, plan: TrialPlan, folder: Path) -> Path:
+    """Write a bundle that can be trained, of the plan's tail as it is before any training; return its folder."""
+    loaded, weights, out = load(task), folder / WEIGHTS, folder / "bundle"
+    save_file({name: value.contiguous() for name, value in loaded.tail(plan.split).state_dict().items()}, weights)
+    with placed(out) as part:
+        write_bundle(task, task, plan, weights, part, {"parent": None}, trainable=True)
+    return out
 
 
 def opened(task: Task, kind: str | None = None, loaded: Loaded | None = None, folder: Path | None = None) -> Access:

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 TENSOR_LIBRARIES = {"torch", "torchvision", "torchaudio", "onnxscript"}
 FIRST_PARTY_PLUGINS = {path.parent.name for path in (ROOT / "plugins").glob("*/__init__.py")}
 MOST_LINES = 400
-LIGHT = ("tuner.backends.port", "tuner.backends.scores")  # of the backends, what the base package can run
+LIGHT = ("tuner.backends.memory", "tuner.backends.port", "tuner.backends.scores")  # what the base package can run
 
 
 def sources(*rooms: str) -> list[Path]:

@@ -6,7 +6,7 @@ import pytest
 from tuner.compose import compose
 from tuner.errors import KnobError, SpaceError
 from tuner.host import Host, chosen
-from tuner.knobs import Numeric, Source, corners, preferring
+from tuner.knobs import Choice, Numeric, Source, corners, preferring
 from tuner.plan import ModelInfo
 from tuner.run import CORE_STRATEGIES
 from tuner.search.config import limits
@@ -51,7 +51,8 @@ def test_a_shipped_space_composes_on_models_of_any_depth(name: str) -> None:
         model = example_model(blocks)
 
         def run(source: Source, model: ModelInfo = model) -> None:
-            compose(strategies, source, model, example_task(), space.knobs)
+            composed = compose(strategies, source, model, example_task(), space.knobs)
+            assert composed.knobs["runtime.backend"] == Choice("runtime.backend", ("torch", "onnxruntime"))
 
         sizes, plans = sizes + 1, plans + sum(1 for _ in corners(run, most=24))
     assert sizes == 50

@@ -2,22 +2,26 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import venv
 import zipfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.runtime.bundles import trainable_bundle
+from tuner.task import Domain, Samples, Subset, load_task
 from tuner.task.digits import digits
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
+DATA = Path(os.environ.get("TUNER_DATA") or ROOT.parent / "shared" / "data")
 EXTRAS_ONLY = ("torch", "torchvision", "optuna", "scipy", "onnx", "onnxscript", "sklearn")
 SHOWN = 20
 
@@ -125,7 +129,7 @@ import json, sys
 from importlib.util import find_spec
 from pathlib import Path
 from tuner.runtime import Personaliser, Trainer
-files = sorted(Path("photos").glob("*/*.npy"))
+files = sorted(Path("photos").glob("*/*"))
 labels = [file.parent.name for file in files]
 trainer = Trainer(sys.argv[1])
 trainer.add(files[::2], labels[::2])
@@ -137,6 +141,16 @@ right = [personaliser.predict_file(file).label == label for file, label in zip(f
 there = [name for name in ("torch", "torchvision", "optuna") if find_spec(name)]
 print(json.dumps({"scores": scores, "right": sum(right) / len(right), "there": there}))
 """
+
+
+def learned(device: Path, made: Path, folder: Path) -> None:
+    """Train a bundle for three epochs on half of ``photos/``, without PyTorch; hold it to what it knew and learned."""
+    found = json.loads(ran([device / "python", "-c", LEARN, made], folder).stdout)
+    local, known, after, kept = found["scores"]
+    assert found["there"] == []
+    assert after > local
+    assert kept >= known - 0.03
+    assert abs(found["right"] - after) < 0.03
 
 
 def test_a_bundle_trains_again_without_the_extras(
@@ -151,17 +165,41 @@ def test_a_bundle_trains_again_without_the_extras(
         file = tmp_path / "photos" / str(label) / f"{index}.npy"
         file.parent.mkdir(parents=True, exist_ok=True)
         np.save(file, np.roll(samples.load(index), 1, axis=1))  # a user who writes a pixel further down
-    found = json.loads(ran([device / "python", "-c", LEARN, made], tmp_path).stdout)
-    local, known, after, kept = found["scores"]
-    assert found["there"] == []
-    assert after > local
-    assert kept >= known - 0.03
-    assert abs(found["right"] - after) < 0.03
+    learned(device, made, tmp_path)
     watched = [device / "tuner", "watch", made, "--samples", "photos", "--once", "--any-time", "--enough", "100"]
     events = [json.loads(line) for line in ran([*watched, "--json"], tmp_path).stdout.splitlines()]
     assert sum("label" in one for one in events) == len(samples)
     assert [one["round"] for one in events if "round" in one] == ["accepted"], events
     assert json.loads(ran([device / "tuner", "status", made, "--json"], tmp_path).stdout)["round"] == "0001"
+
+
+def some(samples: Samples, count: int) -> Subset:
+    return Subset(samples, np.sort(np.random.default_rng(0).permutation(len(samples))[:count]))
+
+
+@pytest.mark.data
+def test_a_bundle_of_real_photos_trains_again_without_the_extras(
+    device: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not (DATA / "README.md").is_file():
+        pytest.skip(f"the real data is not at {DATA}: set TUNER_DATA to its folder")
+    home = tmp_path_factory.mktemp("clothing")
+    monkeypatch.setenv("TUNER_CACHE", str(home / "cache"))
+    monkeypatch.setenv("TUNER_DATA", str(DATA))
+    text = (ROOT / "examples" / "clothing" / "task.toml").read_text(encoding="utf-8")
+    (home / "task.toml").write_text(text.replace("= 160", "= 96"), encoding="utf-8")
+    task = load_task(str(home / "task.toml"))
+    assert task.global_ is not None
+    known = Domain(some(task.global_.train, 2000), some(task.global_.val, 300))
+    task = replace(task, local=Domain(some(task.local.train, 100), some(task.local.val, 50)), global_=known)
+    made = trainable_bundle(task, home, split=19, epochs=3, learning_rate=1e-3)
+    given = {Path(task.local.train.name(index)) for index in range(len(task.local.train))}
+    for folder in (DATA / "images" / "local" / "train").iterdir():
+        new = [file for file in sorted(folder.iterdir()) if file not in given]
+        (tmp_path / "photos" / folder.name).mkdir(parents=True)
+        for file in new[:40]:
+            shutil.copy(file, tmp_path / "photos" / folder.name)
+    learned(device, made, tmp_path)
 
 
 def test_the_plugins_are_found_without_the_extras(device: Path, tmp_path: Path) -> None:

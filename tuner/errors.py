@@ -48,6 +48,10 @@ class BudgetError(TunerError):
     """A limit leaves no room for what was asked."""
 
 
+class UnsupportedError(TunerError):
+    """A backend found, when it began, that it cannot carry out a plan; another backend may."""
+
+
 class RunError(TunerError):
     """A run folder cannot be used as asked."""
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tuner.plan import TailEdit, TrialPlan
 
+#: What is said of who trains; nothing of the usual one.
+BACKENDS = {"torch": "", "onnxruntime": " by ONNX Runtime"}
 OPTIMISERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 
 
@@ -20,7 +22,8 @@ def said(plan: "TrialPlan") -> str:
     how = f"{recipe.epochs} epoch{plural} {OPTIMISERS[recipe.optimiser]} {_rate(recipe.learning_rate)}"
     how += f" in {recipe.micro_batches} micro-batches" if recipe.micro_batches > 1 else ""
     edits = "".join(f", {edit.kind}{_settings(edit)}" for edit in plan.shape)
-    return f"train {part} on {_data(plan)}{_source(plan)}, {how}{edits}{plan.heads.say()}"
+    by = BACKENDS.get(plan.runtime.backend, f" by {plan.runtime.backend}")
+    return f"train {part} on {_data(plan)}{_source(plan)}, {how}{edits}{plan.heads.say()}{by}"
 
 
 def _data(plan: "TrialPlan") -> str:

@@ -1,18 +1,22 @@
 """The ONNX Runtime backend keeps the contract, and trains what PyTorch trains."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from tuner.backends.ort.backend import OrtBackend
-from tuner.backends.torch import TorchBackend
+from tuner.backends.torch import TorchBackend, lower
 from tuner.backends.torch.training import Loop
+from tuner.cli import call
+from tuner.errors import UnsupportedError
 from tuner.plan import CachePlan, RecipePlan, RuntimePlan, TrialPlan
 from tuner.results.records import Outcome
-from tuner.run import task_info
+from tuner.run import Run, task_info
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.task.digits import digits
@@ -63,7 +67,7 @@ def test_both_backends_train_alike(split: int, freeze_bn: bool, tmp_path: Path) 
     assert np.allclose(losses[0], losses[1], rtol=1e-3)
     assert abs(ours.values["local_accuracy"] - theirs.values["local_accuracy"]) <= 0.01
     assert ours.notes[0].startswith("trained by ONNX Runtime")
-    assert theirs.notes[0].startswith("run by PyTorch")
+    assert theirs.notes[0].startswith("run by PyTorch's eager loop")
 
 
 def test_no_step_of_pytorch_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,3 +79,26 @@ def test_no_step_of_pytorch_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert outcome.values["local_accuracy"] > 0.3
     with pytest.raises(AssertionError, match="a step of PyTorch ran"):
         trained(TorchBackend(), barely_pretrained(), tmp_path, RecipePlan(epochs=1), 1)
+
+
+def test_a_tail_without_an_onnx_form_is_unsupported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(lower.FORMS, torch.ops.aten.convolution_backward.default)
+    monkeypatch.setattr(lower, "core_aten_decompositions", dict)
+    with pytest.raises(UnsupportedError, match=r"aten\.convolution_backward.* has no ONNX form: .* --backend torch"):
+        trained(OrtBackend(), barely_pretrained(), tmp_path, RecipePlan(epochs=1), 1)
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "torch"])
+def test_a_study_on_one_backend_trains_on_no_other(
+    backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = f"run digits --space smoke --backend {backend} --trials 3 --time 1h --json".split()
+    assert call([*asked, "--out", str(tmp_path / "run"), "--store", str(tmp_path / "store")]) == 0
+    records = Run.open(tmp_path / "run").records
+    assert [record.state for record in records] == ["done"] * 3
+    assert {record.plan.runtime.backend for record in records if record.plan} == {backend}
+    said = {"onnxruntime": "trained by ONNX Runtime: ", "torch": "run by PyTorch"}[backend]
+    assert [[note.startswith(said) for note in record.notes] for record in records] == [[True]] * 3
+    front = json.loads(capsys.readouterr().out)["front"]
+    assert front
+    assert {"by ONNX Runtime" in trial["sentence"] for trial in front} == {backend == "onnxruntime"}

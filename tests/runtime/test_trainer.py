@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from torch import nn
 
 from tests.runtime.bundles import BATCH, trainable_bundle
-from tuner.backends.torch import lower
+from tuner.backends.torch import lower, trainable
 from tuner.backends.torch.step import trace
 from tuner.backends.torch.trainable import refuse_untrainable
 from tuner.errors import BundleError, TunerError
@@ -177,6 +177,29 @@ def test_an_operator_without_a_form_is_told_at_export(tmp_path: Path, monkeypatc
     ):
         trainable_bundle(known_digits(), tmp_path, epochs=1)
     assert not (tmp_path / "bundle").exists()
+
+
+def test_a_step_that_trains_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def decayed(tail: nn.Module, recipe: RecipePlan, **given: Any) -> Any:
+        return trace(tail, replace(recipe, weight_decay=0.5), **given)
+
+    monkeypatch.setattr(trainable, "trace", decayed)
+    with pytest.raises(BundleError, match=r"from PyTorch's and by .* in double precision, more than 0.0001: export"):
+        trainable_bundle(known_digits(), tmp_path, epochs=1, optimiser="sgd")
+
+
+def test_a_step_is_held_against_double_precision_where_pytorch_itself_strays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = trainable._trained
+
+    def strayed(tail: nn.Module, recipe: RecipePlan, batch: torch.Tensor, *rest: Any) -> list[float]:
+        off = 1e-3 if batch.dtype == torch.float32 else 0.0
+        return [loss * (1 + off) for loss in trained(tail, recipe, batch, *rest)]
+
+    monkeypatch.setattr(trainable, "_trained", strayed)
+    made = trainable_bundle(known_digits(), tmp_path, epochs=1)
+    assert Bundle.open(made).info["train"]["largest_loss_difference"] == pytest.approx(1e-3, rel=0.2)
 
 
 def test_a_loss_without_a_step_is_told() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.errors import TunerError
+from tuner.errors import TunerError, UnsupportedError
 from tuner.host import Host
 from tuner.knobs import Numeric, Wanted
 from tuner.planner import cost
@@ -136,7 +136,9 @@ class InProcess:
         try:
             value = method(self.task, **job.arguments, **({"report": report} if job.reports else {}))
         except TunerError as error:
-            return Ended("failure", Failure(str(error), ""), time.monotonic() - started, 0)
+            return Ended(
+                "failure", Failure(str(error), "", isinstance(error, UnsupportedError)), time.monotonic() - started, 0
+            )
         except Exception as error:  # noqa: BLE001 - as in a child, whatever a backend raises
             line = f"{type(error).__name__}: {error}"
             return Ended("failure", Failure(line, traceback.format_exc()), time.monotonic() - started, 0)

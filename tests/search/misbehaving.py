@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 
 from tuner.backends.base import Backend, Filling, Report, silent
-from tuner.errors import TaskError
+from tuner.errors import TaskError, UnsupportedError
 from tuner.hookspecs import hookimpl
 from tuner.knobs import Draw
 from tuner.plan import BlockInfo, ModelInfo, Stage, TrialPlan
@@ -79,6 +79,8 @@ class Misbehaving(Backend):
             raise ValueError("this is no tensor")
         elif mood == "diverge":
             raise TaskError("the loss became nan in epoch 1: lower recipe.learning_rate")
+        elif mood == "lacking":
+            raise UnsupportedError("an operator has no form here")
         elif mood == "nan":
             seconds = float("nan")
         elif mood == "hoard":

@@ -121,6 +121,23 @@ def test_what_a_backend_does_not_support_is_refused_unrun(begin: Begin, moods: M
     assert stand_in.trained() == []
 
 
+def test_what_a_backend_lacks_for_one_tail_is_refused_unrun_for_every_tail_that_holds_it(
+    begin: Begin, moods: Moods, tmp_path: Path, stand_in: Any
+) -> None:
+    moods("well", "lacking", "well")
+    study = begin(Limits(trials=5))
+    study.run()
+    assert [record.state for record in study.records[:2]] == ["done", "rejected"]
+    assert study.records[1].reason == "an operator has no form here"
+    assert constraints(tmp_path)[1] == {"support": 1.0}
+    lacking = [one for one in study.records[2:] if one.plan and one.plan.recipe.freeze_bn and one.plan.trainable >= 3]
+    assert lacking
+    assert {(one.state, one.reason) for one in lacking} == {("rejected", "an operator has no form here")}
+    ran = [one for one in study.records if one.state == "done"]
+    assert len(ran) == 5
+    assert len(stand_in.trained()) == 6
+
+
 def test_a_trial_that_raises_is_failed_and_keeps_its_traceback(begin: Begin, moods: Moods, tmp_path: Path) -> None:
     moods("raise", "diverge", "nan", "well")
     study = begin(Limits(trials=4), deterministic=False)

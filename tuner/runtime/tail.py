@@ -25,7 +25,7 @@ class Tail:
     """
 
     def __init__(self, path: Path, threads: int) -> None:
-        self._session = opened(path, threads)
+        self._session = opened(path, threads, keeps=False)
         self._layout = layout_of(path, self._session)
         self.batch_size = self._layout.batch_size
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
+from tuner.backends.memory import return_freed
 from tuner.backends.scores import accuracy, macro_auc
 from tuner.errors import BundleError
 from tuner.plan import TrialPlan
@@ -34,11 +35,11 @@ STEP, TAIL = "train/step.onnx", "train/tail.onnx"
 REPLAY, CHECK = "train/replay.safetensors", "train/check.safetensors"
 LOSSES = ("single-label", "multi-label")
 TOLERANCE = 1e-3  # of logits, between the model file and the weights it was given
-_BATCH = 8  # samples that run through the frozen blocks at once
+_BATCH = 2  # samples that run through the frozen blocks at once: more take memory, and no less time
 
 
 class Trainer:
-    """A bundle that learns.
+    """A bundle that learns, in little memory: from here on the process gives what it frees back to the system at once.
 
     New samples go through the frozen blocks once and are kept as codes of the plan's width; the tail trains on them and
     on the global samples that the bundle brings along, by the plan's recipe. Nothing is written until `save`.
@@ -58,6 +59,7 @@ class Trainer:
     """
 
     def __init__(self, bundle: Bundle | str | Path, threads: int | None = None, seed: int = 0) -> None:
+        return_freed()
         self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
         self._about = _trainable(self.bundle)
         folder = self.bundle.folder

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 from typing import Any
 
-from tuner.errors import TunerError, lacking
+from tuner.errors import TunerError, UnsupportedError, lacking
 from tuner.search.jobs import Failure, Job
 from tuner.task import Task
 
@@ -104,7 +104,7 @@ def _run(packed: bytes, task: Task, pipe: Connection) -> None:
         extra = {"report": report} if job.reports else {}
         pipe.send(("result", method(task, **job.arguments, **extra)))
     except TunerError as error:
-        pipe.send(("failure", Failure(" ".join(str(error).split()), "")))
+        pipe.send(("failure", Failure(" ".join(str(error).split()), "", isinstance(error, UnsupportedError))))
     except BaseException as error:  # noqa: BLE001 - whatever a plugin raises ends this job only
         line = f"{type(error).__name__}: {error}".splitlines()[0]
         pipe.send(("failure", Failure(line, traceback.format_exc())))

@@ -228,6 +228,6 @@ def _ats(plan: TrialPlan) -> set[At]:
     return plain | {(*at, True) for at in cost.records(plan)} if plan.heads.exits else plain
 
 
-def _kind(plan: TrialPlan) -> tuple[bool, bool]:
-    """Return what tells plans apart whose costs are not learned from each other: what grows starts far below."""
-    return plan.cached, bool(plan.shape)
+def _kind(plan: TrialPlan) -> tuple[str, bool, bool]:
+    """Return what tells plans apart whose costs are not learned from each other: who runs them, on what, growing."""
+    return plan.runtime.backend, plan.cached, bool(plan.shape)

@@ -28,7 +28,9 @@ class Failure:
     Attributes:
         text: One line.
         trace: The traceback; empty where the user can put it right.
+        unsupported: Whether it was the plan that the backend cannot carry out.
     """
 
     text: str
     trace: str
+    unsupported: bool = False

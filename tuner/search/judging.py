@@ -1,10 +1,12 @@
 """From how a trial ended to its record: what it measured, which limit it broke, and by how much."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tuner.errors import TunerError
+from tuner.plan import TrialPlan
 from tuner.planner import cost
 from tuner.results.records import Outcome, State, TrialRecord
 from tuner.search.filling import UnfilledError
@@ -39,11 +41,28 @@ def judged(setting: "Setting", base: TrialRecord, ended: Ended, fill_seconds: fl
     if ended.verdict == "deadline":
         reason = "--time: it did not end before the time was up"
         return replace(base, state="killed", reason=reason, constraint={"time": 0.1})
+    if isinstance(ended.value, Failure) and ended.value.unsupported:
+        return replace(base, state="rejected", reason=ended.value.text, constraint={"support": 1.0})
     if isinstance(ended.value, Failure):
         notes = (ended.value.trace,) if ended.value.trace else ()
         return replace(base, reason=ended.value.text, notes=notes, constraint={"failed": 1.0})
     reason = f"its process ended with exit code {ended.value}; the system may have run out of memory"
     return replace(base, reason=reason, constraint={"failed": 1.0})
+
+
+def unsupported(plan: TrialPlan, records: Sequence[TrialRecord]) -> str:
+    """Return why a plan's backend could not train a part of the plan's tail in an earlier trial; empty where it could.
+
+    What a backend lacks for one tail it lacks for every tail that holds it.
+    """
+    for record in records:
+        known = record.plan
+        if known is None or "support" not in record.constraint or not record.spent_seconds:
+            continue  # what was refused unrun is known by the plan itself
+        alike = known.runtime.backend == plan.runtime.backend and known.shape == plan.shape
+        if alike and known.recipe.freeze_bn == plan.recipe.freeze_bn and known.split >= plan.split:
+            return record.reason
+    return ""
 
 
 def scored(setting: "Setting", base: TrialRecord, outcome: Outcome, fill_seconds: float) -> TrialRecord:

@@ -29,7 +29,7 @@ from tuner.search.events import Listener
 from tuner.search.filling import Filler
 from tuner.search.jobs import Job
 from tuner.search.journal import RECORD, finished, next_trial, seeded, suggesting
-from tuner.search.judging import judged, unfilled
+from tuner.search.judging import judged, unfilled, unsupported
 from tuner.search.peaks import limited
 from tuner.search.supervisor import Limits as JobLimits
 from tuner.search.supervisor import Supervisor
@@ -279,7 +279,7 @@ class Study:
 
     def _refusal(self, plan: TrialPlan, estimate: Estimate) -> tuple[str, dict[str, float]]:
         """Return why a plan is not run, and by how much it breaks each limit, as log(value / limit)."""
-        reason = self._host.backend(plan.runtime.backend).supports(plan)
+        reason = self._host.backend(plan.runtime.backend).supports(plan) or unsupported(plan, self.records)
         if reason:
             return reason, {"support": 1.0}
         limits, said, broken = self._setting.limits, [], {}

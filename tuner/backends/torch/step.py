@@ -34,7 +34,7 @@ from tuner.backends.torch.graph import NORMS
 from tuner.backends.torch.prefix import spatial
 from tuner.backends.torch.standins import Dropout, Feed, GlobalPools, WeightedNorm
 from tuner.backends.torch.training import MOMENTUM
-from tuner.errors import TunerError
+from tuner.errors import UnsupportedError
 from tuner.plan import RecipePlan
 
 __all__ = ["Loss", "Part", "Port", "Step", "StepError", "prepared", "trace", "trace_inference"]
@@ -50,7 +50,7 @@ STATES: Mapping[str, tuple[str, ...]] = {"sgd": ("momentum",), "adam": ("mean", 
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
-class StepError(TunerError):
+class StepError(UnsupportedError):
     """A training step cannot be traced; the eager loop can still run it."""
 
 
