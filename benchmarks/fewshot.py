@@ -23,8 +23,9 @@ from torch import nn
 
 from benchmarks.report import Claim, Row, finish
 from benchmarks.setup import DATA, arguments, opened, plan_for, untrained_bundle
-from tuner.backends.torch.features import VALIDATION_BITS, every, fill
+from tuner.backends.torch.features import VALIDATION_BITS, fill
 from tuner.backends.torch.model import load
+from tuner.backends.torch.picks import every
 from tuner.backends.torch.reader import Reader
 from tuner.plan import RecipePlan
 from tuner.runtime import Personaliser, Trainer

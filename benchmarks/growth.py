@@ -15,9 +15,9 @@ from tuner.backends.torch.model import load
 from tuner.backends.torch.widths import find, install, selected, traced
 from tuner.plan import DataPlan, RecipePlan, TrialPlan
 from tuner.results.records import Outcome
-from tuner.run import task_info
 from tuner.store.store import Store
 from tuner.task import Task, normalise
+from tuner.tune import task_info
 from tuner_growth import Edit, Growth, Knobs
 
 WEIGHTS = "weights.safetensors"

@@ -25,11 +25,11 @@ from tuner.backends.torch.training import Loop, source
 from tuner.heads import HeadsPlan
 from tuner.plan import CachePlan, RecipePlan, RuntimePlan, TrialPlan
 from tuner.planner.cost import head_flops
-from tuner.run import task_info
 from tuner.runtime.calibration import GRID, Answers, Costs, confidences, point, sweep
 from tuner.runtime.session import Session
 from tuner.search.study import cores
 from tuner.task import Domain, Samples, Subset, Task
+from tuner.tune import task_info
 from tuner_exits import placed
 
 CHANNELS = 128

@@ -16,12 +16,12 @@ from tuner.backends.torch.features import Access
 from tuner.backends.torch.model import Loaded, load
 from tuner.bundle import write_bundle
 from tuner.plan import CachePlan, DataPlan, RecipePlan, RuntimePlan, TrialPlan
-from tuner.run import task_info
 from tuner.runtime.bundle import WEIGHTS, placed
 from tuner.search.study import cores
 from tuner.store.kinds import choose_kind
 from tuner.store.store import Store
 from tuner.task import Domain, Samples, Subset, Task, load_task
+from tuner.tune import task_info
 
 CLOTHING = Path(__file__).parent.parent / "examples" / "clothing" / "task.toml"
 DATA = Path(os.environ.get("TUNER_DATA") or CLOTHING.parents[3] / "shared" / "data")

@@ -38,10 +38,10 @@ from tuner.host import Host
 from tuner.knobs import at_random
 from tuner.plan import CachePlan, RecipePlan, TrialPlan
 from tuner.planner.cost import FILL_BATCH
-from tuner.run import session_parts, task_info
 from tuner.search.study import cores
 from tuner.space import load_space
 from tuner.task import Task, normalise
+from tuner.tune import session_parts, task_info
 
 PLANS = 20
 SCORED = 64

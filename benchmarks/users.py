@@ -23,13 +23,13 @@ from benchmarks.setup import arguments, clothing
 from tuner.backends.torch import TorchBackend
 from tuner.backends.torch.model import load
 from tuner.plan import CachePlan, DataPlan, RecipePlan, RuntimePlan, TrialPlan, normal_form
-from tuner.run import task_info
 from tuner.runtime import Trainer
 from tuner.runtime.bundle import FORMAT, PLAN, placed, seal
 from tuner.runtime.gate import GlobalCheck, Held, Rules, judge
 from tuner.runtime.rounds import HELD_OUT
 from tuner.search.study import cores
 from tuner.task import Domain, Samples, Subset, Task
+from tuner.tune import task_info
 
 Floats = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]

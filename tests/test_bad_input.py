@@ -44,6 +44,7 @@ time = "60s"
 [knobs.recipe]
 epochs = [1, 2]
 batch_size = 8
+micro_batches = 1
 """
 Said = Callable[..., tuple[int, str]]
 
@@ -51,7 +52,7 @@ Said = Callable[..., tuple[int, str]]
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("tuner.run.process_started", time.monotonic)  # --time counts from the call, not from pytest's
+    monkeypatch.setattr("tuner.tune.process_started", time.monotonic)  # --time counts from the call, not from pytest's
 
 
 @pytest.fixture

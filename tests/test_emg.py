@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tuner.cli import call
-from tuner.run import Run
 from tuner.runtime import Bundle, Personaliser
+from tuner.tune import Run
 
 pytestmark = [pytest.mark.slow, pytest.mark.data]
 
@@ -72,7 +72,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TUNER_DATA", str(DATA))
         patch.setenv("TUNER_CACHE", str(folder / "cache"))
-        patch.setattr("tuner.run.process_started", time.monotonic)
+        patch.setattr("tuner.tune.process_started", time.monotonic)
         yield folder
 
 

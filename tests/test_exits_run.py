@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tuner.run import Run, run
 from tuner.task import Task
 from tuner.task.digits import digits
+from tuner.tune import Run, run
 
 pytestmark = pytest.mark.slow
 

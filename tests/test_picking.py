@@ -6,7 +6,7 @@ from tuner.errors import RunError
 from tuner.results.objectives import OBJECTIVES
 from tuner.results.picking import nothing_feasible, picked
 from tuner.results.records import TrialRecord
-from tuner.run import Run
+from tuner.tune import Run
 
 FOLDER = Path("runs/clothing")
 

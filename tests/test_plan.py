@@ -2,7 +2,7 @@ import subprocess
 import sys
 import tomllib
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -88,6 +88,18 @@ def test_micro_batches_are_said_where_there_are_any() -> None:
 def test_a_batch_is_cut_into_no_more_parts_than_it_has_samples() -> None:
     plan = replace(PLAN, recipe=RecipePlan(batch_size=2, micro_batches=8))
     assert normal_form(plan).recipe.micro_batches == 2
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        {"recipe": RecipePlan(micro_batches=4, freeze_bn=False)},
+        {"recipe": RecipePlan(micro_batches=4), "shape": (TailEdit("width"),)},
+        {"recipe": RecipePlan(micro_batches=4), "heads": HeadsPlan("with-tail", (Exit(3, 8),))},
+    ],
+)
+def test_a_batch_whose_norms_train_is_not_cut(whole: dict[str, Any]) -> None:
+    assert normal_form(replace(PLAN, **whole)).recipe.micro_batches == 1
 
 
 def test_edits_and_exits_are_said() -> None:

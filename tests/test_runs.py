@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from tuner.cli import call
-from tuner.run import Run
 from tuner.runtime import Bundle, Personaliser
 from tuner.task.digits import digits
+from tuner.tune import Run
 
 pytestmark = pytest.mark.slow
 NET = """
@@ -66,7 +66,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "space.toml").write_text(SPACE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TUNER_CACHE", str(folder / "cache"))
-        patch.setattr("tuner.run.process_started", time.monotonic)  # --time counts from the call, not from pytest's
+        patch.setattr("tuner.tune.process_started", time.monotonic)  # --time counts from the call, not from pytest's
         yield folder
 
 

@@ -8,11 +8,11 @@ from tuner.errors import KnobError, SpaceError
 from tuner.host import Host, chosen
 from tuner.knobs import Choice, Numeric, Source, corners, preferring
 from tuner.plan import ModelInfo
-from tuner.run import CORE_STRATEGIES
 from tuner.search.config import limits
 from tuner.space import LIMITS, Space, check_knobs, load_space, shipped
 from tuner.strategy import Strategy
 from tuner.testing import example_model, example_task
+from tuner.tune import CORE_STRATEGIES
 
 HOST = Host()
 ALL = list(HOST.strategies.values())

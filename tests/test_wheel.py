@@ -166,8 +166,10 @@ def test_a_bundle_trains_again_without_the_extras(
         file.parent.mkdir(parents=True, exist_ok=True)
         np.save(file, np.roll(samples.load(index), 1, axis=1))  # a user who writes a pixel further down
     learned(device, made, tmp_path)
-    watched = [device / "tuner", "watch", made, "--samples", "photos", "--once", "--any-time", "--enough", "100"]
-    events = [json.loads(line) for line in ran([*watched, "--json"], tmp_path).stdout.splitlines()]
+    watch: list[str | Path] = [device / "tuner", "watch", made, "--samples", "photos", "--enough", "100"]
+    events = [
+        json.loads(line) for line in ran([*watch, "--once", "--any-time", "--json"], tmp_path).stdout.splitlines()
+    ]
     assert sum("label" in one for one in events) == len(samples)
     assert [one["round"] for one in events if "round" in one] == ["accepted"], events
     assert json.loads(ran([device / "tuner", "status", made, "--json"], tmp_path).stdout)["round"] == "0001"

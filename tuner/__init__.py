@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tuner.hookspecs import hookimpl
-    from tuner.run import Run, run
     from tuner.task import Task, load_task
+    from tuner.tune import Run, run
 
 __all__ = ["Run", "Task", "hookimpl", "load_task", "run"]
 
 _HOMES = {
-    "Run": "tuner.run",
-    "run": "tuner.run",
+    "Run": "tuner.tune",
+    "run": "tuner.tune",
     "Task": "tuner.task",
     "load_task": "tuner.task",
     "hookimpl": "tuner.hookspecs",
@@ -24,8 +24,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'tuner' has no attribute {name!r}")
     from importlib import import_module
 
-    module = import_module(_HOMES[name])
-    for one, home in _HOMES.items():  # the import puts the module `tuner.run` where the function of that name belongs
-        if home == _HOMES[name]:
-            globals()[one] = getattr(module, one)
-    return globals()[name]
+    return getattr(import_module(_HOMES[name]), name)

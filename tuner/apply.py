@@ -11,7 +11,6 @@ from tuner.folders import open_store
 from tuner.host import Host
 from tuner.plan import ModelInfo, TrialPlan
 from tuner.results.records import Outcome
-from tuner.run import task_info
 from tuner.runtime.bundle import PLAN, WEIGHTS, Bundle, placed
 from tuner.search.events import Listener
 from tuner.search.jobs import Failure, Job
@@ -19,6 +18,7 @@ from tuner.search.journal import seeded
 from tuner.search.supervisor import Limits, Supervisor
 from tuner.task import Domain, InputSpec, Samples, Task, load_task
 from tuner.task.relabel import relabelled
+from tuner.tune import task_info
 
 SOURCES = ("bundle", "original")
 

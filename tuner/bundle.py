@@ -17,7 +17,7 @@ from tuner.search.supervisor import Supervisor
 from tuner.task import Task, load_task
 
 if TYPE_CHECKING:
-    from tuner.run import Run
+    from tuner.tune import Run
 
 
 def export_bundle(run: "Run", out: Path, pick: str = "knee", *, trainable: bool = False) -> Path:

@@ -132,7 +132,7 @@ def run(
         Say what would be searched and what fits; train nothing.
     """
     limits = {"time": time, "train_time": train_time, "memory": memory, "storage": storage, "trials": trials}
-    from tuner.run import process_started
+    from tuner.tune import process_started
 
     started = process_started()
     if dry_run:
@@ -145,7 +145,7 @@ def run(
         say(json.dumps(found) if json_output else said(found))
         return
     from tuner.results.show import as_json, print_run
-    from tuner.run import run as tune
+    from tuner.tune import run as tune
 
     result = tune(
         task,
@@ -181,7 +181,7 @@ def show(run: Path, /, *, json_output: Json = False) -> None:
         A run's folder.
     """
     from tuner.results.show import as_json, print_run
-    from tuner.run import Run
+    from tuner.tune import Run
 
     found = Run.open(run)
     if json_output:
@@ -214,7 +214,7 @@ def export(
         Let the bundle train again without PyTorch; it then holds features of global samples.
     """
     from tuner.bundle import export_bundle
-    from tuner.run import Run
+    from tuner.tune import Run
 
     found = Run.open(run)
     print("exporting; validation samples run through ONNX Runtime for a check", file=sys.stderr, flush=True)

@@ -8,10 +8,10 @@ import numpy as np
 from rich.console import Console
 
 from tuner.results.show import print_run
-from tuner.run import run
 from tuner.runtime import Personaliser
 from tuner.search.events import Listener
 from tuner.task.digits import digits
+from tuner.tune import run
 
 SHOWN = 5
 TIME = "2m"  # a first import of the tensor library from a slow disk may take half a minute; the trials take seconds

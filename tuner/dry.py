@@ -16,7 +16,6 @@ from tuner.planner import cost
 from tuner.planner.describe import draw, memory, said_memory
 from tuner.planner.placement import smallest
 from tuner.planner.step import StepPlan
-from tuner.run import session_parts, task_info, wanted_knobs
 from tuner.search import config
 from tuner.search.peaks import BESIDE_BYTES
 from tuner.search.rates import kept, known
@@ -24,6 +23,7 @@ from tuner.search.study import ANCHORS, CLOSING_SECONDS, PREFERRED, cores
 from tuner.search.supervisor import Supervisor
 from tuner.space import check_knobs, load_space
 from tuner.task import load_task
+from tuner.tune import session_parts, task_info, wanted_knobs
 from tuner.units import said_bytes, said_seconds
 
 

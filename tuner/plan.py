@@ -381,7 +381,9 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
         plan = replace(plan, cache=CachePlan(augment=plan.cache.augment))
     if not plan.can_augment:
         plan = replace(plan, cache=replace(plan.cache, augment=0.0))
-    if plan.recipe.micro_batches > plan.recipe.batch_size >= 1:
+    if plan.shape or heads.exits or not plan.recipe.freeze_bn:  # batch norms that train need whole batches
+        plan = replace(plan, recipe=replace(plan.recipe, micro_batches=1))
+    elif plan.recipe.micro_batches > plan.recipe.batch_size >= 1:
         plan = replace(plan, recipe=replace(plan.recipe, micro_batches=plan.recipe.batch_size))
     if not plan.task.global_per_class:
         plan = replace(plan, data=DataPlan())

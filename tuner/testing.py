@@ -211,7 +211,7 @@ class BackendContract:
 
     def plan(self, model: ModelInfo, task: Task) -> TrialPlan:
         """Return what to train: by default the last block for two epochs, from a cache where there is a prefix."""
-        from tuner.run import task_info
+        from tuner.tune import task_info
 
         return TrialPlan(
             model,

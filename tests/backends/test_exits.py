@@ -21,13 +21,13 @@ from tuner.errors import BundleError, TunerError
 from tuner.heads import Exit, HeadsPlan
 from tuner.plan import CachePlan, DataPlan, ModelInfo, RecipePlan, TailEdit, TrialPlan, normal_form
 from tuner.results.records import Outcome
-from tuner.run import task_info
 from tuner.runtime import Personaliser
 from tuner.runtime.bundle import placed
 from tuner.runtime.chain import Chain
 from tuner.store.store import Store
 from tuner.task import ArraySamples, Domain, InputSpec, Samples, Subset, Task, normalise
 from tuner.task.digits import digits
+from tuner.tune import task_info
 
 pytestmark = pytest.mark.slow
 BACKEND = TorchBackend()

@@ -21,7 +21,6 @@ from tuner.backends.torch.prefix import ORT, TORCH, Prefix, batches, engine, spl
 from tuner.backends.torch.reader import Reader
 from tuner.backends.torch.training import TrainingError, edited, run
 from tuner.plan import CachePlan, DataPlan, RecipePlan, RuntimePlan, TailEdit, TrialPlan
-from tuner.run import task_info
 from tuner.search.jobs import Job
 from tuner.search.supervisor import Limits, Supervisor
 from tuner.store.kinds import choose_kind
@@ -29,6 +28,7 @@ from tuner.store.scales import keep_scales
 from tuner.store.store import Store
 from tuner.task import Samples, Subset, Task
 from tuner.task.digits import digits
+from tuner.tune import task_info
 
 pytestmark = pytest.mark.slow
 

@@ -16,12 +16,12 @@ from tuner.cli import call
 from tuner.errors import UnsupportedError
 from tuner.plan import CachePlan, RecipePlan, RuntimePlan, TrialPlan
 from tuner.results.records import Outcome
-from tuner.run import Run, task_info
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.task.digits import digits
 from tuner.task.spec import Pretrain
 from tuner.testing import BackendContract
+from tuner.tune import Run, task_info
 
 pytestmark = pytest.mark.slow
 

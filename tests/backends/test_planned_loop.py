@@ -19,10 +19,10 @@ from tuner.backends.torch.training import Loop, Source, run
 from tuner.plan import Optimiser, RecipePlan, TailEdit, TrialPlan
 from tuner.planner import cost
 from tuner.results.records import Outcome
-from tuner.run import task_info
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.task.digits import digits
+from tuner.tune import task_info
 
 pytestmark = pytest.mark.slow
 RECIPE = RecipePlan(epochs=2, optimiser="sgd", learning_rate=1e-2)

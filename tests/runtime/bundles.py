@@ -6,10 +6,10 @@ from typing import Any
 
 from tuner.backends.torch import TorchBackend
 from tuner.plan import CachePlan, DataPlan, RecipePlan, RuntimePlan, TrialPlan, normal_form
-from tuner.run import task_info
 from tuner.runtime.bundle import FORMAT, PLAN, placed, seal
 from tuner.store.store import Store
 from tuner.task import Task
+from tuner.tune import task_info
 
 BATCH = 16
 

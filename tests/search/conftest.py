@@ -20,7 +20,6 @@ from tuner.knobs import Numeric, Wanted
 from tuner.planner import cost
 from tuner.results.objectives import OBJECTIVES, Objective
 from tuner.results.records import TrialRecord
-from tuner.run import Run, run, task_info
 from tuner.search.config import Limits
 from tuner.search.events import Silence
 from tuner.search.jobs import Failure, Job
@@ -30,6 +29,7 @@ from tuner.search.supervisor import Ended, Interrupt
 from tuner.store.store import Store
 from tuner.task import Domain, InputSpec, ModelSpec, Task
 from tuner.task.samples import ArraySamples
+from tuner.tune import Run, run, task_info
 
 HERE = Path(__file__).parent
 Tune = Callable[..., Run]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tuner.errors import BudgetError, RunError
-from tuner.run import Run
 from tuner.task import Task
+from tuner.tune import Run
 
 pytestmark = pytest.mark.slow
 Tune = Callable[..., Run]

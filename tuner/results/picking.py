@@ -9,7 +9,7 @@ from tuner.errors import RunError, nearest
 from tuner.results.records import TrialRecord, binding
 
 if TYPE_CHECKING:
-    from tuner.run import Run
+    from tuner.tune import Run
 
 COMPARE: dict[type[ast.cmpop], Callable[[float, float], bool]] = {
     ast.GtE: operator.ge,

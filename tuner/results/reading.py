@@ -12,7 +12,7 @@ from tuner.search.config import read_run
 from tuner.search.folder import JOURNAL
 
 if TYPE_CHECKING:
-    from tuner.run import Run
+    from tuner.tune import Run
 
 SET_USER_ATTR = 8  # Optuna's journal: the operation that sets a trial's attribute
 
@@ -25,7 +25,7 @@ def read(folder: Path) -> "Run":
     """
     from pydantic import TypeAdapter
 
-    from tuner.run import Run, template
+    from tuner.tune import Run, template
 
     info = read_run(folder)
     base = template(info)

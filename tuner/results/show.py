@@ -11,7 +11,7 @@ from tuner.results.records import STATES
 from tuner.units import said_bytes, said_seconds
 
 if TYPE_CHECKING:
-    from tuner.run import Run
+    from tuner.tune import Run
 
 
 def as_json(run: "Run") -> dict[str, Any]:

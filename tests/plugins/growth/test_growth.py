@@ -17,10 +17,10 @@ from tuner.host import Host
 from tuner.knobs import Scalar, preferring
 from tuner.plan import RecipePlan, RuntimePlan, TailEdit, TrialPlan
 from tuner.results.records import Outcome
-from tuner.run import task_info
 from tuner.store.store import Store
 from tuner.task.digits import digits
 from tuner.testing import StrategyContract, example_model, example_task
+from tuner.tune import task_info
 from tuner_growth import ADAPTERS, Edit, Growth, Knobs
 from tuner_growth.torch.tail import GrowingTail
 
