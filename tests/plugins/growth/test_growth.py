@@ -1,7 +1,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -151,7 +151,9 @@ class Cut(Exception):  # noqa: N818 - what a kill looks like from inside
 
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
-def test_a_trial_that_was_cut_short_while_it_grew_goes_on_to_the_same_weights(tmp_path: Path, schedule: str) -> None:
+def test_a_trial_that_was_cut_short_while_it_grew_goes_on_to_the_same_weights(
+    tmp_path: Path, schedule: Literal["constant", "cosine"]
+) -> None:
     def cut(progress: Mapping[str, Any]) -> bool:
         if progress.get("step") == at:
             raise Cut
