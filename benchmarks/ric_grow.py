@@ -36,7 +36,7 @@ from tuner_growth import Edit
 QUICK_TRAIN, QUICK_TEST = 6_000, 2_000
 MNIST_MEAN, MNIST_STD = 0.1307 * 255, 0.3081 * 255
 MNIST_RECIPE = {
-    True: RecipePlan(epochs=20, batch_size=50, optimiser="adam", learning_rate=3e-3, schedule="cosine"),
+    True: RecipePlan(epochs=30, batch_size=50, optimiser="adam", learning_rate=3e-3, schedule="cosine"),
     False: RecipePlan(epochs=10, batch_size=100, optimiser="adam", learning_rate=3e-3, schedule="cosine"),
 }
 EMG_RECIPE = RecipePlan(epochs=30, batch_size=64, optimiser="adam", learning_rate=3e-3, schedule="cosine")
