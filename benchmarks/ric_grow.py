@@ -6,14 +6,13 @@ MNIST with LeNet-2D from [2-5-10], and muscle signals with LeNet-1D from [2-5-10
 network for each of several people: trained on a person's first session, scored on the last one. All arms train through
 the same backend; growing arms start from fresh weights, with the same recipe and the same caps on parameters and FLOPs.
 The caps are the claim's, as a user would give them (`growth.cap`, `growth.flops`); what is measured is the accuracy
-within them. The pruned arm
-is the reference point: the trained full network, cut to RIC's final widths by Taylor saliency and trained on; its
-seconds are those after the cut.
+within them. The pruned arm is the reference point: the trained full network, cut to RIC's final widths by Taylor
+saliency and trained on; its seconds are those after the cut.
 
 Recipes were chosen on other data: further training digits, and the middle session.
 
-Quick: 6,000 training and 2,000 test digits, one seed; LeNet-1D of five people at full size and by RIC. Full: all digits
-and arms, and ten people on both networks.
+Quick: 6,000 training and 2,000 test digits, and LeNet-1D of two people, at full size and by RIC. Full: all digits and
+arms, and ten people on both networks.
 """
 
 import os
@@ -37,12 +36,12 @@ from tuner_growth import Edit
 QUICK_TRAIN, QUICK_TEST = 6_000, 2_000
 MNIST_MEAN, MNIST_STD = 0.1307 * 255, 0.3081 * 255
 MNIST_RECIPE = {
-    True: RecipePlan(epochs=20, batch_size=50, optimiser="adam", learning_rate=3e-3, schedule="cosine"),
+    True: RecipePlan(epochs=30, batch_size=50, optimiser="adam", learning_rate=3e-3, schedule="cosine"),
     False: RecipePlan(epochs=10, batch_size=100, optimiser="adam", learning_rate=3e-3, schedule="cosine"),
 }
 EMG_RECIPE = RecipePlan(epochs=30, batch_size=64, optimiser="adam", learning_rate=3e-3, schedule="cosine")
 PEOPLE = ("female0", "female1", "male0", "male1", "male2", "male3", "male4", "male5", "male6", "male7")
-QUICK_PEOPLE = 5
+QUICK_PEOPLE = 2
 EMG_TASK = """
 name = "emg"
 [model]
@@ -84,15 +83,19 @@ def main() -> None:
     rows, claims = [], []
     digits = mnist(quick=asked.quick)
     recipe = MNIST_RECIPE[asked.quick]
-    found = arms([digits], recipe, CAPS["MNIST"], quick=False)
+    found = arms([digits], recipe, CAPS["MNIST"], quick=asked.quick)
     rows += table("MNIST, LeNet-2D", found, steps([digits], recipe))
-    claims += [of_digits(found, quick=asked.quick), of_control("MNIST", found)]
+    claims += [of_digits(found, quick=asked.quick), of_control("MNIST", found, steps([digits], recipe))]
     for factory in (LENET,) if asked.quick else (LENET, MOBILENET):
         tasks = [emg(person, factory) for person in PEOPLE[: QUICK_PEOPLE if asked.quick else None]]
         found = arms(tasks, EMG_RECIPE, CAPS[factory], quick=asked.quick)
         name = factory.partition(":")[2]
         rows += table(f"EMG, {name}, {len(tasks)} people", found, steps(tasks, EMG_RECIPE))
-        claims += [*([of_people(found)] if factory == LENET else []), of_speed(name, found), of_control(name, found)]
+        claims += [
+            *([of_people(found)] if factory == LENET else []),
+            of_speed(name, found),
+            of_control(name, found, steps(tasks, EMG_RECIPE)),
+        ]
     finish("ric_grow", rows, claims, asked.json)
 
 
@@ -169,15 +172,17 @@ def of_speed(name: str, found: Arms) -> Claim:
     )
 
 
-def of_control(name: str, found: Arms) -> Claim:
+def of_control(name: str, found: Arms, batches: int) -> Claim:
     """Compare the controller's own time with training's."""
     share = control(found["RIC"])
+    met = share <= MOST_CONTROL
     return Claim(
         f"{name}: the controller takes at most {100 * MOST_CONTROL:.0f} % of training",
         "issue 6",
         f"{100 * share:.1f} %",
         "ratio",
-        share <= MOST_CONTROL,
+        met,
+        "" if met else f"an epoch is {batches} batches of a small network, and a decision costs the same after any",
     )
 
 

@@ -22,6 +22,8 @@ RECIPE = """
 runtime.threads = 1
 [knobs.recipe]
 batch_size = 32
+micro_batches = 1
+patience = 0
 """
 SPACE = f"""
 strategies = ["freeze", "cache"]

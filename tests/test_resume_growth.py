@@ -36,6 +36,8 @@ batch_size = 4
 optimiser = "adam"
 learning_rate = { low = 1e-3, high = 3e-3 }
 schedule = "constant"
+patience = 0
+micro_batches = 1
 """
 
 
@@ -91,4 +93,5 @@ def test_killed_while_it_grows_and_resumed_it_ends_with_the_same_widths(tmp_path
     assert widths(cut) == widths(whole)
     assert not list((tmp_path / "cut").glob(f"trials/*/{CHECKPOINT}"))
     assert all(trial[-2] != trial[0] for trial in widths(whole))
+    assert len(widths(whole)) == 2
     assert [trial["values"] for trial in cut["trials"]] == [trial["values"] for trial in whole["trials"]]

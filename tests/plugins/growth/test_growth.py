@@ -1,7 +1,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ from tuner.compose import compose
 from tuner.errors import TunerError
 from tuner.host import Host
 from tuner.knobs import Scalar, preferring
-from tuner.plan import RecipePlan, RuntimePlan, TailEdit, TrialPlan
+from tuner.plan import RecipePlan, RuntimePlan, Schedule, TailEdit, TrialPlan
 from tuner.results.records import Outcome
 from tuner.store.store import Store
 from tuner.task.digits import digits
@@ -152,7 +152,7 @@ class Cut(Exception):  # noqa: N818 - what a kill looks like from inside
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
 def test_a_trial_that_was_cut_short_while_it_grew_goes_on_to_the_same_weights(
-    tmp_path: Path, schedule: Literal["constant", "cosine"]
+    tmp_path: Path, schedule: Schedule
 ) -> None:
     def cut(progress: Mapping[str, Any]) -> bool:
         if progress.get("step") == at:
