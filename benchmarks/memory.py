@@ -207,7 +207,7 @@ def export(name: str, folder: Path) -> dict[str, Any]:
     except TunerError as error:
         return {"refused": str(error)}
     weights = {key: value.numpy(force=True) for key, value in tail.state_dict().items()}
-    np.savez(folder / "weights.npz", **weights)  # type: ignore[arg-type]  # numpy's stub takes the names for options
+    np.savez(folder / "weights.npz", **weights)
     (folder / "shape.json").write_text(json.dumps(step.inputs[0].shape))
     return {"refused": ""}
 
