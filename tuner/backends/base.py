@@ -106,7 +106,8 @@ class Backend(ABC):
         """Carry the plan out and write the trained tail to `weights` before returning.
 
         Raises:
-            TunerError: The plan cannot be carried out, or training diverged.
+            UnsupportedError: The tail holds what this backend cannot train: the trial is refused, not failed.
+            TunerError: Training diverged, or the plan cannot be carried out for another reason.
         """
 
     @abstractmethod
