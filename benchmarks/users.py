@@ -65,7 +65,7 @@ class Lived:
 def main() -> None:
     """Make the bundle, let the users live, judge."""
     asked = arguments(__doc__ or "")
-    pixels, count, per_class = (64, 8, 24) if asked.quick else (128, 40, 1000)
+    pixels, count, per_class = (64, 8, 36) if asked.quick else (128, 40, 1000)
     task, pool, test = divided(clothing(pixels), per_class)
     with tempfile.TemporaryDirectory() as folder:
         bundle = exported(task, Path(folder) / "bundle")

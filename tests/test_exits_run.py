@@ -18,6 +18,7 @@ objectives = ["local_accuracy", "train_seconds", "mean_flops", "mean_latency_sec
 freeze.trainable_blocks = [1, 2]
 cache.by = "cache"
 cache.bits = [8, 4]
+runtime.backend = "torch"
 [knobs.exits]
 mode = ["MODE"]
 loss = ["LOSS"]
@@ -26,6 +27,7 @@ epochs = 6
 learning_rate = 1e-2
 optimiser = "adamw"
 freeze_bn = true
+patience = 0
 """
 
 

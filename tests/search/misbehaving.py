@@ -22,7 +22,7 @@ from tuner.errors import TaskError, UnsupportedError
 from tuner.hookspecs import hookimpl
 from tuner.knobs import Draw
 from tuner.plan import BlockInfo, ModelInfo, Stage, TrialPlan
-from tuner.planner.cost import Rates, nominal
+from tuner.planner.cost import Rates, nominal, records
 from tuner.results.records import Outcome
 from tuner.store.store import Store
 from tuner.strategy import Strategy
@@ -63,7 +63,7 @@ class Misbehaving(Backend):
     def fill(self, task: Task, plans: Sequence[TrialPlan], store: Store, report: Report = silent) -> Filling:
         if _mood() == "bad-sample":
             raise TaskError("hat.jpg: not an image that can be decoded: replace or remove it")
-        return Filling(0, 0.0, {}, 0, {(plan.split, max(8, plan.cache.bits)): () for plan in plans})
+        return Filling(0, 0.0, {}, 0, {at: () for plan in plans for at in records(plan)})
 
     def train(
         self, task: Task, plan: TrialPlan, seed: int, store: Store, weights: Path, report: Report = silent

@@ -71,8 +71,6 @@ class TorchBackend(Backend):
             return f"a batch norm that trains needs whole batches: with {what}, recipe.micro_batches is 1"
         if plan.heads.exits and plan.shape:
             return "exits and edits of the tail are not trained together"
-        if plan.heads.exits and plan.recipe.micro_batches > 1:
-            return "the batch norms of exits train, and need whole batches: with exits, recipe.micro_batches is 1"
         if not plan.task.labelled and plan.heads.mode != "exits-only":
             return "the local samples have no labels, and only exits learn without them: exits.mode = 'exits-only'"
         return None
