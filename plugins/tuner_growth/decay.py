@@ -16,7 +16,7 @@ MOST_C = 10.0
 LOG_TAU = np.linspace(math.log(0.1), math.log(1e5), 40)
 #: Refinements of the grid around its best point, and the places of each.
 ZOOMS = 2
-STEPS = np.linspace(0, 1, 41)
+STEPS = np.linspace(0, 1, 65)
 TINY = 1e-12
 Floats = npt.NDArray[np.float64]
 
