@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors.torch import load_file, save_file
 from torch.nn import functional
@@ -102,6 +103,7 @@ def said(outcomes: Sequence[Outcome], full: Sequence[Outcome], steps: int) -> Ro
     last = np.median([epoch["seconds"] for one in outcomes for epoch in one.epochs[-LAST:]])
     widths = final_widths(outcomes[0])
     return {
+        "runs": len(outcomes),
         "accuracy": f"{100 * of(outcomes, 'local_accuracy'):.2f} %",
         "parameters": round(parameters),
         "fewer": f"{of(full, 'parameters') / parameters:.1f}×",
@@ -126,13 +128,23 @@ def reached(outcomes: Sequence[Outcome], full: Sequence[Outcome]) -> float | Non
 
     None where it is not reached. Seconds are those of epochs and of growth, without scoring.
     """
+    near = epochs_to(outcomes, full)
+    return None if near is None else float(_spent(outcomes)[near - 1])
+
+
+def epochs_to(outcomes: Sequence[Outcome], full: Sequence[Outcome]) -> int | None:
+    """Return the epochs until the mean accuracy is the full network's final one less `NEAR`; None where it never is."""
     wanted = of(full, "local_accuracy") - NEAR
     accuracy = np.mean([[epoch["local_accuracy"] for epoch in one.epochs] for one in outcomes], axis=0)
+    near = np.flatnonzero(accuracy >= wanted)
+    return int(near[0]) + 1 if len(near) else None
+
+
+def _spent(outcomes: Sequence[Outcome]) -> npt.NDArray[np.float64]:
+    """Return the seconds until the end of every epoch, in the mean; float64 [epochs]."""
     epochs = [[epoch["seconds"] for epoch in one.epochs] for one in outcomes]
     between = [[0.0, *(epoch.get("evolve_seconds", 0.0) for epoch in one.epochs[:-1])] for one in outcomes]
-    spent = np.cumsum(np.mean(epochs, axis=0) + np.mean(between, axis=0))
-    near = np.flatnonzero(accuracy >= wanted)
-    return float(spent[near[0]]) if len(near) else None
+    return np.cumsum(np.mean(epochs, axis=0) + np.mean(between, axis=0))
 
 
 def control(outcomes: Sequence[Outcome]) -> float:

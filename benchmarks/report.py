@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any, Literal
 
 import numpy as np
+from scipy import stats
 
 Row = Mapping[str, object]
 
@@ -99,6 +100,13 @@ def ratio(seconds: Mapping[str, Sequence[float]], slow: str, fast: str) -> str:
     """Ratio of two arms' medians, the ratio of their minima beside it."""
     of_medians = median(seconds[slow]) / median(seconds[fast])
     return f"{of_medians:.2f}× of medians, {min(seconds[slow]) / min(seconds[fast]):.2f}× of minima"
+
+
+def interval(differences: Sequence[float]) -> tuple[float, float]:
+    """Return the mean of paired differences, and half their 95 % interval by Student's t."""
+    values = np.asarray(differences, np.float64)
+    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    return float(values.mean()), float(half)
 
 
 def _cell(value: object) -> str:

@@ -62,12 +62,15 @@ def growth_scores(saliency: Sequence[float], losses: Sequence[float]) -> tuple[f
     s = np.asarray(saliency[: count * size], np.float64).reshape(count, size)
     loss = np.asarray(losses[: count * size], np.float64).reshape(count, size)
     norms = np.linalg.norm(s, axis=1) * np.linalg.norm(loss, axis=1)
-    cosines = np.where(norms > 0, (s * loss).sum(axis=1) / np.where(norms > 0, norms, 1), 0)
-    parts = np.array_split(SCALE * cosines, min(count, MOST_SCORES))
-    return tuple(float(part.mean()) for part in parts)
+    cosines = SCALE * np.where(norms > 0, (s * loss).sum(axis=1) / np.where(norms > 0, norms, 1), 0)
+    if count <= MOST_SCORES:
+        return tuple(cosines.tolist())
+    return tuple(float(part.mean()) for part in np.array_split(cosines, MOST_SCORES))
 
 
-def observed(histories: Sequence[History], widths: Sequence[int], seen: Sequence[EpochScores]) -> tuple[History, ...]:
+def observed(
+    histories: Sequence[History], widths: Sequence[int], seen: Sequence[EpochScores], horizon: int
+) -> tuple[History, ...]:
     """Return every layer's history with one more epoch at its width, and older widths updated in reverse.
 
     An older width õ is no longer trained, so what it would score by now is inferred from the width o after it, from the
@@ -78,9 +81,10 @@ def observed(histories: Sequence[History], widths: Sequence[int], seen: Sequence
         histories: One a layer.
         widths: That were trained.
         seen: Their scores of the epoch, the same one for all.
+        horizon: Of the tables that the last epoch was decided by; they hold this epoch's DG.
     """
     histories = tuple(histories)
-    wide = growing(histories, seen[0].epoch)
+    wide = [table[1] if table else None for table in tables(histories, seen[0].epoch - 1, horizon)]
     layers = zip(histories, widths, seen, wide, staying(histories), strict=True)
     return tuple(_observed(*layer) for layer in layers)
 
@@ -112,22 +116,16 @@ def staying(histories: tuple[History, ...]) -> tuple[tuple[Decay, ...], ...]:
     return tuple(tuple(next(found) for _ in history) for history in histories)
 
 
-def growing(histories: tuple[History, ...], epoch: float) -> tuple[Decay | None, ...]:
-    """Return DG of every layer: how the score decays with width, from three widths' DS over ``[epoch, epoch + 1)``.
-
-    As many points a width as windows an epoch would have the mean as their least-squares pull, so the mean is taken.
-    None where fewer than three widths are known.
-    """
-    return tuple(one[0] if one else None for one in tables(histories, epoch, 0))
-
-
+@lru_cache(maxsize=4)  # likewise
 def tables(histories: tuple[History, ...], epoch: float, horizon: int) -> tuple[tuple[Decay, ...], ...]:
     """Return every layer's G-table: DG for epochs ``epoch`` … ``epoch + horizon``, `horizon` + 1 decays over width.
 
-    Empty where fewer than three widths are known.
+    DG is how the score decays with width, from three widths' DS over ``[epoch, epoch + 1)``. As many points a width as
+    windows an epoch would have the mean as their least-squares pull, so the mean is taken. Empty where fewer than three
+    widths are known.
     """
     points = [
-        ([float(one.width) for one in history], [stay.mean(epoch + ahead) for stay in stays])
+        ([one.width for one in history], [stay.mean(epoch + ahead) for stay in stays])
         for history, stays in zip(histories, staying(histories), strict=True)
         for ahead in range(horizon + 1)
         if len(history) >= TRIPLET

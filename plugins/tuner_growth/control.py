@@ -129,7 +129,7 @@ def decide(
     wanted, forced = _zero(state), False
     if rule.controller == "ric":
         seen = [EpochScores(epoch, growth_scores(one, losses)) for one in saliency]
-        state = replace(state, histories=observed(state.histories, state.widths, seen))
+        state = replace(state, histories=observed(state.histories, state.widths, seen, rule.horizon))
         forced = epoch in WARM_UP
         wanted = _warm_up(state, epoch) if forced else wanted
         wanted = _chosen(rule, state, epoch, network) if epoch > max(WARM_UP) else wanted

@@ -14,9 +14,9 @@ MOST_A = 100.0
 MOST_C = 10.0
 #: ln τ of b = exp(−1/τ): from a decay within a tenth of a step to one that is flat over thousands.
 LOG_TAU = np.linspace(math.log(0.1), math.log(1e5), 40)
-#: Refinements of the grid around its best point, and points of each.
+#: Refinements of the grid around its best point, and the places of each.
 ZOOMS = 2
-ZOOM = 65
+STEPS = np.linspace(0, 1, 65)
 TINY = 1e-12
 Floats = npt.NDArray[np.float64]
 
@@ -70,44 +70,47 @@ def fits(points: Sequence[tuple[Sequence[float], Sequence[float]]]) -> tuple[Dec
     x, y, known = np.zeros((3, len(points), most))  # [fits, most]; what is not known weighs nothing
     for row, (places, scores) in enumerate(points):
         x[row, : len(places)], y[row, : len(places)], known[row, : len(places)] = places, scores, 1
+    weights = np.stack([known, y], axis=2)
+    sums = np.stack([known.sum(axis=1), y.sum(axis=1), (y * y).sum(axis=1)])[:, :, None]
     rows = np.arange(len(points))
     grid = np.broadcast_to(LOG_TAU, (len(points), len(LOG_TAU)))
     for zoom in range(ZOOMS + 1):
-        b = np.exp(-np.exp(-grid))
-        a, c, errors = _linear(b, x, y, known)
-        best = errors.argmin(axis=1)
+        log_b = -np.exp(-grid)
+        powers = np.exp(log_b[:, :, None] * x[:, None, :]) * known[:, None, :]  # [fits, b's, most]
+        a, c, errors = _linear(powers, weights, sums)
+        best = errors.reshape(len(points), -1).argmin(axis=1)
+        at = best % grid.shape[1]
         if zoom < ZOOMS:
-            low, high = grid[rows, np.maximum(best - 1, 0)], grid[rows, np.minimum(best + 1, grid.shape[1] - 1)]
-            grid = np.linspace(low, high, ZOOM, axis=1)
-    found = (a[rows, best], b[rows, best], c[rows, best])
+            low, high = grid[rows, np.maximum(at - 1, 0)], grid[rows, np.minimum(at + 1, grid.shape[1] - 1)]
+            grid = low[:, None] + (high - low)[:, None] * STEPS
+    found = (a.reshape(len(points), -1)[rows, best], np.exp(log_b[rows, at]), c.reshape(len(points), -1)[rows, best])
     return tuple(Decay(*map(float, one)) for one in zip(*found, strict=True))
 
 
-def _linear(b: Floats, x: Floats, y: Floats, known: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return the best a and c within their bounds and the squared error, for every b; float64 [fits, b's] each.
+def _linear(powers: Floats, weights: Floats, sums: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return the best a and c within their bounds and the squared error, for every b; float64 [fits, 3, b's] each.
 
-    The optimum is free, or lies on one of c's bounds with the best a there; errors follow from sums alone.
+    The optimum is free, or lies on one of c's bounds with the best a there: three candidates. Errors follow from sums.
 
     Args:
-        b: To try, float64 [fits, b's].
-        x: Float64 [fits, points].
-        y: Likewise; 0 where it is not known.
-        known: 1 where a point is, else 0.
+        powers: bˣ, 0 where no point is known, float64 [fits, b's, points].
+        weights: 1 and y where a point is known, else 0, float64 [fits, points, 2].
+        sums: Of the points, of y and of y², float64 [3, fits, 1].
     """
-    powers = np.exp(np.log(b)[:, :, None] * x[:, None, :]) * known[:, None, :]  # [fits, b's, points]
-    count, sum_y, sum_yy = known.sum(axis=1)[:, None], y.sum(axis=1)[:, None], (y * y).sum(axis=1)[:, None]
-    sum_p, sum_pp = powers.sum(axis=2), (powers * powers).sum(axis=2)
-    sum_py = (powers @ y[:, :, None])[:, :, 0]
-    spread = np.maximum(sum_pp - sum_p**2 / count, TINY)
+    count, sum_y, sum_yy = sums
+    products = powers @ weights
+    sum_p, sum_py = products[:, :, 0], products[:, :, 1]
+    sum_pp = np.einsum("fbp,fbp->fb", powers, powers)
     energy = np.maximum(sum_pp, TINY)
-    a = np.stack([(sum_py - sum_p * sum_y / count) / spread, sum_py / energy, (sum_py - MOST_C * sum_p) / energy])
-    a = np.clip(a, 0, MOST_A)  # [3, fits, b's]
-    c = np.stack([(sum_y - a[0] * sum_p) / count, np.zeros_like(b), np.full_like(b, MOST_C)])
-    c = np.clip(c, 0, MOST_C)
-    errors = a * (a * sum_pp + 2 * (c * sum_p - sum_py)) + c * (count * c - 2 * sum_y) + sum_yy
-    best = errors.argmin(axis=0)[None]
-    return (
-        np.take_along_axis(a, best, 0)[0],
-        np.take_along_axis(c, best, 0)[0],
-        np.take_along_axis(errors, best, 0)[0],
+    a = np.empty((len(powers), 3, powers.shape[1]))
+    a[:, 0] = (sum_py - sum_p * sum_y / count) / np.maximum(sum_pp - sum_p * sum_p / count, TINY)
+    a[:, 1] = sum_py / energy
+    a[:, 2] = (sum_py - MOST_C * sum_p) / energy
+    np.minimum(np.maximum(a, 0, out=a), MOST_A, out=a)
+    c = np.zeros_like(a)
+    c[:, 0] = np.minimum(np.maximum((sum_y - a[:, 0] * sum_p) / count, 0), MOST_C)
+    c[:, 2] = MOST_C
+    count, sum_y, sum_yy, sum_p, sum_py, sum_pp = (
+        one[:, None] for one in (count, sum_y, sum_yy, sum_p, sum_py, sum_pp)
     )
+    return a, c, a * (a * sum_pp + 2 * (c * sum_p - sum_py)) + c * (count * c - 2 * sum_y) + sum_yy

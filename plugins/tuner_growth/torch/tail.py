@@ -113,9 +113,11 @@ class GrowingTail(nn.Module):
         if self._edit.controller == "fixed":  # nothing will ask for saliencies
             return
         started = time.perf_counter()
+        if len(self._losses) == 1:
+            self._weights = [[one.get_parameter("weight") for one in givers] for givers in self._givers]
         with torch.no_grad():
-            for index, batches in enumerate(self._batches):
-                batches.append(self._saliency(index))
+            for weights, batches in zip(self._weights, self._batches, strict=True):
+                batches.append(channel_saliency(weights))
             self._seconds += time.perf_counter() - started
             for width, batches in zip(self._found.growable, self._batches, strict=True):
                 if width.name in self._gates:
@@ -235,16 +237,6 @@ class GrowingTail(nn.Module):
             }
         return entry
 
-    def _saliency(self, index: int) -> torch.Tensor:
-        """Return Σ|∂L/∂W ⊙ W| of every channel of a width, over all layers that give it."""
-        weights = [one.get_parameter("weight") for one in self._givers[index]]
-        parts = [
-            torch.linalg.vector_norm(one.grad * one, 1, dim=tuple(range(1, one.ndim)))
-            for one in weights
-            if one.grad is not None
-        ]
-        return torch.stack(parts).sum(dim=0) if len(parts) > 1 else parts[0]
-
     def _fold(self) -> None:
         for gates in self._gates.values():
             gates.fold()
@@ -254,6 +246,12 @@ class GrowingTail(nn.Module):
         """Begin an epoch's records."""
         self._losses: list[float] = []
         self._batches: list[list[torch.Tensor]] = [[] for _ in self._found.growable]
+
+
+def channel_saliency(weights: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return Σ|∂L/∂W ⊙ W| of every channel of a width, over the weights of all layers that give it; float32 [size]."""
+    parts = [(one.grad * one).abs_().sum(dim=tuple(range(1, one.ndim))) for one in weights if one.grad is not None]
+    return torch.stack(parts).sum(dim=0) if len(parts) > 1 else parts[0]
 
 
 def start_size(body: nn.Module, width: Width, start: float) -> int:

@@ -7,7 +7,6 @@ from tuner_growth.compete import (
     TRIPLET,
     EpochScores,
     History,
-    growing,
     growth_scores,
     observed,
     staying,
@@ -34,7 +33,7 @@ def seen(epoch: int, level: float) -> EpochScores:
 
 
 def step(history: History, width: int, scores: EpochScores) -> History:
-    return observed((history,), (width,), (scores,))[0]
+    return observed((history,), (width,), (scores,), 3)[0]
 
 
 def grown() -> History:
@@ -70,8 +69,7 @@ def test_scores_decay_with_epochs_and_with_width() -> None:
     history = grown()
     last = staying((history,))[0][-1]
     assert last.mean(6) < last.mean(3)
-    decay = growing((history,), 5)[0]
-    assert decay is not None
+    decay = tables((history,), 5, 0)[0][0]
     assert decay.at(2) > decay.at(5) > decay.at(8)
 
 

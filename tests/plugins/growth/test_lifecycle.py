@@ -1,5 +1,6 @@
 """A grown trial from the command line: run, show, export, predict, and train again from its final widths."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,7 @@ def test_a_study_of_growth_ends_in_a_bundle_that_trains_again_from_its_widths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("tuner.tune.process_started", time.monotonic)  # --time counts from here, not from the suite's
     space = tmp_path / "growth.toml"
     space.write_text(SPACE, encoding="utf-8")
     folder = tmp_path / "bundle"
