@@ -161,7 +161,7 @@ def _row(name: str, rounds: int, steps: int) -> Row:
 
 def _each_step(runs: list[dict[str, Any]], key: str) -> float:
     """Return the median over all steps of what the system did: pages faulted in, or seconds of its own."""
-    return median([one for run in runs for one in run[key]])
+    return float(median([one for run in runs for one in run[key]]))
 
 
 def _apart(name: str, arm: str, steps: int, folder: str = "") -> dict[str, Any]:

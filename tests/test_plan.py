@@ -95,7 +95,7 @@ def test_a_batch_is_cut_into_no_more_parts_than_it_has_samples() -> None:
     [
         {"recipe": RecipePlan(micro_batches=4, freeze_bn=False)},
         {"recipe": RecipePlan(micro_batches=4), "shape": (TailEdit("width"),)},
-        {"recipe": RecipePlan(micro_batches=4), "heads": HeadsPlan("with-tail", (Exit(3, 8),))},
+        {"recipe": RecipePlan(micro_batches=4), "heads": HeadsPlan("exits-only", (Exit(3, 8),))},
     ],
 )
 def test_a_batch_whose_norms_train_is_not_cut(whole: dict[str, Any]) -> None:

@@ -377,12 +377,11 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
     plan = replace(plan, heads=heads)
     if heads.mode == "exits-only":  # the teacher's answers are those to the sample as it is
         plan = replace(plan, split=plan.model.num_blocks, shape=(), cache=replace(plan.cache, augment=0.0))
-        plan = replace(plan, recipe=replace(plan.recipe, micro_batches=1))  # side heads train on whole batches
     if plan.split == 0 or not plan.cached:  # nothing is frozen, or nothing is kept
         plan = replace(plan, cache=CachePlan(augment=plan.cache.augment))
     if not plan.can_augment:
         plan = replace(plan, cache=replace(plan.cache, augment=0.0))
-    if plan.shape or heads.exits or not plan.recipe.freeze_bn:  # batch norms that train need whole batches
+    if plan.shape or heads.mode == "exits-only" or not plan.recipe.freeze_bn:  # batch norms that train: whole batches
         plan = replace(plan, recipe=replace(plan.recipe, micro_batches=1))
     elif plan.recipe.micro_batches > plan.recipe.batch_size >= 1:
         plan = replace(plan, recipe=replace(plan.recipe, micro_batches=plan.recipe.batch_size))
