@@ -46,13 +46,14 @@ def test_a_shipped_space_says_for_whom_it_is_and_ends(name: str) -> None:
 def test_a_shipped_space_composes_on_models_of_any_depth(name: str) -> None:
     space = load_space(name)
     strategies = taking_part(space)
+    backends = ("torch",) if "exits" in space.strategies else ("torch", "onnxruntime")  # the only one that trains them
     sizes, plans = 0, 0
     for blocks in range(1, 51):
         model = example_model(blocks)
 
         def run(source: Source, model: ModelInfo = model) -> None:
             composed = compose(strategies, source, model, example_task(), space.knobs)
-            assert composed.knobs["runtime.backend"] == Choice("runtime.backend", ("torch", "onnxruntime"))
+            assert composed.knobs["runtime.backend"] == Choice("runtime.backend", backends)
 
         sizes, plans = sizes + 1, plans + sum(1 for _ in corners(run, most=24))
     assert sizes == 50
