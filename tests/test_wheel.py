@@ -157,7 +157,17 @@ def test_a_bundle_trains_again_without_the_extras(
     assert after > local
     assert kept >= known - 0.03
     assert abs(found["right"] - after) < 0.03
-    watched = [device / "tuner", "watch", made, "--samples", "photos", "--once", "--any-time", "--enough", "100"]
+    watched: list[str | Path] = [
+        device / "tuner",
+        "watch",
+        made,
+        "--samples",
+        "photos",
+        "--once",
+        "--any-time",
+        "--enough",
+        "100",
+    ]
     events = [json.loads(line) for line in ran([*watched, "--json"], tmp_path).stdout.splitlines()]
     assert sum("label" in one for one in events) == len(samples)
     assert [one["round"] for one in events if "round" in one] == ["accepted"], events
