@@ -69,8 +69,8 @@ def main() -> None:
     task, pool, test = divided(clothing(pixels), per_class)
     with tempfile.TemporaryDirectory() as folder:
         bundle = exported(task, Path(folder) / "bundle")
-        had, measured_on = (seen(bundle, samples) for samples in (pool, test))
-        figures = [lived(bundle, had, measured_on, seed) for seed in range(count)]
+        owned, measured = seen(bundle, pool), seen(bundle, test)
+        figures = [lived(bundle, owned, measured, seed) for seed in range(count)]
     rows: list[Row] = [{"user": seed, **asdict(one)} for seed, one in enumerate(figures)]
     finish("users", rows, judged(figures), asked.json)
 

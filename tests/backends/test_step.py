@@ -146,7 +146,7 @@ def test_padding_changes_neither_loss_nor_weights(loss: Loss) -> None:
     batch = batch_of(step, np.random.default_rng(0))
     ours = graph.step(batch, 1e-3, tuple(float(index < 3) for index in range(BATCH)))
     assert relative([ours], [eager.step(part_of(batch, 3), 1e-3)]) < 1e-6
-    assert difference(graph.values, eager.tail) < 1e-6
+    assert difference(graph.values, eager.tail) < 1e-5
 
 
 def test_tracing_changes_nothing_of_the_tail() -> None:
