@@ -28,7 +28,7 @@ patience = 0
 SPACE = f"""
 strategies = ["freeze", "cache"]
 [limits]
-time = "5m"
+time = "30m"
 trials = "2"
 [knobs]
 freeze.trainable_blocks = [2, 4]
@@ -43,7 +43,7 @@ COMPETITION = f"""
 strategies = ["freeze", "cache", "growth"]
 objectives = ["local_accuracy", "parameters"]
 [limits]
-time = "5m"
+time = "30m"
 trials = "6"
 [knobs]
 freeze.trainable_blocks = [2, 4]

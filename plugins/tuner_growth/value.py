@@ -85,6 +85,7 @@ def best(
         if (depth, width) not in known:
             found: dict[int, float] = {}
             known[depth, width] = found
+            last = -math.inf
             for action in options(width, cap):
                 if action and generator.random() >= KEPT:
                     continue
@@ -93,10 +94,10 @@ def best(
                 value = reward(table[depth].at(width), table[depth + 1].at(to), ratio, penalty, to - root)
                 if depth + 2 < len(table):
                     value += DISCOUNT * max(values(depth + 1, to).values())
-                if found and value < list(found.values())[-1]:
-                    found[action] = value
-                    break
                 found[action] = value
+                if value < last:
+                    break
+                last = value
         return known[depth, width]
 
     found = values(0, width)

@@ -16,7 +16,7 @@ strategies = ["freeze", "growth"]
 objectives = ["local_accuracy", "parameters", "flops", "train_seconds", "peak_bytes"]
 
 [limits]
-time = "5m"
+time = "30m"
 trials = "4"
 
 [knobs]
