@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.report import Claim, finish
+from benchmarks.report import Claim, finish, interval
 
 
 def test_figures_of_numpy_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -16,3 +16,8 @@ def test_figures_of_numpy_are_written(tmp_path: Path, capsys: pytest.CaptureFixt
     assert written["rows"] == [{"arm": "a", "drop": 0.5}]
     assert written["claims"][0]["met"] is True
     assert "met: small" in capsys.readouterr().out
+
+
+def test_an_interval_is_students() -> None:
+    mean, half = interval([1.0, 2.0, 3.0])
+    assert (mean, half) == pytest.approx((2.0, 4.3027 / 3**0.5), rel=1e-4)
