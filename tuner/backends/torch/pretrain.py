@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,8 @@ def pretrained(task: Task, model: nn.Module) -> None:
     recipe, domain = task.model.pretrain, task.global_
     if recipe is None or domain is None:
         raise TaskError("model.pretrain needs [global] data to train on: add it, or give model.weights")
-    digest = hashlib.blake2b(f"{task.fingerprint()}{state_hash(model)}{recipe}".encode(), digest_size=16).hexdigest()
+    known = replace(task, local=domain, local_labels=(), labelled=True).fingerprint()  # whatever a user's own data are
+    digest = hashlib.blake2b(f"{known}{state_hash(model)}{recipe}".encode(), digest_size=16).hexdigest()
     path = cache_folder() / "pretrained" / f"{digest}.safetensors"
     if path.exists():
         model.load_state_dict(load_file(path))
