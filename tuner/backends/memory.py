@@ -8,11 +8,8 @@ import psutil
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"
-#: What a process may keep of freed memory where a step runs many times: what is given back is faulted in anew.
-KEPT_BYTES = 16_000_000
-#: A block of at least so many bytes is mapped by itself, and unmapped when it is freed: where nothing is kept, and
-#: where something is.
-MAPPED_BYTES, MAPPED_BESIDE_KEPT = 1_000_000, 4_200_000
+#: A block of at least so many bytes is mapped by itself, and unmapped when it is freed.
+MAPPED_BYTES = 1_000_000
 #: Environment in which PyTorch asks for huge pages for tensors of 2 MB and more, where the kernel offers them. What is
 #: mapped anew in every step is then faulted in by 2 MB instead of 4 kB at a time. Read at a process's first tensor.
 HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
@@ -36,19 +33,16 @@ class PeakMeter:
         return max(0, _high_water() - self.resting)
 
 
-def return_freed(keep: int = 0) -> None:
+def return_freed() -> None:
     """Let freed memory go back to the system at once, so that resident memory follows what is alive.
 
     By default, glibc raises the size from which blocks are mapped by themselves to that of the largest block freed so
     far (up to 32 MB), and keeps what is smaller in a heap with holes. Other C libraries are left as they are.
-
-    Args:
-        keep: Bytes at the heap's end that stay for the next step; smaller blocks come from there.
     """
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):
-        library.mallopt(_M_MMAP_THRESHOLD, MAPPED_BESIDE_KEPT if keep else MAPPED_BYTES)
-        library.mallopt(_M_TRIM_THRESHOLD, keep or MAPPED_BYTES)
+        library.mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES)
+        library.mallopt(_M_TRIM_THRESHOLD, MAPPED_BYTES)
         library.malloc_trim(0)
 
 
