@@ -35,7 +35,7 @@ ALPHA = 0.01
 #: The thesis's: ImageNet and the bird photos, hours an epoch of everything, hours after LF(1), minutes after caching.
 THESIS_GLOBAL, THESIS_LOCAL = 1_281_167, 31_316
 THESIS_EPOCH_HOURS, THESIS_LF_HOURS, THESIS_CACHE_MINUTES = 184.0, 12.3, 48.0
-FULL_RECIPE = RecipePlan(batch_size=BATCH, learning_rate=1e-4)
+FULL_RECIPE = RecipePlan(batch_size=BATCH, learning_rate=3e-4)
 LAST_RECIPE = RecipePlan(batch_size=BATCH, learning_rate=1e-3)
 
 
