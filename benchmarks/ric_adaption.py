@@ -89,7 +89,7 @@ def measured(adapter: str, seed: int) -> dict[str, float]:
     """Train, grow once, train one more epoch; return the jump and that epoch's mean loss."""
     torch.manual_seed(seed)
     images, labels = digits(seed)
-    edit = Edit(start=0.1, cap=1.0, controller="linear", horizon=1, penalty=0.0, adapter=adapter)
+    edit = Edit(start=0.1, controller="linear", adapter=adapter)
     tail = GrowingTail(lenet(), edit, scratch=True)
     optimiser = torch.optim.Adam(tail.parameters(), lr=RATE)
 

@@ -57,7 +57,7 @@ def _unaugmented(shape: tuple[int, ...]) -> str:
 
 
 def _settings(edit: "TailEdit") -> str:
-    said = ", ".join(f"{name} {value}" for name, value in edit.settings)
+    said = ", ".join(f"{name} {f'{value:.2g}' if isinstance(value, float) else value}" for name, value in edit.settings)
     return f" ({said})" if said else ""
 
 

@@ -4,7 +4,7 @@ Source: MDLdroidLite (SenSys 2020) and its journal version: release-and-inhibit 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from tuner.backends.base import Lowering
@@ -27,21 +27,27 @@ class Edit:
 
     Attributes:
         start: Fraction of a convolution's channels that the tail starts with; linears start with a fifth of it.
-        cap: Fraction of the full tail's parameters that is not exceeded.
         controller: ``ric`` decides by value, ``linear`` and ``exponential`` grow by steps, ``fixed`` stays.
+        cap: Fraction of the full tail's parameters that is not exceeded.
+        flops: Fraction of the full tail's FLOPs that is not exceeded.
+        adapter: How newborn channels get their weights.
         horizon: Epochs that ``ric`` looks ahead.
         penalty: What ``ric`` makes added cost count at first, η.
-        adapter: How newborn channels get their weights.
-        flops: Fraction of the full tail's FLOPs that is not exceeded.
     """
 
     start: float
-    cap: float
     controller: str
-    horizon: int
-    penalty: float
-    adapter: str
+    cap: float = 1.0
     flops: float = 1.0
+    adapter: str = "random"
+    horizon: int = 1
+    penalty: float = 0.0
+
+    @property
+    def settings(self) -> tuple[tuple[str, Any], ...]:
+        """What differs from the defaults, sorted by name."""
+        stated = {one.name: one.default for one in fields(self)}
+        return tuple(sorted((name, value) for name, value in asdict(self).items() if value != stated[name]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +74,13 @@ class Growth(Strategy[Knobs]):
         horizon = draw.integer("horizon", 1, 5) if controller == "ric" else 1
         penalty = draw.number("penalty", 0.1, 1.0) if controller == "ric" else 0.0
         adapter = draw.choice("adapter", ADAPTERS) if controller != "fixed" else "random"
-        return Knobs(mode, Edit(start, cap, controller, horizon, penalty, adapter, flops))
+        return Knobs(mode, Edit(start, controller, cap, flops, adapter, horizon, penalty))
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
         """Add the edit, unless only the last of several blocks trains: the head has no hidden width."""
         if knobs.edit is None or plan.trainable == 1 < plan.model.num_blocks:
             return plan
-        settings = tuple(sorted(asdict(knobs.edit).items()))
-        return replace(plan, shape=(*plan.shape, TailEdit(KINDS[knobs.mode], settings)))
+        return replace(plan, shape=(*plan.shape, TailEdit(KINDS[knobs.mode], knobs.edit.settings)))
 
 
 @hookimpl

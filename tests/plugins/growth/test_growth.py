@@ -49,6 +49,14 @@ def test_the_rules_are_in_the_plan_and_its_sentence_names_the_mode(mode: str) ->
     assert f"grow-{mode}" in plan.say()
 
 
+def test_the_sentence_says_what_differs_from_the_defaults() -> None:
+    plan = composed({"growth.mode": "tail", "growth.controller": "fixed", "growth.start": 1 / 3, "growth.cap": 1.0})
+    assert "grow-tail (controller fixed" in plan.say()
+    assert "start 0.33" in plan.say()
+    assert "cap" not in plan.say()
+    assert TrialPlan.from_toml(plan.to_toml()) == plan
+
+
 def test_a_fixed_width_has_no_knobs_of_growing() -> None:
     found = compose(
         [Growth()],
