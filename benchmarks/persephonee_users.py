@@ -18,14 +18,14 @@ from benchmarks.setup import Held, clothing, opened, spread
 from tuner.backends.base import silent
 from tuner.backends.torch.exits import HeadsLoop, answers, built, view
 from tuner.backends.torch.features import Access, fill
-from tuner.backends.torch.leaving import Logits, rightness, settle
+from tuner.backends.torch.leaving import Logits, settle
 from tuner.backends.torch.picks import Pick, calibrating, every, training
 from tuner.backends.torch.prefix import write_onnx
 from tuner.backends.torch.training import Loop, source
 from tuner.heads import HeadsPlan
 from tuner.plan import CachePlan, RecipePlan, RuntimePlan, TrialPlan
 from tuner.planner.cost import head_flops
-from tuner.runtime.calibration import GRID, Answers, Costs, confidences, point, sweep
+from tuner.runtime.calibration import GRID, Answers, Costs, confidences, point, rightness, sweep
 from tuner.runtime.session import Session
 from tuner.search.study import cores
 from tuner.task import Domain, Samples, Subset, Task

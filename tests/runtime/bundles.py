@@ -1,10 +1,11 @@
-"""A bundle of the digits that can be trained again, made by a fixed plan."""
+"""Bundles of the digits that can be trained again, their tail or their exits, made by a fixed plan."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from tuner.backends.torch import TorchBackend
+from tuner.heads import Exit, HeadsPlan
 from tuner.plan import CachePlan, DataPlan, RecipePlan, RuntimePlan, TrialPlan, normal_form
 from tuner.runtime.bundle import FORMAT, PLAN, placed, seal
 from tuner.store.store import Store
@@ -16,6 +17,17 @@ BATCH = 16
 
 def trainable_bundle(task: Task, folder: Path, split: int = 1, **recipe: Any) -> Path:
     """Train the tail from a block on, and export it with what `Trainer` needs."""
+    cache = CachePlan("cache", 8) if split else CachePlan()
+    return _made(task, folder, split, cache, HeadsPlan(), **recipe)
+
+
+def trainable_exits(task: Task, folder: Path, heads: HeadsPlan) -> Path:
+    """Train two exits, and export them with what `ExitsTrainer` needs."""
+    given = replace(heads, exits=(Exit(1, 8), Exit(2, 16)), tolerance=0.02)
+    return _made(task, folder, 3, CachePlan("cache", 8), given, epochs=8, learning_rate=1e-2)
+
+
+def _made(task: Task, folder: Path, split: int, cache: CachePlan, heads: HeadsPlan, **recipe: Any) -> Path:
     backend = TorchBackend()
     model = backend.describe(task)
     said = RecipePlan(epochs=6, batch_size=BATCH, learning_rate=3e-3)
@@ -25,8 +37,9 @@ def trainable_bundle(task: Task, folder: Path, split: int = 1, **recipe: Any) ->
             task_info(task),
             data=DataPlan(0.3),
             split=split,
-            cache=CachePlan("cache", 8) if split else CachePlan(),
-            recipe=RecipePlan(**(asdict(said) | recipe)),
+            heads=heads,
+            cache=cache,
+            recipe=replace(said, **recipe),
             runtime=RuntimePlan("torch", 1),
         )
     )
@@ -35,6 +48,7 @@ def trainable_bundle(task: Task, folder: Path, split: int = 1, **recipe: Any) ->
     with placed(out) as part:
         checked = backend.export_trainable(task, plan, weights, part)
         (part / PLAN).write_text(plan.to_toml(), encoding="utf-8")
+        beside: dict[str, Any] = {name: checked.pop(name) for name in ("train", "exits") if name in checked}
         content = {
             "format": FORMAT,
             "name": task.name,
@@ -43,7 +57,7 @@ def trainable_bundle(task: Task, folder: Path, split: int = 1, **recipe: Any) ->
             "input_shape": task.input_shape,
             "loss": task.loss,
             "sentence": plan.say(),
-            "train": checked.pop("train"),
+            **beside,
             "parent": None,
             "scores": {"trial": outcome.values, "untouched": {}, "from_pixels": checked},
         }

@@ -6,6 +6,7 @@ from tuner.runtime.bundle import Bundle, Exits
 from tuner.runtime.personaliser import Personaliser, Prediction, Window
 
 if TYPE_CHECKING:
+    from tuner.runtime.exits_trainer import ExitsTrainer
     from tuner.runtime.orchestrator import Orchestrator, Policy, World
     from tuner.runtime.ring import Ring
     from tuner.runtime.rounds import Training, Trains
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Bundle",
     "Exits",
+    "ExitsTrainer",
     "Orchestrator",
     "Personaliser",
     "Policy",
@@ -27,6 +29,7 @@ __all__ = [
 ]
 
 _SERVICE = {
+    "ExitsTrainer": "exits_trainer",
     "Orchestrator": "orchestrator",
     "Policy": "orchestrator",
     "Ring": "ring",

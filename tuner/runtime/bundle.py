@@ -4,9 +4,11 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +146,41 @@ def placed(out: Path) -> Iterator[Path]:
         shutil.rmtree(part, ignore_errors=True)
         raise
     Bundle.open(out)
+
+
+@contextmanager
+def successor(
+    parent: Bundle, out: Path, replaced: Mapping[str, bytes], scores: Mapping[str, Any], **said: Any
+) -> Iterator[Path]:
+    """Give a folder with a bundle's files, some of them replaced, to check; it is then sealed and put in place.
+
+    Args:
+        parent: The bundle that the new one names.
+        out: As for `placed`.
+        replaced: New contents, by file.
+        scores: ``before`` and ``after`` training.
+        said: What else ``bundle.json`` says anew.
+
+    Raises:
+        BundleError: As `placed`.
+    """
+    content = {
+        **parent.info,
+        "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "tuner": version("tuner"),
+        "parent": parent.identity,
+        "scores": {"untouched": parent.info["scores"].get("untouched", {}), **scores},
+        **said,
+    }
+    with placed(out) as part:
+        for name in parent.info["files"]:
+            (part / name).parent.mkdir(mode=0o700, exist_ok=True)
+            if name in replaced:
+                (part / name).write_bytes(replaced[name])
+            else:
+                shutil.copyfile(parent.folder / name, part / name)
+        yield part
+        seal(part, content)
 
 
 def seal(part: Path, content: Mapping[str, Any]) -> None:

@@ -195,6 +195,16 @@ def confidences(logits: Floats, temperature: float = 1.0, *, multi: bool = False
     return found
 
 
+def rightness(logits: Floats, truth: npt.NDArray[np.generic], *, multi: bool) -> npt.NDArray[np.float64]:
+    """Return float64 [exits + 1, n]: 1 where an answer is right; with several labels the share that is."""
+    found: npt.NDArray[np.float64]
+    if multi:
+        found = ((logits > 0) == (np.asarray(truth) > 0)).mean(axis=-1)
+        return found
+    found = (logits.argmax(axis=-1) == truth).astype(np.float64)
+    return found
+
+
 def fitted_temperature(logits: Floats, labels: npt.NDArray[np.generic], *, multi: bool = False) -> float:
     """Return the temperature with the least negative log-likelihood; Guo et al., 2017.
 

@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 from tuner.runtime.mcnemar import harm
 
+#: Of two models that are right as often, one is better whose answers cost at most this part of the other's.
+CHEAPER = 0.99
 Right = npt.NDArray[np.bool_]
 
 
@@ -36,12 +38,15 @@ class Held:
         old, new: bool [n]: the sample was answered rightly.
         known: bool [n]: the old model could have answered rightly, as it has the sample's label.
         labelled: Whether right means the sample's label; else it means agreement with the old model's last exit.
+        old_cost, new_cost: Mean share of the whole model's FLOPs that an answer took.
     """
 
     old: Right
     new: Right
     known: Right
     labelled: bool
+    old_cost: float = 1.0
+    new_cost: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,7 @@ def refused(reason: str) -> Verdict:
 
 
 def judge(held: Held, check: GlobalCheck | None, rules: Rules) -> Verdict:
-    """Decide; ties keep the old model.
+    """Decide; ties keep the old model. Where as many are right, a model whose answers leave earlier is no tie.
 
     More samples must be right, so on all of them McNemar's test can find no harm; where it bites is on those whose
     label the old model knew, which a gain on new classes must not be paid with.
@@ -83,7 +88,7 @@ def judge(held: Held, check: GlobalCheck | None, rules: Rules) -> Verdict:
     before, after = int(held.old.sum()), int(held.new.sum())
     if after < before:
         return refused(f"fewer are right: {said}")
-    if after == before:
+    if after == before and held.new_cost > CHEAPER * held.old_cost:
         return refused(f"a tie keeps the old model: {said}")
     for name, among in (("all samples", np.ones(count, bool)), ("classes it knew", held.known)):
         lost = int((held.old & ~held.new & among).sum())
@@ -98,7 +103,10 @@ def judge(held: Held, check: GlobalCheck | None, rules: Rules) -> Verdict:
 
 def _said(held: Held, check: GlobalCheck | None) -> str:
     what = "right" if held.labelled else "in agreement with the last exit, as there are no labels,"
-    own = f"{held.old.sum()} then {held.new.sum()} of {len(held.old)} held-out samples {what}"
+    cost = ""
+    if held.old_cost != held.new_cost:
+        cost = f", at {100 * held.old_cost:.0f} % then {100 * held.new_cost:.0f} % of the FLOPs"
+    own = f"{held.old.sum()} then {held.new.sum()} of {len(held.old)} held-out samples {what}".removesuffix(",") + cost
     if check is None:
-        return f"{own.removesuffix(',')}; no global check records to compare on"
-    return f"{own.removesuffix(',')}; global check {100 * check.before:.1f} % then {100 * check.after:.1f} %"
+        return f"{own}; no global check records to compare on"
+    return f"{own}; global check {100 * check.before:.1f} % then {100 * check.after:.1f} %"

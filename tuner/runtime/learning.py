@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tuner.errors import BundleError
 from tuner.runtime.bundle import Bundle
+from tuner.runtime.exits_trainer import ExitsTrainer
 from tuner.runtime.home import prepared
 from tuner.runtime.rounds import LABEL_SEPARATOR, Training
 from tuner.runtime.trainer import Trainer
@@ -35,13 +36,17 @@ class Learner:
         """Train and return a new bundle's folder; see `tuner.runtime.rounds.Trains`.
 
         Raises:
-            TunerError: There are no labels, or training fails.
+            TunerError: There are no labels, which only exits can do without, or training fails.
         """
-        if labels is None:
+        several = self.bundle.loss == "multi-label" and labels is not None
+        given = [one.split(LABEL_SEPARATOR) for one in labels or ()] if several else labels
+        trainer = trainer_of(self.bundle, self.threads)
+        if isinstance(trainer, ExitsTrainer):
+            trainer.add(samples, given)
+        elif given is None:
             raise BundleError("a round learns from labels, and most samples have none: give class folders")
-        trainer = Trainer(self.bundle, self.threads)
-        several = self.bundle.loss == "multi-label"
-        trainer.add(samples, [one.split(LABEL_SEPARATOR) for one in labels] if several else labels)
+        else:
+            trainer.add(samples, given)
         trainer.train()
         out = self.home / MADE
         shutil.rmtree(out, ignore_errors=True)  # of a round that was killed
@@ -63,9 +68,18 @@ def training_of(folder: Path, threads: int | None = None) -> Training | None:
     home = prepared(folder)
     return Training(
         trainer=lambda bundle: Learner(bundle, home, threads),
-        global_accuracy=lambda bundle: Trainer(bundle, threads).before,
+        global_accuracy=lambda bundle: trainer_of(bundle, threads).before,
         learns=known_label,
     )
+
+
+def trainer_of(bundle: Bundle, threads: int | None = None) -> Trainer | ExitsTrainer:
+    """Return what trains a bundle: its exits where it has some, else its tail.
+
+    Raises:
+        BundleError: It was exported without ``--trainable``.
+    """
+    return ExitsTrainer(bundle, threads) if bundle.exits else Trainer(bundle, threads)
 
 
 def known_label(bundle: Bundle, label: str) -> bool:

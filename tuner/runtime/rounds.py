@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tuner.errors import TunerError
 from tuner.runtime.bundle import Bundle
 from tuner.runtime.gate import GlobalCheck, Held, Rules, Verdict, judge, refused
-from tuner.runtime.personaliser import Personaliser
+from tuner.runtime.personaliser import Personaliser, Prediction
 from tuner.runtime.ring import Kept
 
 BATCH = 32
@@ -117,12 +117,11 @@ def compared(old: Personaliser, new: Personaliser, held: Sequence[Kept], *, supe
     truth = [str(one.label) for one in held] if supervised else _last_exits(old, held)
     separator = LABEL_SEPARATOR if old.bundle.loss == "multi-label" else None
     wanted = [set(one.split(separator)) if separator else {one} for one in truth]
-    right = [
-        np.array([label in one for label, one in zip(_answers(model, held), wanted, strict=True)])
-        for model in (old, new)
-    ]
+    answers = [_answers(model, held) for model in (old, new)]
+    before, after = (np.array([s.label in one for s, one in zip(own, wanted, strict=True)]) for own in answers)
     known = np.array([bool(one & set(old.bundle.labels)) for one in wanted])
-    return Held(right[0], right[1], known, supervised)
+    costs = [_cost(model, own) for model, own in zip((old, new), answers, strict=True)]
+    return Held(before, after, known, supervised, *costs)
 
 
 def is_held_out(identity: str) -> bool:
@@ -152,8 +151,14 @@ def _left_out(strange: Sequence[Kept]) -> str:
     return f"; {len(strange)} samples were left out, as the bundle has no label {named}: `tuner apply` adds labels"
 
 
-def _answers(model: Personaliser, held: Sequence[Kept]) -> list[str]:
-    return [one.label for batch in _batches(held) for one in model.predict_batch(batch)]
+def _answers(model: Personaliser, held: Sequence[Kept]) -> list[Prediction]:
+    return [one for batch in _batches(held) for one in model.predict_batch(batch)]
+
+
+def _cost(model: Personaliser, answers: Sequence[Prediction]) -> float:
+    """Return the mean share of the whole model's FLOPs that answers took."""
+    shares = model.bundle.exits.shares if model.bundle.exits else (1.0,)
+    return float(np.mean([shares[one.exit] for one in answers]))
 
 
 def _last_exits(model: Personaliser, held: Sequence[Kept]) -> list[str]:

@@ -1,11 +1,8 @@
 """Train a bundle again, on the device that it runs on, with the base package alone."""
 
 import os
-import shutil
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,13 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from tuner.backends.memory import return_freed
 from tuner.backends.scores import accuracy, macro_auc
 from tuner.errors import BundleError
 from tuner.plan import TrialPlan
-from tuner.runtime.bundle import FILE, MODEL, PLAN, WEIGHTS, Bundle, placed, seal
+from tuner.runtime.bundle import MODEL, PLAN, WEIGHTS, Bundle, successor
 from tuner.runtime.onnxfile import with_weights
 from tuner.runtime.reading import Array, Label, Sample, inputs, label_rows
 from tuner.runtime.records import Records
@@ -61,7 +58,9 @@ class Trainer:
     def __init__(self, bundle: Bundle | str | Path, threads: int | None = None, seed: int = 0) -> None:
         return_freed()
         self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
-        self._about = _trainable(self.bundle)
+        self._about = trainable(self.bundle)
+        if "exits" in self._about:
+            raise BundleError(f"{self.bundle.folder} trains its exits: use tuner.runtime.ExitsTrainer")
         folder = self.bundle.folder
         self.plan = TrialPlan.from_toml((folder / PLAN).read_text(encoding="utf-8"))
         self._threads, self._seed = threads or len(os.sched_getaffinity(0)), seed
@@ -179,28 +178,15 @@ class Trainer:
         """
         folder, out = self.bundle.folder, Path(out)
         weights = dict(self._weights)
-        scores = self.bundle.info["scores"]
-        content = {
-            **self.bundle.info,
-            "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "tuner": version("tuner"),
-            "parent": self.bundle.identity,
-            "scores": {
-                "untouched": scores.get("untouched", {}),
-                "before": {"global_accuracy": self.before},
-                "after": {"global_accuracy": self.global_accuracy(), "losses": self._losses, "samples": len(self)},
-            },
+        named = {f"tail.{name}": value for name, value in weights.items() if value.ndim}  # counters steer nothing
+        replaced = {
+            MODEL: bytes(with_weights((folder / MODEL).read_bytes(), named)),
+            WEIGHTS: save({**load_file(folder / WEIGHTS), **weights}),
         }
-        with placed(out) as part:
-            for name in set(self.bundle.info["files"]) - {MODEL, WEIGHTS, FILE}:
-                (part / name).parent.mkdir(mode=0o700, exist_ok=True)
-                shutil.copyfile(folder / name, part / name)
-            model = (folder / MODEL).read_bytes()
-            named = {f"tail.{name}": value for name, value in weights.items() if value.ndim}  # counters steer nothing
-            (part / MODEL).write_bytes(with_weights(model, named))
-            save_file({**load_file(folder / WEIGHTS), **weights}, part / WEIGHTS)
+        after = {"global_accuracy": self.global_accuracy(), "losses": self._losses, "samples": len(self)}
+        scores = {"before": {"global_accuracy": self.before}, "after": after}
+        with successor(self.bundle, out, replaced, scores) as part:
             self._compare(part / MODEL)
-            seal(part, content)
         return out
 
     def _compare(self, model: Path) -> None:
@@ -244,7 +230,7 @@ class Trainer:
         return macro_auc(logits, rows) if self.bundle.loss == "multi-label" else accuracy(logits, rows)
 
 
-def _trainable(bundle: Bundle) -> Mapping[str, Any]:
+def trainable(bundle: Bundle) -> Mapping[str, Any]:
     """Return what a bundle says of its training.
 
     Raises:

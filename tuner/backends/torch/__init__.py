@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tuner.backends.base import Backend, Filling, Report, silent
-from tuner.errors import BundleError
 from tuner.plan import ModelInfo, TrialPlan
 from tuner.planner.cost import Rates
 from tuner.planner.step import StepPlan
@@ -144,6 +143,13 @@ class TorchBackend(Backend):
 
     def export(self, task: Task, plan: TrialPlan, weights: Path, folder: Path) -> dict[str, Any]:
         """Write the personalised model."""
+        return self._export(task, plan, weights, folder, trainable=False)
+
+    def export_trainable(self, task: Task, plan: TrialPlan, weights: Path, folder: Path) -> dict[str, Any]:
+        """Write the personalised model, its training step and what is mixed in when it trains again."""
+        return self._export(task, plan, weights, folder, trainable=True)
+
+    def _export(self, task: Task, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool) -> dict[str, Any]:
         from tuner.backends.torch.model import load
 
         if plan.heads.exits:
@@ -151,16 +157,8 @@ class TorchBackend(Backend):
         else:
             from tuner.backends.torch.export import export
 
-        return export(task, load(task, plan.model), plan, weights, folder, self._lowerings())
-
-    def export_trainable(self, task: Task, plan: TrialPlan, weights: Path, folder: Path) -> dict[str, Any]:
-        """Write the personalised model, its training step and what is mixed in when it trains again."""
-        if plan.heads.exits:
-            raise BundleError("--trainable trains a tail, but this trial has exits: pick one without, or leave it out")
-        from tuner.backends.torch.export import export
-        from tuner.backends.torch.model import load
-
-        return export(task, load(task, plan.model), plan, weights, folder, self._lowerings(), trainable=True)
+        loaded = load(task, plan.model)
+        return export(task, loaded, plan, weights, folder, self._lowerings(), trainable=trainable)
 
     def _lowerings(self) -> "dict[str, Lowering]":
         """Return how edits are made to a torch tail, which all backends that begin with one share."""

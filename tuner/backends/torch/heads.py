@@ -1,5 +1,7 @@
 """Side heads as PyTorch modules, and what they learn from."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -67,6 +69,42 @@ def exit_loss(
         soft = _bernoulli(outputs, teacher, plan.temperature) if multi else _soft(outputs, teacher, plan.temperature)
         total = total + plan.distilled * plan.temperature**2 * soft
     return total
+
+
+@dataclass(frozen=True, slots=True)
+class Taught:
+    """An exit's loss for a traced step: what it shall answer is one input, wherever it comes from.
+
+    It is `exit_loss` but for the entropy of what is wanted, which no weight of the exit moves.
+
+    Attributes:
+        plan: Weights and temperature.
+        multi: Whether a sample may have several labels.
+    """
+
+    plan: HeadsPlan
+    multi: bool
+
+    def losses(self, outputs: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        """Return each sample's loss, float32 [n].
+
+        Args:
+            outputs: float32 [n, classes], the exit's logits.
+            wanted: float32 [n, 2 · classes]: probabilities of the hard answer, then of the softened one; see
+                `tuner.runtime.exits_trainer.wanted`.
+        """
+        hard, soft = wanted.chunk(2, dim=1)
+        plan, total = self.plan, outputs.new_zeros(len(outputs))
+        if weight := plan.supervised + plan.pseudo:  # one of them is 0
+            total = total + weight * self._cross(outputs, hard)
+        if plan.distilled:
+            total = total + plan.distilled * plan.temperature**2 * self._cross(outputs / plan.temperature, soft)
+        return total
+
+    def _cross(self, outputs: torch.Tensor, probabilities: torch.Tensor) -> torch.Tensor:
+        if self.multi:
+            return functional.binary_cross_entropy_with_logits(outputs, probabilities, reduction="none").mean(1)
+        return -(probabilities * functional.log_softmax(outputs, dim=1)).sum(1)
 
 
 def _hard(outputs: torch.Tensor, answers: torch.Tensor, *, multi: bool) -> torch.Tensor:

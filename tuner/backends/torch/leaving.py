@@ -24,6 +24,7 @@ from tuner.runtime.calibration import (
     expected_calibration_error,
     fitted_temperature,
     front,
+    rightness,
     sweep,
 )  # fmt: skip
 from tuner.task import Task
@@ -125,16 +126,6 @@ def truths(task: Task, domain: str, outputs: Logits, labels: npt.NDArray[np.gene
         return labels
     found: npt.NDArray[np.generic] = outputs[-1].argmax(axis=1)
     return (outputs[-1] > 0).astype(np.float32) if task.loss == "multi-label" else found
-
-
-def rightness(outputs: Logits, truth: npt.NDArray[np.generic], *, multi: bool) -> npt.NDArray[np.float64]:
-    """Return float64 [exits + 1, n]: 1 where an answer is right; with several labels the share that is."""
-    found: npt.NDArray[np.float64]
-    if multi:
-        found = ((outputs > 0) == (np.asarray(truth) > 0)).mean(axis=-1)
-        return found
-    found = (outputs.argmax(axis=-1) == truth).astype(np.float64)
-    return found
 
 
 def score(outputs: Logits, truth: npt.NDArray[np.generic], *, multi: bool) -> float:

@@ -17,15 +17,27 @@ from torch import nn
 from tuner.backends.base import Lowering
 from tuner.backends.torch.exits import METADATA, built
 from tuner.backends.torch.export import CHECK_BATCH, TOLERANCE
-from tuner.backends.torch.leaving import Logits, rightness, score, truths
+from tuner.backends.torch.leaving import Logits, score, truths
 from tuner.backends.torch.model import Loaded
 from tuner.backends.torch.picks import calibrating
 from tuner.backends.torch.prefix import spatial, write_onnx
+from tuner.backends.torch.trainable_exits import write_trainable_exits
 from tuner.errors import BundleError
 from tuner.plan import TrialPlan
 from tuner.planner.cost import head_flops
-from tuner.runtime.calibration import Answers, Costs, calibrate, confidences, fitted_temperature, front, leaves, sweep
+from tuner.runtime.calibration import (
+    Answers,
+    Costs,
+    calibrate,
+    confidences,
+    fitted_temperature,
+    front,
+    leaves,
+    rightness,
+    sweep,
+)
 from tuner.runtime.chain import Chain
+from tuner.runtime.session import FEATURES, LOGITS
 from tuner.task import Samples, Subset, Task, normalise
 
 TIMED_RUNS = 7
@@ -46,12 +58,20 @@ class Segment(nn.Module):
 
 
 def export(
-    task: Task, loaded: Loaded, plan: TrialPlan, weights: Path, folder: Path, lowerings: Mapping[str, Lowering]
+    task: Task,
+    loaded: Loaded,
+    plan: TrialPlan,
+    weights: Path,
+    folder: Path,
+    lowerings: Mapping[str, Lowering],
+    *,
+    trainable: bool = False,
 ) -> dict[str, Any]:
     """Write ``segments/N.onnx``, ``weights.safetensors`` and ``exits.safetensors``; see `Backend.export`.
 
     Thresholds and temperature are set again on the calibration samples from pixels, by ONNX Runtime: a trial sets them
-    on stored features.
+    on stored features. With `trainable` the exits' weights keep their names, so that those trained later can take their
+    place; see `tuner.backends.torch.trainable_exits`.
 
     Raises:
         BundleError: A segment cannot be written as ONNX, or ONNX Runtime computes something else.
@@ -59,6 +79,8 @@ def export(
     del lowerings  # a tail with edits has no exits
     torch.set_num_threads(plan.runtime.threads)
     kept, parts = restored(loaded, plan, weights)
+    if trainable and not kept:
+        raise BundleError("--trainable trains exits, but calibration kept none of this trial's: pick another trial")
     names = [f"segments/{number}.onnx" for number in range(len(parts))]
     sample = torch.from_numpy(normalise(task.local.val.load(0)[None], task.input))
     (folder / "segments").mkdir(mode=0o700)
@@ -66,20 +88,26 @@ def export(
     for name, part in zip(names, parts, strict=True):
         is_last = name == names[-1]
         try:
-            write_onnx(part, value, folder / name, ["logits"] if is_last else ["features", "logits"])
+            outputs = [LOGITS] if is_last else [FEATURES, LOGITS]
+            write_onnx(part, value, folder / name, outputs, optimize=not trainable)
         except Exception as error:  # the exporter raises many kinds
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise BundleError(f"{name} cannot be written as ONNX ({reason}): pick a trial without exits") from error
         with torch.inference_mode():
             value = value if is_last else part(value)[0].clone()
-    sides = {f"{number}": part.side for number, part in enumerate(parts) if isinstance(part, Segment)}
+    sides = [part.side for part in parts if isinstance(part, Segment)]
     state = {name: one.contiguous() for name, one in loaded.model.state_dict().items()}
-    heads = {f"{at}.{name}": one.contiguous() for at, side in sides.items() for name, one in side.state_dict().items()}
+    heads = {
+        f"{at}.{name}": one.contiguous() for at, side in enumerate(sides) for name, one in side.state_dict().items()
+    }
     save_file(state, folder / "weights.safetensors")
     if heads:
         save_file(heads, folder / "exits.safetensors")
     chain = Chain([folder / name for name in names], plan.model.outputs, threads=plan.runtime.threads)
-    return _checked(task, plan, kept, chain, parts, names)
+    found = _checked(task, plan, kept, chain, parts, names)
+    if trainable:
+        found["train"] = write_trainable_exits(task, plan, kept, chain, sides, folder)
+    return found
 
 
 def restored(loaded: Loaded, plan: TrialPlan, weights: Path) -> tuple[tuple[int, ...], list[nn.Module]]:

@@ -31,6 +31,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from tuner.backends.port import Port
 from tuner.backends.torch.graph import NORMS
+from tuner.backends.torch.heads import Taught
 from tuner.backends.torch.prefix import spatial
 from tuner.backends.torch.standins import Dropout, Feed, GlobalPools, WeightedNorm
 from tuner.backends.torch.training import MOMENTUM
@@ -79,7 +80,7 @@ def trace(
     tail: nn.Module,
     recipe: RecipePlan,
     *,
-    loss: Loss,
+    loss: Loss | Taught,
     input_shape: Sequence[int],
     outputs: int,
     batch_size: int,
@@ -94,7 +95,7 @@ def trace(
         recipe: Optimiser, weight decay and whether batch norms keep their statistics.
         loss: `single-label`: cross entropy, labels int64 [n]; `multi-label`: binary cross entropy with logits, labels
             float32 [n, outputs]; `squared`: mean squared error, which no task has but NNTrainer's models do, labels
-            likewise.
+            likewise; an exit's, labels float32 [n, 2 · outputs].
         input_shape: Of one sample.
         outputs: Of the tail.
         batch_size: Samples a step, or of one part of a batch.
@@ -109,7 +110,7 @@ def trace(
         StepError: The tail draws random numbers outside of dropout modules, or depends on the values of tensors; or the
             loss is another one.
     """
-    if loss not in get_args(Loss):
+    if loss not in get_args(Loss) and not isinstance(loss, Taught):
         raise StepError(f"a step has the loss {' or '.join(get_args(Loss))}, not {loss!r}: train it eagerly")
     feed = Feed()
     model = prepared(tail, recipe, feed, padded=padded)
@@ -119,10 +120,11 @@ def trace(
     moved = _moved(model)
     plain = recipe.optimiser == "sgd" and momentum == 0
     states = () if part == "adding" or plain else STATES[recipe.optimiser]
-    one_hot = loss != "single-label"
+    wide = 2 * outputs if isinstance(loss, Taught) else outputs
+    label_shape = (batch_size,) if loss == "single-label" else (batch_size, wide)
     inputs = (
         Port("input", "input", tuple(sample.shape), "float32"),
-        Port("label", "label", (batch_size, outputs) if one_hot else (batch_size,), "float32" if one_hot else "int64"),
+        Port("label", "label", label_shape, "int64" if loss == "single-label" else "float32"),
         Port("sample_weight", "sample_weight", (batch_size,), "float32"),
         *(Port(name, name, (), "float32") for name in _numbers(recipe, part)),
         *(Port(name, "noise", shape, "float32") for name, shape in noises.items()),
@@ -294,9 +296,11 @@ def _moved(model: nn.Module) -> list[str]:
     ]
 
 
-def _mean_loss(loss: Loss, logits: torch.Tensor, label: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+def _mean_loss(loss: Loss | Taught, logits: torch.Tensor, label: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Return the weighted mean of the samples' losses."""
-    if loss == "squared":
+    if isinstance(loss, Taught):
+        losses = loss.losses(logits, label)
+    elif loss == "squared":
         losses = functional.mse_loss(logits, label, reduction="none").mean(1)
     elif loss == "multi-label":
         losses = functional.binary_cross_entropy_with_logits(logits, label, reduction="none").mean(1)

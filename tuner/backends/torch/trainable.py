@@ -6,7 +6,7 @@ nothing is written but the range of each feature channel.
 """
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,12 @@ STRAYS = 2.0
 #: Steps and learning rate of the check: where rounding still shows less than a wrong formula would.
 STEPS: Mapping[str, tuple[int, float]] = {"sgd": (20, 2e-3), "adam": (5, 1e-4), "adamw": (5, 1e-4)}
 Floats = npt.NDArray[np.float32]
+Labels = npt.NDArray[Any]
+MeanLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+LOSSES: Mapping[str, MeanLoss] = {
+    "single-label": functional.cross_entropy,
+    "multi-label": functional.binary_cross_entropy_with_logits,
+}
 
 
 def refuse_untrainable(tail: nn.Module, state: Mapping[str, Any], plan: TrialPlan) -> None:
@@ -69,10 +75,11 @@ def write_trainable(task: Task, plan: TrialPlan, tail: nn.Module, folder: Path) 
         BundleError: The step cannot be written, or trains other than PyTorch.
     """
     (folder / "train").mkdir(mode=0o700)
-    features = Features(task, plan, Session(folder / MODEL, plan.runtime.threads))
+    session = Session(folder / MODEL, plan.runtime.threads)
+    features = Features(task, plan, session.features if plan.split else lambda pixels: pixels)
     records = features.codes([one for one in training(task, plan) if one.split == "global.train"], features.codec())
     records.save(folder / REPLAY)
-    known = [_some(every(task, "global.val"), CHECK_SAMPLES)] if task.global_ is not None else []
+    known = [some(every(task, "global.val"), CHECK_SAMPLES)] if task.global_ is not None else []
     features.codes(known, Codec(VALIDATION_BITS, records.codec.shape)).save(folder / CHECK)
     shape, outputs = records.codec.shape, len(task.labels)
     try:
@@ -84,8 +91,9 @@ def write_trainable(task: Task, plan: TrialPlan, tail: nn.Module, folder: Path) 
     except StepError as error:
         reason = str(error).rpartition(": ")[0]
         raise BundleError(f"{reason}, so --trainable cannot write it: export without --trainable") from error
-    rows = _some(every(task, "local.train"), plan.recipe.batch_size)
-    difference = _difference(task, plan, tail, folder / STEP, features.of(rows))
+    rows, loss = some(every(task, "local.train"), plan.recipe.batch_size), LOSSES[task.loss]
+    labels = drawn(plan.recipe, outputs, several=task.loss == "multi-label")
+    difference = compared(tail, plan.recipe, folder / STEP, features.of(rows), labels, loss, plan.runtime.threads)
     return {
         "format": TRAIN_FORMAT,
         "weights": list(tail.state_dict()),
@@ -105,18 +113,17 @@ class Features:
     Args:
         task: Its samples.
         plan: Where the tail begins, and in how many bits its features are kept.
-        session: Of the exported model.
+        carry: The frozen blocks: takes inputs, returns features.
     """
 
-    def __init__(self, task: Task, plan: TrialPlan, session: Session) -> None:
-        self._task, self._plan, self._session = task, plan, session
+    def __init__(self, task: Task, plan: TrialPlan, carry: Callable[[Floats], Floats]) -> None:
+        self._task, self._plan, self._carry = task, plan, carry
 
     def batches(self, pick: Pick) -> Iterator[Floats]:
         """Yield float32 [n, *shape], a few samples at a time."""
         for begin in range(0, len(pick), BATCH):
             raw = [pick.samples.load(int(index)) for index in pick.indices[begin : begin + BATCH]]
-            pixels = normalise(np.stack(raw), self._task.input)
-            yield self._session.features(pixels) if self._plan.split else pixels
+            yield self._carry(normalise(np.stack(raw), self._task.input))
 
     def of(self, pick: Pick) -> Floats:
         """Return float32 [n, *shape]."""
@@ -129,9 +136,9 @@ class Features:
         hold the pixels of an image as they are.
         """
         bits = self._plan.cache.bits if self._plan.cached else CODED_BITS
-        picks = [_some(every(self._task, "local.train"), CALIBRATION_SAMPLES)]
+        picks = [some(every(self._task, "local.train"), CALIBRATION_SAMPLES)]
         if self._task.global_ is not None:
-            picks.append(_some(every(self._task, "global.train"), CALIBRATION_SAMPLES))
+            picks.append(some(every(self._task, "global.train"), CALIBRATION_SAMPLES))
         maps = np.concatenate([batch for pick in picks for batch in self.batches(pick)])
         scales = calibrate(maps, CLIPPED if self._plan.split else 0.0) if bits < VALIDATION_BITS else (None, None)
         return Codec(bits, maps.shape[1:], *scales)
@@ -144,36 +151,62 @@ class Features:
         return Records(codec, np.concatenate([np.empty((0, codec.record_bytes), np.uint8), *codes]), labels)
 
 
-def _some(pick: Pick, count: int) -> Pick:
+def some(pick: Pick, count: int) -> Pick:
     """Return at most `count` samples of a pick, drawn with a seed."""
     chosen = np.sort(np.random.default_rng(0).permutation(len(pick))[:count])
     return Pick(pick.split, pick.samples, pick.indices[chosen])
 
 
-def _difference(task: Task, plan: TrialPlan, tail: nn.Module, path: Path, features: Floats) -> float:
+def drawn(recipe: RecipePlan, outputs: int, *, several: bool) -> list[Labels]:
+    """Return labels for each step of the check: those of samples that a tail has learned leave losses too small.
+
+    Args:
+        recipe: Its optimiser and batch size.
+        outputs: Of the tail.
+        several: Whether a sample may have several labels.
+    """
+    generator, (steps, _), count = np.random.default_rng(1), STEPS[recipe.optimiser], recipe.batch_size
+    if several:
+        return [generator.integers(0, 2, (count, outputs)).astype(np.float32) for _ in range(steps)]
+    return [generator.integers(0, outputs, count) for _ in range(steps)]
+
+
+def compared(
+    tail: nn.Module,
+    recipe: RecipePlan,
+    path: Path,
+    features: Floats,
+    labels: Sequence[Labels],
+    loss: MeanLoss,
+    threads: int,
+) -> float:
     """Train the written step and PyTorch's modules alike; return the largest relative difference of losses.
 
     Where a value near a kink, such as ReLU6 has two of, falls to one side here and to the other side there, the two
     drift apart, and neither is wrong. So where they do, both are held against PyTorch in double precision.
 
+    Args:
+        tail: That the step was traced from.
+        recipe: Likewise.
+        path: Of the step.
+        features: Some inputs of the tail.
+        labels: Of each step.
+        loss: The mean over a batch, of logits and labels.
+        threads: Of ONNX Runtime, within an operator.
+
     Raises:
         BundleError: The step trains other than PyTorch, and strays further from double precision than that does.
     """
-    steps, rate = STEPS[plan.recipe.optimiser]
-    generator, count = np.random.default_rng(1), plan.recipe.batch_size
-    batch, outputs = features[np.resize(np.arange(len(features)), count)], len(task.labels)
-    labels: list[npt.NDArray[Any]] = [generator.integers(0, outputs, count) for _ in range(steps)]
-    if task.loss == "multi-label":
-        labels = [generator.integers(0, 2, (count, outputs)).astype(np.float32) for _ in range(steps)]
+    rate, batch = STEPS[recipe.optimiser][1], features[np.resize(np.arange(len(features)), recipe.batch_size)]
     state = {name: value.numpy(force=True) for name, value in tail.state_dict().items()}
-    session = StepSession(path, state, plan.runtime.threads, seed=0)
+    session = StepSession(path, state, threads, seed=0)
     noises = [port.shape for port in session.layout.inputs if port.kind == "noise"]
     ours = [session.step(batch, one, rate) for one in labels]
-    recipe = replace(plan.recipe, learning_rate=rate)
-    theirs = _trained(tail, recipe, torch.from_numpy(batch), labels, noises)
+    recipe = replace(recipe, learning_rate=rate)
+    theirs = _trained(tail, recipe, torch.from_numpy(batch), labels, loss, noises)
     difference = _apart(ours, theirs)
     if not difference <= TOLERANCE:
-        exact = _trained(tail.double(), recipe, torch.from_numpy(batch).double(), labels, noises)
+        exact = _trained(tail.double(), recipe, torch.from_numpy(batch).double(), labels, loss, noises)
         tail.float()
         strayed, allowed = _apart(ours, exact), max(TOLERANCE, STRAYS * _apart(theirs, exact))
         if not strayed <= allowed:
@@ -193,13 +226,11 @@ def _trained(
     tail: nn.Module,
     recipe: RecipePlan,
     batch: torch.Tensor,
-    labels: Sequence[npt.NDArray[Any]],
+    labels: Sequence[Labels],
+    loss: MeanLoss,
     noises: Sequence[tuple[int, ...]],
 ) -> list[float]:
-    """Train a copy of a tail with PyTorch in the precision of its batch; return the losses.
-
-    Labels are drawn: those of samples that the tail has learned leave losses too small to compare.
-    """
+    """Train a copy of a tail with PyTorch in the precision of its batch; return the losses."""
     noise, feed, losses = np.random.default_rng(0), Feed(), []
     model = prepared(copy.deepcopy(tail), recipe, feed, padded=False)
     for parameter in model.parameters():
@@ -209,14 +240,8 @@ def _trained(
         feed.noise = [torch.from_numpy(noise.random(shape, np.float32)).to(batch.dtype) for shape in noises]
         moving.zero_grad(set_to_none=True)
         given = torch.from_numpy(label)
-        loss = _loss(model(spatial(batch)), given.to(batch.dtype) if given.is_floating_point() else given)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        mean = loss(model(spatial(batch)), given.to(batch.dtype) if given.is_floating_point() else given)
+        mean.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         moving.step()
-        losses.append(float(loss.detach()))
+        losses.append(float(mean.detach()))
     return losses
-
-
-def _loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    if labels.is_floating_point():
-        return functional.binary_cross_entropy_with_logits(outputs, labels)
-    return functional.cross_entropy(outputs, labels)

@@ -1,0 +1,206 @@
+"""Exits train again without PyTorch, with labels or without; the path to the final head never changes."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.nn import functional
+
+from tests.runtime.bundles import trainable_exits
+from tuner.backends.torch.heads import Taught, exit_loss
+from tuner.errors import BundleError
+from tuner.heads import HeadsPlan
+from tuner.runtime import Bundle, ExitsTrainer, Orchestrator, Personaliser, Policy, Ring, Trainer
+from tuner.runtime.chain import Chain
+from tuner.runtime.conditions import ANY_TIME
+from tuner.runtime.exits_trainer import LEAST, entropy, wanted
+from tuner.runtime.learning import training_of
+from tuner.runtime.watching import Watch
+from tuner.task import Task, normalise
+from tuner.task.digits import digits
+from tuner.task.spec import Pretrain
+
+slow = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TUNER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    """Return the digits of a user of whom the model knows every class."""
+    made = digits()
+    assert made.global_ is not None
+    known = replace(made, local=replace(made.global_, test=None), local_labels=made.head_rows)
+    return replace(known, model=replace(made.model, pretrain=Pretrain(epochs=4, learning_rate=3e-3)))
+
+
+@pytest.fixture(scope="module")
+def bundle(task: Task, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trainable_exits(task, tmp_path_factory.mktemp("bundle"), HeadsPlan("exits-only", distilled=1.0))
+
+
+def photos(first: int, last: int) -> tuple[list[npt.NDArray[Any]], list[str]]:
+    """Return new digits of a user who writes a pixel further down."""
+    known = digits().global_
+    assert known is not None
+    samples, chosen = known.train, range(first, last)
+    return [np.roll(samples.load(index), 1, axis=1) for index in chosen], [
+        str(samples.labels[index]) for index in chosen
+    ]
+
+
+def every(folder: Path, samples: list[npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
+    bundle = Bundle.open(folder)
+    return Chain.of(bundle, 1).every(normalise(np.stack(samples), bundle.input))
+
+
+@pytest.mark.parametrize("multi", [False, True])
+@pytest.mark.parametrize("weights", [(1.0, 0.5, 0.0), (0.0, 1.0, 0.0), (0.0, 0.7, 1.0), (1.0, 0.0, 0.0)])
+def test_what_is_wanted_gives_the_exits_loss_but_for_a_constant(
+    weights: tuple[float, float, float], multi: bool
+) -> None:
+    supervised, distilled, pseudo = weights
+    plan = HeadsPlan("exits-only", supervised=supervised, distilled=distilled, pseudo=pseudo, temperature=3.0)
+    generator = torch.Generator().manual_seed(0)
+    final = torch.randn(6, 4, generator=generator)
+    truth = torch.randint(0, 2, (6, 4), generator=generator).float() if multi else torch.arange(6) % 4
+    label = torch.from_numpy(wanted(plan, final.numpy(), truth.numpy(), multi=multi))
+    gaps, slopes = [], []
+    for _ in range(2):
+        outputs = torch.randn(6, 4, generator=generator, requires_grad=True)
+        pair = (
+            Taught(plan, multi).losses(outputs, label).mean(),
+            exit_loss(outputs, final, truth, plan, multi=multi),
+        )
+        gaps.append(float((pair[0] - pair[1]).detach()))
+        slopes.append([torch.autograd.grad(one, outputs, retain_graph=True)[0] for one in pair])
+    constant = entropy(plan, label.numpy(), multi=multi)
+    assert gaps == pytest.approx([constant, constant], abs=1e-5)
+    for ours, theirs in slopes:
+        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-4)
+
+
+@slow
+def test_exits_learn_from_the_final_heads_answers_which_stay_bit_for_bit(bundle: Path, tmp_path: Path) -> None:
+    samples, _ = photos(0, 150)
+    others, _ = photos(150, 250)
+    trainer = ExitsTrainer(bundle, threads=1)
+    trainer.add(samples)
+    losses = trainer.train(epochs=8)
+    assert len(losses) == 8
+    assert 0 < losses[-1] < losses[0]
+    made = trainer.save(tmp_path / "next")
+    before, after = every(bundle, others), every(made, others)
+    assert np.array_equal(before[-1], after[-1])
+    agree = [(one[:-1].argmax(axis=2) == one[-1].argmax(axis=1)).mean() for one in (before, after)]
+    assert agree[1] > agree[0]
+    said, model = Bundle.open(made), Personaliser(made, threads=1)
+    assert said.info["parent"] == Bundle.open(bundle).identity
+    assert said.exits is not None
+    assert model.thresholds == trainer.thresholds == said.exits.thresholds
+    assert said.exits.temperature == trainer.temperature
+    assert said.info["exits"]["calibration_samples"] == 30
+    answers = [one.label for one in model.predict_batch(np.stack(others))]
+    final = [said.labels[row] for row in after[-1].argmax(axis=1)]
+    same = np.mean([ours == theirs for ours, theirs in zip(answers, final, strict=True)])
+    assert abs(trainer.accuracy(others) - same) < 0.02
+    again = ExitsTrainer(made, threads=1)
+    assert again.before == said.info["scores"]["after"]["global_accuracy"]
+    assert (made / "exits.safetensors").stat().st_mode & 0o077 == 0
+
+
+@slow
+def test_the_step_trains_as_pytorch_does_and_labels_change_nothing_where_the_plan_has_no_use_for_them(
+    bundle: Path,
+) -> None:
+    samples, labels = photos(0, 60)
+    trainer = ExitsTrainer(bundle, threads=1)
+    assert Bundle.open(bundle).info["train"]["largest_loss_difference"] <= 1e-4
+    trainer.add(samples, labels)
+    first = trainer.train(epochs=3)
+    twin = ExitsTrainer(bundle, threads=1)
+    twin.add(samples)
+    assert twin.train(epochs=3) == first
+
+
+@slow
+def test_labels_teach_where_the_plan_wants_them(task: Task, tmp_path: Path) -> None:
+    made = trainable_exits(task, tmp_path, HeadsPlan("with-tail", supervised=1.0, distilled=0.0, against="best"))
+    samples, labels = photos(0, 100)
+    wrong = [str(6 - int(label)) for label in labels]
+    accuracies = []
+    for given in (labels, wrong):
+        trainer = ExitsTrainer(made, threads=1)
+        trainer.add(samples, given)
+        trainer.train(epochs=3)
+        accuracies.append(trainer.accuracy(*photos(100, 200)))
+    assert accuracies[0] > accuracies[1]
+    before = load_file(made / "weights.safetensors")
+    after = load_file(trainer.save(tmp_path / "next") / "weights.safetensors")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@slow
+def test_few_new_samples_leave_the_thresholds(bundle: Path) -> None:
+    trainer, given = ExitsTrainer(bundle, threads=1), photos(0, 5 * LEAST - 1)[0]
+    thresholds = trainer.thresholds
+    trainer.add(given)
+    trainer.train(epochs=1)
+    assert trainer.thresholds == thresholds
+    assert "calibration_samples" in Bundle.open(bundle).info["exits"]
+
+
+@slow
+def test_what_cannot_be_trained_is_said(bundle: Path, tmp_path: Path) -> None:
+    trainer = ExitsTrainer(bundle, threads=1)
+    with pytest.raises(BundleError, match="nothing new to train on: add samples first"):
+        trainer.train()
+    with pytest.raises(BundleError, match="there are 1 samples and 2 labels"):
+        trainer.add(photos(0, 1)[0], ["1", "2"])
+    with pytest.raises(BundleError, match="has no label 'x'"):
+        trainer.add(photos(0, 1)[0], ["x"])
+    with pytest.raises(BundleError, match=r"trains its exits: use tuner\.runtime\.ExitsTrainer"):
+        Trainer(bundle)
+    copied = tmp_path / "copied"
+    shutil.copytree(bundle, copied)
+    (copied / "train/exit0.onnx").write_bytes(b"no model")
+    with pytest.raises(BundleError, match="its hash differs"):
+        ExitsTrainer(copied)
+
+
+@slow
+def test_a_stream_without_labels_gets_exits_of_its_own(bundle: Path, tmp_path: Path) -> None:
+    """The whole service: no label is given, a round trains, and what is let in leaves earlier or agrees more often."""
+    watched = tmp_path / "watched"
+    shutil.copytree(bundle, watched)
+    samples, _ = photos(0, 300)
+    policy = Policy(watch=Watch(enough=250), conditions=ANY_TIME)
+    with Orchestrator(watched, Ring(tmp_path / "ring"), training_of(watched, 1), policy) as service:
+        for sample in samples:
+            service.infer(sample)
+        verdict = service.tend(wait=True)
+        assert verdict is not None
+        rounds = service.state.rounds
+    assert "in agreement with the last exit" in rounds[-1].reason
+    assert rounds[-1].accepted
+    assert np.array_equal(every(bundle, samples[:50])[-1], every(watched, samples[:50])[-1])
+
+
+def test_softened_answers_are_the_teachers() -> None:
+    final = np.array([[2.0, 0.0, -1.0]], np.float32)
+    found = wanted(HeadsPlan(temperature=2.0), final, np.array([1]), multi=False)
+    assert found[0, :3].tolist() == [1, 0, 0]
+    soft = functional.softmax(torch.from_numpy(final) / 2, dim=1).numpy()
+    np.testing.assert_allclose(found[:, 3:], soft, rtol=1e-6)
