@@ -1,114 +1,99 @@
 """A stream whose classes change at a known point: detection delay, false alarms, accuracy regained after the round.
 
-`python -m benchmarks.drift [--quick] [--json FILE]`
+``python -m benchmarks.drift [--quick] [--json FILE]``
 
-Handwritten digits. The bundle, a softmax regression, knows 0 to 7; from the change on, half of the stream is 8 and 9.
-The whole service runs: answers, ring, drift, round, gate, swap. Once with labels, once without; without labels nothing
-can be learnt of a new class, so that only delay and alarms count. The trainer is a stand-in of this file: regression
-anew on the samples kept and, as a bundle's replay would give, on the original ones. Seeds draw split and stream.
+Handwritten digits. The bundle knows 0 to 7 and has seen one sample each of 8 and 9; from the change on, half of the
+stream is 8 and 9. The whole service runs: answers, ring, drift, a round that trains with `Trainer`, gate, swap. Once with
+labels, once without; without labels a tail cannot learn, so that only delay and alarms count. Seeds draw stream and
+test samples, none of which the bundle was trained on.
 """
 
-import json
+import shutil
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
 from statistics import median
 
 import numpy as np
-import numpy.typing as npt
-import onnx
-from onnx import TensorProto, helper, numpy_helper
-from sklearn.datasets import load_digits
 
-from benchmarks.report import Claim, Row, finish
+from benchmarks.report import Claim, Row, finish, interval
 from benchmarks.setup import arguments
-from tuner.runtime import Orchestrator, Personaliser, Policy, Ring, Training, World
-from tuner.runtime.bundle import FILE, FORMAT, MODEL, file_hash
+from tuner.backends.torch import TorchBackend
+from tuner.plan import CachePlan, DataPlan, RecipePlan, RuntimePlan, TrialPlan, normal_form
+from tuner.runtime import Orchestrator, Personaliser, Policy, Ring, World
+from tuner.runtime.bundle import FORMAT, PLAN, placed, seal
 from tuner.runtime.conditions import ANY_TIME
+from tuner.runtime.learning import training_of
 from tuner.runtime.watching import Watch
+from tuner.store.store import Store
+from tuner.task import Samples, Subset, Task
+from tuner.task.digits import digits
+from tuner.tune import task_info
 
-Floats = npt.NDArray[np.float32]
-KNOWN, PIXELS = 8, 64
-TRAIN, BEFORE, AFTER, TEST = 600, 500, 300, 100
+LATER = 8  # and 9: classes that appear later
+BEFORE, AFTER, TEST = 300, 300, 100
 EVERY = 100_000  # a round by number of samples never comes: drift alone asks for it
-STEPS, RATE = 400, 1.0
+RECIPE = RecipePlan(epochs=8, batch_size=16, optimiser="adamw", learning_rate=3e-3)
 
 
-def fitted(samples: Floats, rows: npt.NDArray[np.int64], classes: int) -> Floats:
-    """Return weights [pixels + 1, classes] of a softmax regression, by full-batch gradient descent."""
-    inputs = np.hstack([samples, np.ones((len(samples), 1), np.float32)])
-    weights = np.zeros((inputs.shape[1], classes), np.float32)
-    for _ in range(STEPS):
-        powers = np.exp(inputs @ weights)
-        powers /= powers.sum(axis=1, keepdims=True)
-        powers[np.arange(len(rows)), rows] -= 1
-        weights -= RATE * inputs.T @ powers / len(rows)
-    return weights
+def made() -> tuple[Task, list[tuple[Samples, int]], list[tuple[Samples, int]]]:
+    """Return the bundle's task, and the samples of known and of later classes that it does not train on."""
+    task = digits()
+    others = task.global_
+    if others is None or others.test is None or task.local.test is None:
+        raise ValueError("the digits have global data and test samples")
+    train = task.local.train
+    first = [int(np.flatnonzero(train.labels == label)[0]) for label in range(LATER, 10)]
+    chosen = np.sort(np.concatenate([np.flatnonzero(train.labels < LATER), first]))
+    rest = np.setdiff1d(np.arange(len(train)), chosen)
+    free = [*((train, int(row)) for row in rest)]
+    for samples in (task.local.val, task.local.test, others.val, others.test):
+        free += [(samples, row) for row in range(len(samples))]
+    known = [one for one in free if one[0].labels[one[1]] < LATER]
+    later = [one for one in free if one[0].labels[one[1]] >= LATER]
+    return replace(task, local=replace(task.local, train=Subset(train, chosen))), known, later
 
 
-def written(folder: Path, weights: Floats, labels: Sequence[str]) -> Path:
-    """Write a bundle of one linear layer."""
-    folder.mkdir(parents=True)
-    given = helper.make_tensor_value_info("input", TensorProto.FLOAT, ["batch", PIXELS])
-    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", len(labels)])
-    constants = [numpy_helper.from_array(weights[:-1], "w"), numpy_helper.from_array(weights[-1], "b")]
-    graph = helper.make_graph(
-        [helper.make_node("Gemm", ["input", "w", "b"], ["logits"])], "m", [given], [logits], constants
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), folder / MODEL)
-    content = {
-        "format": FORMAT,
-        "name": "digits",
-        "labels": list(labels),
-        "input": {"kind": "arrays", "size": None, "resize": None, "mean": [], "std": []},
-        "input_shape": [PIXELS],
-        "loss": "single-label",
-        "files": {MODEL: file_hash(folder / MODEL)},
-    }
-    (folder / FILE).write_text(json.dumps(content))
-    return folder
+def exported(task: Task, folder: Path) -> Path:
+    """Train the tail, and write a bundle that trains again."""
+    backend, weights, out = TorchBackend(), folder / "weights.safetensors", folder / "bundle"
+    plan = normal_form(
+        TrialPlan(
+            backend.describe(task), task_info(task), DataPlan(0.3), 1, cache=CachePlan("cache", 8), recipe=RECIPE,
+            runtime=RuntimePlan("torch", 1),
+        )
+    )  # fmt: skip
+    outcome = backend.train(task, plan, 1, Store(folder / "store"), weights)
+    with placed(out) as part:
+        checked = backend.export_trainable(task, plan, weights, part)
+        (part / PLAN).write_text(plan.to_toml(), encoding="utf-8")
+        content = {
+            "format": FORMAT, "name": task.name, "labels": task.labels, "input": asdict(task.input),
+            "input_shape": task.input_shape, "loss": task.loss, "sentence": plan.say(), "train": checked.pop("train"),
+            "parent": None, "scores": {"trial": outcome.values, "untouched": {}, "from_pixels": checked},
+        }  # fmt: skip
+        seal(part, content)
+    return out
 
 
-@dataclass
-class Regression:
-    """The stand-in trainer: everything anew, on replay and the samples kept."""
-
-    folder: Path
-    replay: Floats
-    replayed: npt.NDArray[np.int64]
-    made: list[Path] = field(default_factory=list)
-
-    def train(self, samples: Sequence[npt.NDArray[np.generic]], labels: Sequence[str] | None) -> Path:
-        """Return a bundle that also knows the new labels; without labels, one that knows what it did."""
-        own = [] if labels is None else list(labels)
-        known = [str(digit) for digit in range(KNOWN)]
-        known += sorted(set(own) - set(known))
-        inputs = np.vstack([self.replay, *(np.asarray(samples, np.float32),) * bool(own)])
-        rows = np.concatenate([self.replayed, np.array([known.index(label) for label in own], np.int64)])
-        self.made.append(written(self.folder / f"made-{len(self.made)}", fitted(inputs, rows, len(known)), known))
-        return self.made[-1]
-
-
-def lived(seed: int, folder: Path, *, labelled: bool) -> Row:
-    """Live through one stream."""
+def lived(
+    bundle: Path, known: list[tuple[Samples, int]], later: list[tuple[Samples, int]], seed: int, *, labelled: bool
+) -> Row:
+    """Live through one stream, in a folder of the bundle's."""
     generator = np.random.default_rng(seed)
-    digits = load_digits()
-    order = generator.permutation(len(digits.data))
-    inputs, targets = (digits.data[order] / 16).astype(np.float32), digits.target[order].astype(np.int64)
-    known, new = np.flatnonzero(targets < KNOWN), np.flatnonzero(targets >= KNOWN)
-    train, known = known[:TRAIN], known[TRAIN:]
+    known, later = ([some[row] for row in generator.permutation(len(some))] for some in (known, later))
     half = (AFTER + TEST) // 2
-    mixed = generator.permutation(np.concatenate([known[BEFORE : BEFORE + half], new[:half]]))
-    stream, test = np.concatenate([known[:BEFORE], mixed[:AFTER]]), mixed[AFTER:]
-    labels = [str(digit) for digit in range(KNOWN)]
-    bundle = written(folder / "bundle", fitted(inputs[train], targets[train], KNOWN), labels)
-    trainer = Regression(folder, inputs[train], targets[train])
+    mixed = [*known[BEFORE : BEFORE + half], *later[:half]]
+    mixed = [mixed[row] for row in generator.permutation(len(mixed))]
+    if len(mixed) < AFTER + TEST:
+        raise ValueError(f"{AFTER + TEST} samples are wanted after the change, but there are {len(mixed)}")
+    stream, test = [*known[:BEFORE], *mixed[:AFTER]], mixed[AFTER:]
+    inputs, truth = np.stack([samples.load(row) for samples, row in test]), [str(one.labels[row]) for one, row in test]
 
     def accuracy() -> float:
-        answers = Personaliser(bundle, threads=1).predict_batch(inputs[test])
-        return float(np.mean([one.label == str(target) for one, target in zip(answers, targets[test], strict=True)]))
+        answers = Personaliser(bundle, threads=1).predict_batch(inputs)
+        return float(np.mean([one.label == label for one, label in zip(answers, truth, strict=True)]))
 
     before = accuracy()
     policy = Policy(watch=Watch(enough=EVERY), conditions=ANY_TIME)
@@ -116,9 +101,9 @@ def lived(seed: int, folder: Path, *, labelled: bool) -> Row:
     asked = False
     ticks = count()
     world = World(clock=lambda: float(next(ticks)), threads=1)  # no waiting for seconds to pass
-    with Orchestrator(bundle, Ring(folder / "ring"), Training(lambda _: trainer), policy, world) as service:
-        for place, index in enumerate(stream):
-            service.infer(inputs[index], str(targets[index]) if labelled else None)
+    with Orchestrator(bundle, Ring(bundle.with_name("ring")), training_of(bundle, 1), policy, world) as service:
+        for place, (samples, row) in enumerate(stream):
+            service.infer(samples.load(row), str(samples.labels[row]) if labelled else None)
             if service.state.asked is not None and not asked:
                 alarms.append(place)
             service.tend(wait=True)
@@ -133,46 +118,53 @@ def lived(seed: int, folder: Path, *, labelled: bool) -> Row:
         "noticed": bool(late),
         "accuracy before": before,
         "after": accuracy(),
+        "rounds": len(rounds),
         "accepted": sum(one.accepted for one in rounds),
     }
 
 
 def main() -> None:
     """Live through the streams of all seeds."""
-    asked = arguments("Drift: delay, false alarms, accuracy regained.")
-    seeds = range(3 if asked.quick else 20)
+    asked = arguments(__doc__ or "")
     rows = []
-    for labelled in (True, False):
-        for seed in seeds:
-            with tempfile.TemporaryDirectory() as folder:
-                rows.append(lived(seed, Path(folder), labelled=labelled))
-    claims = []
-    for labels in ("yes", "no"):
-        own = [row for row in rows if row["labels"] == labels]
-        delay = median(int(str(row["delay"])) for row in own)
-        alarms = sum(int(str(row["false alarms"])) for row in own)
-        noticed = all(row["noticed"] for row in own)
-        claims.append(
-            Claim(
-                f"labels {labels}: the change is noticed in every stream, with at most one false alarm in ten streams",
-                "none published: PersEPhonEE gives no figure",
-                f"median delay {delay:g} samples; {alarms} false alarms in {len(own)} × {BEFORE} samples",
-                "quality",
-                noticed and alarms <= len(own) / 10,
-            )
-        )
-    gains = [float(str(row["after"])) - float(str(row["accuracy before"])) for row in rows if row["labels"] == "yes"]
-    error = 1.96 * float(np.std(gains, ddof=1)) / len(gains) ** 0.5
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        task, known, later = made()
+        bundle = exported(task, folder)
+        for labelled in (True, False):
+            for seed in range(3 if asked.quick else 20):
+                own = folder / f"{seed}-{labelled}"
+                shutil.copytree(bundle, own / "bundle")
+                rows.append(lived(own / "bundle", known, later, seed, labelled=labelled))
+    claims = [noticed(rows, labels) for labels in ("yes", "no")]
+    gain, half = interval(
+        [float(str(row["after"])) - float(str(row["accuracy before"])) for row in rows if row["labels"] == "yes"]
+    )
     claims.append(
         Claim(
             "with labels, the round regains accuracy on the changed stream",
             "none published",
-            f"{100 * np.mean(gains):+.1f} points ± {100 * error:.1f}",
+            f"{100 * gain:+.1f} ± {100 * half:.1f} points (95 %)",
             "quality",
-            bool(np.mean(gains) - error > 0),
+            gain - half > 0,
         )
     )
     finish("drift", rows, claims, asked.json)
+
+
+def noticed(rows: list[Row], labels: str) -> Claim:
+    """Say how soon the change was noticed, and how often one that was none."""
+    own = [row for row in rows if row["labels"] == labels]
+    delay = median(int(str(row["delay"])) for row in own)
+    alarms = sum(int(str(row["false alarms"])) for row in own)
+    return Claim(
+        f"labels {labels}: the change is noticed in every stream, with at most one false alarm in ten streams",
+        "none published: PersEPhonEE gives no figure",
+        f"median delay {delay:g} samples, noticed in {sum(bool(row['noticed']) for row in own)} of {len(own)}; "
+        f"{alarms} false alarms in {len(own)} × {BEFORE} samples",
+        "quality",
+        all(row["noticed"] for row in own) and alarms <= len(own) / 10,
+    )
 
 
 if __name__ == "__main__":

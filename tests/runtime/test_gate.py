@@ -1,5 +1,7 @@
 """Who is let in: the gate's decisions, and the reasons it gives."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -34,6 +36,16 @@ def held(kept: int, lost: int, won: int, neither: int = 0, *, new_classes: int =
         (held(20, 1, 10, new_classes=10), None, True, "21 then 30 of 31"),
         (held(20, 0, 5), GlobalCheck(0.80, 0.795), True, "global check 80.0 % then 79.5 %"),
         (held(20, 0, 5), GlobalCheck(0.80, 0.78), False, "global accuracy falls by more than 1 points"),
+        (
+            replace(held(20, 4, 4), old_cost=0.8, new_cost=0.6),
+            None,
+            True,
+            "24 of 28 held-out samples right, at 80 % then 60 %",
+        ),
+        (replace(held(20, 4, 4), old_cost=0.8, new_cost=0.795), None, False, "a tie keeps the old"),
+        (replace(held(20, 4, 4), old_cost=0.6, new_cost=0.8), None, False, "a tie keeps the old"),
+        (replace(held(20, 4, 3), old_cost=0.8, new_cost=0.2), None, False, "fewer are right"),
+        (replace(held(20, 6, 6, new_classes=6), old_cost=0.8, new_cost=0.2), None, False, "harm on classes it knew"),
     ],
 )
 def test_the_gate(answers: Held, check: GlobalCheck | None, says: str, *, accepted: bool) -> None:
