@@ -3,9 +3,9 @@
 ``python -m benchmarks.drift [--quick] [--json FILE]``
 
 Handwritten digits. The bundle knows 0 to 7 and has seen one sample each of 8 and 9; from the change on, half of the
-stream is 8 and 9. The whole service runs: answers, ring, drift, a round that trains with `Trainer`, gate, swap. Once with
-labels, once without; without labels a tail cannot learn, so that only delay and alarms count. Seeds draw stream and
-test samples, none of which the bundle was trained on.
+stream is 8 and 9. The whole service runs: answers, ring, drift, a round that trains with `Trainer`, gate, swap. Once
+with labels, once without; without labels a tail cannot learn, so that only delay and alarms count. Seeds draw stream
+and test samples, none of which the bundle was trained on.
 """
 
 import shutil

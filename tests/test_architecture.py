@@ -79,7 +79,7 @@ def test_only_the_torch_backend_the_models_and_lowerings_know_torch() -> None:
 
 def test_the_runtime_stands_on_the_base_package() -> None:
     paths = sources("tuner/runtime")
-    rooms = {"errors", "store", "task", "runtime", "plan", "units"}
+    rooms = {"errors", "heads", "store", "task", "runtime", "plan", "units"}
     for path in paths:
         names = imported(path)
         named = {name for name in names if name.startswith("tuner.") and not name.startswith(LIGHT)}
