@@ -8,12 +8,15 @@ import psutil
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"
-#: A block of at least so many bytes is mapped by itself, and unmapped when it is freed.
-MAPPED_BYTES = 1_000_000
+#: What a process may keep of freed memory where a step runs many times: what is given back is faulted in anew.
+KEPT_BYTES = 16_000_000
+#: A block of at least so many bytes is mapped by itself, and unmapped when it is freed: where nothing is kept, and
+#: where something is. That is more than a huge page, but not much: blocks of different lives leave holes in the heap.
+MAPPED_BYTES, MAPPED_BESIDE_KEPT = 1_000_000, 2_200_000
 #: Environment in which PyTorch asks for huge pages for tensors of 2 MB and more, where the kernel offers them. What is
 #: mapped anew in every step is then faulted in by 2 MB instead of 4 kB at a time. Read at a process's first tensor.
 HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
 
 class PeakMeter:
@@ -33,16 +36,20 @@ class PeakMeter:
         return max(0, _high_water() - self.resting)
 
 
-def return_freed() -> None:
+def return_freed(keep: int = 0) -> None:
     """Let freed memory go back to the system at once, so that resident memory follows what is alive.
 
     By default, glibc raises the size from which blocks are mapped by themselves to that of the largest block freed so
     far (up to 32 MB), and keeps what is smaller in a heap with holes. Other C libraries are left as they are.
+
+    Args:
+        keep: Bytes at the heap's end that stay for the next step; smaller blocks come from there.
     """
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):
-        library.mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES)
-        library.mallopt(_M_TRIM_THRESHOLD, MAPPED_BYTES)
+        library.mallopt(_M_MMAP_THRESHOLD, MAPPED_BESIDE_KEPT if keep else MAPPED_BYTES)
+        library.mallopt(_M_TRIM_THRESHOLD, keep or MAPPED_BYTES)
+        library.mallopt(_M_ARENA_MAX, 1)  # or every thread has a heap of its own, which keeps as much
         library.malloc_trim(0)
 
 

@@ -15,13 +15,14 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from tuner.backends.memory import return_freed
+from tuner.backends.memory import KEPT_BYTES, MAPPED_BESIDE_KEPT, return_freed
 from tuner.backends.torch.fused import fused, gradient_of, laid_alike
 from tuner.backends.torch.schedule import Item, Schedule, Update, operands, schedule
 from tuner.backends.torch.scratch import Library, Taken, nothing, signature
 from tuner.backends.torch.step import Step
 from tuner.backends.torch.values import base, bytes_of, is_item, is_pointwise, value_of
 from tuner.planner.lifetimes import Tensor
+from tuner.planner.placement import max_live
 
 #: Elements of the pieces in which an update runs: a few of them fit into a core's own cache.
 PIECE = 32_768
@@ -76,7 +77,7 @@ def tensors_of(step: Step, library: Library = nothing, *, again: bool = True) ->
     their own. Kinds: ``weight`` (buffers too), ``state``, ``input`` (all that a step is given), ``saved`` (for the
     backward pass), ``activation`` (not saved), ``again`` (computed again), ``gradient`` (of weights), ``derivative``
     (of activations), ``scratch`` (of the library, while an operator runs), ``library`` (what it keeps: compiled code,
-    its own buffers), ``output`` (the loss).
+    its own buffers, freed memory), ``output`` (the loss).
     """
     return program(step, library, again=again).tensors
 
@@ -96,14 +97,14 @@ def held_by(step: Step, tail: nn.Module) -> dict[str, torch.Tensor]:
 def bound(made: Program, held: Mapping[str, torch.Tensor]) -> Run:
     """Return the step as a function of its batch ports, in the order of `Program.batch`; it returns the loss.
 
-    From here on the process gives freed memory back at once (`tuner.backends.memory.return_freed`): without that it
-    would stand above the planned peak.
+    From here on the process gives freed memory back (`tuner.backends.memory.return_freed`) but for what the plan counts
+    as ``freed``: without that it would stand above the planned peak.
 
     Args:
         made: The program.
         held: By port name, the tensors to read and overwrite, laid out in memory as the step was traced.
     """
-    return_freed()
+    return_freed(KEPT_BYTES)
     names = dict(made.names) | {name: held[port] for port, name in made.held.items()}
     exec(made.code, names)  # noqa: S102 - the source is made here, from operators' names
     run: Run = names["step"]
@@ -341,7 +342,9 @@ class _Spans:
             for node, first in self._first.items()
             if node.op != "placeholder" and bytes_of(node)
         )
-        return (*held, *made, *self._scratch)
+        small = [one for one in (*made, *self._scratch) if one.nbytes < MAPPED_BESIDE_KEPT]
+        kept = Tensor("freed", min(KEPT_BYTES, max_live(small)), 0, self._end, "library")
+        return (*held, *made, *self._scratch, kept)
 
     def _kind(self, node: fx.Node, loss: fx.Node) -> str:
         if node is loss:
