@@ -55,18 +55,20 @@ class Seen:
         final: The final head's logits, float32 [n, labels].
         truth: int64 [n], or float32 [n, labels] of several labels a sample: their labels, or where there are none the
             final head's answers.
+        numbers: int64 [n], of the sample that each is, or is a window of.
     """
 
     features: tuple[npt.NDArray[np.float16], ...]
     final: Floats
     truth: Array
+    numbers: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.final)
 
     def only(self, rows: npt.NDArray[np.int64]) -> "Seen":
         """Return some of the samples."""
-        return Seen(tuple(one[rows] for one in self.features), self.final[rows], self.truth[rows])
+        return Seen(tuple(one[rows] for one in self.features), self.final[rows], self.truth[rows], self.numbers[rows])
 
 
 class ExitsTrainer:
@@ -112,13 +114,14 @@ class ExitsTrainer:
         ]
         self._heads = [Tail(folder / LOGITS_OF.format(at), self._threads) for at in range(count)]
         self._new: list[Seen] = []
+        self._added = 0
         self._check = self._recorded(Records.load(folder / CHECK))
         self._losses: tuple[float, ...] = ()
         self._said: dict[str, object] = {}
         self.before = self.global_accuracy()
 
     def __len__(self) -> int:
-        """How many new samples there are."""
+        """How many new samples there are; of recordings, windows."""
         return sum(map(len, self._new))
 
     def add(self, samples: Sequence[Sample], labels: Sequence[Label] | None = None) -> None:
@@ -132,6 +135,7 @@ class ExitsTrainer:
             TunerError: A file cannot be read, a shape is another one, or a label is not the bundle's.
         """
         self._new += self._seen(samples, labels)
+        self._added += len(samples)
 
     def train(self, epochs: int | None = None, watch: Watch = lambda _step, _steps: False) -> tuple[float, ...]:
         """Train every exit on most of the new samples and the bundle's global ones, then set the thresholds anew.
@@ -149,7 +153,7 @@ class ExitsTrainer:
         if not self._new:
             raise BundleError("there is nothing new to train on: add samples first")
         folder, new = self.bundle.folder, joined(self._new)
-        apart = np.arange(len(new)) % CALIBRATING == CALIBRATING - 1
+        apart = new.numbers % CALIBRATING == CALIBRATING - 1
         replay = self._recorded(Records.load(folder / REPLAY))
         mixed = joined([new.only(np.flatnonzero(~apart)), *([replay] if replay is not None else [])])
         recipe = replace(self.plan.recipe, epochs=epochs or self.plan.recipe.epochs, freeze_bn=False)
@@ -212,20 +216,21 @@ class ExitsTrainer:
         found = []
         while batch := list(islice(given, _BATCH)):
             pixels = normalise(np.stack([array for _, array in batch]), self.bundle.input)
-            truth = None if rows is None else rows[[number for number, _ in batch]]
-            found.append(self._carried(self._chain.step(0, pixels)[0], truth))
+            numbers = np.array([number for number, _ in batch], np.int64)
+            truth = None if rows is None else rows[numbers]
+            found.append(self._carried(self._chain.step(0, pixels)[0], truth, self._added + numbers))
         return found
 
     def _recorded(self, records: Records) -> Seen | None:
         """Run what is stored at the first exit through the segments after it; None where nothing is."""
         parts = [
-            self._carried(records.read(rows), records.labels[rows])
+            self._carried(records.read(rows), records.labels[rows], rows)
             for rows in np.split(np.arange(len(records)), range(_BATCH, len(records), _BATCH))
             if len(rows)
         ]
         return joined(parts) if parts else None
 
-    def _carried(self, carried: Floats, truth: Array | None) -> Seen:
+    def _carried(self, carried: Floats, truth: Array | None, numbers: npt.NDArray[np.int64]) -> Seen:
         """Run the first exit's features through the other segments."""
         features = [carried.astype(np.float16)]
         for index in range(1, len(self._chain)):
@@ -233,7 +238,7 @@ class ExitsTrainer:
             features.append(carried.astype(np.float16))
         answers = carried > 0 if self._multi else carried.argmax(axis=1)
         own: Array = answers.astype(np.float32) if self._multi else answers
-        return Seen(tuple(features[:-1]), carried, own if truth is None else truth)
+        return Seen(tuple(features[:-1]), carried, own if truth is None else truth, numbers)
 
     def _logits(self, seen: Seen) -> Floats:
         """Return what every exit and the final head say now, float32 [exits + 1, n, labels]."""
@@ -302,7 +307,8 @@ def joined(parts: Sequence[Seen]) -> Seen:
     """Return samples one part after the other."""
     columns: Iterator[tuple[npt.NDArray[np.float16], ...]] = zip(*(one.features for one in parts), strict=True)
     features = tuple(map(np.concatenate, columns))
-    return Seen(features, np.concatenate([one.final for one in parts]), np.concatenate([one.truth for one in parts]))
+    final, truth, numbers = zip(*((one.final, one.truth, one.numbers) for one in parts), strict=True)
+    return Seen(features, np.concatenate(final), np.concatenate(truth), np.concatenate(numbers))
 
 
 def wanted(heads: HeadsPlan, final: Floats, truth: Array, *, multi: bool) -> Floats:

@@ -40,6 +40,10 @@ class Samples(ABC):
     def name(self, index: int) -> str:
         """Return what a person would look for: a file's path, or ``"x_train[12]"``."""
 
+    def origin(self, index: int) -> str:
+        """Return the name of what the sample was cut from; its own where it is whole."""
+        return self.name(index)
+
     def size_bytes(self, index: int) -> int:
         """Return the size of the sample's content, cheaply: for fingerprints, not for budgets."""
         return int(self.load(index).nbytes)
@@ -150,6 +154,10 @@ class Subset(Samples):
     def name(self, index: int) -> str:
         """Return the name the sample has everywhere."""
         return self._samples.name(int(self._indices[index]))
+
+    def origin(self, index: int) -> str:
+        """Return the origin the sample has everywhere."""
+        return self._samples.origin(int(self._indices[index]))
 
     def size_bytes(self, index: int) -> int:
         """Return the size the sample has everywhere."""

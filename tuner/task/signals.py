@@ -116,6 +116,10 @@ class WindowSamples(Samples):
         number, begin = self._windows[index]
         return f"{self._recordings[number].name}@{begin}"
 
+    def origin(self, index: int) -> str:
+        """Return the recording's name."""
+        return self._recordings[self._windows[index][0]].name
+
     def size_bytes(self, index: int) -> int:
         """Return the bytes one window takes in its recording."""
         signal = self._recordings[self._windows[index][0]].signal

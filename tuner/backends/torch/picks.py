@@ -9,6 +9,7 @@ from tuner.backends.torch.prefix import splits_of
 from tuner.plan import TrialPlan
 from tuner.task import Samples, Task, stratified_holdout
 from tuner.task.mixing import mixed
+from tuner.task.split import recording_holdout
 
 CALIBRATED_SHARE, CALIBRATED_LEAST, CALIBRATED_MOST = 0.2, 50, 0.5
 
@@ -50,11 +51,17 @@ def training(task: Task, plan: TrialPlan) -> list[Pick]:
 def calibrating(task: Task) -> Pick:
     """Return the local training samples on which thresholds of exits are set, and which train nothing: a fifth.
 
-    At least 50, but at most half. Source: PersEPhonEE, calibration on held-out data of the user.
+    At least 50, but at most half; of windows, whole recordings where a class has several, as neighbours are alike.
+    Source: PersEPhonEE, calibration on held-out data of the user.
     """
     samples = task.local.train
     share = min(CALIBRATED_MOST, max(CALIBRATED_SHARE, CALIBRATED_LEAST / len(samples)))
-    return Pick("local.train", samples, stratified_holdout(samples.labels, share)[1])
+    held = stratified_holdout(samples.labels, share)[1]
+    names, places = np.unique([samples.origin(index) for index in range(len(samples))], return_inverse=True)
+    if len(names) < len(samples):
+        apart = recording_holdout(samples.labels, places, [""] * len(names), share)[1]
+        held = apart if len(apart) else held
+    return Pick("local.train", samples, held)
 
 
 def mixed_in(task: Task, plan: TrialPlan) -> list[Pick]:
