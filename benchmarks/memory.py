@@ -309,8 +309,8 @@ def _why(row: Row) -> str:
     ours, theirs = (float(str(row[f"{arm} faults"])) for arm in ("planned", "eager"))
     mine, its = (float(str(row[f"{arm} system ms"])) for arm in ("planned", "eager"))
     return (
-        f"what is freed goes back to the system: {ours:,.0f} pages are faulted in a step, {theirs:,.0f} by the eager "
-        f"loop, and the system takes {mine:.0f} ms, {its:.0f} there; activations are computed again beside"
+        f"much of what is freed goes back to the system: {ours:,.0f} pages are faulted in a step, {theirs:,.0f} by the "
+        f"eager loop, and the system takes {mine:.0f} ms, {its:.0f} there; activations are computed again beside"
     )
 
 

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.errors import RunError
+from tuner.errors import BundleError, RunError
 from tuner.host import Host
 from tuner.plan import TrialPlan
 from tuner.results.picking import picked
@@ -27,7 +27,7 @@ def export_bundle(run: "Run", out: Path, pick: str = "knee", *, trainable: bool 
         run: Finished or interrupted.
         out: A folder that does not exist yet, or is empty.
         pick: ``knee``, a trial's number, or an expression such as ``global_accuracy >= 0.5 and min(train_seconds)``.
-        trainable: Whether `tuner.runtime.Trainer` shall be able to train it again, without PyTorch.
+        trainable: Whether `tuner.runtime.Trainer`, or `ExitsTrainer`, shall be able to train it again, without PyTorch.
 
     Raises:
         TunerError: There is nothing to export, the task has changed, or the check failed.
@@ -46,7 +46,11 @@ def export_bundle(run: "Run", out: Path, pick: str = "knee", *, trainable: bool 
     scores = {"trial": record.values, "untouched": dict(run.info["untouched"])}
     extra = {"run": {"trial": record.trial, "seed": run.info["config"]["seed"]}, "scores": scores, "parent": None}
     with placed(out) as part:
-        write_bundle(run.task or named, task, record.plan, weights, part, extra, trainable=trainable)
+        said = write_bundle(run.task or named, task, record.plan, weights, part, extra, trainable=trainable)
+        if trainable and "train" not in said:
+            raise BundleError(
+                f"--trainable trains exits, but calibration kept none of trial {record.trial}'s: pick another trial"
+            )
     return out
 
 
@@ -59,8 +63,11 @@ def write_bundle(
     extra: Mapping[str, Any],
     *,
     trainable: bool = False,
-) -> None:
+) -> dict[str, Any]:
     """Export with the plan's backend into a folder from `placed`, and check what was written.
+
+    Returns:
+        What ``bundle.json`` says.
 
     Raises:
         BundleError: The check failed.
@@ -86,3 +93,4 @@ def write_bundle(
         "scores": {**extra.get("scores", {}), "from_pixels": checked},
     }
     seal(part, content)
+    return content

@@ -241,7 +241,8 @@ def test_when_every_exit_is_pruned_the_chain_is_the_model_alone(task: Task, mode
     plan = plan_of(task, model)  # the final head knows none of the user's digits, and so its exits do not
     outcome = carried_out(task, plan, tmp_path)
     assert outcome.values["mean_flops"] == sum(block.flops for block in model.blocks)
-    checked = BACKEND.export(task, plan, tmp_path / "weights.safetensors", _folder(tmp_path))
+    checked = BACKEND.export_trainable(task, plan, tmp_path / "weights.safetensors", _folder(tmp_path))
+    assert "train" not in checked
     assert checked["exits"]["segments"] == ["segments/0.onnx"]
     assert checked["exits"]["thresholds"] == []
 

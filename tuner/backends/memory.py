@@ -49,7 +49,8 @@ def return_freed(keep: int = 0) -> None:
     if hasattr(library, "mallopt"):
         library.mallopt(_M_MMAP_THRESHOLD, MAPPED_BESIDE_KEPT if keep else MAPPED_BYTES)
         library.mallopt(_M_TRIM_THRESHOLD, keep or MAPPED_BYTES)
-        library.mallopt(_M_ARENA_MAX, 1)  # or every thread has a heap of its own, which keeps as much
+        if keep:
+            library.mallopt(_M_ARENA_MAX, 1)  # or every thread has a heap of its own, which keeps as much
         library.malloc_trim(0)
 
 

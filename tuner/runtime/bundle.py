@@ -150,7 +150,7 @@ def placed(out: Path) -> Iterator[Path]:
 
 @contextmanager
 def successor(
-    parent: Bundle, out: Path, replaced: Mapping[str, bytes], scores: Mapping[str, Any], **said: Any
+    parent: Bundle, out: Path, replaced: Mapping[str, bytes | bytearray], scores: Mapping[str, Any], **said: Any
 ) -> Iterator[Path]:
     """Give a folder with a bundle's files, some of them replaced, to check; it is then sealed and put in place.
 

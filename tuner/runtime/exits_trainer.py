@@ -5,7 +5,7 @@ Source: PersEPhonEE (HotMobile 2021), section 3: the backbone and the final head
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -39,44 +39,23 @@ from tuner.runtime.step import Read, Rows, StepSession, Watch, train
 from tuner.runtime.tail import Tail
 from tuner.runtime.trainer import CHECK, REPLAY, TOLERANCE, trainable
 from tuner.task import normalise
+from tuner.task.samples import content_id
 
 STEP_OF, LOGITS_OF, WEIGHTS = "train/exit{}.onnx", "train/exit{}_logits.onnx", "exits.safetensors"
-CALIBRATING = 5  # one new sample in so many is never trained on: thresholds are set on these
-LEAST = 20  # of them, or the thresholds stay as they are
-_BATCH = 16  # samples that run through the segments at once
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Seen:
-    """What the segments make of some samples.
-
-    Attributes:
-        features: What each exit reads, float16 [n, ...].
-        final: The final head's logits, float32 [n, labels].
-        truth: int64 [n], or float32 [n, labels] of several labels a sample: their labels, or where there are none the
-            final head's answers.
-        numbers: int64 [n], of the sample that each is, or is a window of.
-    """
-
-    features: tuple[npt.NDArray[np.float16], ...]
-    final: Floats
-    truth: Array
-    numbers: npt.NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.final)
-
-    def only(self, rows: npt.NDArray[np.int64]) -> "Seen":
-        """Return some of the samples."""
-        return Seen(tuple(one[rows] for one in self.features), self.final[rows], self.truth[rows], self.numbers[rows])
+EXITS_FORMAT = 2  # of `train` in ``bundle.json``; 1 is that of a tail
+#: Of the new samples, those that set thresholds and train nothing: a fifth, at least 50, at most half, as in a trial.
+SHARE, WANTED, MOST_SHARE = 0.2, 50, 0.5
+MOST_FLOAT16 = float(np.finfo(np.float16).max)
+LEAST = 10  # of them, or the thresholds stay as they are
+_BATCH = 2  # samples that run through the segments at once: more take memory, and no less time
 
 
 class ExitsTrainer:
     """A bundle whose exits learn, in little memory: the process returns what it frees to the system at once.
 
-    New samples go through all segments once. The exits learn from the final head's answers, and from labels where the
-    plan wants them and there are any. One new sample in five sets the thresholds instead. Nothing is written until
-    `save`.
+    New samples go through all segments once, and are kept as codes of what the first exit reads. The exits learn one
+    after the other from the final head's answers, and from labels where the plan wants them and there are any. Some new
+    samples, by their content, set the thresholds instead. Nothing is written until `save`.
 
     Args:
         bundle: The bundle or its folder, exported with exits and ``--trainable``.
@@ -98,8 +77,9 @@ class ExitsTrainer:
         return_freed()
         self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
         folder, exits = self.bundle.folder, self.bundle.exits
-        if "exits" not in trainable(self.bundle) or exits is None:
+        if exits is None:
             raise BundleError(f"{folder} has no exits to train: use tuner.runtime.Trainer")
+        trainable(self.bundle, EXITS_FORMAT)
         self._exits = exits
         self.plan = TrialPlan.from_toml((folder / PLAN).read_text(encoding="utf-8"))
         self.thresholds, self.temperature = exits.thresholds, exits.temperature
@@ -113,29 +93,36 @@ class ExitsTrainer:
             for at in range(count)
         ]
         self._heads = [Tail(folder / LOGITS_OF.format(at), self._threads) for at in range(count)]
-        self._new: list[Seen] = []
-        self._added = 0
-        self._check = self._recorded(Records.load(folder / CHECK))
+        self._replay, self._check = Records.load(folder / REPLAY), Records.load(folder / CHECK)
+        self._new = self._replay.none()
+        self._final: Floats = np.empty((0, len(self.bundle.labels)), np.float32)
+        self._places: npt.NDArray[np.float64] = np.empty(0)
         self._losses: tuple[float, ...] = ()
+        self._labelled = True
         self._said: dict[str, object] = {}
         self.before = self.global_accuracy()
 
     def __len__(self) -> int:
         """How many new samples there are; of recordings, windows."""
-        return sum(map(len, self._new))
+        return len(self._new)
 
     def add(self, samples: Sequence[Sample], labels: Sequence[Label] | None = None) -> None:
         """Take new samples to train on.
 
         Args:
             samples: As for `Trainer.add`.
-            labels: Of each, among the bundle's; None where they are not known.
+            labels: Of each, among the bundle's; None where they are not known of all.
 
         Raises:
             TunerError: A file cannot be read, a shape is another one, or a label is not the bundle's.
         """
-        self._new += self._seen(samples, labels)
-        self._added += len(samples)
+        if labels is not None and any(one is None for one in labels):
+            raise BundleError("some samples have no label: add those by themselves, without labels")
+        for features, final, truth, places in self._batches(samples, labels):
+            self._new = self._new.more(self._new.codec.encode(features), truth)
+            self._final = np.concatenate([self._final, final])
+            self._places = np.concatenate([self._places, places])
+        self._labelled = self._labelled and labels is not None
 
     def train(self, epochs: int | None = None, watch: Watch = lambda _step, _steps: False) -> tuple[float, ...]:
         """Train every exit on most of the new samples and the bundle's global ones, then set the thresholds anew.
@@ -145,32 +132,44 @@ class ExitsTrainer:
             watch: Told of every step of an exit; returns whether to stop there.
 
         Returns:
-            The exits' summed mean loss of each epoch.
+            The exits' summed mean loss of each whole epoch.
 
         Raises:
-            TunerError: There are no new samples, or the loss is no longer a number.
+            TunerError: There are too few new samples, or the loss is no longer a number; all weights then stay.
         """
-        if not self._new:
+        if not len(self):
             raise BundleError("there is nothing new to train on: add samples first")
-        folder, new = self.bundle.folder, joined(self._new)
-        apart = new.numbers % CALIBRATING == CALIBRATING - 1
-        replay = self._recorded(Records.load(folder / REPLAY))
-        mixed = joined([new.only(np.flatnonzero(~apart)), *([replay] if replay is not None else [])])
+        apart = self._places < min(MOST_SHARE, max(SHARE, WANTED / len(self)))
+        rows = np.flatnonzero(~apart)
+        mixed = self._new.only(rows).more(self._replay.codes, self._replay.labels)
+        if len(mixed) < 2:  # noqa: PLR2004 - a norm has no statistics of one
+            raise BundleError(f"exits' norms have no statistics of {len(mixed)} samples: add more")
+        final = np.concatenate([self._final[rows], self._answers(self._replay)[-1]])
         recipe = replace(self.plan.recipe, epochs=epochs or self.plan.recipe.epochs, freeze_bn=False)
-        labels = wanted(self.plan.heads, mixed.final, mixed.truth, multi=self._multi)
+        labels = wanted(self.plan.heads, final, mixed.labels, multi=self._multi)
         constant = entropy(self.plan.heads, labels, multi=self._multi)
-        totals = np.zeros(recipe.epochs)
-        for at, features in enumerate(mixed.features):
-            session = StepSession(folder / STEP_OF.format(at), self._weights[at], self._threads, self._seed)
-            losses = [loss for loss, _ in train(session, Rows(read_from(features), labels), recipe, self._seed, watch)]
-            totals[: len(losses)] += np.asarray(losses) - constant
-            weights = session.weights()
-            if not all(np.isfinite(value).all() for value in weights.values()):
+        if len(mixed) % recipe.batch_size == 1:  # that one is left out of every epoch
+            constant *= 1 - 1 / len(mixed)
+        read: Read = mixed.read
+        weights, curves, halted = list(self._weights), [], False
+        for at in range(len(weights)):
+            if at:
+                read = self._deeper(at, read, len(mixed))
+            session = StepSession(self.bundle.folder / STEP_OF.format(at), weights[at], self._threads, self._seed)
+            curve = []
+            for loss, halted in train(session, Rows(read, labels), recipe, self._seed, watch):
+                curve += [] if halted else [loss - constant]
+            curves.append(curve)
+            weights[at] = session.weights()
+            if not all(np.isfinite(value).all() for value in weights[at].values()):
                 raise BundleError(f"weights are no longer finite: lower recipe.learning_rate, {recipe.learning_rate:g}")
-            self._weights[at] = weights
-        self._calibrate(new.only(np.flatnonzero(apart)))
-        self._losses += tuple(totals.tolist())
-        return tuple(totals.tolist())
+            if halted:
+                break
+        self._weights = weights
+        self._calibrate(np.flatnonzero(apart))
+        losses = tuple(map(sum, zip(*curves, strict=False)))
+        self._losses += losses
+        return losses
 
     def accuracy(self, samples: Sequence[Sample], labels: Sequence[Label] | None = None) -> float:
         """Return how many samples are answered right, leaving early as now; of several labels a sample, the AUC.
@@ -180,11 +179,14 @@ class ExitsTrainer:
         Raises:
             TunerError: As `add`.
         """
-        return self._scored(joined(self._seen(samples, labels)))
+        parts = [(self._sides(features), truth) for features, _, truth, _ in self._batches(samples, labels)]
+        return self._scored(
+            np.concatenate([one for one, _ in parts], axis=1), np.concatenate([one for _, one in parts])
+        )
 
     def global_accuracy(self) -> float | None:
         """Return the accuracy on the bundle's check samples, leaving early as now. None where it brings none."""
-        return None if self._check is None else self._scored(self._check)
+        return self._scored(self._answers(self._check), self._check.labels) if len(self._check) else None
 
     def save(self, out: str | Path) -> Path:
         """Write a bundle of the exits of the moment that names its parent, and can be trained again.
@@ -196,10 +198,12 @@ class ExitsTrainer:
             BundleError: The folder cannot be made, or a written segment computes something else than what was trained.
         """
         out, folder = Path(out), self.bundle.folder
-        replaced = {WEIGHTS: save({f"{at}.{n}": one for at, own in enumerate(self._weights) for n, one in own.items()})}
+        replaced: dict[str, bytes | bytearray] = {
+            WEIGHTS: save({f"{at}.{n}": one for at, own in enumerate(self._weights) for n, one in own.items()})
+        }
         for name, own in zip(self._exits.segments, self._weights, strict=False):
             named = {f"side.{key}": value for key, value in own.items() if value.ndim}  # counters steer nothing
-            replaced[name] = bytes(with_weights((folder / name).read_bytes(), named))
+            replaced[name] = with_weights((folder / name).read_bytes(), named)
         after = {"global_accuracy": self.global_accuracy(), "losses": self._losses, "samples": len(self)}
         scores = {"before": {"global_accuracy": self.before}, "after": after}
         said = {**self.bundle.info["exits"], **self._said}
@@ -207,61 +211,72 @@ class ExitsTrainer:
             self._compare([part / name for name in self._exits.segments])
         return out
 
-    def _seen(self, samples: Sequence[Sample], labels: Sequence[Label] | None) -> list[Seen]:
-        """Run samples through all segments, some at a time."""
+    def _batches(
+        self, samples: Sequence[Sample], labels: Sequence[Label] | None
+    ) -> Iterator[tuple[Floats, Floats, Array, npt.NDArray[np.float64]]]:
+        """Yield what the first exit reads, the final head's logits, truths and places in [0, 1), a few at a time.
+
+        A truth is the label, or without labels the final head's answer. A place follows from the content of a sample,
+        so that what once set thresholds does not train in a later round; all windows of a recording have one.
+        """
         if not len(samples) or (labels is not None and len(samples) != len(labels)):
             told = "no labels" if labels is None else f"{len(labels)} labels"
             raise BundleError(f"there are {len(samples)} samples and {told}: give samples, with a label each or none")
         rows, given = None if labels is None else label_rows(labels, self.bundle), inputs(samples, self.bundle)
-        found = []
+        places: dict[int, float] = {}
         while batch := list(islice(given, _BATCH)):
+            for number, array in batch:
+                if number not in places:
+                    places[number] = int(content_id(np.ascontiguousarray(array).tobytes())[:8], 16) / 2**32
             pixels = normalise(np.stack([array for _, array in batch]), self.bundle.input)
-            numbers = np.array([number for number, _ in batch], np.int64)
-            truth = None if rows is None else rows[numbers]
-            found.append(self._carried(self._chain.step(0, pixels)[0], truth, self._added + numbers))
-        return found
+            first, _ = carried = self._chain.step(0, pixels)
+            for index in range(1, len(self._chain)):
+                carried = self._chain.step(index, carried[0])
+            final = carried[1]
+            answers = (final > 0).astype(np.float32) if self._multi else final.argmax(axis=1)
+            numbers = [number for number, _ in batch]
+            yield first, final, answers if rows is None else rows[numbers], np.array([places[one] for one in numbers])
 
-    def _recorded(self, records: Records) -> Seen | None:
-        """Run what is stored at the first exit through the segments after it; None where nothing is."""
+    def _answers(self, records: Records) -> Floats:
+        """Return what every exit and the final head say now of what is kept, float32 [exits + 1, n, labels]."""
         parts = [
-            self._carried(records.read(rows), records.labels[rows], rows)
-            for rows in np.split(np.arange(len(records)), range(_BATCH, len(records), _BATCH))
-            if len(rows)
+            self._sides(records.read(np.arange(begin, min(begin + _BATCH, len(records)))))
+            for begin in range(0, len(records), _BATCH)
         ]
-        return joined(parts) if parts else None
+        nothing = np.empty((len(self._chain), 0, len(self.bundle.labels)), np.float32)
+        return np.concatenate([nothing, *parts], axis=1)
 
-    def _carried(self, carried: Floats, truth: Array | None, numbers: npt.NDArray[np.int64]) -> Seen:
-        """Run the first exit's features through the other segments."""
-        features = [carried.astype(np.float16)]
-        for index in range(1, len(self._chain)):
-            carried, _ = self._chain.step(index, carried)
-            features.append(carried.astype(np.float16))
-        answers = carried > 0 if self._multi else carried.argmax(axis=1)
-        own: Array = answers.astype(np.float32) if self._multi else answers
-        return Seen(tuple(features[:-1]), carried, own if truth is None else truth, numbers)
+    def _sides(self, carried: Floats) -> Floats:
+        """Return what all exits and the final head say now of what the first exit reads: [exits + 1, n, labels]."""
+        found = []
+        for at, (head, own) in enumerate(zip(self._heads, self._weights, strict=True)):
+            found.append(head.logits(carried, own))
+            carried, _ = self._chain.step(at + 1, carried)
+        return np.stack([*found, carried])
 
-    def _logits(self, seen: Seen) -> Floats:
-        """Return what every exit and the final head say now, float32 [exits + 1, n, labels]."""
-        sides = [
-            head.logits(features.astype(np.float32), own)
-            for head, features, own in zip(self._heads, seen.features, self._weights, strict=True)
-        ]
-        return np.stack([*sides, seen.final])
+    def _deeper(self, at: int, read: Read, count: int) -> Read:
+        """Return how to read what an exit reads, from how to read what the one before it does."""
+        kept: list[npt.NDArray[np.float16]] = []
+        for begin in range(0, count, _BATCH):
+            carried, _ = self._chain.step(at, read(np.arange(begin, min(begin + _BATCH, count))))
+            kept.append(np.clip(carried, -MOST_FLOAT16, MOST_FLOAT16).astype(np.float16))
+        maps = np.concatenate(kept)
+        return lambda rows: maps[rows].astype(np.float32)
 
-    def _scored(self, seen: Seen) -> float:
-        logits = self._logits(seen)
+    def _scored(self, logits: Floats, truth: Array) -> float:
         exits = leaves(confidences(logits, self.temperature, multi=self._multi), self.thresholds)
         left = logits[exits, np.arange(len(exits))]
-        return macro_auc(left, seen.truth) if self._multi else accuracy(left, seen.truth)
+        return macro_auc(left, truth) if self._multi else accuracy(left, truth)
 
-    def _calibrate(self, seen: Seen) -> None:
-        """Set thresholds and temperature on samples that no exit has trained on, as an export does."""
-        if len(seen) < LEAST:
+    def _calibrate(self, rows: npt.NDArray[np.int64]) -> None:
+        """Set thresholds and temperature on new samples that no exit has trained on, as an export does."""
+        if len(rows) < LEAST:
             return
-        logits, heads = self._logits(seen), self.plan.heads
-        self.temperature = fitted_temperature(logits, seen.truth, multi=self._multi)
+        kept, heads = self._new.only(rows), self.plan.heads
+        logits = self._answers(kept)
+        self.temperature = fitted_temperature(logits, kept.labels, multi=self._multi)
         sure = confidences(logits, self.temperature, multi=self._multi)
-        answers = Answers(sure, rightness(logits, seen.truth, multi=self._multi))
+        answers = Answers(sure, rightness(logits, kept.labels, multi=self._multi))
         free = (0.0,) * len(self.thresholds)  # heads are counted in what it costs to leave
         found = calibrate(
             answers,
@@ -277,7 +292,8 @@ class ExitsTrainer:
             "thresholds": list(self.thresholds),
             "temperature": self.temperature,
             "reference_accuracy": found.reference,
-            "calibration_samples": len(seen),
+            "calibration_samples": len(kept),
+            "labelled": self._labelled,
             "front": [
                 {"threshold": one.thresholds[0], "accuracy": one.accuracy, "mean_latency_seconds": one.mean_cost}
                 for one in front(sweep(answers, seconds))
@@ -287,8 +303,7 @@ class ExitsTrainer:
     def _compare(self, paths: Sequence[Path]) -> None:
         """Check that written segments give the logits of the trained exits."""
         chain = Chain(paths, len(self.bundle.labels), threads=self._threads)
-        sample = np.random.default_rng(0).standard_normal((2, *self.bundle.input_shape), np.float32)
-        carried = sample
+        carried = np.random.default_rng(0).standard_normal((2, *self.bundle.input_shape), np.float32)
         for at, (head, own) in enumerate(zip(self._heads, self._weights, strict=True)):
             carried, logits = chain.step(at, carried)
             worst = float(np.abs(head.logits(carried, own) - logits).max())
@@ -296,19 +311,6 @@ class ExitsTrainer:
                 raise BundleError(
                     f"written exit {at}'s logits differ by {worst:.2g} from the trained one's, more than {TOLERANCE:g}"
                 )
-
-
-def read_from(features: npt.NDArray[np.float16]) -> Read:
-    """Return how rows of features are read."""
-    return lambda rows: features[rows].astype(np.float32)
-
-
-def joined(parts: Sequence[Seen]) -> Seen:
-    """Return samples one part after the other."""
-    columns: Iterator[tuple[npt.NDArray[np.float16], ...]] = zip(*(one.features for one in parts), strict=True)
-    features = tuple(map(np.concatenate, columns))
-    final, truth, numbers = zip(*((one.final, one.truth, one.numbers) for one in parts), strict=True)
-    return Seen(features, np.concatenate(final), np.concatenate(truth), np.concatenate(numbers))
 
 
 def wanted(heads: HeadsPlan, final: Floats, truth: Array, *, multi: bool) -> Floats:

@@ -41,6 +41,10 @@ class Records:
         both = np.concatenate([self.codes, codes]), np.concatenate([self.labels, labels])
         return Records(self.codec, *both)
 
+    def only(self, rows: npt.NDArray[np.int64]) -> "Records":
+        """Return some of these records."""
+        return Records(self.codec, self.codes[rows], self.labels[rows])
+
     def none(self) -> "Records":
         """Return no records, of the same codec and kind of labels."""
         return Records(self.codec, self.codes[:0], self.labels[:0])

@@ -58,9 +58,9 @@ class Trainer:
     def __init__(self, bundle: Bundle | str | Path, threads: int | None = None, seed: int = 0) -> None:
         return_freed()
         self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
-        self._about = trainable(self.bundle)
-        if "exits" in self._about:
+        if self.bundle.exits:
             raise BundleError(f"{self.bundle.folder} trains its exits: use tuner.runtime.ExitsTrainer")
+        self._about = trainable(self.bundle, TRAIN_FORMAT)
         folder = self.bundle.folder
         self.plan = TrialPlan.from_toml((folder / PLAN).read_text(encoding="utf-8"))
         self._threads, self._seed = threads or len(os.sched_getaffinity(0)), seed
@@ -180,7 +180,7 @@ class Trainer:
         weights = dict(self._weights)
         named = {f"tail.{name}": value for name, value in weights.items() if value.ndim}  # counters steer nothing
         replaced = {
-            MODEL: bytes(with_weights((folder / MODEL).read_bytes(), named)),
+            MODEL: with_weights((folder / MODEL).read_bytes(), named),
             WEIGHTS: save({**load_file(folder / WEIGHTS), **weights}),
         }
         after = {"global_accuracy": self.global_accuracy(), "losses": self._losses, "samples": len(self)}
@@ -230,8 +230,8 @@ class Trainer:
         return macro_auc(logits, rows) if self.bundle.loss == "multi-label" else accuracy(logits, rows)
 
 
-def trainable(bundle: Bundle) -> Mapping[str, Any]:
-    """Return what a bundle says of its training.
+def trainable(bundle: Bundle, wanted: int) -> Mapping[str, Any]:
+    """Return what a bundle says of its training, which is to have a format.
 
     Raises:
         BundleError: It was not exported to be trained, or for another version, or with another loss.
@@ -239,9 +239,9 @@ def trainable(bundle: Bundle) -> Mapping[str, Any]:
     about: Mapping[str, Any] | None = bundle.info.get("train")
     if about is None:
         raise BundleError(f"{bundle.folder} cannot be trained: export it with `tuner export RUN OUT --trainable`")
-    if about["format"] != TRAIN_FORMAT:
+    if about["format"] != wanted:
         raise BundleError(
-            f"{bundle.folder} has training format {about['format']!r}, this version reads {TRAIN_FORMAT}: update tuner"
+            f"{bundle.folder} has training format {about['format']!r}, this version reads {wanted}: update tuner"
         )
     if bundle.loss not in LOSSES:
         raise BundleError(f"a bundle trains with the loss {' or '.join(LOSSES)}, not {bundle.loss!r}: update tuner")

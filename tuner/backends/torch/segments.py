@@ -71,7 +71,7 @@ def export(
 
     Thresholds and temperature are set again on the calibration samples from pixels, by ONNX Runtime: a trial sets them
     on stored features. With `trainable` the exits' weights keep their names, so that those trained later can take their
-    place; see `tuner.backends.torch.trainable_exits`.
+    place; see `tuner.backends.torch.trainable_exits`. Where calibration has kept no exit, there is nothing to train.
 
     Raises:
         BundleError: A segment cannot be written as ONNX, or ONNX Runtime computes something else.
@@ -79,8 +79,6 @@ def export(
     del lowerings  # a tail with edits has no exits
     torch.set_num_threads(plan.runtime.threads)
     kept, parts = restored(loaded, plan, weights)
-    if trainable and not kept:
-        raise BundleError("--trainable trains exits, but calibration kept none of this trial's: pick another trial")
     names = [f"segments/{number}.onnx" for number in range(len(parts))]
     sample = torch.from_numpy(normalise(task.local.val.load(0)[None], task.input))
     (folder / "segments").mkdir(mode=0o700)
@@ -105,7 +103,7 @@ def export(
         save_file(heads, folder / "exits.safetensors")
     chain = Chain([folder / name for name in names], plan.model.outputs, threads=plan.runtime.threads)
     found = _checked(task, plan, kept, chain, parts, names)
-    if trainable:
+    if trainable and kept:
         found["train"] = write_trainable_exits(task, plan, kept, chain, sides, folder)
     return found
 

@@ -23,8 +23,8 @@ from tuner.backends.torch.trainable import BATCH, CHECK_SAMPLES, Features, compa
 from tuner.errors import BundleError
 from tuner.plan import CachePlan, TrialPlan
 from tuner.runtime.chain import Chain
-from tuner.runtime.exits_trainer import LOGITS_OF, STEP_OF
-from tuner.runtime.trainer import CHECK, REPLAY, TRAIN_FORMAT
+from tuner.runtime.exits_trainer import EXITS_FORMAT, LOGITS_OF, STEP_OF
+from tuner.runtime.trainer import CHECK, REPLAY
 from tuner.store.codec import Codec
 from tuner.task import Task
 
@@ -63,7 +63,7 @@ def write_trainable_exits(
             carried = chain.step(number, carried)[0]
         worst = max(worst, _written(task, plan, side, carried, folder, number))
     return {
-        "format": TRAIN_FORMAT,
+        "format": EXITS_FORMAT,
         "exits": len(sides),
         "batch_size": plan.recipe.batch_size,
         "replay_samples": len(records),
