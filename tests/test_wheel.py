@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.runtime.bundles import trainable_bundle
+from tests.runtime.bundles import known_digits, trainable_bundle, trainable_exits
+from tuner.heads import HeadsPlan
 from tuner.task import Domain, Samples, Subset, load_task
 from tuner.task.digits import digits
 
@@ -173,6 +174,26 @@ def test_a_bundle_trains_again_without_the_extras(
     assert sum("label" in one for one in events) == len(samples)
     assert [one["round"] for one in events if "round" in one] == ["accepted"], events
     assert json.loads(ran([device / "tuner", "status", made, "--json"], tmp_path).stdout)["round"] == "0001"
+
+
+def test_exits_train_again_without_labels_and_without_the_extras(
+    device: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path_factory.mktemp("exits")
+    monkeypatch.setenv("TUNER_CACHE", str(home / "cache"))
+    task = known_digits()
+    made = trainable_exits(task, home, HeadsPlan("exits-only"))
+    (tmp_path / "photos").mkdir()
+    for index in range(300):
+        np.save(tmp_path / "photos" / f"{index:03}.npy", np.roll(task.local.train.load(index), 1, axis=1))
+    watch: list[str | Path] = [device / "tuner", "watch", made, "--samples", "photos", "--enough", "250"]
+    events = [
+        json.loads(line) for line in ran([*watch, "--once", "--any-time", "--json"], tmp_path).stdout.splitlines()
+    ]
+    assert 0 in {one["exit"] for one in events if "exit" in one}
+    rounds = [one for one in events if "round" in one]
+    assert [one["round"] for one in rounds] == ["accepted"], rounds
+    assert "in agreement with the last exit, as there are no labels" in rounds[0]["reason"]
 
 
 def some(samples: Samples, count: int) -> Subset:

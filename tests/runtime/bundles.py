@@ -10,6 +10,8 @@ from tuner.plan import CachePlan, DataPlan, RecipePlan, RuntimePlan, TrialPlan, 
 from tuner.runtime.bundle import FORMAT, PLAN, placed, seal
 from tuner.store.store import Store
 from tuner.task import Task
+from tuner.task.digits import digits
+from tuner.task.spec import Pretrain
 from tuner.tune import task_info
 
 BATCH = 16
@@ -19,6 +21,15 @@ def trainable_bundle(task: Task, folder: Path, split: int = 1, **recipe: Any) ->
     """Train the tail from a block on, and export it with what `Trainer` needs."""
     cache = CachePlan("cache", 8) if split else CachePlan()
     return _made(task, folder, split, cache, HeadsPlan(), **recipe)
+
+
+def known_digits() -> Task:
+    """Return the digits of a user of whom the model knows every class."""
+    made = digits()
+    if made.global_ is None:
+        raise ValueError("the digits have global data")
+    known = replace(made, local=replace(made.global_, test=None), local_labels=made.head_rows)
+    return replace(known, model=replace(made.model, pretrain=Pretrain(epochs=4, learning_rate=3e-3)))
 
 
 def trainable_exits(task: Task, folder: Path, heads: HeadsPlan) -> Path:

@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.runtime.bundles import trainable_exits
+from tests.runtime.bundles import known_digits, trainable_exits
 from tuner.backends.torch.heads import Taught, exit_loss
 from tuner.errors import BundleError
 from tuner.heads import HeadsPlan
@@ -24,7 +23,6 @@ from tuner.runtime.learning import training_of
 from tuner.runtime.watching import Watch
 from tuner.task import Task, normalise
 from tuner.task.digits import digits
-from tuner.task.spec import Pretrain
 
 slow = pytest.mark.slow
 
@@ -38,11 +36,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def task() -> Task:
-    """Return the digits of a user of whom the model knows every class."""
-    made = digits()
-    assert made.global_ is not None
-    known = replace(made, local=replace(made.global_, test=None), local_labels=made.head_rows)
-    return replace(known, model=replace(made.model, pretrain=Pretrain(epochs=4, learning_rate=3e-3)))
+    return known_digits()
 
 
 @pytest.fixture(scope="module")
