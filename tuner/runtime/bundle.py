@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -150,14 +150,18 @@ def placed(out: Path) -> Iterator[Path]:
 
 @contextmanager
 def successor(
-    parent: Bundle, out: Path, replaced: Mapping[str, bytes | bytearray], scores: Mapping[str, Any], **said: Any
+    parent: Bundle,
+    out: Path,
+    replaced: Mapping[str, Callable[[], bytes | bytearray]],
+    scores: Mapping[str, Any],
+    **said: Any,
 ) -> Iterator[Path]:
     """Give a folder with a bundle's files, some of them replaced, to check; it is then sealed and put in place.
 
     Args:
         parent: The bundle that the new one names.
         out: As for `placed`.
-        replaced: New contents, by file.
+        replaced: Give new contents, by file; asked one after the other, so that one at a time is in memory.
         scores: ``before`` and ``after`` training.
         said: What else ``bundle.json`` says anew.
 
@@ -176,7 +180,7 @@ def successor(
         for name in parent.info["files"]:
             (part / name).parent.mkdir(mode=0o700, exist_ok=True)
             if name in replaced:
-                (part / name).write_bytes(replaced[name])
+                (part / name).write_bytes(replaced[name]())
             else:
                 shutil.copyfile(parent.folder / name, part / name)
         yield part

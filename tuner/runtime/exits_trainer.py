@@ -4,8 +4,9 @@ Source: PersEPhonEE (HotMobile 2021), section 3: the backbone and the final head
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -198,12 +199,11 @@ class ExitsTrainer:
             BundleError: The folder cannot be made, or a written segment computes something else than what was trained.
         """
         out, folder = Path(out), self.bundle.folder
-        replaced: dict[str, bytes | bytearray] = {
-            WEIGHTS: save({f"{at}.{n}": one for at, own in enumerate(self._weights) for n, one in own.items()})
-        }
+        state = {f"{at}.{name}": one for at, own in enumerate(self._weights) for name, one in own.items()}
+        replaced: dict[str, Callable[[], bytes | bytearray]] = {WEIGHTS: lambda: save(state)}
         for name, own in zip(self._exits.segments, self._weights, strict=False):
             named = {f"side.{key}": value for key, value in own.items() if value.ndim}  # counters steer nothing
-            replaced[name] = with_weights((folder / name).read_bytes(), named)
+            replaced[name] = partial(_with_weights, folder / name, named)
         after = {"global_accuracy": self.global_accuracy(), "losses": self._losses, "samples": len(self)}
         scores = {"before": {"global_accuracy": self.before}, "after": after}
         said = {**self.bundle.info["exits"], **self._said}
@@ -311,6 +311,10 @@ class ExitsTrainer:
                 raise BundleError(
                     f"written exit {at}'s logits differ by {worst:.2g} from the trained one's, more than {TOLERANCE:g}"
                 )
+
+
+def _with_weights(path: Path, named: Mapping[str, Array]) -> bytearray:
+    return with_weights(path.read_bytes(), named)
 
 
 def wanted(heads: HeadsPlan, final: Floats, truth: Array, *, multi: bool) -> Floats:

@@ -180,8 +180,8 @@ class Trainer:
         weights = dict(self._weights)
         named = {f"tail.{name}": value for name, value in weights.items() if value.ndim}  # counters steer nothing
         replaced = {
-            MODEL: with_weights((folder / MODEL).read_bytes(), named),
-            WEIGHTS: save({**load_file(folder / WEIGHTS), **weights}),
+            MODEL: lambda: with_weights((folder / MODEL).read_bytes(), named),
+            WEIGHTS: lambda: save({**load_file(folder / WEIGHTS), **weights}),
         }
         after = {"global_accuracy": self.global_accuracy(), "losses": self._losses, "samples": len(self)}
         scores = {"before": {"global_accuracy": self.before}, "after": after}
