@@ -10,7 +10,7 @@ and test samples, none of which the bundle was trained on.
 
 import shutil
 import tempfile
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -20,9 +20,10 @@ import numpy as np
 from benchmarks.report import Claim, Row, finish, interval
 from benchmarks.setup import arguments
 from tuner.backends.torch import TorchBackend
+from tuner.bundle import write_bundle
 from tuner.plan import CachePlan, DataPlan, RecipePlan, RuntimePlan, TrialPlan, normal_form
 from tuner.runtime import Orchestrator, Personaliser, Policy, Ring, World
-from tuner.runtime.bundle import FORMAT, PLAN, placed, seal
+from tuner.runtime.bundle import placed
 from tuner.runtime.conditions import ANY_TIME
 from tuner.runtime.learning import training_of
 from tuner.runtime.watching import Watch
@@ -64,16 +65,9 @@ def exported(task: Task, folder: Path) -> Path:
             runtime=RuntimePlan("torch", 1),
         )
     )  # fmt: skip
-    outcome = backend.train(task, plan, 1, Store(folder / "store"), weights)
+    backend.train(task, plan, 1, Store(folder / "store"), weights)
     with placed(out) as part:
-        checked = backend.export_trainable(task, plan, weights, part)
-        (part / PLAN).write_text(plan.to_toml(), encoding="utf-8")
-        content = {
-            "format": FORMAT, "name": task.name, "labels": task.labels, "input": asdict(task.input),
-            "input_shape": task.input_shape, "loss": task.loss, "sentence": plan.say(), "train": checked.pop("train"),
-            "parent": None, "scores": {"trial": outcome.values, "untouched": {}, "from_pixels": checked},
-        }  # fmt: skip
-        seal(part, content)
+        write_bundle(task, task, plan, weights, part, {"parent": None}, trainable=True)
     return out
 
 

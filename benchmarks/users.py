@@ -16,15 +16,12 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from safetensors.torch import save_file
 
 from benchmarks.report import Claim, Row, finish
-from benchmarks.setup import arguments, clothing
-from tuner.backends.torch import TorchBackend
+from benchmarks.setup import arguments, clothing, untrained_bundle
 from tuner.backends.torch.model import load
 from tuner.plan import CachePlan, DataPlan, RecipePlan, RuntimePlan, TrialPlan, normal_form
 from tuner.runtime import Trainer
-from tuner.runtime.bundle import FORMAT, PLAN, placed, seal
 from tuner.runtime.gate import GlobalCheck, Held, Rules, judge
 from tuner.runtime.rounds import HELD_OUT
 from tuner.search.study import cores
@@ -68,7 +65,7 @@ def main() -> None:
     pixels, count, per_class = (64, 8, 36) if asked.quick else (128, 40, 1000)
     task, pool, test = divided(clothing(pixels), per_class)
     with tempfile.TemporaryDirectory() as folder:
-        bundle = exported(task, Path(folder) / "bundle")
+        bundle = exported(task, Path(folder))
         owned, measured = seen(bundle, pool), seen(bundle, test)
         figures = [lived(bundle, owned, measured, seed) for seed in range(count)]
     rows: list[Row] = [{"user": seed, **asdict(one)} for seed, one in enumerate(figures)]
@@ -91,9 +88,9 @@ def divided(given: Task, per_class: int) -> tuple[Task, Samples, Samples]:
     return replace(task, local_labels=tuple(int(row) for row in np.unique(some.train.labels))), parts[1], parts[2]
 
 
-def exported(task: Task, out: Path) -> Path:
+def exported(task: Task, folder: Path) -> Path:
     """Write the given model as a bundle that can be trained again: its classifier, with a replay of the global data."""
-    backend, loaded = TorchBackend(), load(task)
+    loaded = load(task)
     split = loaded.info.num_blocks - 1
     plan = normal_form(
         TrialPlan(
@@ -101,18 +98,7 @@ def exported(task: Task, out: Path) -> Path:
             runtime=RuntimePlan("torch", cores()),
         )
     )  # fmt: skip
-    weights = out.with_suffix(".safetensors")
-    save_file({name: value.contiguous() for name, value in loaded.tail(split).state_dict().items()}, weights)
-    with placed(out) as part:
-        checked = backend.export_trainable(task, plan, weights, part)
-        (part / PLAN).write_text(plan.to_toml(), encoding="utf-8")
-        content = {
-            "format": FORMAT, "name": task.name, "labels": task.labels, "input": asdict(task.input),
-            "input_shape": task.input_shape, "loss": task.loss, "sentence": plan.say(), "train": checked.pop("train"),
-            "parent": None, "scores": {"trial": {}, "untouched": {}, "from_pixels": checked},
-        }  # fmt: skip
-        seal(part, content)
-    return out
+    return untrained_bundle(task, plan, folder)
 
 
 def seen(bundle: Path, samples: Samples) -> Known:
