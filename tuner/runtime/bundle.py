@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +167,8 @@ def successor(
     Raises:
         BundleError: As `placed`.
     """
+    from importlib.metadata import version  # brings much that who only predicts has no use for
+
     content = {
         **parent.info,
         "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
