@@ -20,6 +20,7 @@ from tuner.runtime.chain import Chain
 from tuner.runtime.conditions import ANY_TIME
 from tuner.runtime.exits_trainer import LEAST, entropy, wanted
 from tuner.runtime.learning import training_of
+from tuner.runtime.step import StepSession
 from tuner.runtime.watching import Watch
 from tuner.task import Task, normalise
 from tuner.task.digits import digits
@@ -194,14 +195,17 @@ def test_a_stop_leaves_whole_epochs_and_a_failure_leaves_all_weights(
     assert len(trainer.train(epochs=4, watch=stopping)) in {1, 2}
     assert len(seen) == 26
     before = trainer.accuracy(samples), trainer.thresholds
-    monkeypatch.setattr(trainer, "_deeper", failing)
-    with pytest.raises(BundleError, match="no longer"):
+    whole, asked = StepSession.weights, []
+
+    def last_diverged(session: StepSession) -> dict[str, npt.NDArray[Any]]:
+        asked.append(session)
+        last = len(asked) == len(trainer.thresholds)
+        return {name: one * np.nan if last else one for name, one in whole(session).items()}
+
+    monkeypatch.setattr(StepSession, "weights", last_diverged)
+    with pytest.raises(BundleError, match=r"no longer finite: lower recipe\.learning_rate"):
         trainer.train(epochs=1)
     assert (trainer.accuracy(samples), trainer.thresholds) == before
-
-
-def failing(*_: object) -> Any:
-    raise BundleError("the disk is no longer there")
 
 
 @slow
