@@ -3,10 +3,11 @@
 ``python -m benchmarks.ort_training [--quick] [--json FILE]``
 
 Batch 32, 160 px, SGD with momentum, norms frozen, dropout off so that losses can be compared; weights are random, which
-changes no time. PyTorch runs in both memory layouts; the faster one counts. Steps of all arms are interleaved, with as
-many threads each as the machine has cores. Memory is VmHWM of a fresh process that trains one tail and does nothing
-else: by the base package alone, from photos to the bundle that is written, with 400 global samples mixed in and 500
-that say what was forgotten; and by PyTorch, which is given features and takes ten steps.
+changes no time. PyTorch runs in both memory layouts; the faster one counts. Arms are interleaved, in turns of as many
+steps as take 50 ms, since threads of one library that still wait for work when the other's turn begins slow its first
+steps; each has as many threads as the machine has cores. Memory is VmHWM of a fresh process that trains one tail and
+does nothing else: by the base package alone, from photos to the bundle that is written, with 400 global samples mixed
+in and 500 that say what was forgotten; and by PyTorch, which is given features and takes ten steps.
 """
 
 import copy
@@ -17,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -53,6 +55,7 @@ BOUNDS = {
     "linear head": 1.0,
 }
 PARITY, SECONDS, RESIDENT = 1e-4, 10.0, 150e6
+TURN_SECONDS = 0.05
 MEMORY_BATCH = 16
 CHECKED = 64  # samples of the user's that the bundle's export checks itself with
 #: A fresh process that trains a bundle with the base package: its folder, and one of photos by label.
@@ -198,7 +201,9 @@ def _measured(name: str, tail: Tail, folder: Path, steps: int) -> Row:
             "channels last": lambda: eager.step(*given, rate),  # noqa: B023 - called before the next turn
             "channels first": lambda: first.step(*given, rate),  # noqa: B023 - called before the next turn
         }
-        seconds = {arm: [1e3 * one for one in found] for arm, found in interleave(arms, steps).items()}
+        each = max(1, round(TURN_SECONDS / min(interleave(arms, 3)["ort"])))
+        turns = {arm: partial(_repeat, step, each) for arm, step in arms.items()}
+        seconds = {arm: [1e3 * one / each for one in found] for arm, found in interleave(turns, steps).items()}
         best = min(("channels last", "channels first"), key=lambda arm: median(seconds[arm]))
         row |= {
             "ort ms": median(seconds["ort"]),
@@ -211,6 +216,11 @@ def _measured(name: str, tail: Tail, folder: Path, steps: int) -> Row:
             "export s": exported,
         }
     return row
+
+
+def _repeat(step: Callable[[], object], times: int) -> None:
+    for _ in range(times):
+        step()
 
 
 def _written(tail: Tail, recipe: RecipePlan, path: Path, batch: int) -> tuple[float, float]:

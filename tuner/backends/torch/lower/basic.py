@@ -68,15 +68,20 @@ def _hardtanh_backward(graph: Graph, node: fx.Node) -> Value:
     """Of the result instead of the argument where there is one, which is as good and is kept anyway."""
     given: Any = node.args[1]
     ahead = [user for user in given.users if user.target == aten.hardtanh.default and user.args[1:] == node.args[2:4]]
-    gradient, value = graph.of(node.args[0]), graph.of(ahead[0] if ahead else given)
+    value = graph.of(ahead[0] if ahead else given)
     low, high = (graph.of(bound, dtype_of(node)) for bound in node.args[2:4])
     inside = graph.op("And", graph.op("Greater", value, low), graph.op("Less", value, high))
-    return graph.op("Where", inside, gradient, graph.of(0.0))
+    return _masked(graph, graph.of(node.args[0]), inside)
 
 
 def _threshold_backward(graph: Graph, node: fx.Node) -> Value:
     over = graph.op("Greater", graph.of(node.args[1]), graph.of(node.args[2]))
-    return graph.op("Where", over, graph.of(node.args[0]), graph.of(0.0))
+    return _masked(graph, graph.of(node.args[0]), over)
+
+
+def _masked(graph: Graph, value: str, where: str) -> str:
+    """Return the value where a condition holds, else zero: in two passes, where ONNX Runtime's Where makes three."""
+    return graph.op("Mul", value, graph.cast(where, torch.float32))
 
 
 def _reduced(kind: str) -> Form:
@@ -125,6 +130,9 @@ def order(node: fx.Node) -> list[int] | None:
 
 
 def _transposed(graph: Graph, node: fx.Node) -> Value:
+    source = _once(node)
+    if source is not node:
+        return graph.of(source)
     return graph.op("Transpose", graph.of(node.args[0]), perm=order(node))
 
 
@@ -151,9 +159,32 @@ def _plain(graph: Graph, value: Any) -> tuple[str, int]:
     return graph.of(value), 0
 
 
-def _mm(graph: Graph, node: fx.Node) -> Value:
+def _once(value: Any) -> Any:
+    """Return a matrix without two transpositions that undo each other."""
+    inner = value.args[0] if isinstance(value, fx.Node) and order(value) == [1, 0] else None
+    return inner.args[0] if isinstance(inner, fx.Node) and order(inner) == [1, 0] else value
+
+
+def _add(graph: Graph, node: fx.Node) -> Value:
+    """A sum; that of a product of matrices and a scaled matrix, as of a gradient and a momentum, is one operator."""
+    one, two = node.args[:2]
+    pairs: Any = ((one, two), (two, one))
+    for scaled, whole in pairs:
+        product = _once(whole)
+        if not isinstance(scaled, fx.Node) or not isinstance(product, fx.Node) or node.kwargs.get("alpha", 1) != 1:
+            continue
+        if product.target != aten.mm.default or scaled.target != aten.mul.Tensor or shape_of(scaled) != shape_of(node):
+            continue
+        value, scale = scaled.args
+        if isinstance(scale, float) and len(product.users) == len(whole.users) == 1:
+            return _mm(graph, product, graph.of(value), scale)
+    return _elementwise("Add")(graph, node)
+
+
+def _mm(graph: Graph, node: fx.Node, added: str | None = None, scale: float = 1.0) -> Value:
     (one, first), (two, second) = (_plain(graph, value) for value in node.args[:2])
-    return graph.op("Gemm", one, two, transA=first, transB=second)
+    given = {} if added is None else {"beta": scale}
+    return graph.op("Gemm", one, two, *([] if added is None else [added]), transA=first, transB=second, **given)
 
 
 def _addmm(graph: Graph, node: fx.Node) -> Value:
@@ -224,6 +255,7 @@ FORMS: Mapping[Any, Form] = {
         for name, to in COMPARED.items()
         for kind in ("Tensor", "Scalar")
     },
+    aten.add.Tensor: _add,
     aten.pow.Scalar: _elementwise("Pow"),
     aten.pow.Tensor_Scalar: _elementwise("Pow"),
     aten.pow.Tensor_Tensor: _elementwise("Pow"),

@@ -18,7 +18,7 @@ import torch
 from torch import fx
 
 from tuner.backends.torch.lower.graph import Graph, Value, shape_of
-from tuner.backends.torch.lower.maps import input_gradient, slid, weight_gradient
+from tuner.backends.torch.lower.maps import convolved, input_gradient, slid, weight_gradient
 
 aten = torch.ops.aten
 
@@ -65,7 +65,7 @@ class Folds:
 
     def _forward(self, graph: Graph, fold: Fold) -> Value:
         args: Any = fold.convolution.args
-        value, weight, bias, *_, groups = args
+        _, weight, bias, *_ = args
         scale_args: Any = fold.norm.args
         _, gain, offset, mean, variance, *_, eps = scale_args
         inverse = graph.op("Reciprocal", graph.op("Sqrt", graph.op("Add", graph.of(variance), graph.of(eps))))
@@ -75,9 +75,7 @@ class Folds:
         shift = shift if offset is None else graph.op("Add", shift, graph.of(offset))
         folded = graph.op("Mul", graph.of(weight), graph.reshape(scale, _wide(weight)))
         self._folded[fold] = folded, inverse, centre
-        window = slid(fold.convolution)
-        result = graph.op("Conv", graph.of(value), folded, shift, group=groups, **window.attributes())
-        return result, None, None
+        return convolved(graph, fold.convolution, folded, shift), None, None
 
     def _backward(self, graph: Graph, fold: Fold) -> Value:
         folded, inverse, centre = self._folded[fold]

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import fx
 
+from tuner.backends.torch.lower import depthwise
 from tuner.backends.torch.lower.graph import Form, Graph, Value, argument, shape_of
 from tuner.errors import TunerError
 
 aten = torch.ops.aten
-FEW = 16  # channels, below which a matrix product of one shift is too narrow to be fast
+FEW = 16  # channels, below which a product of one shift, or of a kernel turned round, is too narrow to be fast
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,10 @@ class Window:
     def pointwise(self) -> bool:
         """Whether every output comes from the one input at its place."""
         return {*self.kernel, *self.stride} == {1} and not any(self.padding)
+
+    def trailing(self, lead: int) -> "Window":
+        """Return how it slides along all axes but the first `lead`."""
+        return Window(self.kernel[lead:], self.stride[lead:], self.padding[lead:], self.dilation[lead:])
 
     def attributes(self) -> dict[str, Any]:
         """Return what ONNX calls these."""
@@ -72,8 +77,24 @@ def slid(convolution: fx.Node) -> Window:
 
 
 def _convolution(graph: Graph, node: fx.Node) -> Value:
-    given = [graph.of(one) for one in node.args[:3] if one is not None]
-    return graph.op("Conv", *given, group=node.args[8], **slid(node).attributes())
+    weight, bias = node.args[1:3]
+    return convolved(graph, node, graph.of(weight), None if bias is None else graph.of(bias))
+
+
+def convolved(graph: Graph, node: fx.Node, kernel: str, bias: str | None) -> str:
+    """Return the result of a traced convolution with another kernel and bias of the same shapes."""
+    args: Any = node.args
+    value, weight, *_, groups = args
+    window, given = slid(node), graph.of(value)
+    shapes = shape_of(value), shape_of(node)
+    if _depthwise(weight, groups) and depthwise.pays(shapes[0][0], shapes[0][2:], shapes[1][2:]):
+        return depthwise.convolved(graph, given, kernel, bias, window, shapes)
+    return graph.op("Conv", given, kernel, *([] if bias is None else [bias]), group=groups, **window.attributes())
+
+
+def _depthwise(weight: fx.Node, groups: int) -> bool:
+    outputs, inputs = shape_of(weight)[:2]
+    return inputs == 1 and outputs == groups
 
 
 def _convolution_backward(graph: Graph, node: fx.Node) -> Value:
@@ -105,11 +126,19 @@ def input_gradient(
         groups: Of channels.
     """
     outputs, inputs = shape_of(weight)[:2]
-    shape = shape_of(value)
+    shape, result = shape_of(value), shape_of(gradient)
     name = graph.of(gradient)
+    single = _depthwise(weight, groups)
+    if single and depthwise.pays(shape[0], shape[2:], result[2:]):
+        return depthwise.input_gradient(graph, name, kernel, window, (shape, result))
+    if groups == 1 and inputs < FEW and not window.pointwise:
+        lined = graph.reshape(kernel, (outputs, inputs * prod(window.kernel)))
+        columns = graph.op("MatMul", graph.op("Transpose", lined, perm=(1, 0)), graph.reshape(name, (*result[:2], -1)))
+        given = window.attributes()
+        sizes = graph.integers(shape[2:]), graph.integers(given.pop("kernel_shape"))
+        return graph.op("Col2Im", columns, *sizes, **given)
     over = tuple(d * (k - 1) - p for d, k, p in zip(window.dilation, window.kernel, window.padding, strict=True))
-    depthwise = inputs == 1 and outputs == groups
-    if set(window.stride) == {1} and min(over) >= 0 and (groups == 1 or depthwise):
+    if set(window.stride) == {1} and min(over) >= 0 and (groups == 1 or single):
         axes = range(2, 2 + len(window.kernel))
         ends = [graph.integers([one] * len(axes)) for one in (-1, -(2**31))]
         steps = graph.integers(axes), graph.integers([-1] * len(axes))
@@ -121,7 +150,7 @@ def input_gradient(
     reached = [
         (size - 1) * s - 2 * p + d * (k - 1) + 1
         for size, s, p, d, k in zip(
-            shape_of(gradient)[2:], window.stride, window.padding, window.dilation, window.kernel, strict=True
+            result[2:], window.stride, window.padding, window.dilation, window.kernel, strict=True
         )
     ]
     missing = [size - end for size, end in zip(shape[2:], reached, strict=True)]
@@ -133,32 +162,34 @@ def weight_gradient(
 ) -> str:
     """Return products of the gradient with the input, shifted by each element of the kernel.
 
-    Of few channels, and of a depthwise convolution, all shifts are one convolution of the input by the gradient,
-    samples as channels; of many, each shift is a matrix product.
+    Of few channels, and of a depthwise convolution of long rows, all shifts are one convolution of the input by the
+    gradient, samples as channels; of many, each shift is a matrix product.
     """
     outputs, inputs = shape_of(weight)[:2]
+    single = _depthwise(weight, groups)
+    if single:
+        shapes = shape_of(value), shape_of(gradient)
+        summed = depthwise.weight_gradient(graph, graph.of(gradient), graph.of(value), window, shapes)
+        if summed is not None:
+            return graph.reshape(summed, shape_of(weight))
     axes = tuple(range(2, 2 + len(window.kernel)))
     across = graph.op("Transpose", graph.of(gradient), perm=(1, 0, *axes))
     maps = graph.op("Transpose", graph.of(value), perm=(1, 0, *axes))
     samples, _, *size = shape_of(gradient)
-    depthwise = inputs == 1 and outputs == groups
-    if depthwise or (groups == 1 and inputs < FEW and not window.pointwise):
-        lined = graph.reshape(maps, (1, groups * samples, *shape_of(value)[2:])) if depthwise else maps
+    if single or (groups == 1 and inputs < FEW and not window.pointwise):
+        lined = graph.reshape(maps, (1, groups * samples, *shape_of(value)[2:])) if single else maps
         turned = Window(tuple(size), window.dilation, window.padding, window.stride)
         found = graph.op("Conv", lined, across, group=groups, **turned.attributes())
         ends = [graph.integers(one) for one in ([0] * len(axes), window.kernel, axes)]
         found = graph.op("Slice", found, *ends)
-        return graph.reshape(found, shape_of(weight)) if depthwise else graph.op("Transpose", found, perm=(1, 0, *axes))
+        return graph.reshape(found, shape_of(weight)) if single else graph.op("Transpose", found, perm=(1, 0, *axes))
     if any(window.padding):
         maps = graph.op("Pad", maps, graph.integers([0, 0, *window.padding] * 2))
     places = samples * prod(size)
     left = graph.reshape(across, (groups, outputs // groups, places) if groups > 1 else (outputs, places))
     parts = []
     for offsets in product(*(range(k) for k in window.kernel)):
-        begin = [offset * d for offset, d in zip(offsets, window.dilation, strict=True)]
-        end = [b + (s - 1) * by + 1 for b, s, by in zip(begin, size, window.stride, strict=True)]
-        ends = [graph.integers(one) for one in (begin, end, axes, window.stride)]
-        part = maps if window.pointwise else graph.op("Slice", maps, *ends)
+        part = maps if window.pointwise else depthwise.shift(graph, maps, window, offsets, size)
         if groups > 1:
             right = graph.reshape(part, (groups, inputs, places))
             parts.append(graph.op("MatMul", left, graph.op("Transpose", right, perm=(0, 2, 1))))
@@ -166,8 +197,8 @@ def weight_gradient(
             parts.append(graph.op("Gemm", left, graph.reshape(part, (inputs, places)), transB=1))
     if len(parts) == 1:
         return graph.reshape(parts[0], shape_of(weight))
-    single = [graph.reshape(part, (outputs, inputs, 1)) for part in parts]
-    return graph.reshape(graph.op("Concat", *single, axis=2), shape_of(weight))
+    shifts = [graph.reshape(part, (outputs, inputs, 1)) for part in parts]
+    return graph.reshape(graph.op("Concat", *shifts, axis=2), shape_of(weight))
 
 
 def _batch_norm(graph: Graph, node: fx.Node) -> Value:
@@ -251,13 +282,17 @@ def _max_pool(graph: Graph, node: fx.Node) -> Value:
 
 
 def _max_pool_backward(graph: Graph, node: fx.Node) -> Value:
-    """Every gradient added at the place of its maximum."""
-    shape = shape_of(node)
+    """Every gradient at the place of its maximum; added up where windows overlap."""
+    gradient, where = graph.of(node.args[0]), graph.of(node.args[-1])
+    shape, window = shape_of(node), _pool_window(node, 2, dilated=True)
+    over = (d * (k - 1) for d, k in zip(window.dilation, window.kernel, strict=True))
+    if all(reach < stride for reach, stride in zip(over, window.stride, strict=True)):
+        slid = {"kernel_shape": window.kernel, "strides": window.stride}
+        return graph.op("MaxUnpool", gradient, where, graph.integers(shape), **slid)
     flat = graph.integers([-1])
-    where = graph.op("Reshape", graph.of(node.args[-1]), flat)
     zeros = graph.op("Expand", graph.of(0.0), graph.integers([prod(shape)]))
-    values = graph.op("Reshape", graph.of(node.args[0]), flat)
-    return graph.reshape(graph.op("ScatterElements", zeros, where, values, reduction="add"), shape)
+    given = zeros, graph.op("Reshape", where, flat), graph.op("Reshape", gradient, flat)
+    return graph.reshape(graph.op("ScatterElements", *given, reduction="add"), shape)
 
 
 def _shares(inputs: int, window: tuple[int, int, int], outputs: int, *, padded: bool) -> np.ndarray[Any, Any]:
