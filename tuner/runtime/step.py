@@ -196,8 +196,9 @@ def opened(path: Path, threads: int, *, keeps: bool) -> Any:
     Args:
         path: Of the file.
         threads: Within an operator.
-        keeps: Whether memory is kept from run to run, by the arena. It hoards where shapes vary (onnxruntime issue
-            11627). Those of a step never do: what one operator freed fits the next, and less is taken, in less time.
+        keeps: Whether the file is a step, whose memory is kept from run to run, by the arena. It hoards where shapes
+            vary (onnxruntime issue 11627). Those of a step never do: what one operator freed fits the next, and less is
+            taken, in less time.
 
     Raises:
         StepFileError: The file is not a model this ONNX Runtime can run.
@@ -207,7 +208,9 @@ def opened(path: Path, threads: int, *, keeps: bool) -> Any:
     options.log_severity_level = 3
     options.enable_cpu_mem_arena = keeps
     options.enable_mem_pattern = False  # one block for a whole step, beside the arena: a third more, and no faster
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # decoding shares the processors
+    # Waiting threads spin between the operators of a step, which are many and short; not beside what decodes samples.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if keeps else "0")
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # noqa: BLE001 - onnxruntime raises many kinds for a file that is not a model

@@ -21,7 +21,7 @@ from torch._decomp import core_aten_decompositions
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tuner.backends.torch.lower import basic, maps
+from tuner.backends.torch.lower import basic, convolution, maps
 from tuner.backends.torch.lower.folding import Folds
 from tuner.backends.torch.lower.graph import Form, Graph, ends_in_one
 from tuner.backends.torch.step import Port, Step, StepError
@@ -29,7 +29,7 @@ from tuner.errors import TunerError
 
 OPSET, IR_VERSION = 20, 10  # which onnxruntime 1.20 knows
 FORMAT = 1
-FORMS: dict[Any, Form] = {**basic.FORMS, **maps.FORMS}
+FORMS: dict[Any, Form] = {**basic.FORMS, **convolution.FORMS, **maps.FORMS}
 
 
 def write(step: Step, path: Path) -> None:

@@ -71,17 +71,7 @@ def _hardtanh_backward(graph: Graph, node: fx.Node) -> Value:
     value = graph.of(ahead[0] if ahead else given)
     low, high = (graph.of(bound, dtype_of(node)) for bound in node.args[2:4])
     inside = graph.op("And", graph.op("Greater", value, low), graph.op("Less", value, high))
-    return _masked(graph, graph.of(node.args[0]), inside)
-
-
-def _threshold_backward(graph: Graph, node: fx.Node) -> Value:
-    over = graph.op("Greater", graph.of(node.args[1]), graph.of(node.args[2]))
-    return _masked(graph, graph.of(node.args[0]), over)
-
-
-def _masked(graph: Graph, value: str, where: str) -> str:
-    """Return the value where a condition holds, else zero: in two passes, where ONNX Runtime's Where makes three."""
-    return graph.op("Mul", value, graph.cast(where, torch.float32))
+    return graph.masked(graph.of(node.args[0]), inside)
 
 
 def _reduced(kind: str) -> Form:
@@ -231,15 +221,20 @@ def _elu(graph: Graph, node: fx.Node) -> Value:
 
 def _nll_loss(graph: Graph, node: fx.Node) -> Value:
     """Losses of single samples; labels are valid rows."""
-    label = graph.op("Unsqueeze", graph.of(node.args[1]), graph.integers([1]))
-    picked = graph.op("GatherElements", graph.of(node.args[0]), label, axis=1)
-    return graph.op("Neg", graph.op("Squeeze", picked, graph.integers([1]))), None
+    picked = graph.op("Mul", graph.of(node.args[0]), _minus_hot(graph, node))
+    return graph.sum(picked, [1]), None
 
 
 def _nll_loss_backward(graph: Graph, node: fx.Node) -> Value:
-    samples, outputs = shape_of(node)
-    hot = graph.op("OneHot", graph.of(node.args[2]), graph.integers([outputs]), graph.constant([0.0, -1.0], "float32"))
-    return graph.op("Mul", hot, graph.reshape(graph.of(node.args[0]), (samples, 1)))
+    gradient = graph.reshape(graph.of(node.args[0]), (shape_of(node)[0], 1))
+    return graph.op("Mul", _minus_hot(graph, node), gradient)
+
+
+def _minus_hot(graph: Graph, node: fx.Node) -> str:
+    """Return minus one at every sample's label, else zero: made once, as ONNX Runtime makes equal nodes one."""
+    logits, label = (node.args[0], node.args[1]) if node.target == aten.nll_loss_forward.default else node.args[1:3]
+    outputs = graph.integers([shape_of(logits)[1]])  # type: ignore[arg-type]  # a node
+    return graph.op("OneHot", graph.of(label), outputs, graph.constant([0.0, -1.0], "float32"))
 
 
 BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div"}
@@ -293,7 +288,6 @@ FORMS: Mapping[Any, Form] = {
     aten.hardtanh.default: _clamp,
     aten.clamp.default: _clamp,
     aten.hardtanh_backward.default: _hardtanh_backward,
-    aten.threshold_backward.default: _threshold_backward,
     aten._to_copy.default: _same,  # noqa: SLF001 - the operator's name
     aten.clone.default: _same,
     aten.detach.default: _same,

@@ -15,14 +15,11 @@ the kernel.
 from collections.abc import Sequence
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tuner.backends.torch.lower.graph import Graph
-
-if TYPE_CHECKING:
-    from tuner.backends.torch.lower.maps import Window
+from tuner.backends.torch.lower.window import Window
 
 #: Entries of T, up to which y and ∂x are faster by it than by sliding; and of x ∂y for ∂w.
 MOST_SLID, MOST_SUMMED = 2_500, 10_000
@@ -36,7 +33,7 @@ def pays(samples: int, inputs: Sequence[int], outputs: Sequence[int]) -> bool:
 
 
 def convolved(
-    graph: Graph, value: str, kernel: str, bias: str | None, window: "Window", shapes: tuple[Sequence[int], ...]
+    graph: Graph, value: str, kernel: str, bias: str | None, window: Window, shapes: tuple[Sequence[int], ...]
 ) -> str:
     """Return w ∗ x + b.
 
@@ -56,9 +53,7 @@ def convolved(
     return _mapped(graph, found, result)
 
 
-def input_gradient(
-    graph: Graph, gradient: str, kernel: str, window: "Window", shapes: tuple[Sequence[int], ...]
-) -> str:
+def input_gradient(graph: Graph, gradient: str, kernel: str, window: Window, shapes: tuple[Sequence[int], ...]) -> str:
     """Return ∂x; shapes are those of x and y."""
     value, result = shapes
     matrix = _matrix(graph, kernel, value[1], window, value[2:], result[2:])
@@ -67,7 +62,7 @@ def input_gradient(
 
 
 def weight_gradient(
-    graph: Graph, gradient: str, value: str, window: "Window", shapes: tuple[Sequence[int], ...]
+    graph: Graph, gradient: str, value: str, window: Window, shapes: tuple[Sequence[int], ...]
 ) -> str | None:
     """Return ∂w [channels, elements of the kernel], None where rows are too long; shapes are those of x and y."""
     (samples, channels, *inputs), (_, _, *outputs) = shapes
@@ -96,7 +91,7 @@ def weight_gradient(
     return graph.reshape(graph.op("MatMul", whole, turned), (channels, prod(window.kernel)))
 
 
-def shift(graph: Graph, maps: str, window: "Window", offsets: Sequence[int], outputs: Sequence[int]) -> str:
+def shift(graph: Graph, maps: str, window: Window, offsets: Sequence[int], outputs: Sequence[int]) -> str:
     """Return what one element of a kernel sees of padded maps, along as many axes as it has offsets."""
     if not offsets:
         return maps
@@ -108,7 +103,7 @@ def shift(graph: Graph, maps: str, window: "Window", offsets: Sequence[int], out
 
 
 def _matrix(
-    graph: Graph, kernel: str, channels: int, window: "Window", inputs: Sequence[int], outputs: Sequence[int]
+    graph: Graph, kernel: str, channels: int, window: Window, inputs: Sequence[int], outputs: Sequence[int]
 ) -> str:
     """Return T [channels, places of x, places of y]."""
     elements, entries = prod(window.kernel), prod(inputs) * prod(outputs)
@@ -117,7 +112,7 @@ def _matrix(
     return graph.reshape(found, (channels, prod(inputs), prod(outputs)))
 
 
-def _seen(graph: Graph, window: "Window", inputs: Sequence[int], outputs: Sequence[int]) -> str:
+def _seen(graph: Graph, window: Window, inputs: Sequence[int], outputs: Sequence[int]) -> str:
     """Return B [elements of the kernel, places of x, places of y], which ONNX Runtime makes once, as it loads."""
     place, inside = np.zeros((1, 1), np.int64), np.ones((1, 1), np.bool_)
     for size, count, k, s, p, d in zip(

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from tuner.backends.torch.lower.convolution import convolved, input_gradient, slid, weight_gradient
 from tuner.backends.torch.lower.graph import Graph, Value, shape_of
-from tuner.backends.torch.lower.maps import convolved, input_gradient, slid, weight_gradient
 
 aten = torch.ops.aten
 

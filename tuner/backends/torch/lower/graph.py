@@ -124,6 +124,10 @@ class Graph:
         given = [self.flat(name) if one else name for name, one in zip(names, shapes, strict=True)]
         return self.lifted(self.op(kind, *given), shape)
 
+    def masked(self, name: str, where: str) -> str:
+        """Return a value where a condition holds, else zero: in two passes, where ONNX Runtime's Where makes three."""
+        return self.op("Mul", name, self.cast(where, torch.float32))
+
     def prune(self, outputs: Sequence[str]) -> None:
         """Drop nodes that no output needs."""
         needed, kept = set(outputs), []
