@@ -22,30 +22,7 @@ from tuner.tune import run
 LIMIT_BYTES = 300_000_000
 TRIALS, QUICK_TRIALS = 40, 5
 TRAIN, VAL = 96, 32
-SPACE = """
-for = "a benchmark: any depth, short trials"
-strategies = ["gdm", "freeze", "cache"]
-
-[knobs]
-runtime.backend = "torch"
-gdm.alpha = 0.0
-freeze.trainable_blocks = { low = 1, high = 1000 }
-cache.by = ["cache", "none"]
-cache.bits = 8
-cache.augment = 0.0
-none.augment = 0.0
-
-[knobs.recipe]
-epochs = 1
-batch_size = [16, 32, 64]
-optimiser = ["adamw", "adam", "sgd"]
-learning_rate = { low = 1e-4, high = 1e-2, log = true }
-weight_decay = 0.0
-schedule = "cosine"
-patience = 0
-freeze_bn = [true, false]
-micro_batches = 1
-"""
+SPACE = Path(__file__).parents[1] / "examples" / "clothing" / "any-depth.toml"
 
 
 def main() -> None:
@@ -58,12 +35,10 @@ def main() -> None:
     asked = parser.parse_args()
     trials = QUICK_TRIALS if asked.quick else asked.trials
     with tempfile.TemporaryDirectory() as folder:
-        space = Path(folder) / "space.toml"
-        space.write_text(SPACE, encoding="utf-8")
         out = asked.out or Path(folder) / "run"
         made = run(
             few(clothing(160, TRAIN, VAL, held=True)),
-            space=str(space), memory=f"{LIMIT_BYTES}B", trials=trials, out=out, store=out.parent / "store",
+            space=str(SPACE), memory=f"{LIMIT_BYTES}B", trials=trials, out=out, store=out.parent / "store",
             resume=out.exists(),
         )  # fmt: skip
     rows = [row(one) for one in made.records if one.same_as is None]

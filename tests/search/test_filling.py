@@ -19,7 +19,7 @@ from tuner.planner import cost
 from tuner.results.records import Outcome, TrialRecord
 from tuner.search.config import Limits
 from tuner.search.filling import Filler, UnfilledError
-from tuner.search.jobs import Failure
+from tuner.search.jobs import Failure, Job
 from tuner.search.judging import scored
 from tuner.search.study import Study
 from tuner.search.supervisor import Ended
@@ -233,6 +233,28 @@ def test_a_pass_over_its_memory_says_so_and_by_how_much(
     with pytest.raises(UnfilledError, match=r"--memory 10\.0 MB is too small .* took 20\.0 MB") as told:
         filler.fill([plan])
     assert told.value.constraint == {"memory": pytest.approx(math.log(2))}
+
+
+def test_a_pass_over_its_memory_is_parted(plan: TrialPlan, monkeypatch: pytest.MonkeyPatch, begin: Begin) -> None:
+    filler = begin(Limits(trials=1, memory_bytes=10_000_000), deterministic=False)._filler
+    filler._filled.clear()
+    passes: list[list[int]] = []
+
+    def run(job: Job, *_: object) -> Ended:
+        splits = [one.split for one in job.arguments["plans"]]
+        passes.append(splits)
+        assert job.frees
+        if 1 in splits:
+            return Ended("memory", 20_000_000, 1.0, 20_000_000)
+        return Ended("result", Filling(34, 1.0, {}, 0, {(split, 8): () for split in splits}), 1.0, 0)
+
+    monkeypatch.setattr(filler._supervisor, "run", run)
+    filler.prepare([at(plan, split=split) for split in (3, 2, 1)])
+    assert passes == [[3, 2, 1], [3], [2, 1], [2], [1]]
+    assert {split for split, _, _ in filler._filled} == {3, 2}  # the trial that asks for the other is told why
+    filler._filled.clear()
+    with pytest.raises(UnfilledError, match="give more"):
+        filler.prepare([at(plan, split=1)])
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 from typing import Any
 
+from tuner.backends.memory import KEPT_BYTES, return_freed
 from tuner.errors import TunerError, UnsupportedError, lacking
 from tuner.search.jobs import Failure, Job
 from tuner.task import Task
@@ -100,6 +101,8 @@ def _run(packed: bytes, task: Task, pipe: Connection) -> None:
         from tuner.host import Host
 
         job: Job = pickle.loads(packed)  # noqa: S301 - from our own parent, over a private socket
+        if job.frees:
+            return_freed(KEPT_BYTES)
         method = getattr(Host().backend(job.backend), job.method)
         extra = {"report": report} if job.reports else {}
         pipe.send(("result", method(task, **job.arguments, **extra)))

@@ -128,7 +128,23 @@ class Filler:
         if self._pass_seconds(filled) > TIGHT_SHARE * left:
             filled = filled[:1]
             self._refuse_if_hopeless(filled, left)
-        self.fill(filled)
+        over = self._fill_apart(filled)
+        if over is not None and not self._filled:
+            raise over
+
+    def _fill_apart(self, plans: Sequence[TrialPlan]) -> UnfilledError | None:
+        """Fill what the plans need, in as many passes as memory asks for; return what says that a plan does not fit."""
+        try:
+            self.fill(plans)
+        except UnfilledError as error:
+            if "memory" not in error.constraint:
+                raise
+            if len(plans) == 1:
+                return error
+            middle = len(plans) // 2
+            parts = [self._fill_apart(part) for part in (plans[:middle], plans[middle:])]
+            return next((one for one in parts if one is not None), None)
+        return None
 
     def fill(self, plans: Sequence[TrialPlan]) -> None:
         """Fill what the plans need and this study has not filled yet.
@@ -147,7 +163,13 @@ class Filler:
             self._setting.limits.memory_bytes,
         )
         started = time.monotonic()
-        job = Job(plans[0].runtime.backend, "fill", {"plans": plans, "store": self._store}, reports=True)
+        job = Job(
+            plans[0].runtime.backend,
+            "fill",
+            {"plans": plans, "store": self._store},
+            reports=True,
+            frees=limits.memory_bytes is not None,
+        )
         ended = self._supervisor.run(job, limits, self._progress)
         self.seconds += time.monotonic() - started
         if ended.verdict == "interrupted":

@@ -13,12 +13,14 @@ class Job:
         method: Of the backend.
         arguments: Beside the task.
         reports: Whether the method takes `report`.
+        frees: Whether freed memory goes back to the system in it, which takes time: for a job with a limit on memory.
     """
 
     backend: str
     method: str
     arguments: dict[str, Any]
     reports: bool
+    frees: bool = False
 
 
 @dataclass(frozen=True, slots=True)

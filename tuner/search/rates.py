@@ -12,7 +12,7 @@ from tuner.plan import ModelInfo
 from tuner.planner.cost import Rates
 from tuner.search.config import write_private
 
-FORMAT = 2  # of what is measured: a file of another one is measured anew
+FORMAT = 3  # of what is measured: a file of another one is measured anew
 
 
 def known(backend: str, model: ModelInfo, threads: int) -> Rates | None:

@@ -12,7 +12,7 @@ from torch import nn
 from tuner.backends.memory import PeakMeter
 from tuner.backends.torch.model import Loaded
 from tuner.backends.torch.planned import program
-from tuner.backends.torch.prefix import BFLOAT, ORT, TORCH, Floats, channels_last, engine, fast, spatial
+from tuner.backends.torch.prefix import AHEAD, BFLOAT, ORT, TORCH, Floats, channels_last, engine, fast, spatial
 from tuner.backends.torch.step import StepError, trace
 from tuner.plan import RecipePlan
 from tuner.planner.cost import FILL_BATCH, HELD_BYTES, PLANNED_BYTES, Rates
@@ -26,6 +26,8 @@ WORTH_FLOPS = 20_000_000
 WORTH_RATIO = 0.95
 COMPARED_SAMPLES = 256
 MOST_CHANGED = 0.005
+#: Of a batch's pixels, while the next ones are decoded: each as it is made and as it is padded.
+PIXEL_COPIES = 2 * (AHEAD + 1)
 #: That a search space is expected to ask for.
 LARGEST_BATCH = 128
 
@@ -52,6 +54,7 @@ def measure(task: Task, loaded: Loaded, threads: int) -> Rates:
     latency = sum(chain_seconds(folded, value[:1]))
     del folded
     kind, ratio = _fastest_prefix(task, loaded, value.numpy(), sum(forward[:-1]) * FILL_BATCH, threads)
+    fill_peak = max(fill_peak, _engine_bytes(loaded, kind, value.numpy(), threads))
     inputs = spatial(value)
     for part in parts:
         channels_last(part)
@@ -67,7 +70,7 @@ def measure(task: Task, loaded: Loaded, threads: int) -> Rates:
         load_seconds=load_seconds,
         read_bytes=_read_bytes(),
         scratch_bytes=SCRATCH_BYTES,
-        fill_peak_bytes=fill_peak + HELD_BYTES,
+        fill_peak_bytes=fill_peak + HELD_BYTES + PIXEL_COPIES * value.nbytes,
         prefix_kind=kind,
         prefix_ratio=ratio,
         latency_seconds=latency,
@@ -120,6 +123,15 @@ def _fastest_prefix(task: Task, loaded: Loaded, batch: Floats, seconds: float, t
     if found[best] > WORTH_RATIO * found[TORCH]:
         best = TORCH
     return best, found[best] / max(seconds, 1e-9)
+
+
+def _engine_bytes(loaded: Loaded, kind: str, batch: Floats, threads: int) -> int:
+    """Return the high-water mark of a batch through the engine that fills, with its session."""
+    if kind == TORCH or loaded.chain is None:
+        return 0
+    meter = PeakMeter()
+    engine(loaded, [loaded.info.num_blocks - 1], kind, threads)(batch)
+    return meter.peak_bytes()
 
 
 def _agrees(task: Task, loaded: Loaded, threads: int) -> bool:
