@@ -166,9 +166,9 @@ def peak_bytes(plan: TrialPlan, rates: Rates) -> int:
     activations = kept_bytes(plan)
     inputs = 3 * batch * math.prod(tail[0].in_shape if tail else (1,)) * FLOAT_BYTES
     training = state + activations + inputs + rates.scratch_bytes
-    return int(
-        max(training, _heads_bytes(plan, batch) + rates.scratch_bytes, rates.fill_peak_bytes if plan.split else 0)
-    )
+    prefix = rates.fill_peak_bytes if plan.split else 0
+    heads = _heads_bytes(plan, batch) + rates.scratch_bytes
+    return int(max(training, heads, prefix) if plan.cached else max(training, heads) + prefix)
 
 
 def kept_bytes(plan: TrialPlan) -> int:

@@ -262,7 +262,8 @@ class Study:
             "store": self._store,
             "weights": self._weights(number),
         }
-        return Job(plan.runtime.backend, "train", arguments, reports=True)
+        limited = self._setting.limits.memory_bytes is not None and not plan.cached  # its prefix runs beside the steps
+        return Job(plan.runtime.backend, "train", arguments, reports=True, frees=limited)
 
     def _job_limits(self, estimate: Estimate) -> JobLimits:
         end = self._setting.end

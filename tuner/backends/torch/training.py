@@ -29,6 +29,7 @@ from tuner.backends.torch.prefix import channels_last, fast, spatial
 from tuner.backends.torch.reader import Reader
 from tuner.errors import TunerError
 from tuner.plan import RecipePlan, TrialPlan
+from tuner.planner.cost import FILL_BATCH
 from tuner.results.records import Outcome
 from tuner.store.augment import augment
 from tuner.store.ops import acting
@@ -94,9 +95,10 @@ def source(
 
     def read(rows: npt.NDArray[np.int64]) -> torch.Tensor:
         raw = np.stack([samples.load(index) for samples, index in (where[row] for row in rows)])
-        with torch.inference_mode():
-            value: torch.Tensor = prefix(spatial(torch.from_numpy(change(normalise(raw, task.input)))))
-        return value.clone()  # out of inference mode, so that autograd may keep it
+        pixels = torch.from_numpy(change(normalise(raw, task.input)))
+        with torch.inference_mode():  # as many at a time as a filling pass takes, whatever the batch
+            parts = [prefix(spatial(pixels[at : at + FILL_BATCH])) for at in range(0, len(pixels), FILL_BATCH)]
+        return torch.cat(parts)  # out of inference mode, so that autograd may keep it
 
     return Source(read, labels)
 
