@@ -17,7 +17,7 @@ from tuner.planner.describe import draw, memory, said_memory
 from tuner.planner.placement import smallest
 from tuner.planner.step import StepPlan
 from tuner.search import config
-from tuner.search.peaks import BESIDE_BYTES
+from tuner.search.peaks import expected_bytes
 from tuner.search.rates import kept, known
 from tuner.search.study import ANCHORS, CLOSING_SECONDS, PREFERRED, cores
 from tuner.search.supervisor import Supervisor
@@ -148,7 +148,7 @@ def _peak_bytes(plan: TrialPlan, rough: int, rates: cost.Rates, step: StepPlan |
     """Return what a trial is expected to take, by the planner where the planned executor runs it."""
     if step is None or not cost.worth_planning(plan):
         return rough
-    return max(step.peak_bytes + BESIDE_BYTES, rates.fill_peak_bytes if plan.cached else 0)
+    return expected_bytes(plan, step.peak_bytes, rates)
 
 
 def _read_plan(path: Path) -> TrialPlan:

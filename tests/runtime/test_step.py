@@ -134,6 +134,13 @@ class Attention(nn.Module):
         (lambda: conv(6, 4, 5, rank=1, stride=2, padding=2), (6, 19)),
         (lambda: conv(6, 6, 3, rank=1, groups=6, padding=1), (6, 19)),
         (lambda: nn.Sequential(conv(6, 4, 3), nn.MaxPool2d(3, stride=2, padding=1)), (6, 9, 8)),
+        (lambda: conv(3, 4, 3, rank=1, padding=2, dilation=2), (3, 20)),
+        (lambda: conv(1, 4, 3, rank=1, stride=2, padding=1), (1, 20)),
+        (lambda: conv(6, 6, 31, groups=6, padding=15), (6, 10, 10)),
+        (lambda: nn.Sequential(conv(6, 4, 3), nn.ReLU(), nn.MaxPool2d(2, ceil_mode=True)), (6, 9, 7)),
+        (lambda: nn.Sequential(conv(6, 4, 1), nn.ReLU(), nn.MaxPool2d(2, padding=1)), (6, 4, 4)),
+        (lambda: nn.Sequential(conv(6, 4, 1, rank=1), nn.MaxPool1d(2, padding=1)), (6, 8)),
+        (lambda: nn.Sequential(conv(6, 4, 3), nn.ReLU(), nn.MaxPool2d(3, stride=2)), (6, 9, 8)),
         (lambda: nn.Sequential(conv(6, 4, 3), nn.MaxPool2d((2, 1), stride=(3, 2), ceil_mode=True)), (6, 9, 8)),
         (lambda: nn.Sequential(conv(6, 4, 3), nn.MaxPool2d(2, dilation=2)), (6, 9, 8)),
         (lambda: nn.Sequential(conv(6, 4, 3), nn.AvgPool2d(3, stride=2, padding=1, ceil_mode=True)), (6, 9, 8)),
@@ -152,6 +159,46 @@ def test_layers_train_as_in_pytorch(layer: Callable[[], nn.Module], shape: tuple
     features = body(torch.zeros(2, *shape)).shape[1]
     tail = Tail(nn.Sequential(body, nn.Linear(features, OUTPUTS)), shape)
     assert compared(tail, RecipePlan(optimiser="sgd"), tmp_path, apart=1e-6) < 1e-4
+
+
+class Gated(nn.Module):
+    """A product of matrices beside a scaled value of another shape or type, which no operator adds in one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.narrow = nn.Linear(6, 1, bias=False)
+        self.wide = nn.Linear(6, 6, bias=False)
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = (value > 0) * 0.5 + self.wide(value * 0.1 + self.narrow(value))
+        return outputs
+
+
+def test_sums_with_products_broadcast(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    tail = Tail(nn.Sequential(Gated(), nn.Linear(6, OUTPUTS)), (6,))
+    assert compared(tail, RecipePlan(optimiser="sgd"), tmp_path, apart=1e-6) < 1e-4
+
+
+class Masked(nn.Module):
+    """Classes that are not there have a logit of minus infinity."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, OUTPUTS)
+        self.absent: torch.Tensor
+        self.register_buffer("absent", torch.tensor([0.0] * (OUTPUTS - 1) + [-torch.inf]))
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.inner(value) + self.absent
+        return outputs
+
+
+def test_an_absent_class_costs_nothing(tmp_path: Path) -> None:
+    tail = Tail(Masked(), (4,))
+    session = session_of(traced(tail, RecipePlan(optimiser="sgd")), tail.module, tmp_path)
+    loss = session.step(np.ones((BATCH, 4), np.float32), np.arange(BATCH), 1e-3)
+    assert np.isfinite(loss)
 
 
 class Dead(nn.Module):

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from tuner.errors import TunerError
-from tuner.plan import TailEdit, TrialPlan
+from tuner.plan import CachePlan, TailEdit, TrialPlan
 from tuner.planner import cost
 from tuner.planner.lifetimes import Tensor
 from tuner.planner.step import StepPlan
 from tuner.results.records import TrialRecord
 from tuner.search.config import Limits
-from tuner.search.peaks import BESIDE_BYTES, Peaks, limited
+from tuner.search.peaks import BESIDE_BYTES, BESIDE_WITH_PREFIX_BYTES, Peaks, limited
 from tuner.search.study import Study
 from tuner.testing import example_model, example_task
 
@@ -72,6 +72,17 @@ def test_a_large_step_is_expected_to_take_what_the_planner_says(ask: Callable[..
 def test_what_trials_took_beside_their_steps_is_learned(ask: Callable[..., int | None]) -> None:
     took = [record(plan_of(batch_size=size), PLANNED + beside) for size, beside in ((30, 5e6), (31, 7e6))]
     assert ask(plan_of(), took) == PLANNED + 7_000_000
+
+
+def test_a_prefix_before_every_step_takes_its_own(ask: Callable[..., int | None]) -> None:
+    plan = plan_of(split=1)
+    filling = cost.nominal(plan.model).fill_peak_bytes
+    expected = max(PLANNED, filling) + BESIDE_WITH_PREFIX_BYTES
+    assert ask(plan) == expected
+    assert ask(plan, [record(plan_of(batch_size=30), PLANNED + 1e6)]) == expected  # a trial without one tells nothing
+    assert ask(plan, [record(plan_of(split=1, batch_size=30), expected + 1e6)]) == expected + 1_000_000
+    cached = replace(plan, cache=CachePlan("cache", 8, 0.0))
+    assert ask(cached) == max(PLANNED + BESIDE_BYTES, filling)
 
 
 def test_a_form_of_step_is_planned_once(ask: Callable[..., int | None], planner: Planner) -> None:

@@ -107,7 +107,11 @@ class StepSession:
                 value[...] = self._steps
             elif port.kind == "noise":
                 self._noise.random(dtype=np.float32, out=value)
-        self._session.run_with_iobinding(self._bindings[(self._steps - 1) % 2])
+        try:
+            self._session.run_with_iobinding(self._bindings[(self._steps - 1) % 2])
+        except Exception as error:  # noqa: BLE001 - onnxruntime raises many kinds
+            said = str(error).splitlines()[0]
+            raise TunerError(f"ONNX Runtime cannot run step {self._steps} (of numbers that grow?): {said}") from None
         return float(self._loss)
 
     def weights(self) -> dict[str, Array]:

@@ -102,7 +102,7 @@ class Filler:
         """Fill every cut the study may ask for, in one pass, as far as cap and time allow; the first plans first.
 
         Raises:
-            BudgetError: Not even the first plan can be filled in the time.
+            BudgetError: A limit leaves nothing filled.
         """
         known = [plan for plan in plans if plan.cached]
         if not known:
@@ -128,23 +128,19 @@ class Filler:
         if self._pass_seconds(filled) > TIGHT_SHARE * left:
             filled = filled[:1]
             self._refuse_if_hopeless(filled, left)
-        over = self._fill_apart(filled)
-        if over is not None and not self._filled:
-            raise over
+        self._fill_apart(filled)
 
-    def _fill_apart(self, plans: Sequence[TrialPlan]) -> UnfilledError | None:
-        """Fill what the plans need, in as many passes as memory asks for; return what says that a plan does not fit."""
+    def _fill_apart(self, plans: Sequence[TrialPlan]) -> None:
+        """Fill what the plans need, in as many passes as memory asks for; a plan that does not fit hears so later."""
+        plans = [plan for plan in plans if self.missing(plan)]
         try:
             self.fill(plans)
         except UnfilledError as error:
-            if "memory" not in error.constraint:
+            if "memory" in error.constraint and len(plans) > 1:
+                self._fill_apart(plans[: len(plans) // 2])
+                self._fill_apart(plans[len(plans) // 2 :])
+            elif not self._filled:
                 raise
-            if len(plans) == 1:
-                return error
-            middle = len(plans) // 2
-            parts = [self._fill_apart(part) for part in (plans[:middle], plans[middle:])]
-            return next((one for one in parts if one is not None), None)
-        return None
 
     def fill(self, plans: Sequence[TrialPlan]) -> None:
         """Fill what the plans need and this study has not filled yet.

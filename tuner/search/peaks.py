@@ -14,8 +14,9 @@ from tuner.search.supervisor import Limits, Supervisor
 if TYPE_CHECKING:
     from tuner.search.study import Setting
 
-#: What a trial's process takes beside its steps, until trials have shown it: tracing, code, samples being read.
-BESIDE_BYTES = 48_000_000
+#: What a trial's process takes beside its steps, until trials have shown it: tracing, code, samples being read; and
+#: where the prefix runs before every step, its code and photos too.
+BESIDE_BYTES, BESIDE_WITH_PREFIX_BYTES = 48_000_000, 80_000_000
 #: A plan whose rough estimate is so many times the limit is refused on that.
 SURELY_OVER = 4
 LEARNS_FROM = 10
@@ -45,10 +46,9 @@ class Peaks:
         planned = self._planned(plan)
         if planned is None:
             return None
-        beside = [self._beside(record) for record in records]
-        known = [one for one in beside if one is not None][-LEARNS_FROM:]
-        filling = self._setting.rates.fill_peak_bytes if plan.cached else 0
-        return max(planned + max(known, default=BESIDE_BYTES), filling)
+        alike = [one for one in records if one.plan is not None and _runs_prefix(one.plan) == _runs_prefix(plan)]
+        known = [one for one in map(self._beside, alike) if one is not None][-LEARNS_FROM:]
+        return expected_bytes(plan, planned, self._setting.rates, max(known, default=None))
 
     def _beside(self, record: TrialRecord) -> int | None:
         """Return what a trial measured above its planned peak; None where either is not known, or filling hides it."""
@@ -56,9 +56,10 @@ class Peaks:
             return None
         planned = self._found.get(_form(record.plan))
         measured = int(record.values["peak_bytes"])
-        if planned is None or (record.plan.cached and measured <= self._setting.rates.fill_peak_bytes):
+        filling = self._setting.rates.fill_peak_bytes
+        if planned is None or (record.plan.cached and measured <= filling):
             return None
-        return max(0, measured - planned)
+        return max(0, measured - (max(planned, filling) if _runs_prefix(record.plan) else planned))
 
     def _planned(self, plan: TrialPlan) -> int | None:
         form = _form(plan)
@@ -71,6 +72,25 @@ class Peaks:
                 step = None
             self._found[form] = None if step is None else step.peak_bytes
         return self._found[form]
+
+
+def expected_bytes(plan: TrialPlan, planned: int, rates: cost.Rates, beside: int | None = None) -> int:
+    """Return the peak bytes of a trial whose steps the planned executor runs.
+
+    Args:
+        plan: Of the trial.
+        planned: Of its steps.
+        rates: For what the prefix takes, before every step or while it fills the store.
+        beside: What earlier trials took beside their steps; None where none has shown it.
+    """
+    if _runs_prefix(plan):
+        return max(planned, rates.fill_peak_bytes) + (BESIDE_WITH_PREFIX_BYTES if beside is None else beside)
+    whole = planned + (BESIDE_BYTES if beside is None else beside)
+    return max(whole, rates.fill_peak_bytes) if plan.cached else whole
+
+
+def _runs_prefix(plan: TrialPlan) -> bool:
+    return plan.split > 0 and not plan.cached
 
 
 def limited(plan: TrialPlan, setting: "Setting") -> TrialPlan:

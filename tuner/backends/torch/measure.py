@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from tuner.backends.memory import PeakMeter
+from tuner.backends.memory import KEPT_BYTES, PeakMeter, return_freed
 from tuner.backends.torch.model import Loaded
 from tuner.backends.torch.planned import program
-from tuner.backends.torch.prefix import AHEAD, BFLOAT, ORT, TORCH, Floats, channels_last, engine, fast, spatial
+from tuner.backends.torch.prefix import BFLOAT, ORT, TORCH, Floats, channels_last, engine, fast, spatial
 from tuner.backends.torch.step import StepError, trace
 from tuner.plan import RecipePlan
 from tuner.planner.cost import FILL_BATCH, HELD_BYTES, PLANNED_BYTES, Rates
@@ -26,8 +26,8 @@ WORTH_FLOPS = 20_000_000
 WORTH_RATIO = 0.95
 COMPARED_SAMPLES = 256
 MOST_CHANGED = 0.005
-#: Of a batch's pixels, while the next ones are decoded: each as it is made and as it is padded.
-PIXEL_COPIES = 2 * (AHEAD + 1)
+#: Copies of a batch of pixels while the next ones are decoded: as they are read, as numbers, and padded.
+PIXEL_COPIES = 8
 #: That a search space is expected to ask for.
 LARGEST_BATCH = 128
 
@@ -54,7 +54,6 @@ def measure(task: Task, loaded: Loaded, threads: int) -> Rates:
     latency = sum(chain_seconds(folded, value[:1]))
     del folded
     kind, ratio = _fastest_prefix(task, loaded, value.numpy(), sum(forward[:-1]) * FILL_BATCH, threads)
-    fill_peak = max(fill_peak, _engine_bytes(loaded, kind, value.numpy(), threads))
     inputs = spatial(value)
     for part in parts:
         channels_last(part)
@@ -63,18 +62,20 @@ def measure(task: Task, loaded: Loaded, threads: int) -> Rates:
         given = inputs.clone().requires_grad_()
         backward.append(_timed(lambda part=part, given=given: _step(part, given)) / FILL_BATCH)  # type: ignore[misc]  # mypy cannot infer the lambda
         inputs = outputs
+    steps, reading, tracing = _overhead_seconds(loaded), _read_bytes(), _trace_seconds(task, loaded)
+    fill_peak = max(fill_peak, _engine_bytes(loaded, kind, value.numpy(), threads))  # last: it slows what follows
     return Rates(
         forward_seconds=tuple(forward),
         train_seconds=tuple(backward),
-        step_seconds=_overhead_seconds(loaded),
+        step_seconds=steps,
         load_seconds=load_seconds,
-        read_bytes=_read_bytes(),
+        read_bytes=reading,
         scratch_bytes=SCRATCH_BYTES,
         fill_peak_bytes=fill_peak + HELD_BYTES + PIXEL_COPIES * value.nbytes,
         prefix_kind=kind,
         prefix_ratio=ratio,
         latency_seconds=latency,
-        trace_seconds=_trace_seconds(task, loaded),
+        trace_seconds=tracing,
     )
 
 
@@ -129,6 +130,7 @@ def _engine_bytes(loaded: Loaded, kind: str, batch: Floats, threads: int) -> int
     """Return the high-water mark of a batch through the engine that fills, with its session."""
     if kind == TORCH or loaded.chain is None:
         return 0
+    return_freed(KEPT_BYTES)  # what was measured before leaves nothing to take from
     meter = PeakMeter()
     engine(loaded, [loaded.info.num_blocks - 1], kind, threads)(batch)
     return meter.peak_bytes()

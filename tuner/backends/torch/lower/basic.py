@@ -163,12 +163,17 @@ def _add(graph: Graph, node: fx.Node) -> Value:
         product = _once(whole)
         if not isinstance(scaled, fx.Node) or not isinstance(product, fx.Node) or node.kwargs.get("alpha", 1) != 1:
             continue
-        if product.target != aten.mm.default or scaled.target != aten.mul.Tensor or shape_of(scaled) != shape_of(node):
+        if product.target != aten.mm.default or scaled.target != aten.mul.Tensor:
             continue
         value, scale = scaled.args
-        if isinstance(scale, float) and len(product.users) == len(whole.users) == 1:
+        alone = len(product.users) == len(whole.users) == 1
+        if alone and isinstance(value, fx.Node) and isinstance(scale, float) and _alike(node, value, product):
             return _mm(graph, product, graph.of(value), scale)
     return _elementwise("Add")(graph, node)
+
+
+def _alike(*nodes: fx.Node) -> bool:
+    return len({(shape_of(node), dtype_of(node)) for node in nodes}) == 1
 
 
 def _mm(graph: Graph, node: fx.Node, added: str | None = None, scale: float = 1.0) -> Value:
@@ -221,20 +226,15 @@ def _elu(graph: Graph, node: fx.Node) -> Value:
 
 def _nll_loss(graph: Graph, node: fx.Node) -> Value:
     """Losses of single samples; labels are valid rows."""
-    picked = graph.op("Mul", graph.of(node.args[0]), _minus_hot(graph, node))
-    return graph.sum(picked, [1]), None
+    label = graph.op("Unsqueeze", graph.of(node.args[1]), graph.integers([1]))
+    picked = graph.op("GatherElements", graph.of(node.args[0]), label, axis=1)
+    return graph.op("Neg", graph.op("Squeeze", picked, graph.integers([1]))), None
 
 
 def _nll_loss_backward(graph: Graph, node: fx.Node) -> Value:
-    gradient = graph.reshape(graph.of(node.args[0]), (shape_of(node)[0], 1))
-    return graph.op("Mul", _minus_hot(graph, node), gradient)
-
-
-def _minus_hot(graph: Graph, node: fx.Node) -> str:
-    """Return minus one at every sample's label, else zero: made once, as ONNX Runtime makes equal nodes one."""
-    logits, label = (node.args[0], node.args[1]) if node.target == aten.nll_loss_forward.default else node.args[1:3]
-    outputs = graph.integers([shape_of(logits)[1]])  # type: ignore[arg-type]  # a node
-    return graph.op("OneHot", graph.of(label), outputs, graph.constant([0.0, -1.0], "float32"))
+    samples, outputs = shape_of(node)
+    hot = graph.op("OneHot", graph.of(node.args[2]), graph.integers([outputs]), graph.constant([0.0, -1.0], "float32"))
+    return graph.op("Mul", hot, graph.reshape(graph.of(node.args[0]), (samples, 1)))
 
 
 BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div"}

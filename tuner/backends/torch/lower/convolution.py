@@ -10,7 +10,7 @@ from torch import fx
 
 from tuner.backends.torch.lower import depthwise
 from tuner.backends.torch.lower.graph import Form, Graph, Value, shape_of
-from tuner.backends.torch.lower.window import Window, sliding
+from tuner.backends.torch.lower.window import Window, shift, sliding
 from tuner.errors import TunerError
 
 aten = torch.ops.aten
@@ -41,7 +41,7 @@ def convolved(graph: Graph, node: fx.Node, kernel: str, bias: str | None) -> str
     value, weight, *_, groups = args
     window, given = slid(node), graph.of(value)
     shapes = shape_of(value), shape_of(node)
-    if _depthwise(weight, groups) and depthwise.pays(shapes[0][0], shapes[0][2:], shapes[1][2:]):
+    if _depthwise(weight, groups) and depthwise.pays(shapes[0][0], window, shapes[0][2:], shapes[1][2:]):
         return depthwise.convolved(graph, given, kernel, bias, window, shapes)
     return graph.op("Conv", given, kernel, *([] if bias is None else [bias]), group=groups, **window.attributes())
 
@@ -70,6 +70,9 @@ def input_gradient(
 ) -> str:
     """Return the gradient convolved with the kernel turned round.
 
+    Of depthwise convolutions of small maps it is a product, and of few channels one product whose columns are added
+    where they overlap. A kernel that skips places is convolved the other way.
+
     Args:
         graph: To add to.
         gradient: Of the convolution's result.
@@ -83,9 +86,10 @@ def input_gradient(
     shape, result = shape_of(value), shape_of(gradient)
     name = graph.of(gradient)
     single = _depthwise(weight, groups)
-    if single and depthwise.pays(shape[0], shape[2:], result[2:]):
+    if single and depthwise.pays(shape[0], window, shape[2:], result[2:]):
         return depthwise.input_gradient(graph, name, kernel, window, (shape, result))
-    if groups == 1 and inputs < FEW and not window.pointwise:
+    exact = len(window.kernel) == len("xy") or set(window.dilation) == {1}  # others are wrong in ONNX Runtime 1.31
+    if groups == 1 and inputs < FEW and not window.pointwise and exact:
         lined = graph.reshape(kernel, (outputs, inputs * prod(window.kernel)))
         columns = graph.op("MatMul", graph.op("Transpose", lined, perm=(1, 0)), graph.reshape(name, (*result[:2], -1)))
         given = window.attributes()
@@ -101,27 +105,8 @@ def input_gradient(
             turned = graph.op("Transpose", turned, perm=(1, 0, *axes))
         window = Window(window.kernel, window.stride, over, window.dilation)
         return graph.op("Conv", name, turned, group=groups, **window.attributes())
-    missing = [size - end for size, end in zip(shape[2:], _reached(window, result[2:]), strict=True)]
+    missing = [size - end for size, end in zip(shape[2:], window.reached(result[2:]), strict=True)]
     return graph.op("ConvTranspose", name, kernel, group=groups, output_padding=missing, **window.attributes())
-
-
-def _reached(window: Window, outputs: Sequence[int]) -> tuple[int, ...]:
-    """Return the sizes of the least maps that give maps of some sizes."""
-    slides = zip(outputs, window.stride, window.padding, window.dilation, window.kernel, strict=True)
-    return tuple((size - 1) * s - 2 * p + d * (k - 1) + 1 for size, s, p, d, k in slides)
-
-
-def _slid_by_gradient(
-    graph: Graph, value: str, gradient: str, window: Window, groups: int, sizes: tuple[Sequence[int], Sequence[int]]
-) -> str:
-    """Return what the gradient gives as a kernel on the input; sizes are of maps of the input and the gradient."""
-    inputs, outputs = sizes
-    turned = Window(tuple(outputs), window.dilation, window.padding, window.stride)
-    found = graph.op("Conv", value, gradient, group=groups, **turned.attributes())
-    if tuple(inputs) == _reached(window, outputs):
-        return found
-    axes = range(2, 2 + len(outputs))  # the last places of the input are in no product
-    return graph.op("Slice", found, *(graph.integers(list(one)) for one in ([0] * len(axes), window.kernel, axes)))
 
 
 def weight_gradient(
@@ -134,41 +119,82 @@ def weight_gradient(
     many, each shift is a matrix product.
     """
     outputs, inputs = shape_of(weight)[:2]
+    shapes = shape_of(value), shape_of(gradient)
+    maps, across = graph.of(value), graph.of(gradient)
+    (samples, channels, *sizes), (_, _, *size) = shapes
     single = _depthwise(weight, groups)
     if single:
-        shapes = shape_of(value), shape_of(gradient)
-        summed = depthwise.weight_gradient(graph, graph.of(gradient), graph.of(value), window, shapes)
+        summed = depthwise.weight_gradient(graph, across, maps, window, shapes)
         if summed is not None:
             return graph.reshape(summed, shape_of(weight))
-    samples, _, *size = shape_of(gradient)
-    axes = tuple(range(2, 2 + len(window.kernel)))
-    if inputs == groups == 1 and outputs < FEW and not window.pointwise:
-        lined = graph.reshape(graph.of(value), (1, samples, *shape_of(value)[2:]))
-        across = graph.reshape(graph.of(gradient), (samples * outputs, 1, *size))
-        found = _slid_by_gradient(graph, lined, across, window, samples, (shape_of(value)[2:], size))
+    few = groups == 1 and inputs < FEW and not window.pointwise
+    if few and inputs == 1 and outputs < FEW:
+        maps = graph.reshape(maps, (1, samples, *sizes))
+        across = graph.reshape(across, (samples * outputs, 1, *size))
+        found = _slid_by_gradient(graph, maps, across, window, samples, (sizes, size))
         return graph.sum(graph.reshape(found, (samples, *shape_of(weight))), [0])
-    across = graph.op("Transpose", graph.of(gradient), perm=(1, 0, *axes))
-    maps = graph.op("Transpose", graph.of(value), perm=(1, 0, *axes))
-    if single or (groups == 1 and inputs < FEW and not window.pointwise):
-        lined = graph.reshape(maps, (1, groups * samples, *shape_of(value)[2:])) if single else maps
-        found = _slid_by_gradient(graph, lined, across, window, groups, (shape_of(value)[2:], size))
-        return graph.reshape(found, shape_of(weight)) if single else graph.op("Transpose", found, perm=(1, 0, *axes))
+    maps, across = _turned(graph, maps, window), _turned(graph, across, window)
+    if single:
+        maps = graph.reshape(maps, (1, channels * samples, *sizes))
+        found = _slid_by_gradient(graph, maps, across, window, groups, (sizes, size))
+    elif few:
+        found = _turned(graph, _slid_by_gradient(graph, maps, across, window, 1, (sizes, size)), window)
+    else:
+        found = _by_shifts(graph, maps, across, window, (groups, outputs, inputs, samples), size)
+    return graph.reshape(found, shape_of(weight))
+
+
+def _turned(graph: Graph, name: str, window: Window) -> str:
+    """Return maps with channels as samples, and samples as channels."""
+    return graph.op("Transpose", name, perm=(1, 0, *range(2, 2 + len(window.kernel))))
+
+
+def _slid_by_gradient(
+    graph: Graph,
+    value: str,
+    gradient: str,
+    window: Window,
+    groups: int,
+    sizes: tuple[Sequence[int], Sequence[int]],
+) -> str:
+    """Return what the gradient gives as a kernel on the input; sizes are of maps of the input and the gradient."""
+    inputs, outputs = sizes
+    turned = Window(tuple(outputs), window.dilation, window.padding, window.stride)
+    found = graph.op("Conv", value, gradient, group=groups, **turned.attributes())
+    if tuple(inputs) == window.reached(outputs):
+        return found
+    axes = range(2, 2 + len(outputs))  # the last places of the input are in no product
+    return graph.op("Slice", found, *(graph.integers(list(one)) for one in ([0] * len(axes), window.kernel, axes)))
+
+
+def _by_shifts(
+    graph: Graph, maps: str, across: str, window: Window, counts: tuple[int, int, int, int], size: Sequence[int]
+) -> str:
+    """Return [outputs, inputs, elements of the kernel], a matrix product for each element.
+
+    Args:
+        graph: To add to.
+        maps: The input, channels first.
+        across: The gradient, channels first.
+        window: How the kernel slides.
+        counts: Groups, outputs, inputs of a group and samples.
+        size: Of the gradient's maps.
+    """
+    groups, outputs, inputs, samples = counts
     if any(window.padding):
         maps = graph.op("Pad", maps, graph.integers([0, 0, *window.padding] * 2))
     places = samples * prod(size)
     left = graph.reshape(across, (groups, outputs // groups, places) if groups > 1 else (outputs, places))
     parts = []
     for offsets in product(*(range(k) for k in window.kernel)):
-        part = maps if window.pointwise else depthwise.shift(graph, maps, window, offsets, size)
+        part = maps if window.pointwise else shift(graph, maps, window, offsets, size)
         if groups > 1:
-            right = graph.reshape(part, (groups, inputs, places))
-            parts.append(graph.op("MatMul", left, graph.op("Transpose", right, perm=(0, 2, 1))))
+            right = graph.op("Transpose", graph.reshape(part, (groups, inputs, places)), perm=(0, 2, 1))
+            found = graph.op("MatMul", left, right)
         else:
-            parts.append(graph.op("Gemm", left, graph.reshape(part, (inputs, places)), transB=1))
-    if len(parts) == 1:
-        return graph.reshape(parts[0], shape_of(weight))
-    shifts = [graph.reshape(part, (outputs, inputs, 1)) for part in parts]
-    return graph.reshape(graph.op("Concat", *shifts, axis=2), shape_of(weight))
+            found = graph.op("Gemm", left, graph.reshape(part, (inputs, places)), transB=1)
+        parts.append(graph.reshape(found, (outputs, inputs, 1)))
+    return parts[0] if len(parts) == 1 else graph.op("Concat", *parts, axis=2)
 
 
 FORMS: Mapping[Any, Form] = {

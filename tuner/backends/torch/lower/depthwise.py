@@ -19,17 +19,22 @@ from math import prod
 import numpy as np
 
 from tuner.backends.torch.lower.graph import Graph
-from tuner.backends.torch.lower.window import Window
+from tuner.backends.torch.lower.window import Window, shift
 
 #: Entries of T, up to which y and ∂x are faster by it than by sliding; and of x ∂y for ∂w.
 MOST_SLID, MOST_SUMMED = 2_500, 10_000
-#: Places of y for every sample, above which T takes more memory than it is worth.
-MOST_PLACES = 4
+#: Places of y for every sample, above which T takes more memory than it is worth; entries of all B.
+MOST_PLACES, MOST_SEEN = 4, 250_000
 
 
-def pays(samples: int, inputs: Sequence[int], outputs: Sequence[int]) -> bool:
+def pays(samples: int, window: Window, inputs: Sequence[int], outputs: Sequence[int]) -> bool:
     """Return whether a convolution from maps of one size to such of another is better as a product."""
-    return prod(inputs) * prod(outputs) <= MOST_SLID and prod(outputs) <= MOST_PLACES * samples
+    return _small(MOST_SLID, samples, window, inputs, outputs)
+
+
+def _small(most: int, samples: int, window: Window, inputs: Sequence[int], outputs: Sequence[int]) -> bool:
+    entries, places = prod(inputs) * prod(outputs), prod(outputs)
+    return entries <= most and places <= MOST_PLACES * samples and prod(window.kernel) * entries <= MOST_SEEN
 
 
 def convolved(
@@ -68,12 +73,12 @@ def weight_gradient(
     (samples, channels, *inputs), (_, _, *outputs) = shapes
     rank = len(inputs)
     for lead in range(rank):  # axes along which the kernel is shifted, and whose places count as samples
-        rows, places = samples * prod(outputs[:lead]), prod(outputs[lead:])
-        entries = prod(inputs[lead:]) * places
-        if entries <= MOST_SUMMED and places <= MOST_PLACES * rows:
+        rows, seen = samples * prod(outputs[:lead]), window.trailing(lead)
+        if _small(MOST_SUMMED, rows, seen, inputs[lead:], outputs[lead:]):
             break
     else:
         return None
+    places, entries = prod(outputs[lead:]), prod(inputs[lead:]) * prod(outputs[lead:])
     order = (1, 0, *range(2, 2 + rank))
     across = graph.reshape(graph.op("Transpose", gradient, perm=order), (channels, rows, places))
     maps = graph.op("Transpose", value, perm=order)
@@ -86,20 +91,9 @@ def weight_gradient(
         lined = graph.op("Transpose", graph.reshape(shifted, (channels, rows, prod(inputs[lead:]))), perm=(0, 2, 1))
         parts.append(graph.reshape(graph.op("MatMul", lined, across), (channels, 1, entries)))
     whole = parts[0] if len(parts) == 1 else graph.op("Concat", *parts, axis=1)
-    seen = _seen(graph, window.trailing(lead), inputs[lead:], outputs[lead:])
-    turned = graph.op("Transpose", graph.reshape(seen, (prod(window.kernel[lead:]), entries)), perm=(1, 0))
+    banks = graph.reshape(_seen(graph, seen, inputs[lead:], outputs[lead:]), (prod(seen.kernel), entries))
+    turned = graph.op("Transpose", banks, perm=(1, 0))
     return graph.reshape(graph.op("MatMul", whole, turned), (channels, prod(window.kernel)))
-
-
-def shift(graph: Graph, maps: str, window: Window, offsets: Sequence[int], outputs: Sequence[int]) -> str:
-    """Return what one element of a kernel sees of padded maps, along as many axes as it has offsets."""
-    if not offsets:
-        return maps
-    slides = list(zip(offsets, window.dilation, window.stride, outputs, strict=False))
-    begin = [offset * dilation for offset, dilation, _, _ in slides]
-    end = [offset * dilation + (size - 1) * stride + 1 for offset, dilation, stride, size in slides]
-    bounds = (begin, end, range(2, 2 + len(slides)), [stride for _, _, stride, _ in slides])
-    return graph.op("Slice", maps, *(graph.integers(list(one)) for one in bounds))
 
 
 def _matrix(

@@ -38,16 +38,16 @@ def _batch_norm_backward(graph: Graph, node: fx.Node) -> Value:
     if training:
         raise TunerError("a step whose norms train is exported with weighted norms: trace it with padded=True")
     channels, rank = shape_of(value)[1], len(shape_of(value))
-    wide = (1, channels, *([1] * (rank - 2)))
+    along = (1, channels, *([1] * (rank - 2)))
     axes = [0, *range(2, rank)]
     deviation = graph.op("Sqrt", graph.op("Add", graph.of(variance), graph.of(eps)))
     name = graph.of(gradient)
     of_input = of_weight = of_bias = None
     if wanted[0]:
         scale = graph.op("Div", graph.of(weight if weight is not None else 1.0), deviation)
-        of_input = graph.op("Mul", name, graph.reshape(scale, wide))
+        of_input = graph.op("Mul", name, graph.reshape(scale, along))
     if wanted[1]:
-        centred = graph.op("Sub", graph.of(value), graph.reshape(graph.of(mean), wide))
+        centred = graph.op("Sub", graph.of(value), graph.reshape(graph.of(mean), along))
         of_weight = graph.op("Div", graph.sum(graph.op("Mul", name, centred), axes), deviation)
     if wanted[2]:
         of_bias = graph.sum(name, axes)
@@ -74,11 +74,11 @@ def _group_norm(graph: Graph, node: fx.Node) -> Value:
     variance = graph.op("ReduceMean", graph.op("Mul", centred, centred), axis, keepdims=1)
     scale = graph.op("Reciprocal", graph.op("Sqrt", graph.op("Add", variance, graph.of(eps))))
     result = graph.reshape(graph.op("Mul", centred, scale), shape_of(value))
-    wide = (1, channels, *(1 for _ in shape_of(value)[2:]))
+    along = (1, channels, *(1 for _ in shape_of(value)[2:]))
     if weight is not None:
-        result = graph.op("Mul", result, graph.reshape(graph.of(weight), wide))
+        result = graph.op("Mul", result, graph.reshape(graph.of(weight), along))
     if bias is not None:
-        result = graph.op("Add", result, graph.reshape(graph.of(bias), wide))
+        result = graph.op("Add", result, graph.reshape(graph.of(bias), along))
     return result, *(graph.reshape(one, (samples, groups)) for one in (mean, scale))
 
 
@@ -103,8 +103,9 @@ def _unpooled(graph: Graph, node: fx.Node, gradient: str) -> str:
     """Return every gradient at the place of its maximum; added up where windows overlap."""
     where = graph.of(node.args[-1])
     shape, window = shape_of(node), _pool_window(node, 2, dilated=True)
-    reached = (d * (k - 1) for d, k in zip(window.dilation, window.kernel, strict=True))
-    if all(reach < stride for reach, stride in zip(reached, window.stride, strict=True)):
+    outputs = shape_of(node.args[-1])[2:]  # type: ignore[arg-type]  # a node
+    slides = zip(outputs, shape[2:], window.stride, window.kernel, window.dilation, strict=True)
+    if all(d * (k - 1) < s and (count - 1) * s + k <= size for count, size, s, k, d in slides):  # what it asks for
         return graph.op(
             "MaxUnpool", gradient, where, graph.integers(shape), kernel_shape=window.kernel, strides=window.stride
         )

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.backends.torch.lower.graph import Graph
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -25,6 +27,11 @@ class Window:
     def pointwise(self) -> bool:
         """Whether every output comes from the one input at its place."""
         return {*self.kernel, *self.stride} == {1} and not any(self.padding)
+
+    def reached(self, outputs: Sequence[int]) -> tuple[int, ...]:
+        """Return the sizes of the least maps that give maps of some sizes."""
+        slides = zip(outputs, self.stride, self.padding, self.dilation, self.kernel, strict=True)
+        return tuple((size - 1) * s - 2 * p + d * (k - 1) + 1 for size, s, p, d, k in slides)
 
     def trailing(self, lead: int) -> "Window":
         """Return how it slides along all axes but the first `lead`."""
@@ -50,3 +57,14 @@ def sliding(kernel: Sequence[int], stride: Any, padding: Any, dilation: Any) -> 
     """Return a window of torch's arguments."""
     axes = len(kernel)
     return Window(tuple(kernel), wide(stride, axes, 1), wide(padding, axes, 0), wide(dilation, axes, 1))
+
+
+def shift(graph: Graph, maps: str, window: Window, offsets: Sequence[int], outputs: Sequence[int]) -> str:
+    """Return what one element of a kernel sees of padded maps, along as many axes as it has offsets."""
+    if not offsets:
+        return maps
+    slides = list(zip(offsets, window.dilation, window.stride, outputs, strict=False))
+    begin = [offset * dilation for offset, dilation, _, _ in slides]
+    end = [offset * dilation + (size - 1) * stride + 1 for offset, dilation, stride, size in slides]
+    bounds = (begin, end, range(2, 2 + len(slides)), [stride for _, _, stride, _ in slides])
+    return graph.op("Slice", maps, *(graph.integers(list(one)) for one in bounds))
