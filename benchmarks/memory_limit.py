@@ -4,7 +4,7 @@
 
 MobileNetV2 on the clothing task's photos, a few of them: the memory of a step depends on the batch and the cut, not on
 how many photos there are. The search may train anything from the classifier to the whole network, with batches of 16
-to 64, so that about a third of what it asks for does not fit. Every trial that ran is listed with the bytes that were
+to 64, so that some of what it asks for does not fit. Every trial that ran is listed with the bytes that were
 expected of it and those it took. With ``--out``, a run there goes on, and its trials count.
 """
 

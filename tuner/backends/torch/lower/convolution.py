@@ -71,7 +71,7 @@ def input_gradient(
     """Return the gradient convolved with the kernel turned round.
 
     Of depthwise convolutions of small maps it is a product, and of few channels one product whose columns are added
-    where they overlap. A kernel that skips places is convolved the other way.
+    where they overlap. With a stride, or more padding than the kernel reaches, it is a transposed convolution.
 
     Args:
         graph: To add to.
