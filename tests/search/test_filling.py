@@ -251,7 +251,12 @@ def test_a_pass_over_its_memory_is_parted(plan: TrialPlan, monkeypatch: pytest.M
     monkeypatch.setattr(filler._supervisor, "run", run)
     filler.prepare([at(plan, split=split) for split in (3, 2, 1)])
     assert passes == [[3, 2, 1], [3], [2, 1], [2], [1]]
-    assert {split for split, _, _ in filler._filled} == {3, 2}  # the trial that asks for the other is told why
+    assert {split for split, _, _ in filler._filled} == {3, 2}
+    for _ in range(2):  # each trial that asks for the other is told why, without a pass
+        with pytest.raises(UnfilledError, match="took 20") as told:
+            filler.fill([at(plan, split=1)])
+        assert told.value.constraint == {"memory": pytest.approx(math.log(2))}
+    assert len(passes) == 5
     filler._filled.clear()
     with pytest.raises(UnfilledError, match="give more"):
         filler.prepare([at(plan, split=1)])

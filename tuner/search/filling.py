@@ -61,6 +61,7 @@ class Filler:
         self._listener = listener
         self._peaks = Peaks(setting, supervisor)
         self._filled: dict[At, Filled] = {}
+        self._too_large: dict[frozenset[At], UnfilledError] = {}
         self._seconds_each: dict[int, float] = {}
         self.seconds = 0.0
         self.samples = 0
@@ -146,12 +147,17 @@ class Filler:
         """Fill what the plans need and this study has not filled yet.
 
         Raises:
-            UnfilledError: The time was up, or memory too small, before it was done; what was filled stays.
+            UnfilledError: The time was up, or memory too small, before it was done; what was filled stays. A pass that
+                memory once was too small for is not begun again.
             TunerError: A sample or the model cannot be used.
         """
         plans = [plan for plan in plans if self.missing(plan)]
         if not plans:
             return
+        asked = frozenset[At]().union(*map(_ats, plans))
+        for known, error in self._too_large.items():
+            if known <= asked:
+                raise UnfilledError(str(error), error.constraint)
         end = self._setting.end
         limits = Limits(
             None if end is None else end - CLOSING_SECONDS,
@@ -171,11 +177,12 @@ class Filler:
         if ended.verdict == "interrupted":
             raise KeyboardInterrupt
         if ended.verdict == "memory" and limits.memory_bytes:
-            raise UnfilledError(
+            self._too_large[asked] = UnfilledError(
                 f"--memory {said_bytes(limits.memory_bytes)} is too small to run the frozen prefix, which took "
                 f"{said_bytes(ended.most_bytes)}: give more",
                 {"memory": math.log(ended.most_bytes / limits.memory_bytes)},
             )
+            raise self._too_large[asked]
         if ended.verdict == "deadline" or (ended.verdict == "result" and ended.value.stopped):
             reason = "--time was up while features were computed; they are kept: give more time, or --resume"
             raise UnfilledError(reason, {"time": 1.0})
