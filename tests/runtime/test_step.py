@@ -142,6 +142,7 @@ class Attention(nn.Module):
         (lambda: nn.Sequential(conv(6, 4, 1, rank=1), nn.MaxPool1d(2, padding=1)), (6, 8)),
         (lambda: nn.Sequential(conv(6, 4, 3), nn.ReLU(), nn.MaxPool2d(3, stride=2)), (6, 9, 8)),
         (lambda: nn.Sequential(conv(6, 4, 3), nn.MaxPool2d((2, 1), stride=(3, 2), ceil_mode=True)), (6, 9, 8)),
+        (lambda: nn.Sequential(conv(6, 4, 1), nn.MaxPool2d(2, stride=4, ceil_mode=True)), (6, 8, 8)),
         (lambda: nn.Sequential(conv(6, 4, 3), nn.MaxPool2d(2, dilation=2)), (6, 9, 8)),
         (lambda: nn.Sequential(conv(6, 4, 3), nn.AvgPool2d(3, stride=2, padding=1, ceil_mode=True)), (6, 9, 8)),
         (lambda: nn.Sequential(conv(6, 4, 3), nn.AvgPool2d(2, count_include_pad=False, padding=1)), (6, 9, 8)),

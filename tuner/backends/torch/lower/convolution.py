@@ -88,13 +88,13 @@ def input_gradient(
     single = _depthwise(weight, groups)
     if single and depthwise.pays(shape[0], window, shape[2:], result[2:]):
         return depthwise.input_gradient(graph, name, kernel, window, (shape, result))
-    exact = len(window.kernel) == len("xy") or set(window.dilation) == {1}  # others are wrong in ONNX Runtime 1.31
-    if groups == 1 and inputs < FEW and not window.pointwise and exact:
+    if groups == 1 and inputs < FEW and not window.pointwise:
         lined = graph.reshape(kernel, (outputs, inputs * prod(window.kernel)))
         columns = graph.op("MatMul", graph.op("Transpose", lined, perm=(1, 0)), graph.reshape(name, (*result[:2], -1)))
-        given = window.attributes()
-        sizes = graph.integers(shape[2:]), graph.integers(given.pop("kernel_shape"))
-        return graph.op("Col2Im", columns, *sizes, **given)
+        given = window.flat().attributes()  # in one dimension ONNX Runtime's results are wrong
+        maps = (1, *shape[2:])[-2:]
+        sizes = graph.integers(maps), graph.integers(given.pop("kernel_shape"))
+        return graph.reshape(graph.op("Col2Im", columns, *sizes, **given), shape)
     over = tuple(d * (k - 1) - p for d, k, p in zip(window.dilation, window.kernel, window.padding, strict=True))
     if set(window.stride) == {1} and min(over) >= 0 and (groups == 1 or single):
         axes = range(2, 2 + len(window.kernel))

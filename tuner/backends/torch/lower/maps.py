@@ -91,8 +91,15 @@ def _pool_window(node: fx.Node, first: int, *, dilated: bool) -> Window:
 def _max_pool(graph: Graph, node: fx.Node) -> Value:
     """Maxima and where they are in the whole tensor, as ONNX counts."""
     window = _pool_window(node, 1, dilated=True)
-    up = int(argument(node, 5, "ceil_mode", default=False))
-    return graph.ops("MaxPool", 2, graph.of(node.args[0]), ceil_mode=up, **window.attributes())
+    value: Any = node.args[0]
+    given, reached = window.attributes(), window.reached(node.meta["val"][0].shape[2:])
+    slides = zip(window.padding, reached, shape_of(value)[2:], strict=True)
+    ends = [padding + max(0, needs - size) for padding, needs, size in slides]
+    if all(end < kernel for end, kernel in zip(ends, window.kernel, strict=True)):
+        given["pads"] = (*window.padding, *ends)
+    else:
+        given["ceil_mode"] = 1  # which ONNX Runtime 1.20 counts otherwise
+    return graph.ops("MaxPool", 2, graph.of(value), **given)
 
 
 def _max_pool_backward(graph: Graph, node: fx.Node) -> Value:

@@ -37,6 +37,11 @@ class Window:
         """Return how it slides along all axes but the first `lead`."""
         return Window(self.kernel[lead:], self.stride[lead:], self.padding[lead:], self.dilation[lead:])
 
+    def flat(self) -> "Window":
+        """Return how it slides over maps whose first axis is one line if there is none."""
+        sizes = (self.kernel, 1), (self.stride, 1), (self.padding, 0), (self.dilation, 1)
+        return Window(*((default, *values)[-2:] for values, default in sizes))
+
     def attributes(self) -> dict[str, Any]:
         """Return what ONNX calls these."""
         return {
