@@ -344,7 +344,7 @@ def test_a_knob_that_wants_what_is_not_legal(tune: Said, task: Path) -> None:
 
 @pytest.mark.slow
 def test_a_budget_too_small_for_one_trial(tune: Said, task: Path) -> None:
-    code, line = tune(task, "--time", "1s")
+    code, line = tune(task, "--time", "0.1s")
     assert code == 1
     assert "took longer than --time: give more" in line
     code, line = tune(task, "--memory", "1kB")

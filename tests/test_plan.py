@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import PlanError
@@ -279,7 +279,6 @@ def legal_plans(draw: st.DrawFn) -> TrialPlan:
     )
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(legal_plans())
 def test_any_plan_reads_back_equal_from_toml(plan: TrialPlan) -> None:
     back = TrialPlan.from_toml(plan.to_toml())

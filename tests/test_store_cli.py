@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.disk import standing_bytes
+
 DATA = Path(os.environ.get("TUNER_DATA", Path(__file__).parents[2] / "shared" / "data"))
 CLOTHING = Path(__file__).parents[1] / "examples" / "clothing" / "task.toml"
 
@@ -61,14 +63,7 @@ def test_the_storage_cap_holds_at_every_moment(tmp_path: Path) -> None:
     def watch() -> None:
         nonlocal most
         while not over.is_set():
-            total = 0
-            for folder in watched:
-                for path in folder.rglob("*"):
-                    try:
-                        total += path.stat().st_size if path.is_file() else 0
-                    except OSError:
-                        continue
-            most = max(most, total)
+            most = max(most, standing_bytes(*watched))
             time.sleep(0.05)
 
     watcher = threading.Thread(target=watch)

@@ -175,6 +175,7 @@ def test_twenty_kills_while_filling_leave_the_digest_of_an_undisturbed_filling(
     generator, killed = random.Random(0), 0
     backend = TorchBackend()
     with Supervisor(backend.preload, "digits") as supervisor:
+        supervisor.call("torch", "describe", {})  # so that the libraries are loaded, and what is killed is a filling
         while killed < 20:
             job = Job("torch", "fill", {"plans": [plan], "store": torn.store}, reports=True)
             ended = supervisor.run(job, Limits(kill_at=time.monotonic() + generator.uniform(0.05, 0.5)))

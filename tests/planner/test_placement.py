@@ -50,7 +50,7 @@ def overlaps(tensors: Sequence[Tensor], placement: Placement) -> list[tuple[str,
 
 
 @pytest.mark.parametrize("planner", EVERY)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(tensors=steps())
 def test_no_two_live_tensors_overlap(planner: Planner, tensors: list[Tensor]) -> None:
     placement = planner(tensors)
@@ -62,14 +62,14 @@ def test_no_two_live_tensors_overlap(planner: Planner, tensors: list[Tensor]) ->
 
 
 @pytest.mark.parametrize("planner", EVERY)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(tensors=steps())
 def test_the_pool_lies_between_what_is_alive_and_the_sum(planner: Planner, tensors: list[Tensor]) -> None:
     assert max_live(tensors) <= planner(tensors).pool_bytes <= sum(one.nbytes for one in tensors)
 
 
 @pytest.mark.parametrize("planner", EVERY)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(tensors=steps(), salt=st.integers(0, 10**9))
 def test_names_do_not_matter(planner: Planner, tensors: list[Tensor], salt: int) -> None:
     names = {one.name: f"{hash((salt, one.name)):x}{one.name}" for one in tensors}
@@ -126,7 +126,7 @@ def test_no_tensors_take_no_bytes() -> None:
     assert (max_live([]), peak_step([]), largest_at([], 0)) == (0, 0, [])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(tensors=steps())
 def test_the_smallest_pool_wins(tensors: list[Tensor]) -> None:
     name, placement = smallest(tensors)

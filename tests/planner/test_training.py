@@ -212,13 +212,13 @@ def stale(wanted: Sequence[Request]) -> list[tuple[str, int]]:
     return found
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(networks())
 def test_no_merged_tensor_is_overwritten_while_something_still_reads_it(one: Network) -> None:
     assert stale(together(requests(one))) == []
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(networks())
 def test_every_request_lives_inside_the_tensor_it_was_merged_into(one: Network) -> None:
     wanted = together(requests(one))

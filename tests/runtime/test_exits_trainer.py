@@ -1,5 +1,6 @@
 """Exits train again without PyTorch, with labels or without; the path to the final head never changes."""
 
+import random
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from tuner.runtime.chain import Chain
 from tuner.runtime.conditions import ANY_TIME
 from tuner.runtime.exits_trainer import LEAST, entropy, wanted
 from tuner.runtime.learning import training_of
+from tuner.runtime.orchestrator import World
 from tuner.runtime.step import StepSession
 from tuner.runtime.watching import Watch
 from tuner.task import Task, normalise
@@ -225,7 +227,8 @@ def test_a_stream_without_labels_gets_exits_of_its_own(bundle: Path, tmp_path: P
     shutil.copytree(bundle, watched)
     samples, _ = photos(0, 300)
     policy = Policy(watch=Watch(enough=250), conditions=ANY_TIME)
-    with Orchestrator(watched, Ring(tmp_path / "ring"), training_of(watched, 1), policy) as service:
+    world = World(draw=random.Random(0))
+    with Orchestrator(watched, Ring(tmp_path / "ring"), training_of(watched, 1), policy, world) as service:
         for sample in samples:
             service.infer(sample)
         verdict = service.tend(wait=True)

@@ -6,6 +6,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -55,6 +56,17 @@ def test_the_oldest_go_above_the_bounds(tmp_path: Path) -> None:
     assert [int(one.sample.max()) for one in few.load()] == [7, 8, 9]
     assert 0 < small.size_bytes <= 1000
     assert int(small.load()[-1].sample.max()) == 9
+
+
+def test_what_comes_within_one_tick_of_the_clock_is_told_apart() -> None:
+    """A file system in memory dates changes by the kernel's ticks, of which several samples share one."""
+    memory = Path("/dev/shm")  # noqa: S108 - a folder in it is made below
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        ring, other = (Ring(Path(folder) / "ring", most_samples=5) for _ in range(2))
+        for number in range(40):
+            (ring, other)[number % 2].add(picture(number))
+            assert len(ring) == len(other) == min(number + 1, 5)
+        assert [int(one.sample.max()) for one in ring.load()] == [35, 36, 37, 38, 39]
 
 
 def test_only_the_user_can_read_it(tmp_path: Path) -> None:

@@ -130,7 +130,9 @@ class Misbehaving(Backend):
             if not crossed and _resident() - resting > limit_mb * MEGABYTE:
                 crossed = True
                 if note:
-                    Path(note).write_text(repr(time.monotonic()))
+                    part = Path(f"{note}.part")  # it may be killed between any two lines
+                    part.write_text(repr(time.monotonic()))
+                    part.replace(note)
             time.sleep(0.002)
 
     def leave(self, task: Task, code: int) -> None:

@@ -1,7 +1,6 @@
 """A whole run over the made-up backend, trials in processes of their own."""
 
 import json
-import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,9 +23,9 @@ def test_trials_that_break_a_limit_or_crash_are_recorded_and_the_run_goes_on(tun
     run = tune(trials=5, time="60s", memory="100MB")
     assert [record.state for record in run.records] == ["done", "killed", "failed", "failed", "done"]
     killed, crashed, raised = run.records[1:4]
-    assert killed.reason.startswith("--memory: took 1")
+    assert killed.reason.startswith("--memory: took ")
     assert killed.reason.endswith(" MB of 100 MB")
-    assert 0 < killed.constraint["memory"] < math.log(2)
+    assert killed.constraint["memory"] > 0
     assert crashed.reason == "its process ended with exit code 9; the system may have run out of memory"
     assert raised.reason == "ValueError: this is no tensor"
     assert "in train" in raised.notes[0]
@@ -36,8 +35,8 @@ def test_trials_that_break_a_limit_or_crash_are_recorded_and_the_run_goes_on(tun
 def test_a_trial_that_sleeps_forever_does_not_stretch_the_time(tune: Tune, moods: Moods) -> None:
     moods("well", "sleep")
     started = time.monotonic()
-    run = tune(time="4s")
-    assert time.monotonic() - started < 4 * 1.02 + 8
+    run = tune(time="12s")  # in which a busy machine has to end the first
+    assert time.monotonic() - started < 12 * 1.02 + 20
     assert [record.state for record in run.records] == ["done", "killed"]
     assert run.records[1].reason == "--time: it did not end before the time was up"
     assert run.info["ended"] == "the time is up"

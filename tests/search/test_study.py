@@ -3,12 +3,14 @@
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tuner.errors import BudgetError, KnobError, TunerError
+from tuner.planner import cost
 from tuner.results.objectives import OBJECTIVES
 from tuner.results.records import TrialRecord
 from tuner.search import study as study_module
@@ -46,9 +48,14 @@ def test_anchors_come_first(begin: Begin) -> None:
     assert first["gdm.alpha"] == 0.05
 
 
-def test_full_fine_tuning_is_no_anchor_where_it_takes_over_a_tenth_of_the_time(begin: Begin) -> None:
-    study = begin(Limits(time_seconds=1.0), deterministic=False)
-    assert len(study._journal.trials) == 2
+@pytest.mark.parametrize(("step_seconds", "anchors"), [(0.1, 3), (5.0, 2)])
+def test_full_fine_tuning_is_no_anchor_where_it_takes_over_a_tenth_of_the_time(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, step_seconds: float, anchors: int
+) -> None:
+    nominal = cost.nominal
+    monkeypatch.setattr(cost, "nominal", lambda model: replace(nominal(model), step_seconds=step_seconds))
+    study = begin(Limits(time_seconds=100.0), deterministic=False)
+    assert len(study._journal.trials) == anchors
 
 
 def test_it_ends_after_the_trials_asked_for(begin: Begin, stand_in: Any) -> None:

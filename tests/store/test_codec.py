@@ -42,7 +42,7 @@ def test_eight_bits_without_clipping_err_by_at_most_a_510th_of_the_range() -> No
     assert share.max() <= (1 + 1e-4) / 510
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(1, 9), st.integers(1, 5), st.integers(1, 5), st.sampled_from([32, 16, 8, 4, 2, 1]), st.integers(0, 9)
 )
@@ -56,7 +56,7 @@ def test_a_record_has_the_length_the_arithmetic_gives(c: int, h: int, w: int, bi
     assert codec.decode(records).shape == maps.shape
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.sampled_from(SHAPES), st.sampled_from([4, 2, 1]), st.integers(0, 99))
 def test_narrow_codes_are_the_requantised_master(shape: tuple[int, ...], bits: int, seed: int) -> None:
     maps = features(shape, 20, seed)

@@ -256,11 +256,12 @@ from tuner.store.records import RecordFile, StoreKey
 folder, first, last, batch = Path(sys.argv[1]), *map(int, sys.argv[2:])
 key = StoreKey("prefix", "pixels", "torch-fp32", "f13", 32, (4, 3, 3), "")
 with RecordFile.create_or_open(folder, key) as file:
-    print("open", flush=True)
     for start in range(first, last, batch):
         numbers = range(start, min(start + batch, last))
         ids = [f"{i:032x}" for i in numbers]
         file.append(ids, np.stack([np.full(144, i % 251, np.uint8) for i in numbers]))
+        if start == first:
+            print("begun", flush=True)
 """
 
 
@@ -276,8 +277,8 @@ def expected(first: int, last: int) -> Bytes:
 
 def test_two_processes_append_to_one_file_at_once(tmp_path: Path) -> None:
     with writer(tmp_path / "a", 0, 120, 4) as one, writer(tmp_path / "a", 80, 200, 4) as two:
-        assert one.wait(30) == 0
-        assert two.wait(30) == 0
+        assert one.wait(120) == 0
+        assert two.wait(120) == 0
     with RecordFile.create_or_open(tmp_path / "a", PLAIN) as file:
         assert len(file) == 200
         assert file.nbytes == 200 * (144 + 24)

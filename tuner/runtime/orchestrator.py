@@ -203,12 +203,13 @@ class Orchestrator:
             found = (*self.state.problems, Problem(self._world.clock(), line))
             self.state = replace(self.state, problems=found[-SHOWN:])
 
-    def _pointer(self) -> int:
-        """Return the change time of the list of rounds; 0 without one."""
+    def _pointer(self) -> tuple[int, ...]:
+        """Return what tells this list of rounds from the one it replaced; nothing without one."""
         try:
-            return (self._home / CURRENT).stat().st_mtime_ns
+            held = (self._home / CURRENT).stat()
         except FileNotFoundError:
-            return 0
+            return ()
+        return held.st_ino, held.st_mtime_ns
 
     def _open(self, after: str | None = None) -> None:
         """Open the newest round that works, beginning after one that does not."""

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.errors import StoreError
+from tuner.store.header import sign
 from tuner.task.samples import content_id
 
 HEAD = struct.Struct("<4sII")  # magic, crc32 of the rest, bytes of the JSON that follows
@@ -94,7 +95,7 @@ class Ring:
         found = [(name, self._read(name)) for name in sorted(self._listed())]
         for name, kept in found:
             if kept is None:
-                (self.folder / name).unlink(missing_ok=True)
+                self._remove(self.folder / name)
         return [kept for _, kept in found if kept is not None]
 
     def clear(self) -> int:
@@ -102,12 +103,11 @@ class Ring:
         count = len(self)
         paths = self.folder.iterdir() if self.folder.is_dir() else ()
         for path in [one for one in paths if one.name.endswith((SUFFIX, PART))]:
-            with suppress(FileNotFoundError):
-                with path.open("r+b") as file:
-                    file.write(bytes(path.stat().st_size))
-                    file.flush()
-                    os.fsync(file.fileno())
-                path.unlink()
+            with suppress(FileNotFoundError), path.open("r+b") as file:
+                file.write(bytes(path.stat().st_size))
+                file.flush()
+                os.fsync(file.fileno())
+            self._remove(path)
         return count
 
     def _write(self, name: str, content: bytes) -> None:
@@ -117,6 +117,7 @@ class Ring:
             with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
                 file.write(content)
             part.replace(self.folder / name)
+            sign(self.folder)
         except OSError:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
@@ -140,8 +141,13 @@ class Ring:
         for name in sorted(listed)[:-1]:  # the newest stays, however large
             if count <= self._most_samples and total <= self._most_bytes:
                 break
-            (self.folder / name).unlink(missing_ok=True)
+            self._remove(self.folder / name)
             total, count = total - listed[name], count - 1
+
+    def _remove(self, path: Path) -> None:
+        with suppress(FileNotFoundError):
+            path.unlink()
+            sign(self.folder)
 
     def _listed(self) -> dict[str, int]:
         """Return the name and size of every sample; the folder is read again only when it has changed."""

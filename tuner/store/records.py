@@ -11,7 +11,6 @@ record rather than a bus error. It costs 2 µs a record.
 import hashlib
 import os
 import struct
-import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -293,7 +292,7 @@ class RecordFile:
             if self._guard:
                 self._guard.admit(len(content) + _COST.size, self.folder)
             header.write(path, content)
-        _sign(path)  # last used: the oldest goes first among equals
+        header.sign(path)  # last used: the oldest goes first among equals
 
     def _admit(self, count: int) -> None:
         """Ask for the bytes that `count` more records will add."""
@@ -333,7 +332,7 @@ class RecordFile:
 
     def _changed(self) -> None:
         """Let other processes see that the index is not what they hold; this one holds it."""
-        _sign(self._entries)
+        header.sign(self._entries)
         self._seen = self._stamp() or ()
 
     def _read_into(self, out: Bytes, samples: Sequence[bytes], rows: Sequence[int]) -> list[int]:
@@ -369,12 +368,6 @@ def _runs(*lines: Sequence[int]) -> Iterator[tuple[int, int]]:
         if last == count or any(line[last] != line[last - 1] + 1 for line in lines):
             yield first, last
             first = last
-
-
-def _sign(file: Path | int) -> None:
-    """Give a file a time of its own: the kernel's, before Linux 6.13, is that of a clock tick of up to 10 ms."""
-    now_ns = time.time_ns()
-    os.utime(file, ns=(now_ns, now_ns))
 
 
 def _size(path: Path) -> int:
