@@ -25,15 +25,15 @@ from statistics import median
 import numpy as np
 import psutil
 
+from benchmarks.delegate import Delegate
 from benchmarks.report import Claim, Row, finish
-from tuner.backends.base import Backend, Report, silent
-from tuner.backends.torch import TorchBackend
-from tuner.hookspecs import hookimpl
-from tuner.plan import TrialPlan
+from tuner.backends.base import Backend, Lowering, Report, Session, Trial, silent
+from tuner.backends.torch.backend import TorchBackend
+from tuner.plugin.hookspecs import hookimpl
 from tuner.results.records import Outcome
-from tuner.search.jobs import Job
-from tuner.search.supervisor import Limits, Supervisor
-from tuner.store.store import Store
+from tuner.search.processes.guard import JobLimits
+from tuner.search.processes.messages import Job, Start
+from tuner.search.processes.supervisor import Supervisor
 from tuner.task import Task
 
 TIME_SHARE, TIME_SECONDS = 0.02, 3.0
@@ -49,17 +49,23 @@ class Sleeper(TorchBackend):
 
     name = "sleeper"
 
-    def train(
-        self, task: Task, plan: TrialPlan, seed: int, store: Store, weights: Path, report: Report = silent
-    ) -> Outcome:
+    def open(self, task: Task, lowerings: Mapping[str, Lowering]) -> Session:
+        """Open the task in a session that misbehaves."""
+        return SleepingSession(super().open(task, lowerings))
+
+
+class SleepingSession(Delegate):
+    """Trains twice, then sleeps."""
+
+    def train(self, trial: Trial) -> Outcome:
         """Train, or sleep forever."""
-        if int(weights.parent.name) < SLEEPS_FROM:
-            return super().train(task, plan, seed, store, weights, report)
-        report({"resting_bytes": psutil.Process().memory_info().rss})
+        if int(trial.weights.parent.name) < SLEEPS_FROM:
+            return super().train(trial)
+        trial.report({"resting_bytes": psutil.Process().memory_info().rss})
         while True:
             time.sleep(3600)
 
-    def hoard(self, task: Task, chunk_bytes: int, pause: float, note: str, report: Report = silent) -> None:  # noqa: ARG002 - a job's first argument
+    def hoard(self, chunk_bytes: int, pause: float, note: str, report: Report = silent) -> None:
         """Take memory until killed; note the clock when the limit is crossed."""
         process, held = psutil.Process(), []
         resting = process.memory_info().rss
@@ -132,13 +138,13 @@ def kill_seconds(repeats: int, folder: Path) -> dict[str, list[float]]:
 
     task = load_task("digits", {"digits": digits})
     found: dict[str, list[float]] = {name: [] for name in CHUNK_BYTES}
-    with Supervisor((), task) as supervisor:
+    with Supervisor(Start((), task, ("sleeper",), many_jobs=False)) as supervisor:
         for number in range(repeats):
             for name, (chunk, pause) in CHUNK_BYTES.items():
                 note = folder / f"{name}-{number}"
                 arguments = {"chunk_bytes": chunk, "pause": pause, "note": str(note)}
                 job = Job("sleeper", "hoard", arguments, reports=True)
-                ended = supervisor.run(job, Limits(memory_bytes=LIMIT_BYTES))
+                ended = supervisor.run(job, JobLimits(memory_bytes=LIMIT_BYTES))
                 gone = time.monotonic()
                 if ended.verdict != "memory":
                     raise SystemExit(f"the job that hoards ended otherwise: {ended}")

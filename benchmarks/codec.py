@@ -10,6 +10,8 @@ uncompressed batch would cost. Arms take turns; the first rounds are dropped.
 import argparse
 import os
 
+from tuner.arrays import Floats
+
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +25,7 @@ import numpy as np
 import torch
 
 from benchmarks.report import Claim, Row, finish, interleave, ratio
-from tuner.store.codec import Codec, Floats, calibrate
+from tuner.store.codec import Codec, calibrate
 
 SHAPE = (96, 14, 14)
 BATCH = 64

@@ -18,14 +18,14 @@ import numpy as np
 
 from benchmarks.growth import of, trained
 from benchmarks.report import Claim, Row, finish
-from benchmarks.setup import arguments
+from benchmarks.setup import arguments, open_session
 from tuner.backends.base import silent
-from tuner.backends.torch import TorchBackend
-from tuner.plan import RecipePlan
+from tuner.backends.torch.backend import TorchBackend
+from tuner.plan.parts import RecipePlan
 from tuner.results.records import Outcome
 from tuner.store.store import Store
 from tuner.task import Task, load_task
-from tuner_growth import Edit
+from tuner_growth.edit import Edit
 
 EXAMPLES = Path(__file__).parent.parent / "examples" / "continual"
 #: Old and new person, a pair a seed.
@@ -66,7 +66,7 @@ def before(name: str, tasks: Sequence[Task]) -> Row:
     for task in tasks:
         backend = TorchBackend()
         with tempfile.TemporaryDirectory() as folder:
-            values.append(backend.untouched(task, backend.describe(task), Store(Path(folder)), 1, silent))
+            values.append(open_session(backend, task).untouched(Store(Path(folder)), 1, silent))
     return {
         "scenario": name,
         "arm": "before stage 2",

@@ -18,19 +18,21 @@ from statistics import median
 import numpy as np
 
 from benchmarks.report import Claim, Row, finish, interval
-from benchmarks.setup import arguments
-from tuner.backends.torch import TorchBackend
-from tuner.bundle import write_bundle
-from tuner.plan import CachePlan, DataPlan, RecipePlan, RuntimePlan, TrialPlan, normal_form
+from benchmarks.setup import arguments, open_session
+from tuner.backends.base import Trial
+from tuner.backends.torch.backend import TorchBackend
+from tuner.bundle.format import new_folder
+from tuner.commands.export import write_bundle
+from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan
+from tuner.plan.trial import TrialPlan, normal_form
 from tuner.runtime import Orchestrator, Personaliser, Policy, Ring, World
-from tuner.runtime.bundle import placed
-from tuner.runtime.conditions import ANY_TIME
-from tuner.runtime.learning import training_of
-from tuner.runtime.watching import Watch
+from tuner.runtime.service.conditions import ANY_TIME
+from tuner.runtime.service.local_training import local_training
+from tuner.runtime.service.monitor import Watch
 from tuner.store.store import Store
 from tuner.task import Samples, Subset, Task
 from tuner.task.digits import digits
-from tuner.tune import task_info
+from tuner.task.info import task_info
 
 LATER = 8  # and 9: classes that appear later
 BEFORE, AFTER, TEST = 150, 200, 100
@@ -61,12 +63,17 @@ def exported(task: Task, folder: Path) -> Path:
     backend, weights, out = TorchBackend(), folder / "weights.safetensors", folder / "bundle"
     plan = normal_form(
         TrialPlan(
-            backend.describe(task), task_info(task), DataPlan(0.3), 1, cache=CachePlan("cache", 8), recipe=RECIPE,
+            open_session(backend, task).model,
+            task_info(task),
+            DataPlan(0.3),
+            1,
+            cache=CachePlan("cache", 8),
+            recipe=RECIPE,
             runtime=RuntimePlan("torch", 1),
         )
-    )  # fmt: skip
-    backend.train(task, plan, 1, Store(folder / "store"), weights)
-    with placed(out) as part:
+    )
+    open_session(backend, task).train(Trial(plan, 1, Store(folder / "store"), weights))
+    with new_folder(out) as part:
         write_bundle(task, task, plan, weights, part, {"parent": None}, trainable=True)
     return out
 
@@ -95,7 +102,7 @@ def lived(
     asked = False
     ticks = count()
     world = World(clock=lambda: float(next(ticks)), threads=1)  # no waiting for seconds to pass
-    with Orchestrator(bundle, Ring(bundle.with_name("ring")), training_of(bundle, 1), policy, world) as service:
+    with Orchestrator(bundle, Ring(bundle.with_name("ring")), local_training(bundle, 1), policy, world) as service:
         for place, (samples, row) in enumerate(stream):
             service.infer(samples.load(row), str(samples.labels[row]) if labelled else None)
             if service.state.asked is not None and not asked:

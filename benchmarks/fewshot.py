@@ -23,11 +23,12 @@ from torch import nn
 
 from benchmarks.report import Claim, Row, finish
 from benchmarks.setup import DATA, arguments, opened, plan_for, untrained_bundle
-from tuner.backends.torch.features import VALIDATION_BITS, fill
-from tuner.backends.torch.model import load
-from tuner.backends.torch.picks import every
-from tuner.backends.torch.reader import Reader
-from tuner.plan import RecipePlan
+from tuner.backends.torch.features.access import VALIDATION_BITS
+from tuner.backends.torch.features.fill import fill
+from tuner.backends.torch.features.reader import Reader
+from tuner.backends.torch.features.selection import whole_partition
+from tuner.backends.torch.model.load import load
+from tuner.plan.parts import RecipePlan
 from tuner.runtime import Personaliser, Trainer
 from tuner.task import ArraySamples, Domain, InputSpec, ModelSpec, Task
 
@@ -106,7 +107,7 @@ def _anchor(shots: int) -> Row:
     access = opened(task, "torch-fp32", loaded)
     plans = [plan_for(task, loaded, split, bits=bits, recipe=RecipePlan()) for bits in BITS]
     fill(access, plans)
-    given, asked = every(task, "local.train"), every(task, "local.val")
+    given, asked = whole_partition(task, "local.train"), whole_partition(task, "local.val")
     scored = Reader(access, split, VALIDATION_BITS, [asked]).read(asked.ids())
     row: dict[str, object] = {"shots": shots, "of": len(test)}
     for bits in BITS:

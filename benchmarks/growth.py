@@ -11,15 +11,20 @@ from safetensors.torch import load_file, save_file
 from torch.nn import functional
 
 from benchmarks.report import Row
-from tuner.backends.torch import TorchBackend
-from tuner.backends.torch.model import load
-from tuner.backends.torch.widths import find, install, selected, traced
-from tuner.plan import DataPlan, RecipePlan, TrialPlan
+from benchmarks.setup import open_session
+from tuner.backends.base import Trial
+from tuner.backends.torch.backend import TorchBackend
+from tuner.backends.torch.model.load import load
+from tuner.backends.torch.model.resize import install
+from tuner.plan.parts import DataPlan, RecipePlan
+from tuner.plan.trial import TrialPlan
 from tuner.results.records import Outcome
 from tuner.store.store import Store
 from tuner.task import Task, normalise
-from tuner.tune import task_info
-from tuner_growth import Edit, Growth, Knobs
+from tuner.task.info import task_info
+from tuner_growth import Growth, Knobs
+from tuner_growth.edit import Edit
+from tuner_growth.torch.widths import find, selected, traced
 
 WEIGHTS = "weights.safetensors"
 #: Training samples that Taylor saliency is taken from, at most.
@@ -53,9 +58,9 @@ def trained(
     """
     backend = TorchBackend()
     recipe = replace(recipe, patience=recipe.epochs)
-    plan = TrialPlan(backend.describe(task), task_info(task), data=DataPlan(alpha), recipe=recipe)
+    plan = TrialPlan(open_session(backend, task).model, task_info(task), data=DataPlan(alpha), recipe=recipe)
     plan = Growth().apply(plan, Knobs("none" if edit is None else mode, edit))
-    return backend.train(task, plan, seed, Store(folder / "store"), folder / WEIGHTS)
+    return open_session(backend, task).train(Trial(plan, seed, Store(folder / "store"), folder / WEIGHTS))
 
 
 def final_widths(outcome: Outcome) -> dict[str, int]:
@@ -80,7 +85,7 @@ def pruned(task: Task, weights: Path, sizes: dict[str, int], path: Path) -> Task
     kept = {}
     for width in find(body).growable:
         saliency = torch.zeros(width.size)
-        for name in width.givers:
+        for name in width.producers:
             weight = body.get_submodule(name).get_parameter("weight")
             if weight.grad is not None:
                 saliency += (weight * weight.grad).detach().abs().flatten(1).sum(dim=1)

@@ -9,7 +9,7 @@ and times are medians over all rounds. ``--row NAME --arm NAME`` runs one arm an
 
 ONNX Runtime trains the same step, exported, in a process without PyTorch (`benchmarks.memory_ort`). It holds weights
 and optimiser state twice, plans its activations by itself, and is no part of a claim. The planned executor's process
-has transparent huge pages where the kernel offers them (`tuner.backends.memory.HUGE_PAGES`), as a trial's
+has transparent huge pages where the kernel offers them (`tuner.process_memory.HUGE_PAGES`), as a trial's
 process has; the eager arm runs as PyTorch runs by default.
 """
 
@@ -33,21 +33,24 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.report import Claim, Row, finish
-from tuner.backends.memory import HUGE_PAGES, PeakMeter, return_freed
-from tuner.backends.torch.graph import NORMS, chain
-from tuner.backends.torch.lower import write
-from tuner.backends.torch.planned import bound, held_by, program
-from tuner.backends.torch.prefix import channels_last, spatial
-from tuner.backends.torch.scratch import measured
-from tuner.backends.torch.step import Step, trace
-from tuner.backends.torch.training import optimiser
-from tuner.backends.torch.vision import torchvision
+from tuner.backends.torch.model.graph import chain
+from tuner.backends.torch.model.kinds import NORMS
+from tuner.backends.torch.model.layout import channels_last, spatial
+from tuner.backends.torch.model.vision import torchvision
+from tuner.backends.torch.onnx.write import write
+from tuner.backends.torch.planned.bound_step import bound, held_by
+from tuner.backends.torch.planned.library_memory import measured
+from tuner.backends.torch.planned.program import program
+from tuner.backends.torch.step.optimiser import optimiser
+from tuner.backends.torch.step.trace import trace
+from tuner.backends.torch.step.traced import Step
 from tuner.errors import TunerError
 from tuner.models.lenet import lenet_2d
 from tuner.models.vgg import vgg_11
-from tuner.plan import RecipePlan
-from tuner.planner.placement import by_size, largest_at, max_live, peak_step
-from tuner.search.study import cores
+from tuner.plan.parts import RecipePlan
+from tuner.planner.memory.placement import by_size, largest_at, max_live, peak_step
+from tuner.process_memory import HUGE_PAGES, PeakMeter, return_freed
+from tuner.search.setting import cores
 
 BATCH, SIZE, OUTPUTS = 32, 160, 10
 RECIPE = RecipePlan(batch_size=BATCH)
@@ -225,7 +228,7 @@ def export(name: str, folder: Path) -> dict[str, Any]:
 
 
 def eager(name: str, steps: int) -> dict[str, Any]:
-    """Return the eager loop's peak and step times: `tuner.backends.torch.training`'s step on one batch."""
+    """Return the eager loop's peak and step times: `tuner.backends.torch.trial.run`'s step on one batch."""
     tail, shape = _built(name)
     inputs, labels = spatial(torch.randn(BATCH, *shape)), torch.randint(0, OUTPUTS, (BATCH,))
     tail.train()

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from benchmarks.report import Claim, Row, finish
 from benchmarks.setup import clothing
+from tuner.commands.tune import run
 from tuner.results.records import TrialRecord
 from tuner.task import Domain, Subset, Task
-from tuner.tune import run
 
 LIMIT_BYTES = 300_000_000
 TRIALS, QUICK_TRIALS = 40, 5

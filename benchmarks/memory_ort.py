@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tuner.backends.memory import PeakMeter
-from tuner.runtime.step import StepSession
+from tuner.ort.training_step import StepSession
+from tuner.process_memory import PeakMeter
 
 RATE = 1e-3
 

@@ -20,14 +20,19 @@ import numpy as np
 
 from benchmarks.report import Claim, Row, finish, interleave
 from benchmarks.setup import arguments, clothing, opened, plan_for
-from tuner.backends.base import silent
-from tuner.backends.torch.features import Access, fill
-from tuner.backends.torch.picks import training
-from tuner.backends.torch.reader import Reader
-from tuner.backends.torch.training import Loop, run, source
-from tuner.backends.torch.untouched import untouched
-from tuner.plan import RecipePlan, TrialPlan
-from tuner.units import said_seconds
+from tuner.backends.base import Trial
+from tuner.backends.torch.engines.eager import EagerSteps
+from tuner.backends.torch.features.access import Access
+from tuner.backends.torch.features.fill import fill
+from tuner.backends.torch.features.reader import Reader
+from tuner.backends.torch.features.selection import training_selections
+from tuner.backends.torch.trial.inputs import tail_inputs
+from tuner.backends.torch.trial.opened import OpenTask
+from tuner.backends.torch.trial.run import run
+from tuner.backends.torch.trial.untouched import untouched
+from tuner.plan.parts import RecipePlan
+from tuner.plan.trial import TrialPlan
+from tuner.units import format_seconds
 
 BATCH = 12
 SCRATCH_EPOCHS, EPOCHS = 150, 60
@@ -60,14 +65,14 @@ def main() -> None:
                 "ms a sample": 1e3 * seconds[name],
                 "ms an iteration": 1e3 * BATCH * seconds[name],
                 "epochs counted": SCRATCH_EPOCHS if name == "full" else EPOCHS,
-                "total": said_seconds(total),
+                "total": format_seconds(total),
                 "times less": "" if before is None else f"{before / total:.1f}×",
                 "local accuracy": scored[name][0],
                 "global accuracy": scored[name][1],
             }
         )
         before = total
-    given = untouched(here.task, here.loaded, here.store, silent)
+    given = untouched(here)
     rows.append({"arm": "untouched model", "local accuracy": 0.0, "global accuracy": given["global_accuracy"]})
     finish("moil_chain", rows, [*_arithmetic(), *_judged(scored, given["global_accuracy"], seconds)], asked.json)
 
@@ -94,13 +99,13 @@ def _step_seconds(here: Access, plans: dict[str, TrialPlan], steps: int) -> dict
 def _stepper(here: Access, plan: TrialPlan) -> Callable[[], float]:
     import copy
 
-    picks = training(here.task, plan)
+    picks = training_selections(here.task, plan)
     stored = Reader(here, plan.split, plan.cache.bits, picks) if plan.cached else None
-    rows = source(here.task, here.loaded, plan.split, picks, stored)
-    loop = Loop(here.task, plan, copy.deepcopy(here.loaded.tail(plan.split)), rows, 0)
-    loop.prepare()
+    rows = tail_inputs(here.task, here.loaded, plan.split, picks, stored)
+    steps = EagerSteps(here.task, plan, copy.deepcopy(here.loaded.tail(plan.split)), rows, 0)
+    steps.begin_epoch()
     generator = np.random.default_rng(0)
-    return lambda: loop.step(generator.permutation(len(rows.labels))[:BATCH])
+    return lambda: steps.step(generator.permutation(len(rows.labels))[:BATCH], plan.recipe.learning_rate)
 
 
 def _epoch_samples(name: str, here: Access, plan: TrialPlan) -> int:
@@ -118,13 +123,14 @@ def _total_seconds(name: str, here: Access, plan: TrialPlan, each: float, fill_e
 
 def _accuracies(here: Access, plans: dict[str, TrialPlan]) -> dict[str, tuple[float, float]]:
     """Return (local, global) accuracy of each arm, trained for its few epochs from the given weights."""
-    from tuner.backends.torch.model import load
+    from tuner.backends.torch.model.load import load
 
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, plan in plans.items():
             weights = Path(folder) / "weights.safetensors"
-            outcome = run(here.task, load(here.task), plan, 0, here.store, weights, silent, {})
+            opened_task = OpenTask(here.task, load(here.task), {}, EagerSteps)
+            outcome = run(Trial(plan, 0, here.store, weights), opened_task)
             found[name] = outcome.values["local_accuracy"], outcome.values["global_accuracy"]
     return found
 

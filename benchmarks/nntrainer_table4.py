@@ -26,12 +26,12 @@ from typing import Literal
 from benchmarks.report import Claim, Row, finish
 from benchmarks.setup import arguments
 from benchmarks.table4_measured import measured
-from tuner.planner.ini import read_ini
-from tuner.planner.layers import Activation, Conv2d, Input, Operation
-from tuner.planner.lifetimes import Tensor
-from tuner.planner.network import Layer, Network, Source, network
-from tuner.planner.placement import PLANNERS, max_live
-from tuner.planner.training import training_step
+from tuner.planner.memory.lifetimes import Tensor
+from tuner.planner.memory.placement import PLANNERS, max_live
+from tuner.planner.nntrainer.ini import read_ini
+from tuner.planner.nntrainer.layers import Activation, Conv2d, Input, Operation
+from tuner.planner.nntrainer.network import Layer, LayerInput, Network, network
+from tuner.planner.nntrainer.training import training_step
 
 MODELS = Path(__file__).parent.parent / "examples" / "nntrainer"
 KIB = 1024
@@ -186,7 +186,7 @@ def masked_model_b() -> Network:
     """Return Model B (Conv2D) with a bit a value kept of the activation instead of its output."""
     conv = Conv2d(3, (3, 3), (2, 2), "same", bias=False)
     operations: tuple[Operation, ...] = (Input((3, 224, 224)), conv, Activation("relu", mask=True), conv)
-    layers = [Layer(f"l{at}", one, (Source(f"l{at - 1}"),) if at else ()) for at, one in enumerate(operations)]
+    layers = [Layer(f"l{at}", one, (LayerInput(f"l{at - 1}"),) if at else ()) for at, one in enumerate(operations)]
     return network(layers, loss="mse", optimiser="sgd", batch_size=BATCH)
 
 

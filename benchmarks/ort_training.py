@@ -29,16 +29,16 @@ from torch.nn import functional
 
 from benchmarks.report import Claim, Row, finish, interleave
 from benchmarks.setup import DATA, PAPER_CUTS, arguments, clothing, plan_for, untrained_bundle
-from tuner.backends.torch.graph import chain
-from tuner.backends.torch.lower import write
-from tuner.backends.torch.model import load
-from tuner.backends.torch.prefix import channels_last
-from tuner.backends.torch.step import trace
-from tuner.backends.torch.training import optimiser
-from tuner.backends.torch.vision import torchvision
-from tuner.plan import RecipePlan
-from tuner.runtime.step import StepSession
-from tuner.search.study import cores
+from tuner.backends.torch.model.graph import chain
+from tuner.backends.torch.model.layout import channels_last
+from tuner.backends.torch.model.load import load
+from tuner.backends.torch.model.vision import torchvision
+from tuner.backends.torch.onnx.write import write
+from tuner.backends.torch.step.optimiser import optimiser
+from tuner.backends.torch.step.trace import trace
+from tuner.ort.training_step import StepSession
+from tuner.plan.parts import RecipePlan
+from tuner.search.setting import cores
 from tuner.task import Domain, Subset
 
 OUTPUTS, BATCH, SIZE = 210, 32, 160
@@ -75,7 +75,7 @@ TORCH = """
 import sys
 import torch
 from benchmarks.ort_training import Eager, tails
-from tuner.plan import RecipePlan
+from tuner.plan.parts import RecipePlan
 torch.set_num_threads(1)
 tail = tails()["last 1 (after f16)"]
 eager = Eager(tail.module, RecipePlan(optimiser="sgd"), last=True)

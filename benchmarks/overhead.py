@@ -12,7 +12,7 @@ so that the run has no prefix to hide behind. What is counted, from the process'
 * start-up: until the first job begins in a child, which is Python and the tensor library being imported;
 * work: the prefix (filling passes), training (every epoch of every trial), evaluation (every scoring of a trial, and of
   the untouched model), timed inside the children by the backend `timed` of this file, which is PyTorch's with a clock;
-* the host's own: everything else. Loading and tracing the model in each child, hashing the prefix, writing weights,
+* the host's own: everything else. Loading and tracing the model, hashing the prefix, writing weights,
   forking, sampling, composing, estimating, the journal, reading the task, leaving.
 
 The claim is about the host's own as a share of the whole run without start-up, which is printed beside it.
@@ -31,11 +31,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.delegate import Delegate
 from benchmarks.report import Claim, Row, finish, interleave
-from tuner.backends.base import Backend, Filling, Report, silent
-from tuner.backends.torch import TorchBackend
-from tuner.hookspecs import hookimpl
-from tuner.plan import ModelInfo, TrialPlan
+from tuner.backends.base import Backend, Filling, Lowering, Report, Session, Trial, silent
+from tuner.backends.torch.backend import TorchBackend
+from tuner.plan.info import ModelInfo
+from tuner.plan.trial import TrialPlan
+from tuner.plugin.hookspecs import hookimpl
 from tuner.results.records import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
@@ -66,36 +68,37 @@ class Timed(TorchBackend):
 
     name = "timed"
 
-    def warm(self, task: Task) -> None:
-        """Load the model, timed."""
-        with timed_job("warm"):
-            super().warm(task)
+    def open(self, task: Task, lowerings: Mapping[str, Lowering]) -> Session:
+        """Open the task, timed."""
+        with timed_job("open"):
+            return TimedSession(super().open(task, lowerings))
 
-    def describe(self, task: Task) -> ModelInfo:
-        """Describe, timed."""
-        with timed_job("describe"):
-            return super().describe(task)
 
-    def untouched(
-        self, task: Task, model: ModelInfo, store: Store, threads: int, report: Report = silent
-    ) -> dict[str, float]:
+class TimedSession(Delegate):
+    """A session with a clock on its methods."""
+
+    @property
+    def model(self) -> ModelInfo:
+        """The model's chain of blocks, timed."""
+        with timed_job("model"):
+            return super().model
+
+    def untouched(self, store: Store, threads: int, report: Report = silent) -> dict[str, float]:
         """Score the given model, timed."""
         with timed_job("untouched"):
-            return super().untouched(task, model, store, threads, report)
+            return super().untouched(store, threads, report)
 
-    def fill(self, task: Task, plans: Sequence[TrialPlan], store: Store, report: Report = silent) -> Filling:
+    def fill(self, plans: Sequence[TrialPlan], store: Store, report: Report = silent) -> Filling:
         """Fill the store, timed."""
         with timed_job("fill") as work:
-            filling = super().fill(task, plans, store, report)
+            filling = super().fill(plans, store, report)
             work["prefix"] = work.get("prefix", 0.0) + filling.seconds
         return filling
 
-    def train(
-        self, task: Task, plan: TrialPlan, seed: int, store: Store, weights: Path, report: Report = silent
-    ) -> Outcome:
-        """Carry the plan out, timed."""
+    def train(self, trial: Trial) -> Outcome:
+        """Carry a plan out, timed."""
         with timed_job("train"):
-            return super().train(task, plan, seed, store, weights, report)
+            return super().train(trial)
 
 
 @hookimpl
@@ -108,12 +111,15 @@ def tuner_backends() -> Iterable[Backend]:
 def timed_job(method: str) -> Iterator[dict[str, float]]:
     """Write one line about a job: when it began, how long it took, and how much of that was work."""
     began = time.monotonic()
-    from tuner.backends.torch import model, training
+    from tuner.backends.torch import session
+    from tuner.backends.torch.trial import scoring, untouched
+    from tuner.training.epoch import EpochLoop
 
     work: dict[str, float] = {}
-    watch(training.Loop, "epoch", "training", work)
-    watch(training, "logits", "evaluation", work)
-    watch(model, "load", "loading", work)
+    watch(EpochLoop, "epoch", "training", work)
+    watch(scoring, "logits", "evaluation", work)
+    watch(untouched, "logits", "evaluation", work)
+    watch(session, "load", "loading", work)
     yield work
     line = json.dumps({"method": method, "began": began, "seconds": time.monotonic() - began, **work})
     with Path(os.environ[LOG]).open("a", encoding="utf-8") as file:
@@ -121,7 +127,10 @@ def timed_job(method: str) -> Iterator[dict[str, float]]:
 
 
 def watch(owner: Any, name: str, phase: str, into: dict[str, float]) -> None:
-    """Add the seconds of every call of ``owner.name`` to a phase; the process ends after the job, and this with it."""
+    """Add the seconds of every call of ``owner.name`` to a phase, for as long as the process lives.
+
+    A child adds to the dictionary of its own job; what the warmed process watched adds to dictionaries nobody reads.
+    """
     plain: Callable[..., Any] = getattr(owner, name)
 
     def watched(*args: Any, **kwargs: Any) -> Any:
@@ -277,7 +286,7 @@ def main() -> None:
     seconds = interleave(start_arms(), 5 if arguments.quick else 15)
     libraries = {
         "import tuner": loaded_libraries("import tuner"),
-        "tuner --help": loaded_libraries("from tuner.cli import call\ncall(['--help'])"),
+        "tuner --help": loaded_libraries("from tuner.cli.app import call\ncall(['--help'])"),
     }
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)

@@ -15,9 +15,9 @@ import numpy as np
 from benchmarks.persephonee_users import Sizes, users
 from benchmarks.report import Claim, Row, finish
 from benchmarks.setup import arguments
-from tuner.backends.torch.model import load
-from tuner.heads import head_macs, head_parameters
-from tuner.plan import ModelInfo
+from tuner.backends.torch.model.load import load
+from tuner.plan.heads import head_macs, head_parameters
+from tuner.plan.info import ModelInfo
 from tuner.task import ArraySamples, Domain, InputSpec, ModelSpec, Task
 from tuner_exits import placed
 

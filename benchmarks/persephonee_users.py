@@ -15,21 +15,42 @@ from torch import nn
 
 from benchmarks.report import Claim, Row, interleave, ratio
 from benchmarks.setup import Held, clothing, opened, spread
-from tuner.backends.base import silent
-from tuner.backends.torch.exits import HeadsLoop, answers, built, view
-from tuner.backends.torch.features import Access, fill
-from tuner.backends.torch.leaving import Logits, settle
-from tuner.backends.torch.picks import Pick, calibrating, every, training
-from tuner.backends.torch.prefix import write_onnx
-from tuner.backends.torch.training import Loop, source
-from tuner.heads import HeadsPlan
-from tuner.plan import CachePlan, RecipePlan, RuntimePlan, TrialPlan
+from tuner.arrays import Floats
+from tuner.backends.torch.engines.eager import EagerSteps
+from tuner.backends.torch.exits.heads import build_heads
+from tuner.backends.torch.exits.inputs import cut_inputs
+from tuner.backends.torch.exits.logits import exit_logits
+from tuner.backends.torch.exits.steps import HeadsSteps
+from tuner.backends.torch.features.access import Access
+from tuner.backends.torch.features.fill import fill
+from tuner.backends.torch.features.selection import (
+    Selection,
+    calibration_selection,
+    training_selections,
+    whole_partition,
+)
+from tuner.backends.torch.onnx.inference import write_onnx
+from tuner.backends.torch.trial.inputs import tail_inputs
+from tuner.ort.session import Session
+from tuner.plan.heads import HeadsPlan
+from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan
+from tuner.plan.trial import TrialPlan
 from tuner.planner.cost import head_flops
-from tuner.runtime.calibration import GRID, Answers, Costs, confidences, point, rightness, sweep
-from tuner.runtime.session import Session
-from tuner.search.study import cores
+from tuner.runtime.infer.calibration import (
+    GRID,
+    Answers,
+    Costs,
+    confidences,
+    correctness,
+    operating_point,
+    sweep,
+)
+from tuner.runtime.train.exit_calibration import ExitCosts, calibrate_exits
+from tuner.search.setting import cores
 from tuner.task import Domain, Samples, Subset, Task
-from tuner.tune import task_info
+from tuner.task.info import task_info
+from tuner.training.epoch import EpochLoop
+from tuner.training.steps import Steps
 from tuner_exits import placed
 
 CHANNELS = 128
@@ -85,18 +106,18 @@ def users(size: Sizes) -> tuple[list[Row], list[Claim]]:
     plan = planned(here, replace(OFFLINE, mode="exits-only", exits=taps), size.epochs)
     fill(here, [plan])
     torch.manual_seed(0)
-    heads = built(plan)
+    heads = build_heads(plan)
     final = here.loaded.tail(plan.cuts[-1]).eval()
-    HeadsLoop(here, plan, heads, final, 0).run(silent)
-    prices = ort_costs(here, plan, heads)
+    train(here, plan, heads, final, 0)
+    costs = ort_costs(here, plan, heads)
     people = [user(base, halves[1], given.global_.val, size, seed) for seed in range(size.users)]
     figures = [
-        personalised(task, here, plan, heads, final, prices, size.rounds, seed) for seed, task in enumerate(people)
+        personalised(task, here, plan, heads, final, costs, size.rounds, seed) for seed, task in enumerate(people)
     ]
-    rows = [*accuracy_rows(plan, figures, prices), *threshold_rows(figures)]
+    rows = [*accuracy_rows(plan, figures, costs), *threshold_rows(figures)]
     seconds = step_seconds(people[0], here, plan, heads, final, size)
     rows += [{"training step": name, "ms": 1e3 * median(found)} for name, found in seconds.items()]
-    return rows, judged(figures, prices, seconds)
+    return rows, judged(figures, costs, seconds)
 
 
 def part(samples: Samples, per_class: int, begin: int) -> Samples:
@@ -149,7 +170,7 @@ class Figures:
 
 
 def personalised(
-    task: Task, offline: Access, plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, prices: tuple[Costs, Costs],
+    task: Task, offline: Access, plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, costs: ExitCosts,
     rounds: int, seed: int,
 ) -> Figures:  # fmt: skip
     """Train a user's exits from the offline ones, by each arm, and score them."""
@@ -161,29 +182,45 @@ def personalised(
         taught = loss if loss is not None else OFFLINE
         mine = planned(here, replace(taught, mode="exits-only", exits=plan.heads.exits), rounds)
         if loss is not None:
-            HeadsLoop(here, mine, own, final, seed).run(silent)
-        held, scored = (outputs(here, mine, own, final, pick) for pick in (calibrating(task), every(task, "local.val")))
-        truth = calibrating(task).labels()
+            train(here, mine, own, final, seed)
+        held, scored = (
+            outputs(here, mine, own, final, pick)
+            for pick in (calibration_selection(task), whole_partition(task, "local.val"))
+        )
+        truth = calibration_selection(task).labels()
         if arm != "with labels":  # without labels, agreement with the final head is all there is to calibrate on
             truth = held[-1].argmax(axis=-1)
-        found, _ = settle(mine, held, truth, prices, multi=False)
-        right = rightness(scored, task.local.val.labels, multi=False)
-        seen = Answers(confidences(scored, found.temperature), right)
-        few, (left, flops) = seen.only(found.kept), (price.only(found.kept) for price in prices)
-        at = point(few, left, found.thresholds)
-        share = point(few, flops, found.thresholds).mean_cost / flops.reached[-1]
+        calibration = calibrate_exits(held, truth, mine.heads, costs, multi=False, prune=True)
+        right = correctness(scored, task.local.val.labels, multi=False)
+        seen = Answers(confidences(scored, calibration.temperature), right)
+        few, left = seen.only(calibration.kept), costs.only(calibration.kept)
+        at = operating_point(few, left.seconds, calibration.thresholds)
+        share = operating_point(few, left.flops, calibration.thresholds).mean_cost / left.flops.reached[-1]
         figures.exits[arm] = right.mean(axis=1).tolist()
         figures.policy[arm] = at.accuracy, at.mean_cost, share
-        figures.swept[arm] = [(one.accuracy, one.mean_cost) for one in sweep(seen, prices[0])]
+        figures.swept[arm] = [(one.accuracy, one.mean_cost) for one in sweep(seen, costs.seconds)]
     return figures
 
 
-def outputs(here: Access, plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, pick: Pick) -> Logits:
+def heads_steps(here: Access, plan: TrialPlan, heads: nn.ModuleList, final: nn.Module) -> HeadsSteps:
+    """Return the training steps of some heads."""
+    inputs = cut_inputs(here, plan, training_selections(here.task, plan), exact=False)
+    return HeadsSteps(plan, heads, final, inputs, multi=False)
+
+
+def train(here: Access, plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, seed: int) -> None:
+    """Train some heads for all of a plan's epochs."""
+    samples = sum(map(len, training_selections(here.task, plan)))
+    for _ in EpochLoop(heads_steps(here, plan, heads, final), plan.recipe, samples, seed).epochs():
+        pass
+
+
+def outputs(here: Access, plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, pick: Selection) -> Floats:
     """Return what every exit says of some samples."""
-    return answers(plan, heads, final, view(here, plan, plan.cuts, [pick], exact=True))
+    return exit_logits(plan, heads, final, cut_inputs(here, plan, [pick], exact=True))
 
 
-def ort_costs(here: Access, plan: TrialPlan, heads: nn.ModuleList) -> tuple[Costs, Costs]:
+def ort_costs(here: Access, plan: TrialPlan, heads: nn.ModuleList) -> ExitCosts:
     """Return what it costs to leave at each exit: seconds of one image by ONNX Runtime, and FLOPs."""
     chain = here.loaded.chain
     if chain is None:
@@ -201,7 +238,7 @@ def ort_costs(here: Access, plan: TrialPlan, heads: nn.ModuleList) -> tuple[Cost
                 sides.append(_alone(heads[number].eval(), value, Path(folder) / "head.onnx"))
     flops = [sum(one.flops for one in plan.model.blocks[:block]) for block in (*blocks, plan.model.num_blocks)]
     seconds = Costs(tuple(np.cumsum(bodies).tolist()), tuple(sides))
-    return seconds, Costs(tuple(map(float, flops)), tuple(map(float, head_flops(plan))))
+    return ExitCosts(seconds, Costs(tuple(map(float, flops)), tuple(map(float, head_flops(plan)))))
 
 
 def _alone(module: nn.Module, value: torch.Tensor, path: Path) -> float:
@@ -223,21 +260,22 @@ def step_seconds(
     stored = planned(here, replace(ARMS["self-distilled"], mode="exits-only", exits=plan.heads.exits), 1)
     fill(here, [stored])
     plans = {"exits, stored features": stored, "exits, no store": replace(stored, cache=CachePlan())}
-    loops = {name: HeadsLoop(here, one, copy.deepcopy(heads), final, 0) for name, one in plans.items()}
+    steps = {name: heads_steps(here, one, copy.deepcopy(heads), final) for name, one in plans.items()}
     whole = replace(stored, heads=HeadsPlan(), split=0, cache=CachePlan())
-    rows = source(here.task, here.loaded, 0, training(here.task, whole), None)
-    full = Loop(here.task, whole, copy.deepcopy(here.loaded.model), rows, 0)
-    full.prepare()
-    generator, count = np.random.default_rng(0), next(iter(loops.values())).samples
+    rows = tail_inputs(here.task, here.loaded, 0, training_selections(here.task, whole), None)
+    full = EagerSteps(here.task, whole, copy.deepcopy(here.loaded.model), rows, 0)
+    selected = training_selections(here.task, stored)
+    generator, count = np.random.default_rng(0), sum(map(len, selected))
 
-    def stepping(step: Callable[[np.ndarray[tuple[int], np.dtype[np.int64]]], float]) -> Callable[[], float]:
-        return lambda: step(generator.permutation(count)[:BATCH])
+    def stepping(steps: Steps) -> Callable[[], float]:
+        steps.begin_epoch()
+        return lambda: steps.step(generator.permutation(count)[:BATCH], whole.recipe.learning_rate)
 
-    arms = {"whole model": stepping(full.step), **{name: stepping(loop.step) for name, loop in loops.items()}}
+    arms = {"whole model": stepping(full), **{name: stepping(own) for name, own in steps.items()}}
     return interleave(arms, size.steps)
 
 
-def accuracy_rows(plan: TrialPlan, figures: list[Figures], prices: tuple[Costs, Costs]) -> list[Row]:
+def accuracy_rows(plan: TrialPlan, figures: list[Figures], costs: ExitCosts) -> list[Row]:
     """Return the mean over users of every exit's accuracy, and of what the calibrated policy gives."""
     names = [plan.model.blocks[one.block - 1].name for one in plan.heads.exits]
     rows: list[Row] = []
@@ -251,7 +289,7 @@ def accuracy_rows(plan: TrialPlan, figures: list[Figures], prices: tuple[Costs, 
                 "final head": float(exits[-1]),
                 "calibrated": float(policy[0]),
                 "ms": 1e3 * float(policy[1]),
-                "times faster": prices[0].reached[-1] / float(policy[1]),
+                "times faster": costs.seconds.reached[-1] / float(policy[1]),
                 "share of FLOPs": float(policy[2]),
             }
         )
@@ -270,12 +308,12 @@ def threshold_rows(figures: list[Figures]) -> list[Row]:
     return rows
 
 
-def judged(figures: list[Figures], prices: tuple[Costs, Costs], seconds: dict[str, list[float]]) -> list[Claim]:
+def judged(figures: list[Figures], costs: ExitCosts, seconds: dict[str, list[float]]) -> list[Claim]:
     """Hold latency, accuracy and training time against their bounds."""
     claims = [_ordered(figures)]
     for arm, bound, goal in (("with labels", 1.5, "3.2×"), ("self-distilled", 1.3, "2.2×")):
         drop = [one.exits[arm][-1] - one.policy[arm][0] for one in figures]
-        faster = prices[0].reached[-1] / float(np.mean([one.policy[arm][1] for one in figures]))
+        faster = costs.seconds.reached[-1] / float(np.mean([one.policy[arm][1] for one in figures]))
         met = bool(np.mean(drop) <= TOLERANCE) and faster >= bound
         deepest = spread([one.exits[arm][-2] for one in figures])
         whole = spread([one.exits[arm][-1] for one in figures])

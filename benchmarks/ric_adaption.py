@@ -19,8 +19,9 @@ from torch.nn import functional
 
 from benchmarks.report import Claim, Row, finish
 from benchmarks.setup import arguments, spread
-from tuner.backends.torch.evolving import Training
-from tuner_growth import ADAPTERS, Edit
+from tuner.backends.torch.trial.evolving import Training
+from tuner_growth import ADAPTERS
+from tuner_growth.edit import Edit
 from tuner_growth.torch.tail import GrowingTail
 
 SEEDS = 5

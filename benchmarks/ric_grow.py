@@ -33,13 +33,13 @@ import torch
 from benchmarks.growth import WEIGHTS, control, epochs_to, final_widths, of, pruned, reached, said, trained
 from benchmarks.report import Claim, Row, finish, interval
 from benchmarks.setup import arguments
-from tuner.plan import RecipePlan
+from tuner.plan.parts import RecipePlan
 from tuner.results.records import Outcome
-from tuner.search.study import cores
+from tuner.search.setting import cores
 from tuner.task import Domain, Task, load_task
-from tuner.task.samples import ArraySamples
+from tuner.task.data.samples import ArraySamples
 from tuner.task.spec import InputSpec, ModelSpec
-from tuner_growth import Edit
+from tuner_growth.edit import Edit
 
 QUICK_TRAIN, QUICK_TEST = 6_000, 2_000
 MNIST_MEAN, MNIST_STD = 0.1307 * 255, 0.3081 * 255

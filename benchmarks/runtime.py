@@ -24,10 +24,10 @@ from torch import nn
 
 from benchmarks.report import Claim, Row, finish, interleave
 from benchmarks.setup import arguments
-from tuner.backends.torch.prefix import write_onnx
-from tuner.backends.torch.vision import torchvision
+from tuner.backends.torch.model.vision import torchvision
+from tuner.backends.torch.onnx.inference import write_onnx
+from tuner.bundle.format import FILE, FORMAT, MODEL, Bundle, file_hash
 from tuner.runtime import Personaliser
-from tuner.runtime.bundle import FILE, FORMAT, MODEL, Bundle, file_hash
 from tuner.task import normalise
 
 SIZE, CLASSES = 160, 200

@@ -11,17 +11,19 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.torch import save_file
 
-from tuner.backends.base import silent
-from tuner.backends.torch.features import Access
-from tuner.backends.torch.model import Loaded, load
-from tuner.bundle import write_bundle
-from tuner.plan import CachePlan, DataPlan, RecipePlan, RuntimePlan, TrialPlan
-from tuner.runtime.bundle import WEIGHTS, placed
-from tuner.search.study import cores
-from tuner.store.kinds import choose_kind
+from tuner.backends.base import Backend, Session, silent
+from tuner.backends.torch.features.access import Access
+from tuner.backends.torch.model.load import OpenModel, load
+from tuner.bundle.format import WEIGHTS, new_folder
+from tuner.commands.export import write_bundle
+from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan
+from tuner.plan.trial import TrialPlan
+from tuner.plugin.core import build_host
+from tuner.search.setting import cores
+from tuner.store.engine_choice import choose_engine
 from tuner.store.store import Store
 from tuner.task import Domain, Samples, Subset, Task, load_task
-from tuner.tune import task_info
+from tuner.task.info import task_info
 
 CLOTHING = Path(__file__).parent.parent / "examples" / "clothing" / "task.toml"
 DATA = Path(os.environ.get("TUNER_DATA") or CLOTHING.parents[3] / "shared" / "data")
@@ -81,7 +83,7 @@ def clothing(size: int, local_train: int | None = None, local_val: int | None = 
 
 def plan_for(
     task: Task,
-    loaded: Loaded,
+    loaded: OpenModel,
     split: int,
     *,
     bits: int | None,
@@ -101,12 +103,12 @@ def untrained_bundle(task: Task, plan: TrialPlan, folder: Path) -> Path:
     """Write a bundle that can be trained, of the plan's tail as it is before any training; return its folder."""
     loaded, weights, out = load(task), folder / WEIGHTS, folder / "bundle"
     save_file({name: value.contiguous() for name, value in loaded.tail(plan.split).state_dict().items()}, weights)
-    with placed(out) as part:
+    with new_folder(out) as part:
         write_bundle(task, task, plan, weights, part, {"parent": None}, trainable=True)
     return out
 
 
-def opened(task: Task, kind: str | None = None, loaded: Loaded | None = None, folder: Path | None = None) -> Access:
+def opened(task: Task, kind: str | None = None, loaded: OpenModel | None = None, folder: Path | None = None) -> Access:
     """Return an empty store for a task in a temporary folder, its prefix run by `kind`."""
     import torch
 
@@ -114,7 +116,7 @@ def opened(task: Task, kind: str | None = None, loaded: Loaded | None = None, fo
     loaded = loaded or load(task)
     store = Store(folder or Path(tempfile.mkdtemp(prefix="tuner-benchmark-")) / "store")
     if kind is not None:
-        choose_kind(store, loaded.info.fingerprint, cores(), kind)
+        choose_engine(store, loaded.info.fingerprint, cores(), kind)
     return Access(task, loaded, store, cores(), silent)
 
 
@@ -126,3 +128,8 @@ def file_bytes(samples: Samples) -> int:
 def spread(values: Sequence[float]) -> str:
     """Return mean and range for people."""
     return f"{np.mean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+
+
+def open_session(backend: Backend, task: Task) -> Session:
+    """Open a task in this process, with the lowerings of all installed plugins; a session trains one plan at most."""
+    return backend.open(task, build_host().lowerings(backend.name))

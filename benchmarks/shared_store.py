@@ -25,23 +25,36 @@ import torch
 
 from benchmarks.report import Claim, Row, finish, interleave
 from benchmarks.setup import arguments, clothing, opened, plan_for
-from tuner.backends.base import silent
-from tuner.backends.torch.features import Access, fill
+from tuner.backends.base import Trial
+from tuner.backends.torch.engines.eager import EagerSteps
+from tuner.backends.torch.features.access import Access
+from tuner.backends.torch.features.batches import batches
+from tuner.backends.torch.features.engines import prefix_engine
+from tuner.backends.torch.features.fill import fill
+from tuner.backends.torch.features.reader import Reader
+from tuner.backends.torch.features.selection import (
+    Selection,
+    training_selections,
+    validation_selections,
+    whole_partition,
+)
 from tuner.backends.torch.measure import measure
-from tuner.backends.torch.model import Loaded, load
-from tuner.backends.torch.picks import Pick, every, training, validation
-from tuner.backends.torch.prefix import batches, engine
-from tuner.backends.torch.reader import Reader
-from tuner.backends.torch.training import Loop, Source, augmenting, run, score, source
-from tuner.compose import compose
-from tuner.host import Host
-from tuner.knobs import at_random
-from tuner.plan import CachePlan, RecipePlan, TrialPlan
-from tuner.planner.cost import FILL_BATCH
-from tuner.search.study import cores
-from tuner.space import load_space
+from tuner.backends.torch.model.load import OpenModel, load
+from tuner.backends.torch.trial.inputs import TailInputs, augmenting, tail_inputs
+from tuner.backends.torch.trial.opened import OpenTask
+from tuner.backends.torch.trial.run import run
+from tuner.backends.torch.trial.scoring import score
+from tuner.plan.parts import CachePlan, RecipePlan
+from tuner.plan.trial import TrialPlan
+from tuner.planner.device import FILL_BATCH
+from tuner.plugin.compose import compose
+from tuner.plugin.core import build_host
+from tuner.plugin.knobs import random_values
+from tuner.search.setting import cores, participants
+from tuner.search.space import load_space
 from tuner.task import Task, normalise
-from tuner.tune import session_parts, task_info
+from tuner.task.info import task_info
+from tuner.training.epoch import EpochLoop
 
 PLANS = 20
 SCORED = 64
@@ -105,8 +118,8 @@ def main() -> None:
 def drawn(here: Access, count: int) -> Iterator[TrialPlan]:
     """Yield distinct plans of the space, drawn with a seed."""
     space = load_space("board-10min")
-    strategies, _, _ = session_parts(Host(), space, here.task, "torch")
-    draw = at_random(random.Random(0))
+    strategies, _, _ = participants(build_host(), space, here.task, "torch")
+    draw = random_values(random.Random(0))
     wanted = {"runtime.threads": cores(), **space.knobs}
     seen: set[str] = set()
     while len(seen) < count:
@@ -119,9 +132,9 @@ def drawn(here: Access, count: int) -> Iterator[TrialPlan]:
 def _trained(here: Access, plan: TrialPlan) -> float:
     """Train and score a plan for real; return its seconds."""
     with tempfile.TemporaryDirectory() as folder:
-        loaded = load(here.task)  # a trial changes the tail it is given
+        task = OpenTask(here.task, load(here.task), {}, EagerSteps)  # a trial changes the tail it is given
         started = time.perf_counter()
-        run(here.task, loaded, plan, 0, here.store, Path(folder) / "weights.safetensors", silent, {})
+        run(Trial(plan, 0, here.store, Path(folder) / "weights.safetensors"), task)
         return time.perf_counter() - started
 
 
@@ -140,19 +153,19 @@ def _extrapolated(here: Access, plan: TrialPlan, steps: int) -> tuple[float, flo
 def _arm(here: Access, plan: TrialPlan) -> tuple[Callable[[], object], Callable[[], object]]:
     """Return one training step, and the scoring of some samples."""
     task, loaded = here.task, here.loaded
-    picks = training(task, plan)
+    picks = training_selections(task, plan)
     stored = Reader(here, plan.split, plan.cache.bits, picks) if plan.cached else None
     tail = copy.deepcopy(loaded.tail(plan.split))
-    rows = source(task, loaded, plan.split, picks, stored, augmenting(plan, 0))
-    loop = Loop(task, plan, tail, rows, 0)
+    rows = tail_inputs(task, loaded, plan.split, picks, stored, augmenting(plan, 0))
+    steps = EagerSteps(task, plan, tail, rows, 0)
     generator = np.random.default_rng(0)
-    some = [Pick(pick.split, pick.samples, pick.indices[:SCORED]) for pick in validation(task)[:1]]
-    exact = Reader(here, plan.split, 16, validation(task)) if plan.cached else None
-    scored = source(task, loaded, plan.split, some, exact)
+    some = [Selection(pick.partition, pick.samples, pick.indices[:SCORED]) for pick in validation_selections(task)[:1]]
+    exact = Reader(here, plan.split, 16, validation_selections(task)) if plan.cached else None
+    scored = tail_inputs(task, loaded, plan.split, some, exact)
 
     def step() -> None:
-        loop.prepare()
-        loop.step(generator.permutation(len(rows.labels))[: plan.recipe.batch_size])
+        steps.begin_epoch()
+        steps.step(generator.permutation(len(rows.labels))[: plan.recipe.batch_size], plan.recipe.learning_rate)
 
     return step, lambda: score(task, tail, scored)
 
@@ -161,17 +174,17 @@ def _twins(here: Access, like: TrialPlan) -> Claim:
     """Train on 32-bit records, and on the prefix's outputs held in memory."""
     plan = replace(like, cache=CachePlan("cache", 32))
     fill(here, [plan])
-    picks = training(here.task, plan)
+    picks = training_selections(here.task, plan)
     memory: dict[str, np.ndarray] = {}
     prefix = here.prefix([plan.split])
-    wanted = {pick.split: {int(index) for index in pick.indices} for pick in picks}
-    samples = {pick.split: pick.samples for pick in picks}
+    wanted = {pick.partition: {int(index) for index in pick.indices} for pick in picks}
+    samples = {pick.partition: pick.samples for pick in picks}
     for batch, outputs in prefix.over(list(batches(here.task, wanted))):
         for index, value in zip(batch.indices, outputs[plan.split], strict=True):
-            memory[samples[batch.split].sample_id(index)] = value
+            memory[samples[batch.partition].sample_id(index)] = value
     ids = [one for pick in picks for one in pick.ids()]
-    stored = source(here.task, here.loaded, plan.split, picks, Reader(here, plan.split, 32, picks))
-    held = Source(lambda rows: torch.from_numpy(np.stack([memory[ids[row]] for row in rows])), stored.labels)
+    stored = tail_inputs(here.task, here.loaded, plan.split, picks, Reader(here, plan.split, 32, picks))
+    held = TailInputs(lambda rows: torch.from_numpy(np.stack([memory[ids[row]] for row in rows])), stored.labels)
     found = [_losses_and_score(here, plan, rows) for rows in (stored, held)]
     apart = max(abs(a - b) for a, b in zip(*found, strict=True))
     said = f"losses and local accuracy differ by {apart:.1e} at most"
@@ -184,7 +197,7 @@ def _throughput(size: int, local: int | None) -> tuple[Row, Claim]:
     loaded = load(task)
     kind = measure(task, loaded, cores()).prefix_kind
     plans = [_fitting(task, loaded, split) for split in FILLED]
-    run_prefix = engine(loaded, FILLED, kind, cores())
+    run_prefix = prefix_engine(loaded, FILLED, kind, cores())
     train = task.local.train
     ready = [
         normalise(np.stack([train.load(index % len(train)) for index in range(begin, begin + FILL_BATCH)]), task.input)
@@ -223,7 +236,7 @@ def _memory(size: int, local: int | None) -> tuple[Row, Claim]:
     fill(replace(here, report=watch), plans)
     records = 0
     for plan in plans:
-        for bits, picks in ((8, training(task, plan)), (16, validation(task))):
+        for bits, picks in ((8, training_selections(task, plan)), (16, validation_selections(task))):
             reader = Reader(here, plan.split, bits, picks)
             ids = [one for pick in picks for one in pick.ids()]
             for begin in range(0, len(ids), 64):
@@ -236,7 +249,7 @@ def _memory(size: int, local: int | None) -> tuple[Row, Claim]:
     return row, Claim(text, "issue's bound", f"{took / 1e6:.0f} MB", "exact", took <= PRIVATE_BYTES)
 
 
-def _fitting(task: Task, loaded: Loaded, split: int, alpha: float = 0.1) -> TrialPlan:
+def _fitting(task: Task, loaded: OpenModel, split: int, alpha: float = 0.1) -> TrialPlan:
     return plan_for(task, loaded, split, bits=8, recipe=RecipePlan(), alpha=alpha)
 
 
@@ -245,13 +258,13 @@ def _private_bytes() -> int:
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
 
 
-def _losses_and_score(here: Access, plan: TrialPlan, rows: Source) -> list[float]:
+def _losses_and_score(here: Access, plan: TrialPlan, rows: TailInputs) -> list[float]:
     tail = copy.deepcopy(here.loaded.tail(plan.split))
     torch.manual_seed(0)
-    loop = Loop(here.task, plan, tail, rows, 0)
-    losses = [loop.epoch(epoch, silent)[0] for epoch in range(2)]
-    exact = Reader(here, plan.split, 16, validation(here.task))
-    local = source(here.task, here.loaded, plan.split, [every(here.task, "local.val")], exact)
+    loop = EpochLoop(EagerSteps(here.task, plan, tail, rows, 0), plan.recipe, len(rows.labels), 0)
+    losses = [loop.epoch(epoch).loss for epoch in range(2)]
+    exact = Reader(here, plan.split, 16, validation_selections(here.task))
+    local = tail_inputs(here.task, here.loaded, plan.split, [whole_partition(here.task, "local.val")], exact)
     return [*losses, score(here.task, tail, local)]
 
 

@@ -18,16 +18,26 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tuner.backends.memory import PeakMeter, return_freed
-from tuner.backends.torch.planned import bound, held_by, program
-from tuner.backends.torch.prefix import channels_last, spatial
-from tuner.backends.torch.step import trace
-from tuner.plan import RecipePlan
-from tuner.planner.ini import read_ini
-from tuner.planner.layers import Activation, Addition, Conv2d, Flatten, FullyConnected, Input, Lstm, MultiOut
-from tuner.planner.network import Network, Node
-from tuner.planner.placement import max_live
-from tuner.search.study import cores
+from tuner.backends.torch.model.layout import channels_last, spatial
+from tuner.backends.torch.planned.bound_step import bound, held_by
+from tuner.backends.torch.planned.program import program
+from tuner.backends.torch.step.trace import trace
+from tuner.plan.parts import RecipePlan
+from tuner.planner.memory.placement import max_live
+from tuner.planner.nntrainer.ini import read_ini
+from tuner.planner.nntrainer.layers import (
+    Activation,
+    Addition,
+    Conv2d,
+    Flatten,
+    FullyConnected,
+    Input,
+    Lstm,
+    MultiOut,
+)
+from tuner.planner.nntrainer.network import Network, Node
+from tuner.process_memory import PeakMeter, return_freed
+from tuner.search.setting import cores
 
 STEPS = 3
 RATE = 1e-3

@@ -21,14 +21,23 @@ from scipy import stats
 
 from benchmarks.report import Claim, Row, finish, interleave
 from benchmarks.setup import PAPER_CUTS, arguments, clothing, file_bytes, opened, plan_for, spread
-from tuner.backends.torch.features import Access, fill
-from tuner.backends.torch.picks import every, training, validation
-from tuner.backends.torch.prefix import channels_last, spatial
-from tuner.backends.torch.reader import Reader
-from tuner.backends.torch.training import Loop, Source, augmenting, score, source
-from tuner.plan import RecipePlan, TrialPlan
+from tuner.backends.torch.engines.eager import EagerSteps
+from tuner.backends.torch.features.access import Access
+from tuner.backends.torch.features.fill import fill
+from tuner.backends.torch.features.reader import Reader
+from tuner.backends.torch.features.selection import (
+    training_selections,
+    validation_selections,
+    whole_partition,
+)
+from tuner.backends.torch.model.layout import channels_last, spatial
+from tuner.backends.torch.trial.inputs import TailInputs, augmenting, tail_inputs
+from tuner.backends.torch.trial.scoring import score
+from tuner.plan.parts import RecipePlan
+from tuner.plan.trial import TrialPlan
 from tuner.store.codec import Codec
 from tuner.task import Task, normalise
+from tuner.training.epoch import EpochLoop
 
 PAPER_RATIOS = {"last 1 (after f16)": 6.6, "last 4 (after f13)": 2.9, "last 7 (after f10)": 1.9}
 BOUNDS = {"last 1 (after f16)": 6.6, "last 4 (after f13)": 3.5, "last 7 (after f10)": 2.0}
@@ -86,13 +95,20 @@ def _speed(here: Access, cut: str, split: int, steps: int) -> tuple[Row, float]:
     task, loaded = here.task, here.loaded
     plan = plan_for(task, loaded, split, bits=4, recipe=RECIPE, augment=0.5)
     filling = fill(here, [plan])
-    two = _loop(
+    two = _steps(
         here,
         plan,
-        source(task, loaded, split, training(task, plan), Reader(here, split, 4, training(task, plan)), _augment(plan)),
+        tail_inputs(
+            task,
+            loaded,
+            split,
+            training_selections(task, plan),
+            Reader(here, split, 4, training_selections(task, plan)),
+            _augment(plan),
+        ),
     )
-    one = _loop(here, plan, _plain(task, here, split))
-    folded = _loop(here, plan, source(task, loaded, split, training(task, plan), None, _augment(plan)))
+    one = _steps(here, plan, _plain(task, here, split))
+    folded = _steps(here, plan, tail_inputs(task, loaded, split, training_selections(task, plan), None, _augment(plan)))
     count = len(task.local.train)
     seconds = interleave(
         {"single": _stepper(one, count), "two": _stepper(two, count), "folded": _stepper(folded, count)}, steps
@@ -116,18 +132,18 @@ def _speed(here: Access, cut: str, split: int, steps: int) -> tuple[Row, float]:
     return row, ratio
 
 
-def _loop(here: Access, plan: TrialPlan, rows: Source) -> Loop:
-    loop = Loop(here.task, plan, copy.deepcopy(here.loaded.tail(plan.split)), rows, 0)
-    loop.prepare()
-    return loop
+def _steps(here: Access, plan: TrialPlan, rows: TailInputs) -> EagerSteps:
+    steps = EagerSteps(here.task, plan, copy.deepcopy(here.loaded.tail(plan.split)), rows, 0)
+    steps.begin_epoch()
+    return steps
 
 
-def _stepper(loop: Loop, count: int) -> Callable[[], float]:
+def _stepper(steps: EagerSteps, count: int) -> Callable[[], float]:
     generator = np.random.default_rng(0)
-    return lambda: loop.step(generator.permutation(count)[:BATCH])
+    return lambda: steps.step(generator.permutation(count)[:BATCH], RECIPE.learning_rate)
 
 
-def _plain(task: Task, here: Access, split: int) -> Source:
+def _plain(task: Task, here: Access, split: int) -> TailInputs:
     """Return the plain loop's inputs: pixels in memory, random flips and crops of them, the frozen prefix unfolded."""
     prefix = channels_last(here.loaded.prefix(split).eval())
     train = task.local.train
@@ -139,7 +155,7 @@ def _plain(task: Task, here: Access, split: int) -> Source:
             value: torch.Tensor = prefix(spatial(torch.from_numpy(change(pixels[rows]))))
         return value
 
-    return Source(read, train.labels)
+    return TailInputs(read, train.labels)
 
 
 def _augment(plan: TrialPlan) -> Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]:
@@ -195,15 +211,14 @@ def _accuracy(here: Access, split: int, bits: int, strength: float, recipe: Reci
     task, loaded = here.task, here.loaded
     plan = plan_for(task, loaded, split, bits=bits, recipe=recipe, augment=strength)
     fill(here, [plan])
-    picks = training(task, plan)
-    rows = source(task, loaded, split, picks, Reader(here, split, bits, picks), augmenting(plan, seed))
+    picks = training_selections(task, plan)
+    rows = tail_inputs(task, loaded, split, picks, Reader(here, split, bits, picks), augmenting(plan, seed))
     tail = copy.deepcopy(loaded.tail(split))
     torch.manual_seed(seed)
-    loop = Loop(task, plan, tail, rows, seed)
-    for epoch in range(recipe.epochs):
-        loop.epoch(epoch, lambda _: False)
-    exact = Reader(here, split, 16, validation(task))
-    return score(task, tail, source(task, loaded, split, [every(task, "local.val")], exact))
+    for _ in EpochLoop(EagerSteps(task, plan, tail, rows, seed), recipe, len(rows.labels), seed).epochs():
+        pass
+    exact = Reader(here, split, 16, validation_selections(task))
+    return score(task, tail, tail_inputs(task, loaded, split, [whole_partition(task, "local.val")], exact))
 
 
 def _why(row: Row) -> str:

@@ -19,14 +19,15 @@ import numpy.typing as npt
 
 from benchmarks.report import Claim, Row, finish
 from benchmarks.setup import arguments, clothing, untrained_bundle
-from tuner.backends.torch.model import load
-from tuner.plan import CachePlan, DataPlan, RecipePlan, RuntimePlan, TrialPlan, normal_form
+from tuner.backends.torch.model.load import load
+from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan
+from tuner.plan.trial import TrialPlan, normal_form
 from tuner.runtime import Trainer
-from tuner.runtime.gate import GlobalCheck, Held, Rules, judge
-from tuner.runtime.rounds import HELD_OUT
-from tuner.search.study import cores
+from tuner.runtime.service.gate import GlobalCheck, HoldoutComparison, Rules, judge
+from tuner.runtime.service.round import HELD_OUT
+from tuner.search.setting import cores
 from tuner.task import Domain, Samples, Subset, Task
-from tuner.tune import task_info
+from tuner.task.info import task_info
 
 Floats = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
@@ -128,7 +129,7 @@ def lived(bundle: Path, pool: Known, test: Known, seed: int) -> Lived:
     new, *after = _right(trainer, pool, held), *_accuracies(trainer, test, popularity)
     checked = trainer.global_accuracy()
     check = None if trainer.before is None or checked is None else GlobalCheck(trainer.before, checked)
-    verdict = judge(Held(old, new, np.ones(len(held), bool), labelled=True), check, Rules())
+    verdict = judge(HoldoutComparison(old, new, np.ones(len(held), bool), labelled=True), check, Rules())
     return Lived(wanted, before[0], after[0], before[1], after[1], verdict.accepted, verdict.reason)
 
 

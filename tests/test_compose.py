@@ -4,13 +4,15 @@ from typing import Any
 
 import pytest
 
-from tuner.builtin import SingleStage
-from tuner.compose import compose
 from tuner.errors import KnobError, PlanError
-from tuner.heads import Exit, HeadsPlan
-from tuner.knobs import Draw, Scalar, Wanted, fixed, preferring
-from tuner.plan import CachePlan, DataPlan, ModelInfo, Stage, TailEdit, TrialPlan
-from tuner.strategy import Strategy
+from tuner.plan.heads import Exit, HeadsPlan
+from tuner.plan.info import ModelInfo
+from tuner.plan.parts import CachePlan, DataPlan, Scalar, Stage, TailEdit
+from tuner.plan.trial import TrialPlan
+from tuner.plugin.compose import compose
+from tuner.plugin.core import SingleStage
+from tuner.plugin.knobs import Draw, Wanted, fixed_values, preferred_values
+from tuner.plugin.strategy import Strategy
 from tuner.testing import example_model, example_task
 
 
@@ -30,7 +32,7 @@ class Edit(Strategy[int]):
 
 
 def composed(*strategies: Strategy[Any], values: dict[str, Scalar] | None = None) -> TrialPlan:
-    return compose(strategies, preferring(values or {}), example_model(4), example_task()).plan
+    return compose(strategies, preferred_values(values or {}), example_model(4), example_task()).plan
 
 
 def alpha(value: float) -> Callable[[TrialPlan], TrialPlan]:
@@ -65,16 +67,16 @@ def test_strategies_act_in_stage_order_whatever_order_they_come_in() -> None:
 
 
 def test_values_and_knobs_come_back_with_the_plan() -> None:
-    one = compose([Edit("one", Stage.SHAPE)], preferring({"one.n": 3}), example_model(4), example_task())
+    one = compose([Edit("one", Stage.SHAPE)], preferred_values({"one.n": 3}), example_model(4), example_task())
     assert one.values == {"one.n": 3}
     assert [str(knob) for knob in one.knobs.values()] == ["one.n in [1, 4]"]
 
 
 def test_recorded_values_give_the_plan_again() -> None:
     strategies = [Edit("a", Stage.SPLIT, split(1)), Edit("b", Stage.SPLIT, split(2)), Edit("c", Stage.DATA, alpha(0.1))]
-    first = compose(strategies, preferring({"split.by": "b"}), example_model(4), example_task())
+    first = compose(strategies, preferred_values({"split.by": "b"}), example_model(4), example_task())
     assert first.plan.split == 2
-    assert compose(strategies, fixed(first.values), example_model(4), example_task()) == first
+    assert compose(strategies, fixed_values(first.values), example_model(4), example_task()) == first
 
 
 def test_two_owners_of_one_value_are_both_named() -> None:
@@ -92,9 +94,9 @@ def test_one_that_leaves_a_value_alone_does_not_own_it() -> None:
 
 
 def test_writing_outside_the_stage_names_strategy_and_both_parts() -> None:
-    with pytest.raises(PlanError, match="strategy 'one' may write 'data', but it wrote 'split'"):
+    with pytest.raises(PlanError, match="strategy 'one' may write 'data' only, but it wrote 'split'"):
         composed(Edit("one", Stage.DATA, split(2)))
-    with pytest.raises(PlanError, match="strategy 'one' may write 'split', but it wrote 'model'"):
+    with pytest.raises(PlanError, match="strategy 'one' may write 'split' only, but it wrote 'model'"):
         composed(Edit("one", Stage.SPLIT, lambda plan: replace(plan, model=example_model(9))))
 
 
@@ -112,7 +114,7 @@ def test_several_strategies_add_to_the_tail() -> None:
     ],
 )
 def test_a_tuple_only_grows(change: Callable[[TrialPlan], TrialPlan]) -> None:
-    with pytest.raises(PlanError, match="shape only grows, but strategy 'two' took an entry out of it"):
+    with pytest.raises(PlanError, match="shape only takes further entries, but strategy 'two' removed one"):
         composed(Edit("one", Stage.SHAPE, edited("a")), Edit("two", Stage.SHAPE, change))
 
 
@@ -120,13 +122,13 @@ def test_a_tuple_inside_a_stage_only_grows_too() -> None:
     def exits(*blocks: int) -> Callable[[TrialPlan], TrialPlan]:
         return lambda plan: replace(plan, heads=HeadsPlan(exits=tuple(Exit(block, 8) for block in blocks)))
 
-    with pytest.raises(PlanError, match=r"heads\.exits only grows, but strategy 'two' took"):
+    with pytest.raises(PlanError, match=r"heads\.exits only takes further entries, but strategy 'two' removed"):
         composed(Edit("one", Stage.HEADS, exits(1)), Edit("two", Stage.HEADS, exits(2)))
 
 
 def test_who_decides_is_drawn_where_several_could() -> None:
     strategies = [Edit("a", Stage.SPLIT, split(1)), Edit("b", Stage.SPLIT, split(2))]
-    one = compose(strategies, preferring({"split.by": "b"}), example_model(4), example_task())
+    one = compose(strategies, preferred_values({"split.by": "b"}), example_model(4), example_task())
     assert one.plan.split == 2
     assert one.values == {"split.by": "b", "b.n": 2}
     assert str(one.knobs["split.by"]) == "split.by in {a, b}"
@@ -138,7 +140,7 @@ def test_caching_may_also_be_left_out() -> None:
         Edit("mine", Stage.CACHE, cached("mine")),
         SingleStage(),
     ]
-    one = compose(strategies, preferring({"cache.by": "none"}), example_model(4), example_task())
+    one = compose(strategies, preferred_values({"cache.by": "none"}), example_model(4), example_task())
     assert not one.plan.cached
     assert "mine.n" not in one.values
     assert str(one.knobs["cache.by"]) == "cache.by in {mine, none}"
@@ -146,7 +148,7 @@ def test_caching_may_also_be_left_out() -> None:
 
 
 def test_a_single_decider_is_not_drawn() -> None:
-    one = compose([Edit("a", Stage.RECIPE)], preferring({}), example_model(4), example_task())
+    one = compose([Edit("a", Stage.RECIPE)], preferred_values({}), example_model(4), example_task())
     assert list(one.values) == ["a.n"]
 
 
@@ -155,16 +157,16 @@ def test_the_plan_comes_in_its_normal_form() -> None:
 
 
 def test_a_plan_that_breaks_a_rule_is_refused() -> None:
-    with pytest.raises(PlanError, match="something trains"):
+    with pytest.raises(PlanError, match="a tail block or an exit must train"):
         composed(Edit("all", Stage.SPLIT, split(4)))
 
 
 @pytest.mark.parametrize(("wanted", "value"), [(3, 3), ((2, 9), 2)])
 def test_the_search_space_narrows_a_strategys_knobs(wanted: Wanted, value: int) -> None:
-    one = compose([Edit("a", Stage.SHAPE)], preferring({}), example_model(4), example_task(), {"a.n": wanted})
+    one = compose([Edit("a", Stage.SHAPE)], preferred_values({}), example_model(4), example_task(), {"a.n": wanted})
     assert one.values == {"a.n": value}
 
 
 def test_the_search_space_cannot_want_what_the_model_has_not() -> None:
-    with pytest.raises(KnobError, match=r"a\.n wants 9, but this model allows \[1, 4\]"):
-        compose([Edit("a", Stage.SHAPE)], preferring({}), example_model(4), example_task(), {"a.n": 9})
+    with pytest.raises(KnobError, match=r"a\.n: the search space asks for 9, but this model allows \[1, 4\]"):
+        compose([Edit("a", Stage.SHAPE)], preferred_values({}), example_model(4), example_task(), {"a.n": 9})

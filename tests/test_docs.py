@@ -1,25 +1,35 @@
-"""What the documents say is so: configuration loads, commands and options exist, nothing is left out."""
+"""What the documents say is so: configuration loads, commands and options exist, examples run, links and names hold."""
 
+import ast
+import importlib.util
+import inspect
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from tuner.cli import app
-from tuner.example import example_model, example_task
-from tuner.host import Host, chosen
-from tuner.space import check_knobs, load_space, shipped
-from tuner.task import schema
+import tuner
+import tuner.runtime
+from tuner.cli.app import app
+from tuner.plan.example import example_model, example_task
+from tuner.plugin.core import build_host
+from tuner.plugin.host import select
+from tuner.search.space import check_knobs, load_space, shipped
+from tuner.task import Task
+from tuner.task.file import schema
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(tuner [^`]+)`")
 META = {"--help", "--version", "-h"}
 
@@ -30,39 +40,54 @@ def text(path: Path) -> str:
 
 def blocks(*languages: str) -> list[tuple[str, str]]:
     """Return (document, content) of every fenced block in one of the languages."""
-    found = ((path.name, match) for path in DOCUMENTS for match in FENCE.finditer(text(path)))
-    return [(name, match[2]) for name, match in found if match[1] in languages]
+    matches = ((path.name, match) for path in DOCUMENTS for match in FENCE.finditer(text(path)))
+    return [(name, match[3]) for name, match in matches if match[2] in languages]
 
 
 def command_lines() -> list[tuple[str, str]]:
     """Return (document, line) of every ``tuner ...`` in a shell block or in running text."""
-    found = [
+    lines = [
         (name, line.strip().removeprefix("$ ").removeprefix(".venv/bin/"))
         for name, content in blocks("sh", "bash", "console")
         for line in content.replace("\\\n", " ").splitlines()
     ]
-    found += [(path.name, match[1]) for path in DOCUMENTS for match in INLINE.finditer(FENCE.sub("", text(path)))]
-    return [(name, line) for name, line in found if line.split()[:1] == ["tuner"]]
+    lines += [(path.name, match[1]) for path in DOCUMENTS for match in INLINE.finditer(FENCE.sub("", text(path)))]
+    return [(name, line) for name, line in lines if line.split()[:1] == ["tuner"]]
 
 
 def commands() -> dict[str, set[str]]:
     """Return every command and its options, as the command line itself knows them."""
-    found: dict[str, set[str]] = {}
+    options: dict[str, set[str]] = {}
 
-    def walk(one: Any, path: str) -> None:
-        for name in one:
+    def walk(parent: Any, path: str) -> None:
+        for name in parent:
             if name.startswith("-"):
                 continue
-            sub = one[name]
+            command = parent[name]
             full = f"{path} {name}".strip()
-            if sub.default_command is None:
-                walk(sub, full)
+            if command.default_command is None:
+                walk(command, full)
             else:
-                options = {word for argument in sub.assemble_argument_collection() for word in argument.names}
-                found[full] = {word for word in options if word.startswith("--")}
+                words = {word for argument in command.assemble_argument_collection() for word in argument.names}
+                options[full] = {word for word in words if word.startswith("--")}
 
     walk(app, "")
-    return found
+    return options
+
+
+def test_every_block_is_in_a_language_that_is_checked() -> None:
+    languages = [match[2] for path in DOCUMENTS for match in FENCE.finditer(text(path))]
+    assert set(languages) == {"sh", "python", "toml", "text", ""}
+    counts = {language: languages.count(language) for language in ("sh", "python", "toml")}
+    assert counts["sh"] >= 10
+    assert counts["toml"] >= 5
+    checked = {"README.md": 1, "commands.md": 2, "tasks.md": 1, "plugins.md": 3}  # by this file and test_plugins_doc
+    assert {name: [own for own, _ in blocks("python")].count(name) for name in checked} == checked
+    assert counts["python"] == sum(checked.values())
+
+
+def test_the_readme_is_short() -> None:
+    assert len(text(ROOT / "README.md").splitlines()) < 150
 
 
 def test_every_toml_block_is_read() -> None:
@@ -86,12 +111,11 @@ def test_every_search_space_block_is_loaded_and_composed(number: int, tmp_path: 
     file = tmp_path / "space.toml"
     file.write_text(content, encoding="utf-8")
     space = load_space(str(file))
-    host = Host()
-    names = [one for one in host.strategies if space.strategies is None or one in (*space.strategies, "recipe", "none")]
-    found = check_knobs(
-        space, chosen("strategy", [*names, "runtime"], host.strategies), example_model(20), example_task()
-    )
-    assert found, name
+    host = build_host()
+    asked = (*(space.strategies or host.strategies), "recipe", "none", "runtime")
+    names = [strategy for strategy in host.strategies if strategy in asked]
+    knobs = check_knobs(space, select("strategy", names, host.strategies), example_model(20), example_task())
+    assert knobs, name
 
 
 def test_every_command_line_names_a_command_and_its_options() -> None:
@@ -140,34 +164,111 @@ def test_every_search_space_that_is_shipped_is_described() -> None:
     assert len(names) >= 3
 
 
+def test_every_benchmark_is_described() -> None:
+    programs = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "__main__" in text(path)}
+    listed = set(re.findall(r"^\| `python -m benchmarks\.(\w+)`", text(ROOT / "docs/notes/README.md"), re.MULTILINE))
+    helpers = {"memory_ort", "table4_measured"}  # arms that other benchmarks start
+    assert listed == programs - helpers
+    for path in (ROOT / "docs/notes").glob("*.md"):
+        assert path.name == "README.md" or path.name in text(ROOT / "docs/notes/README.md")
+        shown = "python -m benchmarks." in text(path) or "tuner describe" in text(path)
+        assert shown, f"{path.name} says of nothing what shows it"
+    assert len(listed) >= 15
+
+
+@cache
+def build() -> ModuleType:
+    """Return ``docs/build.py``."""
+    spec = importlib.util.spec_from_file_location("docs_build", ROOT / "docs" / "build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def test_every_link_between_documents_leads_somewhere() -> None:
-    seen = 0
-    for path in DOCUMENTS:
-        for target in re.findall(r"\]\(([^)#:]+)\)", FENCE.sub("", text(path))):
-            assert (path.parent / target).exists(), f"{path.name}: {target}"
-            seen += 1
-    assert seen >= 8
+    links = list(build().markdown_links(build().markdown_files()))
+    assert [link for link in links if not build().leads_somewhere(*link)] == []
+    assert len(links) >= 30
+    assert {source.name for source, _ in links} >= {"README.md", "architecture.md", "plugins.md", "exits.md"}
 
 
-def test_the_readmes_python_names_what_tuner_offers() -> None:
-    import tuner
-
-    programs = [content for name, content in blocks("python") if name == "README.md"]
-    import tuner.runtime
-
-    names = {name for content in programs for name in re.findall(r"\btuner\.([a-z_]+)\(", content)}
-    assert names <= set(tuner.__all__)
-    offered = {
-        name for content in programs for name in re.findall(r"^from tuner.runtime import (.*)$", content, re.MULTILINE)
-    }
-    assert {name for line in offered for name in line.split(", ")} <= set(tuner.runtime.__all__)
-    assert names
-    assert offered
-    for name, content in blocks("python"):
-        compile(content, name, "exec")
+def test_a_broken_link_and_a_broken_anchor_are_found(tmp_path: Path) -> None:
+    document, page = tmp_path / "one.md", tmp_path / "page.html"
+    document.write_text("# A heading, and `code`\n\n## Twice\n\n## Twice\n")
+    page.write_text('<a href="one.md">one</a><h1 id="first">first</h1>')
+    for target in ("one.md", "#a-heading-and-code", "one.md#twice-1", "page.html#first"):
+        assert build().leads_somewhere(document, target), target
+    for target in ("two.md", "#twice-2", "one.md#heading", "page.html#second"):
+        assert not build().leads_somewhere(document, target), target
 
 
-def ran(command: list[str], folder: Path) -> str:
+@pytest.mark.slow
+def test_the_reference_is_built_and_every_link_in_it_leads_somewhere(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error::UserWarning", str(ROOT / "docs" / "build.py"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert "of which 0 are broken" in done.stdout
+    for name in build().MODULES:
+        page = text(tmp_path / f"{name.replace('.', '/')}.html")
+        offered = getattr(importlib.import_module(name), "__all__", ())
+        assert [one for one in offered if f'id="{one}"' not in page] == [], name
+    assert len(build().MODULES) >= 6
+
+
+def test_the_pythons_imports_and_calls_are_what_is_offered() -> None:
+    programs = blocks("python")
+    offered = {"tuner": tuner, "tuner.runtime": tuner.runtime}
+    imports = 0
+    for document, content in programs:
+        tree = ast.parse(content, document)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tuner."):
+                module = importlib.import_module(node.module or "")
+                assert {alias.name for alias in node.names} <= set(getattr(module, "__all__", dir(module))), content
+                imports += 1
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "tuner":
+                assert node.attr in offered["tuner"].__all__, f"{document}: tuner.{node.attr}"
+    assert imports >= 6
+    for document, content in programs:
+        for name, made in re.findall(r"^(trainer) = (\w+)\(", content, re.MULTILINE):
+            methods = set(re.findall(rf"\b{name}\.(\w+)\(", content))
+            assert methods >= {"add", "train", "save"}
+            assert methods <= set(dir(getattr(tuner.runtime, made))), document
+
+
+def test_the_trainers_table_has_its_signatures() -> None:
+    table = text(ROOT / "docs" / "commands.md")
+    (constructor,) = re.findall(r"`tuner\.runtime\.Trainer\((.*?)\)`", table)
+    assert constructor == _arguments(tuner.runtime.Trainer.__init__)
+    rows = re.findall(r"`((?:add|features|add_features|train|accuracy|global_accuracy|save))\((.*?)\)`", table)
+    for name, arguments in rows:
+        assert arguments == _arguments(getattr(tuner.runtime.Trainer, name)).removesuffix(", watch=…"), name
+    assert len(rows) >= 7
+
+
+def _arguments(function: Any) -> str:
+    """Return a function's arguments without types; a default that is a function is an ellipsis."""
+    parameters = list(inspect.signature(function).parameters.values())[1:]
+    defaults = {parameter.name: "…" if callable(parameter.default) else parameter.default for parameter in parameters}
+    empty = inspect.Parameter.empty
+    return ", ".join(
+        parameter.name if parameter.default is empty else f"{parameter.name}={defaults[parameter.name]}"
+        for parameter in parameters
+    )
+
+
+def test_the_task_function_makes_a_task() -> None:
+    (program,) = [content for name, content in blocks("python") if name == "tasks.md"]
+    module = ModuleType("mine")
+    exec(compile(program, "tasks.md", "exec"), module.__dict__)  # noqa: S102 - as a reader would
+    task = module.task()
+    assert isinstance(task, Task)
+    assert task.input_shape == (1, 8, 8)
+
+
+def printed(command: list[str], folder: Path) -> str:
     programs = Path(sys.executable).parent
     environment = {
         **os.environ,
@@ -183,16 +284,17 @@ def ran(command: list[str], folder: Path) -> str:
 
 @pytest.mark.slow
 def test_the_readmes_lines_for_the_shell_run(tmp_path: Path) -> None:
-    (script,) = [
-        content for name, content in blocks("sh") if name == "README.md" and "tuner show runs/digits" in content
-    ]
-    said = ran(["bash", "-euo", "pipefail", "-c", script], tmp_path)
-    assert "untouched" in said
+    (script,) = [content for name, content in blocks("sh") if name == "README.md" and "tuner show" in content]
+    output = printed(["bash", "-euo", "pipefail", "-c", script], tmp_path)
+    assert "untouched" in output
+    assert output.count("new/1.npy: ") == 2  # predicted, and predicted in service
+    assert "1 kept samples" in output
+    assert json.loads((tmp_path / "run.json").read_text())["counts"]["done"] >= 1
     assert script.count("tuner ") >= 10
-    assert sorted(path.name for path in tmp_path.glob("digits-*")) == ["digits-again", "digits-bundle", "digits-fast"]
+    assert sorted(path.name for path in tmp_path.glob("digits-*")) == ["digits-bundle"]
 
 
 @pytest.mark.slow
 def test_the_readmes_lines_of_python_run(tmp_path: Path) -> None:
-    (program,) = [content for name, content in blocks("python") if name == "README.md" and "tuner.run(" in content]
-    assert "Prediction(label=" in ran([sys.executable, "-c", program], tmp_path)
+    (program,) = [content for name, content in blocks("python") if name == "README.md"]
+    assert "Prediction(label=" in printed([sys.executable, "-c", program], tmp_path)

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tuner.cli import call
+from tuner.cli.app import call
+from tuner.results.run import Run
 from tuner.runtime import Bundle, Personaliser
-from tuner.tune import Run
 
 pytestmark = [pytest.mark.slow, pytest.mark.data]
 
@@ -75,7 +75,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TUNER_DATA", str(DATA))
         patch.setenv("TUNER_CACHE", str(folder / "cache"))
-        patch.setattr("tuner.tune.process_started", time.monotonic)
+        patch.setattr("tuner.commands.tune.process_started", time.monotonic)
         yield folder
 
 
@@ -100,11 +100,11 @@ def test_personalising_pays_and_a_held_out_session_is_classified_by_recordings(
 ) -> None:
     run = tuned(home, "run", SPACE)
     best = max(run.record(trial).values["local_accuracy"] for trial in run.front)
-    assert best > run.info["untouched"]["local_accuracy"] + 0.2
+    assert best > run.info.untouched["local_accuracy"] + 0.2
 
     assert call(["export", str(home / "run"), str(home / "arm"), "--pick", "max(local_accuracy)"]) == 0
     bundle = Bundle.open(home / "arm")
-    scores = bundle.info["scores"]["from_pixels"]
+    scores = bundle.info.scores.from_pixels
     assert scores["largest_logit_difference"] <= 1e-4
     assert scores["test_accuracy"] > 0.75
 
@@ -134,11 +134,11 @@ def test_growth_competes_and_the_bundle_of_a_grown_network_classifies_recordings
 
     assert call(["export", str(home / "competition"), str(home / "grown"), "--pick", "min(parameters)"]) == 0
     bundle = Bundle.open(home / "grown")
-    scores = bundle.info["scores"]
+    scores = bundle.info.scores.to_dict()
     assert scores["from_pixels"]["largest_logit_difference"] <= 1e-4
     whole = sum(block.parameters for block in next(iter(plans.values())).model.blocks)
     assert scores["trial"]["parameters"] <= 0.1 * whole
-    assert bundle.info["final_widths"]["grow-scratch"]
+    assert bundle.info.evolved["grow-scratch"]
     files, gestures = recordings(tmp_path)
     said = Personaliser(bundle).predict_files(files)
     right = np.mean([one.label == bundle.labels[truth] for one, truth in zip(said, gestures, strict=True)])

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tuner.commands.tune import run
+from tuner.results.run import Run
 from tuner.task import Task
 from tuner.task.digits import digits
-from tuner.tune import Run, run
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +58,7 @@ def test_without_labels_only_exits_learn_and_agreement_is_the_objective(task: Ta
     assert task.global_ is not None
     unlabelled = replace(task, local=replace(task.global_, test=None), labelled=False)
     found = searched(unlabelled, "exits-only", "supervised", tmp_path)
-    assert found.info["untouched"]["local_accuracy"] == 1.0
+    assert found.info.untouched["local_accuracy"] == 1.0
     best = found.record(found.front[0])
     assert best.plan is not None
     assert (best.plan.split, best.plan.heads.mode) == (4, "exits-only")

@@ -1,11 +1,25 @@
-"""Folders that are private to the user, and others that are left as they are."""
+"""Folders and files that are private to the user, and others that are left as they are."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tuner.errors import RunError
-from tuner.folders import cache_folder, private_folder
+from tuner.files import cache_folder, private_file, private_folder, remove_parts, write_private
+
+WRITER = """
+import sys
+from pathlib import Path
+from tuner.files import write_private
+print("ready", flush=True)
+for number in range(10**9):
+    write_private(Path(sys.argv[1]), str(number % 10) * 100_000)
+"""
 
 
 def mode(path: Path) -> int:
@@ -33,3 +47,52 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(RunError, match="cannot be a folder of tuner's"):
             private_folder(path)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_file_is_replaced_whole_and_private(tmp_path: Path, *, durable: bool) -> None:
+    path = tmp_path / "file"
+    path.write_text("before")
+    path.chmod(0o644)
+    umask = os.umask(0)
+    try:
+        with private_file(path, durable=durable) as part:
+            assert mode(part) == 0o600
+            part.write_text("after")
+            assert path.read_text() == "before"
+    finally:
+        os.umask(umask)
+    assert (path.read_text(), mode(path)) == ("after", 0o600)
+    write_private(path, b"bytes", durable=durable)
+    assert path.read_bytes() == b"bytes"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_leaves_the_file_and_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    write_private(path, "before")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    for owner, name in ((os, "fsync"), (Path, "replace"), (Path, "write_bytes")):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, full)
+            with pytest.raises(OSError, match="No space left"):
+                write_private(path, "after")
+        assert path.read_text() == "before"
+        assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_kill_at_any_moment_leaves_a_whole_file_and_parts_that_can_be_removed(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for turn in range(10):
+        with subprocess.Popen([sys.executable, "-c", WRITER, path], stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+            time.sleep(0.01 + 0.003 * turn)
+            writer.send_signal(signal.SIGKILL)
+        content = path.read_text()
+        assert (len(content), len(set(content))) == (100_000, 1)
+    remove_parts(path)
+    assert list(tmp_path.iterdir()) == [path]

@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 
 from tuner.errors import PluginError
-from tuner.hookspecs import hookimpl
-from tuner.host import Host, chosen
-from tuner.knobs import Draw
-from tuner.plan import ModelInfo, Stage, TrialPlan
+from tuner.plan.info import ModelInfo
+from tuner.plan.parts import Stage
+from tuner.plan.trial import TrialPlan
+from tuner.plugin.core import build_host
+from tuner.plugin.hookspecs import hookimpl
+from tuner.plugin.host import Host, select
+from tuner.plugin.knobs import Draw
+from tuner.plugin.strategy import Strategy
 from tuner.results.objectives import Objective
 from tuner.results.records import TrialRecord
-from tuner.strategy import Strategy
 from tuner.task import Task
 
 CORE = {"recipe", "none", "runtime"}
@@ -49,13 +52,13 @@ def offering(**hooks: Any) -> object:
 
 
 def given(plugin: object) -> Host:
-    return Host(installed=False, plugins={"p": plugin})
+    return build_host({"p": plugin}, installed=False)
 
 
 def refusal(plugin: object) -> str:
     """Return why a plugin is refused; nothing of it may be left, and a good one beside it works."""
     good = offering(tuner_strategies=[Mine()])
-    host = Host(installed=False, plugins={"bad": plugin, "good": good})
+    host = build_host({"bad": plugin, "good": good}, installed=False)
     assert [one.name for one in host.refused] == ["bad"]
     assert host.strategies.keys() == CORE | {"mine"}
     assert host.lowerings("torch") == {}
@@ -63,7 +66,7 @@ def refusal(plugin: object) -> str:
 
 
 def test_the_core_is_a_plugin_like_others() -> None:
-    host = Host(installed=False)
+    host = build_host(installed=False)
     assert [(one.name, one.origin, one.refused) for one in host.plugins] == [("core", "core", "")]
     assert host.strategies.keys() == CORE
     assert "torch" in host.backends
@@ -72,7 +75,7 @@ def test_the_core_is_a_plugin_like_others() -> None:
 
 
 def test_installed_plugins_are_found() -> None:
-    host = Host()
+    host = build_host()
     assert host.strategies.keys() >= CORE | {"gdm", "freeze", "cache"}
     assert host.refused == []
     assert {one.origin.split()[0] for one in host.plugins} >= {"core", "tuner"}
@@ -128,7 +131,7 @@ def test_an_argument_too_many_is_named() -> None:
         def tuner_strategies(self, model: ModelInfo) -> Iterable[Strategy[Any]]:
             raise NotImplementedError
 
-    assert refusal(Plugin()) == "tuner_strategies has no argument 'model': it takes none"
+    assert refusal(Plugin()) == "tuner_strategies has no argument 'model': it takes no argument"
 
 
 @pytest.mark.parametrize(
@@ -139,8 +142,8 @@ def test_an_argument_too_many_is_named() -> None:
         ({"tuner_backends": ["torch"]}, "tuner_backends returns Backend objects, but one is a str"),
         ({"tuner_objectives": {"energy": "minimise"}}, "tuner_objectives returns Objective objects, but one is a str"),
         ({"tuner_tasks": ["digits"]}, "tuner_tasks returns tasks by name, but it returned a list"),
-        ({"tuner_strategies": [Nameless()]}, "name is an identifier, but Nameless has 'not an identifier'"),
-        ({"tuner_strategies": [Stageless()]}, "strategy 'mine' sets stage to a tuner.Stage, but it has 'shape'"),
+        ({"tuner_strategies": [Nameless()]}, "name must be an identifier, but Nameless has 'not an identifier'"),
+        ({"tuner_strategies": [Stageless()]}, "strategy 'mine' must set stage to a tuner.plugin.Stage, got 'shape'"),
         ({"tuner_strategies": [Mine(), Mine()]}, "it offers two strategy objects called 'mine': rename one"),
     ],
 )
@@ -170,7 +173,7 @@ def test_a_refused_plugin_leaves_no_part_of_itself() -> None:
     ],
 )
 def test_a_name_belongs_to_whoever_came_first(hooks: dict[str, object], reason: str) -> None:
-    host = Host(installed=False, plugins={"first": offering(tuner_strategies=[Mine()]), "second": offering(**hooks)})
+    host = build_host({"first": offering(tuner_strategies=[Mine()]), "second": offering(**hooks)}, installed=False)
     assert [one.name for one in host.refused] == ["second"]
     assert reason in host.refused[0].refused
 
@@ -183,8 +186,8 @@ def test_a_plugin_with_a_name_that_is_taken_leaves_the_first_at_work() -> None:
         def tuner_trial_done(self, study: str) -> None:
             seen.append(study)
 
-    host = Host(installed=False, plugins={"p": Observer()})
-    host._add("p", "other 1.0", lambda: offering(tuner_strategies=[Mine()]))
+    host = build_host({"p": Observer()}, installed=False)
+    host.add("p", "other 1.0", lambda: offering(tuner_strategies=[Mine()]))
     assert [one.refused for one in host.refused] == ["another plugin is called 'p' already: rename one entry point"]
     assert "mine" not in host.strategies
     host.trial_done("runs/one", RECORD)
@@ -216,7 +219,7 @@ def test_an_observer_that_raises_does_no_harm(caplog: pytest.LogCaptureFixture) 
         def tuner_trial_done(self, record: TrialRecord) -> None:
             seen.append(record)
 
-    host = Host(installed=False, plugins={"a": Careful(), "careless": Careless(), "z": Careful()})
+    host = build_host({"a": Careful(), "careless": Careless(), "z": Careful()}, installed=False)
     with caplog.at_level(logging.WARNING):
         host.trial_done("runs/one", RECORD)
     assert seen == [RECORD, RECORD]
@@ -239,19 +242,19 @@ class Lowers:
 
 
 def test_lowerings_are_asked_for_by_backend() -> None:
-    host = Host(installed=False, plugins={"a": Lowers("dropout"), "b": Lowers("noise")})
+    host = build_host({"a": Lowers("dropout"), "b": Lowers("noise")}, installed=False)
     assert host.lowerings("torch") == {"dropout": unchanged, "noise": unchanged}
     assert host.lowerings("ort") == {}
 
 
 def test_a_plugin_whose_lowerings_raise_offers_none(caplog: pytest.LogCaptureFixture) -> None:
-    host = Host(installed=False, plugins={"a": Lowers("raises"), "b": Lowers("noise")})
+    host = build_host({"a": Lowers("raises"), "b": Lowers("noise")}, installed=False)
     assert host.lowerings("torch") == {"noise": unchanged}
     assert [record.getMessage() for record in caplog.records] == ["plugin a: tuner_lowerings raised"]
 
 
 def test_two_lowerings_of_one_kind_are_an_error_that_names_both_plugins() -> None:
-    host = Host(installed=False, plugins={"a": Lowers("noise"), "b": Lowers("noise")})
+    host = build_host({"a": Lowers("noise"), "b": Lowers("noise")}, installed=False)
     with pytest.raises(PluginError, match=r"plugins '\w' and '\w' both realise 'noise': remove one"):
         host.lowerings("torch")
 
@@ -263,8 +266,8 @@ def test_what_is_not_installed_is_named_with_the_nearest() -> None:
     with pytest.raises(
         PluginError, match=r"there is no strategy 'miner' \(did you mean 'mine'\?\); installed: mine, none"
     ):
-        chosen("strategy", ["mine", "miner"], host.strategies)
-    assert chosen("strategy", ["mine"], host.strategies) == [host.strategies["mine"]]
+        select("strategy", ["mine", "miner"], host.strategies)
+    assert select("strategy", ["mine"], host.strategies) == [host.strategies["mine"]]
 
 
 BROKEN = {
@@ -290,7 +293,7 @@ def test_broken_plugins_are_quarantined_one_at_a_time(tmp_path: Path, monkeypatc
         install(tmp_path, name, source)
     install(tmp_path, "working", "import tuner\n@tuner.hookimpl\ndef tuner_tasks():\n    return {'mine': dict}")
     monkeypatch.syspath_prepend(str(tmp_path))
-    host = Host()
+    host = build_host()
     assert {one.name: one.refused for one in host.refused} == {
         "raising": "RuntimeError: half installed",
         "importing": "ModuleNotFoundError: No module named 'a_library_nobody_has'",
@@ -305,7 +308,7 @@ def test_broken_plugins_are_quarantined_one_at_a_time(tmp_path: Path, monkeypatc
 
 def test_the_list_names_what_was_refused_and_why(tmp_path: Path) -> None:
     install(tmp_path, "raising", BROKEN["raising"])
-    code = "import sys; from tuner.cli import call; sys.exit(call(['plugins']))"
+    code = "import sys; from tuner.cli.app import call; sys.exit(call(['plugins']))"
     command = [sys.executable, "-c", code]
     ended = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(tmp_path)}, check=True)
     assert "  raising (raising 1.2): refused: RuntimeError: half installed" in ended.stdout.splitlines()

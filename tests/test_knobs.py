@@ -3,18 +3,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import KnobError
-from tuner.knobs import (
+from tuner.plan.parts import Scalar
+from tuner.plugin.knobs import (
     Choice,
     Draw,
     Knob,
     Numeric,
-    Scalar,
-    Source,
+    ValueSource,
     Wanted,
     corners,
-    fixed,
+    fixed_values,
     narrow,
-    preferring,
+    preferred_values,
     recording,
 )
 
@@ -35,7 +35,7 @@ def test_a_drawn_value_has_the_knobs_type() -> None:
 
 def test_a_knob_is_named_after_its_strategy() -> None:
     values: dict[str, Scalar] = {}
-    draw = Draw(recording(preferring({}), values), "one")
+    draw = Draw(recording(preferred_values({}), values), "one")
     draw.integer("n", 1, 5)
     draw.scoped("two").integer("n", 1, 9)
     assert values == {"one.n": 3, "two.n": 5}
@@ -43,7 +43,7 @@ def test_a_knob_is_named_after_its_strategy() -> None:
 
 @pytest.mark.parametrize("value", [0, 6, "3"])
 def test_a_value_outside_the_range_is_refused(value: Scalar) -> None:
-    with pytest.raises(KnobError, match=rf"s\.n in \[1, 5\], but {value!r} was given: give a value inside it"):
+    with pytest.raises(KnobError, match=rf"s\.n in \[1, 5\], but {value!r} was given: give a value from it"):
         drawn(value).integer("n", 1, 5)
 
 
@@ -53,11 +53,11 @@ def test_a_value_that_is_no_option_is_refused() -> None:
 
 
 def test_a_strategy_that_offers_nothing_legal_is_told_so() -> None:
-    with pytest.raises(KnobError, match=r"s\.n wants low ≤ high, but its range is \[1, 0\]"):
+    with pytest.raises(KnobError, match=r"s\.n must have low ≤ high, but its range is \[1, 0\]"):
         drawn(1).integer("n", 1, 0)
-    with pytest.raises(KnobError, match=r"s\.x is logarithmic and wants low above 0, but low is 0"):
+    with pytest.raises(KnobError, match=r"s\.x is logarithmic and must have low > 0, but low is 0"):
         drawn(1).number("x", 0, 1, log=True)
-    with pytest.raises(KnobError, match=r"s\.c wants at least one option"):
+    with pytest.raises(KnobError, match=r"s\.c must have at least one option"):
         drawn(1).choice("c", ())
 
 
@@ -86,18 +86,18 @@ def test_what_is_searched_is_what_is_both_wanted_and_legal(legal: Knob, wanted: 
 @pytest.mark.parametrize(
     ("legal", "wanted", "message"),
     [
-        (BLOCKS, Numeric("", 21, 30, whole=False), r"wants \[21, 30\], but this model allows \[1, 20\]"),
-        (BLOCKS, Numeric("", 2.2, 2.8, whole=False), r"wants \[2.2, 2.8\], but this model allows \[1, 20\]"),
-        (BLOCKS, (30, 40), r"freeze.blocks wants 30, 40, but this model allows \[1, 20\]"),
-        (BLOCKS, 2.5, r"wants 2.5, but this model allows \[1, 20\]"),
-        (BLOCKS, True, r"wants True, but this model allows \[1, 20\]"),
-        (BLOCKS, "all", r"wants all, but this model allows \[1, 20\]"),
-        (BITS, 16, "cache.bits wants 16, but this model allows 8, 4, 2"),
+        (BLOCKS, Numeric("", 21, 30, whole=False), r"asks for \[21, 30\], but this model allows \[1, 20\]"),
+        (BLOCKS, Numeric("", 2.2, 2.8, whole=False), r"asks for \[2.2, 2.8\], but this model allows \[1, 20\]"),
+        (BLOCKS, (30, 40), r"freeze.blocks: the search space asks for 30, 40, but this model allows \[1, 20\]"),
+        (BLOCKS, 2.5, r"asks for 2.5, but this model allows \[1, 20\]"),
+        (BLOCKS, True, r"asks for True, but this model allows \[1, 20\]"),
+        (BLOCKS, "all", r"asks for all, but this model allows \[1, 20\]"),
+        (BITS, 16, "cache.bits: the search space asks for 16, but this model allows 8, 4, 2"),
         (BITS, Numeric("", 1, 4, whole=False), "cache.bits takes one of 8, 4, 2: a range is not a choice"),
         (
             ALPHA,
             Numeric("", 0, 1, whole=False, log=True),
-            "gdm.alpha is logarithmic and wants low above 0, but low is 0",
+            "gdm.alpha is logarithmic and must have low > 0, but low is 0",
         ),
     ],
 )
@@ -121,12 +121,12 @@ def test_a_narrowed_range_is_inside_both(low: int, high: int, least: float, most
 
 
 def test_the_search_space_narrows_what_is_drawn() -> None:
-    draw = Draw(preferring({}), "gdm", {"gdm.alpha": 0.05, "other.alpha": 0.01})
+    draw = Draw(preferred_values({}), "gdm", {"gdm.alpha": 0.05, "other.alpha": 0.01})
     assert draw.number("alpha", 0.0, 0.1) == 0.05
 
 
 def test_a_record_is_replayed() -> None:
-    source = fixed({"freeze.blocks": 7})
+    source = fixed_values({"freeze.blocks": 7})
     assert source(BLOCKS) == 7
     with pytest.raises(KnobError, match=r"gdm\.alpha has no recorded value: the record has freeze\.blocks"):
         source(ALPHA)
@@ -149,13 +149,13 @@ def test_a_record_is_replayed() -> None:
 )
 def test_a_preference_is_met_as_far_as_the_knob_allows(knob: Knob, preference: Scalar | None, value: Scalar) -> None:
     preferences = {} if preference is None else {knob.name: preference}
-    assert preferring(preferences)(knob) == pytest.approx(value)
+    assert preferred_values(preferences)(knob) == pytest.approx(value)
 
 
 def test_recording_keeps_values_and_knobs() -> None:
     values: dict[str, Scalar] = {}
     knobs: dict[str, Knob] = {}
-    source = recording(preferring({}), values, knobs)
+    source = recording(preferred_values({}), values, knobs)
     source(BITS)
     source(BLOCKS)
     assert values == {"cache.bits": 8, "freeze.blocks": 10}
@@ -181,7 +181,7 @@ def test_a_knob_with_one_value_left_is_fixed() -> None:
     ]
 
 
-def branching(source: Source) -> None:
+def branching(source: ValueSource) -> None:
     draw = Draw(source, "s")
     if draw.choice("by", ("a", "b", "none")) != "none":
         draw.integer("n", 1, 5)
@@ -191,7 +191,7 @@ def branching(source: Source) -> None:
 def test_corners_are_every_combination_of_choices_and_ends() -> None:
     seen: list[dict[str, Scalar]] = []
 
-    def run(source: Source) -> None:
+    def run(source: ValueSource) -> None:
         seen.append({})
         branching(recording(source, seen[-1]))
 
@@ -202,7 +202,7 @@ def test_corners_are_every_combination_of_choices_and_ends() -> None:
 
 
 def test_a_walk_cut_short_has_been_down_every_branch() -> None:
-    def run(source: Source) -> None:
+    def run(source: ValueSource) -> None:
         draw = Draw(source, "s")
         draw.integer("early", 0, 1) or draw.number("only_at_the_low_end", 0, 1)
         if draw.choice("by", ("a", "b")) == "b":
@@ -222,3 +222,20 @@ def test_corners_stop_when_told() -> None:
 
 def test_a_fixed_knob_has_one_corner() -> None:
     assert len(list(corners(lambda source: Draw(source, "s").integer("n", 3, 3)))) == 1
+
+
+def test_a_start_value_is_tried_first_and_clipped_into_what_is_wanted() -> None:
+    drawn = Draw(preferred_values({}), "s")
+    assert drawn.integer("n", 1, 9, start=3) == 3
+    assert drawn.number("x", 0.0, 1.0, start=0.25) == 0.25
+    assert drawn.choice("c", ("p", "q"), start="q") == "q"
+    assert (drawn.integer("m", 1, 9), drawn.choice("d", ("p", "q"))) == (5, "p")
+    wanted = Draw(preferred_values({}), "s", {"s.n": Numeric("", 5, 9, whole=False), "s.c": ("p", "r"), "s.k": (1, 2)})
+    assert wanted.integer("n", 1, 9, start=3) == 5
+    assert wanted.choice("c", ("p", "q", "r"), start="q") == "p"
+    assert wanted.choice("c", ("p", "q", "r"), start="r") == "r"
+    assert Draw(preferred_values({"s.n": 7}), "s").integer("n", 1, 9, start=3) == 7
+
+
+def test_a_start_value_is_no_part_of_a_knobs_text() -> None:
+    assert repr(Numeric("a", 0, 1, whole=True, start=1)) == repr(Numeric("a", 0, 1, whole=True))

@@ -3,10 +3,13 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import RunError
+from tuner.plan.example import example_model, example_task
+from tuner.results.config import RunConfig
+from tuner.results.folder import Identity, RunInfo
 from tuner.results.objectives import OBJECTIVES
-from tuner.results.picking import nothing_feasible, picked
+from tuner.results.pick import nothing_feasible, pick_trial
 from tuner.results.records import TrialRecord
-from tuner.tune import Run
+from tuner.results.run import Run
 
 FOLDER = Path("runs/clothing")
 
@@ -23,7 +26,23 @@ RECORDS = (
     record(3, 0.80, 0.70, 50),
     record(4, 0.80, 0.60, 10),
 )
-RUN = Run(FOLDER, {}, OBJECTIVES, RECORDS, (0, 1, 3, 4), 3)
+INFO = RunInfo(
+    Identity("1" * 32, "", 0, deterministic=False),
+    RunConfig("digits"),
+    "digits",
+    "board-10min",
+    1,
+    example_model(4),
+    example_task(),
+    OBJECTIVES,
+)
+
+
+def run_of(*records: TrialRecord, front: tuple[int, ...] = (), knee: int | None = None) -> Run:
+    return Run(FOLDER, INFO, records, front, knee)
+
+
+RUN = run_of(*RECORDS, front=(0, 1, 3, 4), knee=3)
 
 
 @pytest.mark.parametrize(
@@ -44,39 +63,39 @@ RUN = Run(FOLDER, {}, OBJECTIVES, RECORDS, (0, 1, 3, 4), 3)
     ],
 )
 def test_a_pick_names_one_trial(pick: str, trial: int) -> None:
-    assert picked(RUN, pick).trial == trial
+    assert pick_trial(RUN, pick).trial == trial
 
 
 def test_a_front_without_a_knee_gives_its_first_member() -> None:
-    assert picked(Run(FOLDER, {}, OBJECTIVES, RECORDS, (1, 3), None), "knee").trial == 1
+    assert pick_trial(run_of(*RECORDS, front=(1, 3)), "knee").trial == 1
 
 
 @pytest.mark.parametrize(
     ("pick", "message"),
     [
         ("9", "runs/clothing has no trial 9: it has 0 to 4"),
-        ("²", "takes knee, a trial's number or an expression, but it is '²'"),
+        ("²", "must be knee, a trial's number or an expression, got '²'"),
         ("knees", "cannot read 'knees'"),
-        ("best one", "takes knee, a trial's number or an expression, but it is 'best one': for example 'max"),
+        ("best one", "must be knee, a trial's number or an expression, got 'best one': for example 'max"),
         ("local_accuracy >= 0.95", "no member of the front meets 'local_accuracy >= 0.95': `tuner show runs/clothing`"),
         (
             "local_acuracy >= 0.5",
             r"there is no value 'local_acuracy' \(did you mean 'local_accuracy'\?\); known: local",
         ),
         ("max(speed)", "there is no value 'speed'; known: local_accuracy, global_accuracy, train_seconds"),
-        ("mean(local_accuracy)", "knows min and max, but not 'mean'"),
+        ("mean(local_accuracy)", "supports min and max, got 'mean'"),
         ("max(local_accuracy) and min(train_seconds)", r"cannot read 'min\(train_seconds\)'"),
-        ("local_accuracy >= global_accuracy", "compares with a number, but this is 'global_accuracy'"),
+        ("local_accuracy >= global_accuracy", "compares a value with a number, got 'global_accuracy'"),
         ("local_accuracy == 0.5", "cannot read 'local_accuracy == 0.5'"),
         ("0.5 < local_accuracy < 0.9", "cannot read '0.5 < local_accuracy < 0.9'"),
         ("local_accuracy > 0.5 or train_seconds < 3", "cannot read"),
-        ("__import__('os')", "knows min and max, but not '__import__'"),
-        ("\0", "takes knee, a trial's number or an expression"),
+        ("__import__('os')", "supports min and max, got '__import__'"),
+        ("\0", "must be knee, a trial's number or an expression"),
     ],
 )
 def test_a_pick_that_means_nothing_is_told_what_would(pick: str, message: str) -> None:
     with pytest.raises(RunError, match=message):
-        picked(RUN, pick)
+        pick_trial(RUN, pick)
 
 
 def refused(trial: int, **constraint: float) -> TrialRecord:
@@ -84,28 +103,27 @@ def refused(trial: int, **constraint: float) -> TrialRecord:
 
 
 def test_an_empty_front_says_which_limit_binds_and_the_nearest_miss() -> None:
-    records = (
+    run = run_of(
         refused(0, memory=0.9, time=0.1),
         refused(1, memory=0.2),
         refused(2, time=-1.0, memory=0.5),
         refused(3, failed=1),
     )
-    run = Run(FOLDER, {}, OBJECTIVES, records, (), None)
     said = "--memory stopped 3 of 4 trials; nearest miss: trial 1, reason 1"
     assert nothing_feasible(run) == said
     with pytest.raises(RunError, match=f"runs/clothing has no front to pick from: {said}"):
-        picked(run, "knee")
+        pick_trial(run, "knee")
 
 
 def test_failures_are_no_limit() -> None:
-    run = Run(FOLDER, {}, OBJECTIVES, (refused(0, failed=1.0),), (), None)
+    run = run_of(refused(0, failed=1.0))
     assert nothing_feasible(run) == "failures stopped 1 of 1 trials; nearest miss: trial 0, reason 0"
 
 
 def test_what_a_backend_cannot_do_is_no_option() -> None:
-    run = Run(FOLDER, {}, OBJECTIVES, (refused(0, support=1.0),), (), None)
+    run = run_of(refused(0, support=1.0))
     assert nothing_feasible(run).startswith("what the backend cannot do stopped 1 of 1 trials; nearest miss: trial 0")
 
 
 def test_a_run_that_did_nothing_says_so() -> None:
-    assert nothing_feasible(Run(FOLDER, {}, OBJECTIVES, (), (), None)) == "no trial ended"
+    assert nothing_feasible(run_of()) == "no trial ended"

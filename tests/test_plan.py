@@ -9,24 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import PlanError
-from tuner.heads import Exit, HeadsMode, HeadsPlan
-from tuner.plan import (
-    BlockInfo,
+from tuner.plan.heads import Exit, HeadsMode, HeadsPlan
+from tuner.plan.info import BlockInfo, ModelInfo, TaskInfo
+from tuner.plan.parts import (
     CachePlan,
     DataPlan,
-    ModelInfo,
     Optimiser,
     RecipePlan,
     RuntimePlan,
     Schedule,
     Stage,
     TailEdit,
-    TaskInfo,
-    TrialPlan,
-    check,
-    normal_form,
     per_class_counts,
 )
+from tuner.plan.text import describe
+from tuner.plan.toml import from_toml, to_toml
+from tuner.plan.trial import TrialPlan, check, normal_form
 from tuner.testing import example_model, example_task
 
 PLAN = TrialPlan(example_model(20), example_task(), split=17)
@@ -36,7 +34,7 @@ def mixed(alpha: float) -> TrialPlan:
     return replace(PLAN, data=DataPlan(alpha))
 
 
-def test_a_plan_is_said_in_one_english_line() -> None:
+def test_a_plan_is_described_in_one_english_line() -> None:
     task = replace(example_task(), local_train=1192, global_per_class=(40,) * 200)
     plan = TrialPlan(
         example_model(20),
@@ -46,14 +44,14 @@ def test_a_plan_is_said_in_one_english_line() -> None:
         cache=CachePlan("cache", 4),
         recipe=RecipePlan(epochs=12, optimiser="adamw", learning_rate=1e-3),
     )
-    assert plan.say() == (
+    assert describe(plan) == (
         "train last 3 of 20 blocks on 1,192 local + 200 global images (α 1 %, realised 2.5 %) from a 4-bit cache, "
         "12 epochs AdamW 1e-3"
     )
 
 
 @pytest.mark.parametrize(
-    ("shape", "augment", "said"),
+    ("shape", "augment", "text"),
     [
         ((8, 1, 1), ("flip",), "from an 8-bit cache (1 × 1 maps: not augmented), "),
         ((8,), ("flip",), "from an 8-bit cache (vectors: not augmented), "),
@@ -61,27 +59,29 @@ def test_a_plan_is_said_in_one_english_line() -> None:
         ((8, 1, 1), (), "from an 8-bit cache, "),
     ],
 )
-def test_what_cannot_be_augmented_is_said(shape: tuple[int, ...], augment: tuple[str, ...], said: str) -> None:
+def test_features_that_cannot_be_augmented_are_mentioned(
+    shape: tuple[int, ...], augment: tuple[str, ...], text: str
+) -> None:
     blocks = tuple(replace(block, in_shape=shape) for block in example_model(2).blocks)
     model, task = replace(example_model(2), blocks=blocks), replace(example_task(), augment=augment)
-    assert said in normal_form(TrialPlan(model, task, split=1, cache=CachePlan("cache", 8, 0.5))).say()
+    assert text in describe(normal_form(TrialPlan(model, task, split=1, cache=CachePlan("cache", 8, 0.5))))
 
 
-def test_what_is_not_done_is_not_said() -> None:
+def test_parts_that_a_plan_does_without_are_not_mentioned() -> None:
     plan = TrialPlan(example_model(20), example_task(), recipe=RecipePlan(epochs=1, optimiser="sgd"))
-    assert plan.say() == "train the whole model on 40 local images, 1 epoch SGD 1e-3"
+    assert describe(plan) == "train the whole model on 40 local images, 1 epoch SGD 1e-3"
 
 
 @pytest.mark.parametrize(
-    ("rate", "said"), [(1.0, "1"), (0.1, "0.1"), (0.01, "1e-2"), (3.2e-4, "3.2e-4"), (9.99e-4, "1e-3"), (1e-6, "1e-6")]
+    ("rate", "text"), [(1.0, "1"), (0.1, "0.1"), (0.01, "1e-2"), (3.2e-4, "3.2e-4"), (9.99e-4, "1e-3"), (1e-6, "1e-6")]
 )
-def test_a_learning_rate_is_said_as_the_field_writes_it(rate: float, said: str) -> None:
-    assert replace(PLAN, recipe=RecipePlan(learning_rate=rate)).say().endswith(f"AdamW {said}")
+def test_a_learning_rate_is_written_in_the_usual_notation(rate: float, text: str) -> None:
+    assert describe(replace(PLAN, recipe=RecipePlan(learning_rate=rate))).endswith(f"AdamW {text}")
 
 
-def test_micro_batches_are_said_where_there_are_any() -> None:
+def test_micro_batches_are_mentioned_where_there_are_any() -> None:
     plan = replace(PLAN, recipe=RecipePlan(micro_batches=4))
-    assert plan.say().endswith("AdamW 1e-3 in 4 micro-batches")
+    assert describe(plan).endswith("AdamW 1e-3 in 4 micro-batches")
     assert plan.recipe.part_size == 8
 
 
@@ -102,9 +102,9 @@ def test_a_batch_whose_norms_train_is_not_cut(whole: dict[str, Any]) -> None:
     assert normal_form(replace(PLAN, **whole)).recipe.micro_batches == 1
 
 
-def test_edits_and_exits_are_said() -> None:
+def test_edits_and_exits_are_mentioned() -> None:
     plan = replace(PLAN, shape=(TailEdit("dropout"),), heads=HeadsPlan("with-tail", (Exit(3, 8), Exit(6, 8))))
-    assert plan.say().endswith("AdamW 1e-3, dropout, 2 exits (with-tail; taught by distillation)")
+    assert describe(plan).endswith("AdamW 1e-3, dropout, 2 exits (with-tail; taught by distillation)")
 
 
 @pytest.mark.parametrize(
@@ -146,9 +146,9 @@ def test_plans_that_would_train_something_else_have_another_key(other: TrialPlan
 
 
 def test_the_key_is_the_same_in_every_process() -> None:
-    code = "import sys; from tuner.plan import TrialPlan; print(TrialPlan.from_toml(sys.stdin.read()).key())"
+    code = "import sys; from tuner.plan.toml import from_toml; print(from_toml(sys.stdin.read()).key())"
     command = [sys.executable, "-c", code]
-    other = subprocess.run(command, input=PLAN.to_toml(), capture_output=True, text=True, check=True).stdout.strip()
+    other = subprocess.run(command, input=to_toml(PLAN), capture_output=True, text=True, check=True).stdout.strip()
     assert other == PLAN.key()
     assert len(other) == 32
 
@@ -177,6 +177,44 @@ def test_without_labels_exits_learn_from_the_final_head() -> None:
     assert (settled.supervised, settled.distilled, settled.pseudo) == (0.0, 0.5, 0.0)
 
 
+EXITS_ALONE = replace(PLAN, heads=HeadsPlan("exits-only", (Exit(3, 8),)))
+BY_LABELS = HeadsPlan("with-tail", (Exit(3, 8),), supervised=1.0, distilled=0.0)
+
+
+@pytest.mark.parametrize(
+    ("plan", "other"),
+    [
+        (EXITS_ALONE, replace(EXITS_ALONE, recipe=RecipePlan(freeze_bn=False))),
+        (EXITS_ALONE, replace(EXITS_ALONE, recipe=RecipePlan(micro_batches=4))),
+        (EXITS_ALONE, replace(EXITS_ALONE, shape=(TailEdit("dropout"),), split=3)),
+        (replace(PLAN, heads=BY_LABELS), replace(PLAN, heads=replace(BY_LABELS, temperature=2.0))),
+        (PLAN, replace(PLAN, recipe=RecipePlan(patience=10))),
+        (PLAN, replace(PLAN, recipe=RecipePlan(patience=9))),
+        (replace(PLAN, recipe=RecipePlan(micro_batches=16)), replace(PLAN, recipe=RecipePlan(micro_batches=20))),
+        (PLAN, replace(PLAN, heads=HeadsPlan("with-tail", (), supervised=1.0))),
+        (PLAN, replace(PLAN, runtime=RuntimePlan(memory_bytes=10**9))),
+    ],
+)
+def test_plans_that_differ_in_an_idle_setting_have_one_key(plan: TrialPlan, other: TrialPlan) -> None:
+    assert plan != other
+    assert normal_form(plan).key() == normal_form(other).key()
+
+
+@pytest.mark.parametrize(
+    ("plan", "other"),
+    [
+        (PLAN, replace(PLAN, recipe=RecipePlan(freeze_bn=False))),
+        (PLAN, replace(PLAN, recipe=RecipePlan(patience=8))),
+        (PLAN, replace(PLAN, recipe=RecipePlan(micro_batches=2))),
+        (PLAN, replace(PLAN, recipe=RecipePlan(optimiser="adam"))),
+        (EXITS_ALONE, replace(EXITS_ALONE, recipe=RecipePlan(patience=8))),
+        (EXITS_ALONE, replace(EXITS_ALONE, heads=replace(EXITS_ALONE.heads, temperature=2.0))),
+    ],
+)
+def test_settings_with_effect_keep_plans_apart(plan: TrialPlan, other: TrialPlan) -> None:
+    assert normal_form(plan).key() != normal_form(other).key()
+
+
 @pytest.mark.parametrize(
     "plan", [replace(PLAN, split=0, cache=CachePlan("cache", 4)), replace(PLAN, cache=CachePlan(bits=4))]
 )
@@ -193,30 +231,33 @@ def test_without_global_data_no_fraction_is_kept() -> None:
     [
         (
             replace(PLAN, model=replace(PLAN.model, blocks=()), split=0),
-            "model.blocks has at least one block, but it is 0",
+            "model.blocks must have at least one block, got 0",
         ),
-        (replace(PLAN, split=21), r"split is in \[0, 20\], but it is 21"),
-        (replace(PLAN, split=-1), r"split is in \[0, 20\], but it is -1"),
-        (replace(PLAN, split=20), "something trains: a tail block or an exit"),
-        (mixed(1.5), r"data.alpha is in \[0, 1\], but it is 1.5"),
-        (mixed(float("nan")), r"data.alpha is in \[0, 1\], but it is nan"),
-        (replace(PLAN, cache=CachePlan("cache", 3)), "cache.bits is one of 32, 16, 8, 4, 2, 1, but it is 3"),
-        (replace(PLAN, recipe=RecipePlan(epochs=0)), "recipe.epochs is at least 1, but it is 0"),
-        (replace(PLAN, recipe=RecipePlan(batch_size=0)), "recipe.batch_size is at least 1"),
-        (replace(PLAN, recipe=RecipePlan(learning_rate=0)), "recipe.learning_rate is above 0"),
+        (replace(PLAN, split=21), r"split must be in \[0, 20\], got 21"),
+        (replace(PLAN, split=-1), r"split must be in \[0, 20\], got -1"),
+        (replace(PLAN, split=20), "a tail block or an exit must train, got neither"),
+        (mixed(1.5), r"data.alpha must be in \[0, 1\], got 1.5"),
+        (mixed(float("nan")), r"data.alpha must be in \[0, 1\], got nan"),
+        (replace(PLAN, cache=CachePlan("cache", 3)), "cache.bits must be one of 32, 16, 8, 4, 2, 1, got 3"),
+        (replace(PLAN, recipe=RecipePlan(epochs=0)), "recipe.epochs must be at least 1, got 0"),
+        (replace(PLAN, recipe=RecipePlan(batch_size=0)), "recipe.batch_size must be at least 1"),
+        (replace(PLAN, recipe=RecipePlan(learning_rate=0)), "recipe.learning_rate must be above 0"),
         (
             replace(PLAN, recipe=RecipePlan(learning_rate=float("inf"))),
-            "recipe.learning_rate is above 0, but it is inf",
+            "recipe.learning_rate must be above 0, got inf",
         ),
-        (replace(PLAN, recipe=RecipePlan(weight_decay=-1)), "recipe.weight_decay is at least 0"),
-        (replace(PLAN, recipe=RecipePlan(patience=-1)), "recipe.patience is at least 0"),
-        (replace(PLAN, runtime=RuntimePlan(threads=0)), "runtime.threads is at least 1"),
-        (replace(PLAN, heads=HeadsPlan("with-tail", (Exit(21, 8),))), "exits sit on blocks"),
-        (replace(PLAN, heads=HeadsPlan(exits=(Exit(2, 0),))), "heads.exits have at least one channel"),
-        (replace(PLAN, heads=HeadsPlan(supervised=1.0, pseudo=0.5)), r"one is 0: .* but it is \(1.0, 1.0, 0.5\)"),
-        (replace(PLAN, heads=HeadsPlan(distilled=0.0)), "is above 0, but it is"),
-        (replace(PLAN, heads=HeadsPlan(temperature=0.0)), "heads.temperature is above 0, but it is 0.0"),
-        (replace(PLAN, heads=HeadsPlan(tolerance=2.0)), r"heads.tolerance is in \[0, 1\], but it is 2.0"),
+        (replace(PLAN, recipe=RecipePlan(weight_decay=-1)), "recipe.weight_decay must be at least 0"),
+        (replace(PLAN, recipe=RecipePlan(patience=-1)), "recipe.patience must be at least 0"),
+        (replace(PLAN, runtime=RuntimePlan(threads=0)), "runtime.threads must be at least 1"),
+        (
+            replace(PLAN, heads=HeadsPlan("with-tail", (Exit(21, 8),))),
+            r"heads.exits must be on blocks 0 to 20, got \[21\]",
+        ),
+        (replace(PLAN, heads=HeadsPlan(exits=(Exit(2, 0),))), "heads.exits must have at least one channel"),
+        (replace(PLAN, heads=HeadsPlan(supervised=1.0, pseudo=0.5)), r"must be 0, .* got \(1.0, 1.0, 0.5\)"),
+        (replace(PLAN, heads=HeadsPlan(distilled=0.0)), "heads.pseudo must be above 0, got"),
+        (replace(PLAN, heads=HeadsPlan(temperature=0.0)), "heads.temperature must be above 0, got 0.0"),
+        (replace(PLAN, heads=HeadsPlan(tolerance=2.0)), r"heads.tolerance must be in \[0, 1\], got 2.0"),
     ],
 )
 def test_a_broken_rule_is_named_with_the_value(plan: TrialPlan, message: str) -> None:
@@ -281,44 +322,50 @@ def legal_plans(draw: st.DrawFn) -> TrialPlan:
 
 @given(legal_plans())
 def test_any_plan_reads_back_equal_from_toml(plan: TrialPlan) -> None:
-    back = TrialPlan.from_toml(plan.to_toml())
+    back = from_toml(to_toml(plan))
     assert back == plan
     assert back.key() == plan.key()
     assert hash(back) == hash(plan)
 
 
+@given(legal_plans())
+def test_a_normal_form_is_its_own(plan: TrialPlan) -> None:
+    normal = normal_form(plan)
+    assert normal_form(normal) == normal
+
+
 def test_the_toml_begins_with_the_sentence_and_the_decisions() -> None:
-    lines = PLAN.to_toml().splitlines()
-    assert lines[0] == f"# {PLAN.say()}"
+    lines = to_toml(PLAN).splitlines()
+    assert lines[0] == f"# {describe(PLAN)}"
     assert lines[1] == "format = 1"
-    assert list(tomllib.loads(PLAN.to_toml()))[-2:] == ["task", "model"]
+    assert list(tomllib.loads(to_toml(PLAN)))[-2:] == ["task", "model"]
     assert list(PLAN.settings()) == [stage.value for stage in Stage]
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("format = 1", "format = 2", "format = 1, but this has 2: use the version that wrote it"),
-        ("format = 1", "", "format = 1, but this has None"),
-        ("epochs = 10", "epoch = 10", r"there is no key 'recipe.epoch' \(did you mean 'epochs'\?\)"),
-        ("outputs = 10", "output = 10", r"there is no key 'model.output' \(did you mean 'outputs'\?\)"),
+        ("format = 1", "format = 2", "format must be 1, got 2: use the version of tuner that wrote it"),
+        ("format = 1", "", "format must be 1, got None"),
+        ("epochs = 10", "epoch = 10", r"unknown key 'recipe.epoch' \(did you mean 'epochs'\?\)"),
+        ("outputs = 10", "output = 10", r"unknown key 'model.output' \(did you mean 'outputs'\?\)"),
         ("outputs = 10", "", "model.outputs is missing"),
-        ("epochs = 10", 'epochs = "many"', "recipe.epochs: .* but it is 'many'"),
-        ("epochs = 10", "epochs = 0", "recipe.epochs is at least 1, but it is 0"),
-        ('optimiser = "adamw"', 'optimiser = "lion"', "recipe.optimiser: .* but it is 'lion'"),
-        ("split = 17", "split = ", "a plan is TOML, but this is not"),
+        ("epochs = 10", 'epochs = "many"', "recipe.epochs: .* got 'many'"),
+        ("epochs = 10", "epochs = 0", "recipe.epochs must be at least 1, got 0"),
+        ('optimiser = "adamw"', 'optimiser = "lion"', "recipe.optimiser: .* got 'lion'"),
+        ("split = 17", "split = ", "plan: not valid TOML"),
     ],
 )
-def test_a_plan_that_cannot_be_read_says_where(old: str, new: str, message: str) -> None:
-    text = PLAN.to_toml()
+def test_a_plan_that_cannot_be_read_is_reported_with_the_place(old: str, new: str, message: str) -> None:
+    text = to_toml(PLAN)
     assert old in text
     with pytest.raises(PlanError, match=message):
-        TrialPlan.from_toml(text.replace(old, new, 1))
+        from_toml(text.replace(old, new, 1))
 
 
 def test_a_missing_part_is_an_error() -> None:
     with pytest.raises(PlanError, match="plan: model is missing"):
-        TrialPlan.from_toml(PLAN.to_toml().partition("[model]")[0])
+        from_toml(to_toml(PLAN).partition("[model]")[0])
 
 
 def test_decisions_are_carried_to_another_task() -> None:
@@ -332,6 +379,6 @@ def test_decisions_are_not_carried_to_a_model_of_another_depth() -> None:
         PLAN.carried_to(example_model(4), example_task())
 
 
-def test_the_sentence_says_an_edits_settings() -> None:
+def test_the_sentence_has_an_edits_settings() -> None:
     plan = replace(PLAN, shape=(TailEdit("dropout", (("rate", 0.1),)),))
-    assert ", dropout (rate 0.1)" in plan.say()
+    assert ", dropout (rate 0.1)" in describe(plan)

@@ -1,30 +1,39 @@
+"""The author's guide, `docs/plugins.md`, as an author follows it: files written, installed, tested, run, exported."""
+
 import ast
 import inspect
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from tuner import hookspecs
+from tuner.plugin import hookspecs
 
 TEXT = (Path(__file__).parent.parent / "docs" / "plugins.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^\*\*`([\w.]+)`\*\*\n\n```\w+\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL))
 LISTED = re.findall(r"^```text\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+COMMANDS = [
+    shlex.split(line)
+    for block in re.findall(r"^```sh\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    for line in block.splitlines()
+]
 
 
 def python(*arguments: str, folder: Path, environment: dict[str, str]) -> str:
     command = [sys.executable, *arguments]
-    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
-    return ended.stdout
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
 
 
 def tuner(*arguments: str) -> tuple[str, ...]:
-    return ("-c", "import sys; from tuner.cli import call; sys.exit(call(sys.argv[1:]))", *arguments)
+    return ("-c", "import sys; from tuner.cli.app import call; sys.exit(call(sys.argv[1:]))", *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +47,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(project: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Install the project offline beside `tuner`, into a folder of its own, and return variables that find it."""
+    """Install the project offline next to `tuner`, into a folder of its own, and return variables that find it."""
     target = tmp_path_factory.mktemp("site")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHON"))}
     options = ("--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--disable-pip-version-check")
@@ -51,9 +60,14 @@ def test_the_document_has_a_whole_project() -> None:
     assert len(LISTED) == 1
 
 
+def test_the_documents_commands_are_those_that_are_run_here() -> None:
+    named = [command[:2] for command in COMMANDS]
+    assert named == [["pip", "install"], ["pytest"], ["tuner", "plugins"], ["tuner", "run"], ["tuner", "export"]]
+
+
 def test_the_plugin_is_listed_once_installed(environment: dict[str, str], tmp_path: Path) -> None:
-    found = json.loads(python(*tuner("plugins", "--json"), folder=tmp_path, environment=environment))
-    listed = {one["name"]: one for one in found["plugins"]}
+    content = json.loads(python(*tuner("plugins", "--json"), folder=tmp_path, environment=environment))
+    listed = {plugin["name"]: plugin for plugin in content["plugins"]}
     assert listed["dropout"] == {
         "name": "dropout",
         "origin": "tuner-dropout 0.1.0",
@@ -61,16 +75,16 @@ def test_the_plugin_is_listed_once_installed(environment: dict[str, str], tmp_pa
         "refused": "",
     }
     assert listed.keys() >= {"core", "freeze", "cache", "gdm"}
-    strategies = {one["name"]: one for one in found["strategies"]}
+    strategies = {strategy["name"]: strategy for strategy in content["strategies"]}
     assert strategies["dropout"]["stage"] == "shape"
     assert strategies["dropout"]["knobs"] == ["dropout.rate in {0.0, 0.1, 0.2, 0.3, 0.5}"]
 
 
 def test_the_list_is_printed_as_the_document_says(environment: dict[str, str], tmp_path: Path) -> None:
     printed = python(*tuner("plugins"), folder=tmp_path, environment=environment).splitlines()
-    said = LISTED[0].splitlines()
-    assert [line for line in said if line not in printed] == []
-    assert len(said) == 3
+    expected = LISTED[0].splitlines()
+    assert [line for line in expected if line not in printed] == []
+    assert len(expected) == 3
 
 
 def test_the_plugins_own_test_passes(environment: dict[str, str], project: Path) -> None:
@@ -79,21 +93,30 @@ def test_the_plugins_own_test_passes(environment: dict[str, str], project: Path)
 
 
 @pytest.mark.slow
-def test_the_plugin_takes_part_in_a_study_and_is_exported(
-    environment: dict[str, str], project: Path, tmp_path: Path
-) -> None:
-    space = str(project / "space.toml")
-    arguments = ("run", "digits", "--space", space, "--trials", "4", "--time", "3m", "--out", "run", "--json")
-    shown = json.loads(python(*tuner(*arguments), folder=tmp_path, environment=environment))
+def test_the_plugin_takes_part_in_a_study_and_is_exported(environment: dict[str, str], project: Path) -> None:
+    run, export = COMMANDS[-2:]
+    shown = json.loads(python(*tuner(*run[1:], "--json"), folder=project, environment=environment))
     assert shown["counts"]["done"] >= 2
     assert shown["counts"]["failed"] == 0
-    kinds = [edit["kind"] for one in shown["trials"] if one["plan"] for edit in one["plan"]["shape"]]
+    kinds = [edit["kind"] for trial in shown["trials"] if trial["plan"] for edit in trial["plan"]["shape"]]
     assert kinds
     assert set(kinds) == {"dropout"}
-    python(*tuner("export", "run", "bundle"), folder=tmp_path, environment=environment)
-    assert 'kind = "dropout"' in (tmp_path / "bundle" / "plan.toml").read_text()
-    scores = json.loads((tmp_path / "bundle" / "bundle.json").read_text())["scores"]
+    python(*tuner(*export[1:]), folder=project, environment=environment)
+    bundle = project / export[-1]
+    assert 'kind = "dropout"' in (bundle / "plan.toml").read_text()
+    scores = json.loads((bundle / "bundle.json").read_text())["scores"]
     assert abs(scores["from_pixels"]["local_accuracy"] - scores["trial"]["local_accuracy"]) < 0.02
+
+
+@pytest.mark.slow
+def test_the_backends_test_has_checks_that_pass() -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    (block,) = [block for block in blocks if "BackendContract" in block]
+    module = ModuleType("test_mine")
+    exec(compile(block, "plugins.md", "exec"), module.__dict__)  # noqa: S102 - as pytest would
+    contract = module.TestMine()
+    assert len([name for name in dir(contract) if name.startswith("test_")]) == 7
+    contract.test_the_model_is_described_as_a_chain_of_blocks()
 
 
 def signatures() -> list[str]:

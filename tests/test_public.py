@@ -1,12 +1,16 @@
-"""The names that `import tuner` offers."""
+"""The names that are offered to authors of plugins and to programs that embed `tuner`."""
 
+import inspect
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import tuner
+
+OFFERING = ("tuner", "tuner.plugin", "tuner.runtime", "tuner.task", "tuner.testing")
 
 
 @pytest.mark.parametrize("first", ["tuner.run", "tuner.Run", "__import__('tuner.bundle')"])
@@ -18,3 +22,19 @@ def test_run_stays_the_function_whatever_is_imported_first(first: str) -> None:
 def test_no_module_has_the_name_of_something_offered() -> None:
     """Importing such a module would put it where the function belongs."""
     assert not {path.stem for path in Path(tuner.__file__).parent.iterdir()} & set(tuner.__all__)
+
+
+@pytest.mark.parametrize("name", OFFERING)
+def test_every_name_that_is_offered_is_there_and_documented(name: str) -> None:
+    module = import_module(name)
+    offered = {own: getattr(module, own) for own in module.__all__}
+    assert list(offered) == sorted(offered)
+    made = {own: value for own, value in offered.items() if inspect.isclass(value) or inspect.isfunction(value)}
+    assert [own for own, value in made.items() if not value.__doc__] == []
+    assert len(offered) >= 4
+    assert module.__doc__
+
+
+def test_what_authors_import_loads_no_tensor_library() -> None:
+    code = "import sys; from tuner.plugin import *; assert Strategy; assert 'torch' not in sys.modules, 'torch'"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

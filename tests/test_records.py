@@ -3,9 +3,12 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.heads import Exit, HeadsPlan
-from tuner.plan import CachePlan, DataPlan, TailEdit, TrialPlan
-from tuner.results.records import STATES, Estimate, State, TrialRecord, eligible
+from tuner.plan.heads import Exit, HeadsPlan
+from tuner.plan.parts import CachePlan, DataPlan, TailEdit
+from tuner.plan.text import describe
+from tuner.plan.trial import TrialPlan
+from tuner.planner.cost import Estimate
+from tuner.results.records import STATES, TrialRecord, TrialState, eligible
 from tuner.testing import example_model, example_task
 
 TEMPLATE = TrialPlan(example_model(4), example_task())
@@ -45,7 +48,7 @@ def test_a_record_reads_back_equal_from_json(record: TrialRecord) -> None:
 def test_a_record_holds_the_decisions_and_not_the_model_again() -> None:
     content = RECORD.to_dict()
     assert content["plan"].keys() == {"data", "split", "shape", "heads", "cache", "recipe", "runtime"}
-    assert (content["key"], content["sentence"]) == (PLAN.key(), PLAN.say())
+    assert (content["key"], content["sentence"]) == (PLAN.key(), describe(PLAN))
     assert "block0" not in json.dumps(content)
 
 
@@ -62,7 +65,7 @@ def test_a_record_holds_the_decisions_and_not_the_model_again() -> None:
     ],
 )
 def test_only_new_measured_trials_within_every_limit_may_stand_on_the_front(
-    state: State, constraint: dict[str, float], same_as: int | None, *, stands: bool
+    state: TrialState, constraint: dict[str, float], same_as: int | None, *, stands: bool
 ) -> None:
     assert state in STATES
     assert eligible(TrialRecord(0, state, PLAN, constraint=constraint, same_as=same_as)) is stands

@@ -13,6 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tuner.results.folder import TRIALS as TRIALS_FILE
+
 pytestmark = pytest.mark.slow
 TRIALS = 4
 SPACE = """
@@ -57,10 +59,9 @@ def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def records(run: Path) -> list[dict[str, Any]]:
-    journal = run / "journal.log"
-    lines = journal.read_bytes().splitlines(keepends=True) if journal.exists() else []
-    entries = [json.loads(line) for line in lines if line.endswith(b"\n")]
-    return [entry["user_attr"]["record"] for entry in entries if "record" in entry.get("user_attr", {})]
+    file = run / TRIALS_FILE
+    lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+    return [json.loads(line) for line in lines if line.endswith(b"\n")]
 
 
 def wait_for(holds: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 180.0) -> None:
@@ -118,7 +119,7 @@ def test_a_signal_ends_it_with_130_and_leaves_no_child(home: Path, name: str, *,
     assert "Traceback" not in error
     assert psutil.wait_procs(children, timeout=30)[1] == []
     before = records(home / out)
-    assert json.loads((home / out / "run.json").read_text())["ended"] == "interrupted: --resume goes on"
+    assert json.loads((home / out / "run.json").read_text())["ended"] == "interrupted; continue with --resume"
     if name == "SIGINT":
         shown = finish(start(home, out, "--time", "5m", "--resume"))
         assert records(home / out)[: len(before)] == before

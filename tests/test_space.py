@@ -3,18 +3,19 @@ from pathlib import Path
 
 import pytest
 
-from tuner.compose import compose
 from tuner.errors import KnobError, SpaceError
-from tuner.host import Host, chosen
-from tuner.knobs import Choice, Numeric, Source, corners, preferring
-from tuner.plan import ModelInfo
-from tuner.search.config import limits
-from tuner.space import LIMITS, Space, check_knobs, load_space, shipped
-from tuner.strategy import Strategy
+from tuner.plan.info import ModelInfo
+from tuner.plugin.compose import compose
+from tuner.plugin.core import build_host
+from tuner.plugin.host import select
+from tuner.plugin.knobs import Choice, Numeric, ValueSource, corners, preferred_values
+from tuner.plugin.strategy import Strategy
+from tuner.search.budget import budget
+from tuner.search.setting import CORE_STRATEGIES
+from tuner.search.space import LIMITS, Space, check_knobs, load_space, shipped
 from tuner.testing import example_model, example_task
-from tuner.tune import CORE_STRATEGIES
 
-HOST = Host()
+HOST = build_host()
 ALL = list(HOST.strategies.values())
 
 
@@ -27,7 +28,7 @@ def written(folder: Path, text: str) -> Space:
 def taking_part(space: Space) -> list[Strategy[object]]:
     if space.strategies is None:
         return ALL
-    return chosen("strategy", [*space.strategies, *CORE_STRATEGIES], HOST.strategies)
+    return select("strategy", [*space.strategies, *CORE_STRATEGIES], HOST.strategies)
 
 
 def test_there_are_five_shipped_spaces() -> None:
@@ -39,7 +40,7 @@ def test_a_shipped_space_says_for_whom_it_is_and_ends(name: str) -> None:
     space = load_space(name)
     assert space.audience
     assert shipped()[name].read_text().startswith("# For ")
-    assert limits({}, space.limits, deterministic=False).time_seconds
+    assert budget({}, space.limits, deterministic=False).time_seconds
 
 
 @pytest.mark.parametrize("name", sorted(shipped()))
@@ -52,7 +53,7 @@ def test_a_shipped_space_composes_on_models_of_any_depth(name: str) -> None:
     for blocks in range(1, 51):
         model = example_model(blocks)
 
-        def run(source: Source, model: ModelInfo = model) -> None:
+        def run(source: ValueSource, model: ModelInfo = model) -> None:
             composed = compose(strategies, source, model, example_task(), space.knobs)
             assert composed.knobs["runtime.backend"] == Choice("runtime.backend", backends)
 
@@ -66,7 +67,7 @@ def test_a_shipped_space_composes_without_global_data() -> None:
     task = replace(example_task(), global_per_class=(), global_val=0)
     for name in shipped():
         space = load_space(name)
-        plan = compose(taking_part(space), preferring({}), example_model(4), task, space.knobs).plan
+        plan = compose(taking_part(space), preferred_values({}), example_model(4), task, space.knobs).plan
         assert plan.data.alpha == 0
 
 
@@ -181,5 +182,7 @@ def test_knobs_of_every_branch_are_known() -> None:
 
 
 def test_what_no_model_allows_is_told_with_both_sides() -> None:
-    with pytest.raises(KnobError, match=r"gdm\.alpha wants 0\.5, but this model allows \[0, 0\.1\]"):
-        compose(ALL, preferring({}), example_model(4), example_task(), {"gdm.alpha": 0.5})
+    with pytest.raises(
+        KnobError, match=r"gdm\.alpha: the search space asks for 0\.5, but this model allows \[0, 0\.1\]"
+    ):
+        compose(ALL, preferred_values({}), example_model(4), example_task(), {"gdm.alpha": 0.5})

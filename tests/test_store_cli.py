@@ -23,8 +23,8 @@ def tuner(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def spent(folder: Path, run: str) -> dict[str, float]:
-    found: dict[str, float] = json.loads(tuner(folder, "show", run, "--json").stdout)["spent"]
-    return found
+    values: dict[str, float] = json.loads(tuner(folder, "show", run, "--json").stdout)["spent"]
+    return values
 
 
 @pytest.mark.slow
@@ -36,11 +36,11 @@ def test_a_second_run_starts_its_first_trial_without_a_prefix_forward(tmp_path: 
     assert spent(tmp_path, "one")["prefix_samples"] > 0
     assert spent(tmp_path, "two")["prefix_samples"] == 0
     listed = json.loads(tuner(tmp_path, "store", "list", "--json").stdout)["files"]
-    assert sum(one["records"] for one in listed) > 0
+    assert sum(file["records"] for file in listed) > 0
     forgotten = json.loads(tuner(tmp_path, "forget", "digits", "--json").stdout)
-    assert forgotten["records"] == sum(one["records"] for one in listed)
+    assert forgotten["records"] == sum(file["records"] for file in listed)
     again = json.loads(tuner(tmp_path, "store", "list", "--json").stdout)["files"]
-    assert sum(one["records"] for one in again) == 0
+    assert sum(file["records"] for file in again) == 0
     assert json.loads(tuner(tmp_path, "store", "clear", "--json").stdout)["freed_bytes"] > 0
     assert tuner(tmp_path, "store", "list").stdout.strip() == "the store is empty"
 

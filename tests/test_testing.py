@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 
-from tuner.backends.base import Backend, Report, silent
-from tuner.backends.torch import TorchBackend
+from benchmarks.delegate import Delegate
+from tuner.backends.base import Exported, Lowering, Session, Trial
+from tuner.backends.torch.backend import TorchBackend
 from tuner.errors import KnobError, PlanError
-from tuner.knobs import Draw
-from tuner.plan import DataPlan, ModelInfo, Stage, TailEdit, TrialPlan
+from tuner.plan.info import ModelInfo
+from tuner.plan.parts import DataPlan, Stage, TailEdit
+from tuner.plan.trial import TrialPlan
+from tuner.plugin.knobs import Draw
+from tuner.plugin.strategy import Strategy
 from tuner.results.records import Outcome
 from tuner.store.store import Store
-from tuner.strategy import Strategy
 from tuner.task import Task
 from tuner.task.digits import digits
 from tuner.task.spec import Pretrain
@@ -98,9 +101,9 @@ def checked(strategy: Strategy[Any], check: str, *arguments: object) -> None:
 @pytest.mark.parametrize(
     ("strategy", "check", "blocks", "error", "message"),
     [
-        (FREEZES_ALL, LEGAL, 1, PlanError, "something trains"),
-        (FREEZES_ALL, LEGAL, 50, PlanError, "something trains"),
-        (NeedsTwoBlocks(), LEGAL, 1, KnobError, r"good\.n wants low ≤ high, but its range is \[1, 0\]"),
+        (FREEZES_ALL, LEGAL, 1, PlanError, "a tail block or an exit must train"),
+        (FREEZES_ALL, LEGAL, 50, PlanError, "a tail block or an exit must train"),
+        (NeedsTwoBlocks(), LEGAL, 1, KnobError, r"good\.n must have low ≤ high, but its range is \[1, 0\]"),
         (WRITES_ELSEWHERE, STAGE, 2, FAILS, "strategy 'good' writes 'shape' only, but it wrote 'data'"),
         (CHANGES_THE_MODEL, STAGE, 2, FAILS, "strategy 'good' writes 'shape' only, but it wrote 'model'"),
         (COUNTS, PURE, 2, FAILS, "strategy 'good' gives one plan for the values {'good.n': 1}, but it gave two"),
@@ -183,77 +186,81 @@ class TestTorchBackend(BackendContract):
         return barely_pretrained()
 
 
+@dataclass(frozen=True)
 class LikeTorch(TorchBackend):
+    """PyTorch's backend, in sessions that differ."""
+
     name = "like"
+    differing: Callable[[Session], Session]
+
+    def open(self, task: Task, lowerings: Mapping[str, Lowering]) -> Session:
+        return self.differing(super().open(task, lowerings))
 
 
-class SameCuts(LikeTorch):
-    def describe(self, task: Task) -> ModelInfo:
-        model = super().describe(task)
+class SameCuts(Delegate):
+    @property
+    def model(self) -> ModelInfo:
+        model = super().model
         return replace(model, blocks=tuple(replace(block, cut="x") for block in model.blocks))
 
 
-class FillsNothing(LikeTorch):
-    def missing(self, task: Task, plans: Any, store: Store) -> int:  # noqa: ARG002 - it looks at nothing
+class FillsNothing(Delegate):
+    def missing(self, plans: Any, store: Store) -> int:  # noqa: ARG002 - it looks at nothing
         return 5
 
 
-@dataclass(frozen=True)
-class Changed(LikeTorch):
+class Changed(Delegate):
     """Trains, then changes what came out."""
 
-    change: Callable[[Outcome], Outcome]
+    def __init__(self, session: Session, change: Callable[[Outcome], Outcome]) -> None:
+        super().__init__(session)
+        self._change = change
 
-    def train(
-        self, task: Task, plan: TrialPlan, seed: int, store: Store, weights: Path, report: Report = silent
-    ) -> Outcome:
-        return self.change(super().train(task, plan, seed, store, weights, report))
+    def train(self, trial: Trial) -> Outcome:
+        return self._change(super().train(trial))
 
 
-class WritesNothing(LikeTorch):
-    def train(
-        self, task: Task, plan: TrialPlan, seed: int, store: Store, weights: Path, report: Report = silent
-    ) -> Outcome:
-        outcome = super().train(task, plan, seed, store, weights, report)
-        weights.unlink()
+class WritesNothing(Delegate):
+    def train(self, trial: Trial) -> Outcome:
+        outcome = super().train(trial)
+        trial.weights.unlink()
         return outcome
 
 
-class IgnoresTheSeed(LikeTorch):
+class IgnoresTheSeed(Delegate):
     numbers = itertools.count()
 
-    def train(
-        self, task: Task, plan: TrialPlan, seed: int, store: Store, weights: Path, report: Report = silent
-    ) -> Outcome:
-        return super().train(task, plan, seed + next(self.numbers), store, weights, report)
+    def train(self, trial: Trial) -> Outcome:
+        return super().train(replace(trial, seed=trial.seed + next(self.numbers)))
 
 
-class TrainsMore(LikeTorch):
+class TrainsMore(Delegate):
     """Says that only the head trains, and trains one block more."""
 
-    def train(
-        self, task: Task, plan: TrialPlan, seed: int, store: Store, weights: Path, report: Report = silent
-    ) -> Outcome:
-        return super().train(task, replace(plan, split=plan.split - 1), seed, store, weights, report)
+    def train(self, trial: Trial) -> Outcome:
+        return super().train(replace(trial, plan=deeper(trial.plan)))
 
-    def export(self, task: Task, plan: TrialPlan, weights: Path, folder: Path) -> dict[str, Any]:
-        return super().export(task, replace(plan, split=plan.split - 1), weights, folder)
+    def export(self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool) -> Exported:
+        return super().export(deeper(plan), weights, folder, trainable=trainable)
 
 
-class ExportsUnchecked(LikeTorch):
-    def export(self, task: Task, plan: TrialPlan, weights: Path, folder: Path) -> dict[str, Any]:
-        super().export(task, plan, weights, folder)
-        return {}
+def deeper(plan: TrialPlan) -> TrialPlan:
+    return replace(plan, split=plan.split - 1)
 
 
-class ExportsAnother(LikeTorch):
+class ExportsUnchecked(Delegate):
+    def export(self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool) -> Exported:
+        return replace(super().export(plan, weights, folder, trainable=trainable), checks={})
+
+
+class ExportsAnother(Delegate):
     """Exports a model of untrained weights."""
 
-    def export(self, task: Task, plan: TrialPlan, weights: Path, folder: Path) -> dict[str, Any]:
+    def export(self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool) -> Exported:
         from safetensors.numpy import load_file, save_file
 
         save_file({name: 0 * value for name, value in load_file(weights).items()}, weights)
-        return super().export(task, plan, weights, folder)
+        return super().export(plan, weights, folder, trainable=trainable)
 
 
 def without(name: str) -> Callable[[Outcome], Outcome]:
@@ -276,25 +283,31 @@ EXPORT = "test_the_export_computes_what_was_trained"
 @pytest.mark.slow
 @pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize(
-    ("backend", "check", "message"),
+    ("differing", "check", "message"),
     [
-        (SameCuts(), CHAIN, "gives every block a name and a cut of its own"),
-        (FillsNothing(), FILLING, "of 5 samples it ran .* and 5 are missing after it"),
+        (SameCuts, CHAIN, "gives every block a name and a cut of its own"),
+        (FillsNothing, FILLING, "of 5 samples it ran .* and 5 are missing after it"),
         (
-            Changed(without("peak_bytes")),
+            lambda session: Changed(session, without("peak_bytes")),
             MEASURES,
             "measures peak_bytes, a fraction or a cost, but the outcome has nan",
         ),
-        (Changed(lambda one: replace(one, epochs=())), MEASURES, "reports 2 epochs, but 0"),
-        (WritesNothing(), MEASURES, "writes the trained tail to `weights`, but there is no file"),
-        (IgnoresTheSeed(), REPEATS, "losses agree to 1e-05|accuracy was"),
-        (TrainsMore(), PREFIX, "trains the tail's 2570 scalars only, but"),
-        (ExportsUnchecked(), EXPORT, "logits agree to 0.001, but they differ by None"),
-        (ExportsAnother(), EXPORT, "the trial scored .*, but model.onnx scores"),
+        (
+            lambda session: Changed(session, lambda outcome: replace(outcome, epochs=())),
+            MEASURES,
+            "reports 2 epochs, but 0",
+        ),
+        (WritesNothing, MEASURES, "writes the trained tail to `weights`, but there is no file"),
+        (IgnoresTheSeed, REPEATS, "losses agree to 1e-05|accuracy was"),
+        (TrainsMore, PREFIX, "trains the tail's 2570 scalars only, but"),
+        (ExportsUnchecked, EXPORT, "logits agree to 0.001, but they differ by None"),
+        (ExportsAnother, EXPORT, "the trial scored .*, but model.onnx scores"),
     ],
 )
-def test_a_bad_backend_fails_the_contract(backend: Backend, check: str, message: str, tmp_path: Path) -> None:
-    contract = type("Contract", (TestTorchBackend,), {"backend": backend})()
+def test_a_bad_backend_fails_the_contract(
+    differing: Callable[[Session], Session], check: str, message: str, tmp_path: Path
+) -> None:
+    contract = type("Contract", (TestTorchBackend,), {"backend": LikeTorch(differing)})()
     arguments = () if check == CHAIN else (tmp_path,)
     with pytest.raises(FAILS, match=message):
         getattr(contract, check)(*arguments)
@@ -306,9 +319,9 @@ def test_a_backend_that_loads_a_library_to_answer_fails_the_contract(
     jax: Callable[[str, str], ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = (
-        "from tuner.backends.torch import TorchBackend\n"
+        "from tuner.backends.torch.backend import TorchBackend\n"
         "class Eager(TorchBackend):\n"
-        "    def supports(self, plan):\n"
+        "    def supports(self, plan, edits):\n"
         "        import jax\n"
     )
     eager = jax("eager_backend", source)

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import TunerError
-from tuner.units import said_bytes, said_seconds, seconds, size
+from tuner.units import format_bytes, format_seconds, parse_seconds, parse_size
 
 
 @pytest.mark.parametrize(
@@ -20,33 +20,33 @@ from tuner.units import said_bytes, said_seconds, seconds, size
     ],
 )
 def test_durations_are_read_as_people_write_them(text: str, value: float) -> None:
-    assert seconds(text) == value
+    assert parse_seconds(text) == value
 
 
 @pytest.mark.parametrize(("text", "value"), [("512MB", 512 * 10**6), ("1GiB", 2**30), ("1.5kb", 1500), ("7 B", 7)])
 def test_sizes_are_read_as_people_write_them(text: str, value: int) -> None:
-    assert size(text) == value
+    assert parse_size(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "5", "m", "5 parsecs", "-5m", "5m!", "1h,30m", "m5", "nan s", "1e3s"])
-def test_what_is_no_duration_is_told_how_to_write_one(text: str) -> None:
-    with pytest.raises(TunerError, match="--time wants a duration such as 90s, 5m or 1h30m, but it is"):
-        seconds(text, "--time")
+def test_a_text_that_is_no_duration_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(TunerError, match="--time must be a duration such as 90s, 5m or 1h30m, got"):
+        parse_seconds(text, "--time")
 
 
 @pytest.mark.parametrize("text", ["", "512", "MB", "512 megs", "-1MB", "1MB?"])
-def test_what_is_no_size_is_told_how_to_write_one(text: str) -> None:
-    with pytest.raises(TunerError, match="--memory wants a size such as 512MB or 1GiB, but it is"):
-        size(text, "--memory")
+def test_a_text_that_is_no_size_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(TunerError, match="--memory must be a size such as 512MB or 1GiB, got"):
+        parse_size(text, "--memory")
 
 
-def test_nothing_is_no_limit() -> None:
-    with pytest.raises(TunerError, match="--time is above zero, but it is '0s'"):
-        seconds("0s", "--time")
+def test_zero_is_no_limit() -> None:
+    with pytest.raises(TunerError, match="--time must be above zero, got '0s'"):
+        parse_seconds("0s", "--time")
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "text"),
     [
         (0.04, "0.0s"),
         (59.94, "59.9s"),
@@ -57,18 +57,18 @@ def test_nothing_is_no_limit() -> None:
         (5400, "1h 30m"),
     ],
 )
-def test_seconds_are_said_for_people(value: float, said: str) -> None:
-    assert said_seconds(value) == said
+def test_seconds_are_formatted_for_people(value: float, text: str) -> None:
+    assert format_seconds(value) == text
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "text"),
     [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (38.2e6, "38.2 MB"), (999_960_000, "1.0 GB"), (2e9, "2.0 GB")],
 )
-def test_bytes_are_said_for_people(value: float, said: str) -> None:
-    assert said_bytes(value) == said
+def test_bytes_are_formatted_for_people(value: float, text: str) -> None:
+    assert format_bytes(value) == text
 
 
 @given(st.integers(60, 10**6))
-def test_what_is_said_reads_back_to_the_minute(value: int) -> None:
-    assert abs(seconds(said_seconds(value)) - value) < 60
+def test_formatted_seconds_read_back_to_the_minute(value: int) -> None:
+    assert abs(parse_seconds(format_seconds(value)) - value) < 60

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
-from tuner.cli import call
-from tuner.runtime.bundle import FILE, FORMAT, MODEL, file_hash
-from tuner.runtime.home import place
-from tuner.runtime.orchestrator import NO_TRAINER
-from tuner.watch import ring_of
+from tuner.bundle.format import FILE, FORMAT, MODEL, file_hash
+from tuner.bundle.rounds import install_round
+from tuner.cli.app import call
+from tuner.commands.watch import ring_of
+from tuner.runtime.service.orchestrator import NO_TRAINER
 
 Run = Callable[..., tuple[int, list[dict[str, Any]], str]]
 
@@ -78,15 +78,15 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 def test_a_folder_is_answered_once(bundle: Path, samples: Path, run: Run) -> None:
     code, events, _ = run("watch", bundle, "--samples", samples, "--once")
     assert code == 0
-    assert sorted((Path(one["file"]).name, one["label"]) for one in events) == [
+    assert sorted((Path(event["file"]).name, event["label"]) for event in events) == [
         ("1.npy", "a"),
         ("2.npy", "b"),
         ("3.npy", "c"),
     ]
     assert run("watch", bundle, "--samples", samples, "--once")[1] == []
     np.save(samples / "4.npy", np.array([0, 0, 2], np.float32))
-    assert [one["label"] for one in run("watch", bundle, "--samples", samples, "--once")[1]] == ["c"]
-    assert sorted(str(one.label) for one in ring_of(bundle).load()) == ["None", "None", "None", "b"]
+    assert [event["label"] for event in run("watch", bundle, "--samples", samples, "--once")[1]] == ["c"]
+    assert sorted(str(sample.label) for sample in ring_of(bundle).load()) == ["None", "None", "None", "b"]
 
 
 def test_files_that_are_none_are_told_and_the_service_goes_on(bundle: Path, samples: Path, run: Run) -> None:
@@ -95,51 +95,51 @@ def test_files_that_are_none_are_told_and_the_service_goes_on(bundle: Path, samp
     (samples / "notes.txt").write_text("not a sample")
     code, events, _ = run("watch", bundle, "--samples", samples, "--once")
     assert code == 0
-    refused = {Path(one["file"]).name: one["refused"] for one in events if "refused" in one}
+    refused = {Path(event["file"]).name: event["refused"] for event in events if "refused" in event}
     assert set(refused) == {"broken.npy", "wide.npy"}
-    assert "takes numbers of shape [3], but this is float64 [7]" in refused["wide.npy"]
-    assert sum("label" in one for one in events) == 3
+    assert "takes numbers of shape [3], got float64 [7]" in refused["wide.npy"]
+    assert sum("label" in event for event in events) == 3
 
 
 def test_paths_come_as_a_stream(bundle: Path, samples: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"{samples / '1.npy'}\n\n{samples / '2.npy'}\tb\nnone.npy\n"))
     code, events, _ = run("watch", bundle, "--samples", "-")
     assert code == 0
-    assert [one.get("label") for one in events] == ["a", "b", None]
+    assert [event.get("label") for event in events] == ["a", "b", None]
     assert "none.npy" in events[2]["refused"]
-    assert [one.label for one in ring_of(bundle).load()] == [None, "b"]
+    assert [sample.label for sample in ring_of(bundle).load()] == [None, "b"]
 
 
 def test_status_says_how_it_goes(
     bundle: Path, samples: Path, run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     run("watch", bundle, "--samples", samples, "--once")
-    _, (found,), _ = run("status", bundle)
-    assert (found["name"], found["round"], found["answers"], found["due"]) == ("hand-made", "0000", 3, None)
-    assert found["exits"] == [{"exit": 0, "threshold": None, "share": 1.0, "rate": 1.0, "loss": None}]
-    assert found["kept"]["samples"] == found["kept"]["new"] == 3
-    assert {one["stream"] for one in found["drift"]} == {"doubt", "errors"}
+    _, (content,), _ = run("status", bundle)
+    assert (content["name"], content["round"], content["answers"], content["due"]) == ("hand-made", "0000", 3, None)
+    assert content["exits"] == [{"exit": 0, "threshold": None, "share": 1.0, "rate": 1.0, "loss": None}]
+    assert content["kept"]["samples"] == content["kept"]["new"] == 3
+    assert {test["stream"] for test in content["drift"]} == {"doubt", "errors"}
     assert call(["status", str(bundle)]) == 0
-    said = capsys.readouterr().out
-    assert "hand-made · as it was exported · 3 answers" in said
-    assert "kept: 3 samples (3 new)" in said
-    place(bundle, bundle_of(tmp_path / "other", 3.0))
-    _, (found,), _ = run("status", bundle)
-    assert (found["round"], found["earlier"], found["answers"]) == ("0001", ["0000"], 0)
+    text = capsys.readouterr().out
+    assert "hand-made · as it was exported · 3 predictions" in text
+    assert "kept: 3 samples (3 new)" in text
+    install_round(bundle, bundle_of(tmp_path / "other", 3.0))
+    _, (content,), _ = run("status", bundle)
+    assert (content["round"], content["earlier"], content["answers"]) == ("0001", ["0000"], 0)
 
 
 def test_a_round_that_is_due_says_what_it_waits_for(
     bundle: Path, samples: Path, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run("watch", bundle, "--samples", samples, "--once", "--enough", "3")
-    _, (found,), _ = run("status", bundle)
-    assert (found["due"], found["waits"]) == ("3 new samples are kept", NO_TRAINER)
+    _, (content,), _ = run("status", bundle)
+    assert (content["due"], content["waits"]) == ("3 new samples are kept", NO_TRAINER)
     assert call(["status", str(bundle)]) == 0
     assert f"a round is due: 3 new samples are kept; it waits: {NO_TRAINER}" in capsys.readouterr().out
 
 
 def test_rolling_back_goes_back_one_round(bundle: Path, run: Run, tmp_path: Path) -> None:
-    place(bundle, bundle_of(tmp_path / "other", 3.0))
+    install_round(bundle, bundle_of(tmp_path / "other", 3.0))
     assert run("rollback", bundle) == (0, [{"left": "0001", "round": "0000"}], "")
     code, events, line = run("rollback", bundle)
     assert (code, events) == (1, [])
@@ -150,8 +150,8 @@ def test_forgetting_a_bundle_empties_its_ring(
     bundle: Path, samples: Path, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run("watch", bundle, "--samples", samples, "--once")
-    _, (found,), _ = run("forget", bundle)
-    assert found == {"task": "hand-made", "records": 0, "files": 0, "samples": 3}
+    _, (content,), _ = run("forget", bundle)
+    assert content == {"task": "hand-made", "records": 0, "files": 0, "samples": 3}
     assert len(ring_of(bundle)) == 0
     assert call(["forget", str(bundle)]) == 0
     assert capsys.readouterr().out.startswith("forgot hand-made")
@@ -162,8 +162,8 @@ def test_forgetting_a_task_empties_the_rings_of_its_bundles(bundle: Path, sample
     content = json.loads((bundle / FILE).read_text())
     (bundle / FILE).write_text(json.dumps({**content, "name": "digits"}))
     run("watch", bundle, "--samples", samples, "--once")
-    _, (found,), _ = run("forget", "digits")
-    assert found["samples"] == 3
+    _, (content,), _ = run("forget", "digits")
+    assert content["samples"] == 3
 
 
 @pytest.mark.parametrize(
@@ -171,10 +171,10 @@ def test_forgetting_a_task_empties_the_rings_of_its_bundles(bundle: Path, sample
     [
         (["watch", "none", "--samples", "."], "none is not a bundle"),
         (["watch", "BUNDLE", "--samples", "none"], "--samples none cannot be read (No such file or directory)"),
-        (["watch", "BUNDLE", "--samples", ".", "--enough", "0"], "--enough wants at least 1 sample, but it is 0"),
-        (["watch", "BUNDLE", "--samples", ".", "--exploration", "2"], "--exploration wants a probability"),
-        (["watch", "BUNDLE", "--samples", ".", "--window", "night"], "--window wants two times of the day"),
-        (["watch", "BUNDLE", "--samples", ".", "--keep", "much"], "--keep wants a size"),
+        (["watch", "BUNDLE", "--samples", ".", "--enough", "0"], "--enough must be at least 1 sample, got 0"),
+        (["watch", "BUNDLE", "--samples", ".", "--exploration", "2"], "--exploration must be a probability"),
+        (["watch", "BUNDLE", "--samples", ".", "--window", "night"], "--window must be two times of the day"),
+        (["watch", "BUNDLE", "--samples", ".", "--keep", "much"], "--keep must be a size"),
         (["status", "none"], "none is not a bundle"),
         (["rollback", "none"], "none is not a bundle"),
     ],
@@ -193,4 +193,4 @@ def test_a_damaged_state_is_told(bundle: Path, samples: Path, run: Run) -> None:
         code, _, line = run(*command)
         assert code == 1
         assert "state.json is damaged" in line
-        assert "remove it to begin anew" in line
+        assert "remove it to start anew" in line

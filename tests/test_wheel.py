@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.runtime.bundles import known_digits, trainable_bundle, trainable_exits
-from tuner.heads import HeadsPlan
+from tuner.plan.heads import HeadsPlan
 from tuner.task import Domain, Samples, Subset, load_task
 from tuner.task.digits import digits
 
@@ -254,7 +254,7 @@ def test_the_digits_without_the_extras_say_in_one_line_what_to_install(device: P
 
 
 def test_the_wheels_own_search_spaces_are_read(device: Path, tmp_path: Path) -> None:
-    code = "from tuner.space import load_space, shipped; print(*(load_space(name).name for name in shipped()))"
+    code = "from tuner.search.space import load_space, shipped; print(*(load_space(name).name for name in shipped()))"
     said = ran([device / "python", "-c", code], tmp_path).stdout.split()
     assert set(said) == {path.stem for path in (ROOT / "search_spaces").glob("*.toml")}
     assert len(said) >= 3

@@ -3,18 +3,21 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tuner.hookspecs import hookimpl
+    from tuner.commands.export import export
+    from tuner.commands.tune import run
+    from tuner.plugin.hookspecs import hookimpl
+    from tuner.results.run import Run
     from tuner.task import Task, load_task
-    from tuner.tune import Run, run
 
-__all__ = ["Run", "Task", "hookimpl", "load_task", "run"]
+__all__ = ["Run", "Task", "export", "hookimpl", "load_task", "run"]
 
 _HOMES = {
-    "Run": "tuner.tune",
-    "run": "tuner.tune",
+    "Run": "tuner.results.run",
+    "export": "tuner.commands.export",
+    "run": "tuner.commands.tune",
     "Task": "tuner.task",
     "load_task": "tuner.task",
-    "hookimpl": "tuner.hookspecs",
+    "hookimpl": "tuner.plugin.hookspecs",
 }
 
 

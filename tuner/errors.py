@@ -1,19 +1,15 @@
-"""What a user can put right. Each error says the rule, the value that broke it, and the way out, in one line.
+"""Errors a user can act on. Each message gives the rule, the value that broke it, and the way out, in one line.
 
-The command line prints a `TunerError` without a traceback and exits 1; any other exception is a bug of ours, or of a
-plugin, and keeps its traceback.
+The command line prints a `TunerError` without a traceback and exits with status 1; any other exception is a bug of the
+project, or of a plugin, and keeps its traceback.
 """
 
+from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
 
 
 class TunerError(Exception):
-    """The user's to put right; told in one line."""
+    """An error the user can act on; reported in one line."""
 
 
 class TaskError(TunerError):
@@ -29,7 +25,7 @@ class PlanError(TunerError):
 
 
 class KnobError(TunerError):
-    """A knob, or the range a search space wants for it, is not one the strategy allows."""
+    """A knob, or its range in a search space, is not one the strategy allows."""
 
 
 class SpaceError(TunerError):
@@ -37,7 +33,7 @@ class SpaceError(TunerError):
 
 
 class PluginError(TunerError):
-    """A plugin broke the contract; the message names it."""
+    """A plugin broke the contract; the message names the plugin."""
 
 
 class StoreError(TunerError):
@@ -45,11 +41,15 @@ class StoreError(TunerError):
 
 
 class BudgetError(TunerError):
-    """A limit leaves no room for what was asked."""
+    """A limit leaves no room for the request."""
 
 
 class UnsupportedError(TunerError):
-    """A backend found, when it began, that it cannot carry out a plan; another backend may."""
+    """A backend cannot carry out a plan, which it noticed only when it began; another backend may."""
+
+
+class TrainingError(TunerError):
+    """Training cannot continue."""
 
 
 class RunError(TunerError):
@@ -57,16 +57,16 @@ class RunError(TunerError):
 
 
 class BundleError(TunerError):
-    """A bundle is not one this version can open."""
+    """A bundle cannot be opened by this version."""
 
 
-def nearest(word: str, known: "Iterable[str]") -> str:
-    """Return ``" (did you mean 'x'?)"`` for the nearest known word, or an empty string."""
-    match = get_close_matches(word, list(known), n=1, cutoff=0.5)
+def nearest(word: str, candidates: Iterable[str]) -> str:
+    """Return ``" (did you mean 'x'?)"`` for the candidate closest to a word, or an empty string."""
+    match = get_close_matches(word, list(candidates), n=1, cutoff=0.5)
     return f" (did you mean {match[0]!r}?)" if match else ""
 
 
-#: Which extra brings a library that the base package does without.
+#: Extra that installs a library which the base package does without.
 EXTRAS = {
     "onnx": "tune",
     "onnxscript": "tune",
@@ -78,28 +78,9 @@ EXTRAS = {
 }
 
 
-def lacking(error: ModuleNotFoundError) -> TunerError | None:
-    """Return what to install for an import that failed, or None where no extra would bring the module."""
+def missing_extra(error: ModuleNotFoundError) -> TunerError | None:
+    """Return an error that names the extra to install for a failed import; None where no extra brings the module."""
     library = (error.name or "").split(".")[0]
     if library not in EXTRAS:
         return None
     return TunerError(f'this needs {library}, which is not installed: pip install "tuner[{EXTRAS[library]}]"')
-
-
-def first_mistake(mistakes: "Sequence[Mapping[str, Any]]", known: "Iterable[str]") -> str:
-    """Say one of pydantic's mistakes, with its place; a misspelt key comes before the key it leaves missing.
-
-    Args:
-        mistakes: At least one, as ``ValidationError.errors()`` gives them.
-        known: Every key there could be.
-    """
-    unknown = "unexpected_keyword_argument"
-    first = min(mistakes, key=lambda mistake: mistake["type"] != unknown)
-    where = ".".join(map(str, first["loc"]))
-    if first["type"] == unknown:
-        return f"there is no key {where!r}{nearest(str(first['loc'][-1]), known)}"
-    return (
-        f"{where} is missing"
-        if first["type"] == "missing"
-        else f"{where}: {first['msg']}, but it is {first['input']!r}"
-    )

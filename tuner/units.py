@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them, and back."""
+"""Durations and sizes as text: parsed from the command line, formatted for reports."""
 
 import re
 
@@ -9,47 +9,55 @@ BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**
 PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
 
 
-def seconds(text: str, what: str = "time") -> float:
-    """Read ``"90s"``, ``"5m"``, ``"1h30m"``.
+def parse_seconds(text: str, what: str = "time") -> float:
+    """Parse a duration such as ``"90s"``, ``"5m"`` or ``"1h30m"``; return seconds.
+
+    Args:
+        text: Numbers with units.
+        what: Name of the value in messages.
 
     Raises:
-        TunerError: It is not a duration above zero.
+        TunerError: The text is no duration above zero.
     """
-    return _read(text, SECONDS, what, "a duration such as 90s, 5m or 1h30m")
+    return _parse(text, SECONDS, what, "a duration such as 90s, 5m or 1h30m")
 
 
-def size(text: str, what: str = "memory") -> int:
-    """Read ``"512MB"`` (10⁶) or ``"1GiB"`` (2³⁰), in bytes.
+def parse_size(text: str, what: str = "memory") -> int:
+    """Parse a size such as ``"512MB"`` (10⁶) or ``"1GiB"`` (2³⁰); return bytes.
+
+    Args:
+        text: Numbers with units.
+        what: Name of the value in messages.
 
     Raises:
-        TunerError: It is not a size above zero.
+        TunerError: The text is no size above zero.
     """
-    return int(_read(text, BYTES, what, "a size such as 512MB or 1GiB"))
+    return int(_parse(text, BYTES, what, "a size such as 512MB or 1GiB"))
 
 
-def said_seconds(value: float) -> str:
-    """Return seconds for people: ``"4m 05s"``."""
-    if value < 59.95:  # noqa: PLR2004 - what rounds to less than a minute
+def format_seconds(value: float) -> str:
+    """Return seconds as text: ``"59.9s"``, ``"4m 05s"``, ``"1h 30m"``."""
+    if value < 59.95:  # noqa: PLR2004 - rounds to less than a minute
         return f"{value:.1f}s"
     minutes, rest = divmod(round(value), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h {minutes:02d}m" if hours else f"{minutes}m {rest:02d}s"
 
 
-def said_bytes(value: float) -> str:
-    """Return bytes for people: ``"38.2 MB"``."""
+def format_bytes(value: float) -> str:
+    """Return bytes as text: ``"38.2 MB"``."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if value >= 0.99995 * factor:  # 999.96 MB would round to 1000.0 MB
             return f"{value / factor:.1f} {unit}"
     return f"{value:.0f} B"
 
 
-def _read(text: str, units: dict[str, float] | dict[str, int], what: str, form: str) -> float:
+def _parse(text: str, units: dict[str, float] | dict[str, int], what: str, form: str) -> float:
     parts = PATTERN.findall(text)
-    joined = "".join(PATTERN.sub("", text).split())
-    if not parts or joined or any(unit.lower() not in units for _, unit in parts):
-        raise TunerError(f"{what} wants {form}, but it is {text!r}")
+    rest = "".join(PATTERN.sub("", text).split())
+    if not parts or rest or any(unit.lower() not in units for _, unit in parts):
+        raise TunerError(f"{what} must be {form}, got {text!r}")
     total = sum(float(number) * units[unit.lower()] for number, unit in parts)
     if total <= 0:
-        raise TunerError(f"{what} is above zero, but it is {text!r}")
+        raise TunerError(f"{what} must be above zero, got {text!r}")
     return total

@@ -3,19 +3,16 @@
 Source: MoIL's LF(n) and the trainable-blocks setting of Cache-and-Reuse.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.hookspecs import hookimpl
-from tuner.knobs import Draw
-from tuner.plan import ModelInfo, Stage, TrialPlan
-from tuner.strategy import Strategy
+from tuner.plugin import Draw, ModelInfo, Scalar, Stage, Strategy, TrialPlan, hookimpl
 
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """`trainable`: how many of the last blocks train; all of them is full fine-tuning."""
+    """`trainable`: number of last blocks that train; all of them is full fine-tuning."""
 
     trainable: int
 
@@ -27,11 +24,19 @@ class Freeze(Strategy[Knobs]):
 
     def sample(self, draw: Draw, model: ModelInfo) -> Knobs:
         """Draw how many blocks train, in [1, all]."""
-        return Knobs(trainable=draw.integer("trainable_blocks", 1, model.num_blocks))
+        return Knobs(trainable=draw.integer("trainable_blocks", 1, model.num_blocks, start=1))
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
-        """Set the split."""
+        """Set the cut."""
         return replace(plan, split=plan.model.num_blocks - knobs.trainable)
+
+    def anchors(self, model: ModelInfo) -> Sequence[Mapping[str, Scalar]]:
+        """Return the last block, the last three, and full fine-tuning at a third of the usual learning rate."""
+        return (
+            {"freeze.trainable_blocks": 1},
+            {"freeze.trainable_blocks": 3},
+            {"freeze.trainable_blocks": model.num_blocks, "recipe.learning_rate": 3e-4},
+        )
 
 
 @hookimpl

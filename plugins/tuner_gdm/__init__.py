@@ -1,4 +1,4 @@
-"""Global dataset mixing: a fraction of every global class is trained on again, against forgetting.
+"""Global dataset mixing: training on a fraction of every global class, against forgetting.
 
 Source: MoIL (University of Toronto, 2022), Algorithm 1.
 """
@@ -7,17 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.hookspecs import hookimpl
-from tuner.knobs import Draw
-from tuner.plan import DataPlan, ModelInfo, Stage, TrialPlan
-from tuner.strategy import Strategy
+from tuner.plugin import DataPlan, Draw, ModelInfo, Stage, Strategy, TrialPlan, hookimpl
 
 MOST_ALPHA = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """`alpha`: the fraction of every global class that is mixed in; 0 mixes nothing in."""
+    """`alpha`: fraction of every global class that is mixed in; 0 mixes nothing in."""
 
     alpha: float
 
@@ -29,7 +26,7 @@ class GlobalDatasetMixing(Strategy[Knobs]):
 
     def sample(self, draw: Draw, model: ModelInfo) -> Knobs:  # noqa: ARG002 - the range is the same for every model
         """Draw α in [0, 0.1]."""
-        return Knobs(alpha=draw.number("alpha", 0.0, MOST_ALPHA))
+        return Knobs(alpha=draw.number("alpha", 0.0, MOST_ALPHA, start=0.05))
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
         """Set the fraction."""

@@ -4,15 +4,11 @@ Source: MDLdroidLite (SenSys 2020) and its journal version: release-and-inhibit 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.backends.base import Lowering
-from tuner.hookspecs import hookimpl
-from tuner.knobs import Draw
-from tuner.plan import ModelInfo, Stage, TailEdit, TrialPlan
-from tuner.results.objectives import Objective
-from tuner.strategy import Strategy
+from tuner.plugin import Draw, Lowering, ModelInfo, Objective, Stage, Strategy, TailEdit, TrialPlan, hookimpl
+from tuner_growth.edit import Edit
 
 #: Edits by mode: fresh weights everywhere, or the given weights' largest channels.
 KINDS = {"scratch": "grow-scratch", "tail": "grow-tail"}
@@ -22,37 +18,13 @@ ADAPTERS = ("dspa", "net2wider", "net2wider-noisy", "cgap", "nest", "random")
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
-    """The rules of a growth, as they stand in a plan.
+class Knobs:
+    """The decisions about growth.
 
     Attributes:
-        start: Fraction of a convolution's channels that the tail starts with; linears start with a fifth of it.
-        controller: ``ric`` decides by value, ``linear`` and ``exponential`` grow by steps, ``fixed`` stays.
-        cap: Fraction of the full tail's parameters that is not exceeded.
-        flops: Fraction of the full tail's FLOPs that is not exceeded.
-        adapter: How newborn channels get their weights.
-        horizon: Epochs that ``ric`` looks ahead.
-        penalty: What ``ric`` makes added cost count at first, η.
+        mode: ``none`` leaves the tail as it is, ``tail`` starts from the given weights, ``scratch`` from fresh ones.
+        edit: Rules of the growth; None without growth.
     """
-
-    start: float
-    controller: str
-    cap: float = 1.0
-    flops: float = 1.0
-    adapter: str = "random"
-    horizon: int = 1
-    penalty: float = 0.0
-
-    @property
-    def settings(self) -> tuple[tuple[str, Any], ...]:
-        """What differs from the defaults, sorted by name."""
-        stated = {one.name: one.default for one in fields(self)}
-        return tuple(sorted((name, value) for name, value in asdict(self).items() if value != stated[name]))
-
-
-@dataclass(frozen=True, slots=True)
-class Knobs:
-    """`mode`: ``none`` leaves the tail alone, ``tail`` keeps given weights, ``scratch`` none. `edit`: how it grows."""
 
     mode: str
     edit: Edit | None
@@ -64,7 +36,7 @@ class Growth(Strategy[Knobs]):
     name, stage = "growth", Stage.SHAPE
 
     def sample(self, draw: Draw, model: ModelInfo) -> Knobs:  # noqa: ARG002 - fractions are the same for every model
-        """Draw whether to grow and from what, then the rule."""
+        """Draw whether to grow and from which weights, then the rules."""
         mode = draw.choice("mode", (NO_GROWTH, *KINDS))
         if mode == NO_GROWTH:
             return Knobs(mode, None)
@@ -99,7 +71,7 @@ def tuner_lowerings(backend: str) -> Mapping[str, Lowering]:
 
 @hookimpl
 def tuner_objectives() -> Iterable[Objective]:
-    """Offer the size of the whole model, and what a prediction costs."""
+    """Offer the size of the whole model, and the cost of a prediction."""
     return [Objective("parameters", "minimise"), Objective("flops", "minimise", "FLOP")]
 
 

@@ -1,7 +1,7 @@
 """The compete-decay model: how much a layer still has to gain, by epoch and by width.
 
 Source: MDLdroidLite, "growth model" (growth score, DS, DG, triplet array) and its journal version (reverse update).
-Where the papers are silent, the decision and its reason stand at the place.
+Where the papers are silent, the decision and its reason are at the place.
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ from tuner_growth.decay import Decay, fits
 WINDOW = 5
 #: Epochs that are remembered of each width.
 MOST_EPOCHS = 5
-#: Scores kept of one epoch: neighbouring windows are averaged, so that a long epoch costs no more than a short one.
+#: Scores kept of an epoch: neighbouring windows are averaged, so that a long epoch costs no more than a short one.
 MOST_SCORES = 8
 TRIPLET = 3
-#: Cosines are multiplied by it before they are fitted.
+#: Factor of cosines before they are fitted.
 SCALE = 100.0
 
 
@@ -31,13 +31,13 @@ class EpochScores:
 
     @property
     def mean(self) -> float:
-        """Their mean."""
+        """Mean of the scores."""
         return sum(self.scores) / len(self.scores)
 
 
 @dataclass(frozen=True, slots=True)
 class WidthScores:
-    """What is remembered of one width: its latest epochs, oldest first."""
+    """Scores of one width in its latest epochs, oldest first."""
 
     width: int
     epochs: tuple[EpochScores, ...]
@@ -54,8 +54,8 @@ def growth_scores(saliency: Sequence[float], losses: Sequence[float]) -> tuple[f
     averaged.
 
     Args:
-        saliency: Σ|∂L/∂W ⊙ W| of a layer, one a batch.
-        losses: Of the same batches.
+        saliency: Σ|∂L/∂W ⊙ W| of a layer in every batch.
+        losses: Loss of every batch.
     """
     size = min(WINDOW, len(losses))
     count = len(losses) // size
@@ -78,10 +78,10 @@ def observed(
     The ratio is kept at 1 or above: a narrower layer has no less to gain, or DG would not be a decay.
 
     Args:
-        histories: One a layer.
-        widths: That were trained.
-        seen: Their scores of the epoch, the same one for all.
-        horizon: Of the tables that the last epoch was decided by; they hold this epoch's DG.
+        histories: History of every layer.
+        widths: Width of every layer in the epoch.
+        seen: Scores of every layer in the epoch, which is the same for all.
+        horizon: Horizon of the tables that decided the last epoch; they hold this epoch's DG.
     """
     histories = tuple(histories)
     wide = [table[1] if table else None for table in tables(histories, seen[0].epoch - 1, horizon)]
@@ -90,18 +90,18 @@ def observed(
 
 
 def _observed(history: History, width: int, seen: EpochScores, wide: Decay | None, stays: Sequence[Decay]) -> History:
-    known = {one.width: one for one in history}
-    updated = [_with(known.get(width, WidthScores(width, ())), seen)]
+    by_width = {scores.width: scores for scores in history}
+    updated = [_with(by_width.get(width, WidthScores(width, ())), seen)]
     reference, reference_width = seen, width
-    for one, stay in zip(reversed(history), reversed(stays), strict=True):
-        if one.width == width:
+    for older, stay in zip(reversed(history), reversed(stays), strict=True):
+        if older.width == width:
             continue
-        ratio = one.epochs[-1].mean / max(reference.mean, 1e-9)
+        ratio = older.epochs[-1].mean / max(reference.mean, 1e-9)
         if wide is not None:
             ratio = min(ratio, stay.mean(seen.epoch) / max(wide.at(reference_width), 1e-9))
         reference = EpochScores(seen.epoch, tuple(max(1.0, ratio) * score for score in reference.scores))
-        reference_width = one.width
-        updated.append(_with(one, reference))
+        reference_width = older.width
+        updated.append(_with(older, reference))
     return tuple(reversed(updated[:TRIPLET]))
 
 
@@ -111,9 +111,9 @@ def staying(histories: tuple[History, ...]) -> tuple[tuple[Decay, ...], ...]:
 
     A point lies at its own place inside its epoch, so that a width of a single epoch already has a slope.
     """
-    points = [_points(one) for history in histories for one in history]
-    found = iter(fits(points) if points else ())
-    return tuple(tuple(next(found) for _ in history) for history in histories)
+    points = [_points(scores) for history in histories for scores in history]
+    decays = iter(fits(points) if points else ())
+    return tuple(tuple(next(decays) for _ in history) for history in histories)
 
 
 @lru_cache(maxsize=4)  # likewise
@@ -121,30 +121,31 @@ def tables(histories: tuple[History, ...], epoch: float, horizon: int) -> tuple[
     """Return every layer's G-table: DG for epochs ``epoch`` … ``epoch + horizon``, `horizon` + 1 decays over width.
 
     DG is how the score decays with width, from three widths' DS over ``[epoch, epoch + 1)``. As many points a width as
-    windows an epoch would have the mean as their least-squares pull, so the mean is taken. Empty where fewer than three
-    widths are known.
+    windows an epoch would have the mean as their least-squares pull, so the mean is taken. A layer of fewer than three
+    remembered widths has an empty table.
     """
     points = [
-        ([one.width for one in history], [stay.mean(epoch + ahead) for stay in stays])
+        ([scores.width for scores in history], [stay.mean(epoch + ahead) for stay in stays])
         for history, stays in zip(histories, staying(histories), strict=True)
         for ahead in range(horizon + 1)
         if len(history) >= TRIPLET
     ]
-    found = iter(fits(points) if points else ())
+    decays = iter(fits(points) if points else ())
     return tuple(
-        tuple(next(found) for _ in range(horizon + 1)) if len(history) >= TRIPLET else () for history in histories
+        tuple(next(decays) for _ in range(horizon + 1)) if len(history) >= TRIPLET else () for history in histories
     )
 
 
-def _points(one: WidthScores) -> tuple[list[float], list[float]]:
+def _points(scores: WidthScores) -> tuple[list[float], list[float]]:
     """Return places in time and scores."""
-    places = [
+    points = [
         (seen.epoch + (index + 0.5) / len(seen.scores), score)
-        for seen in one.epochs
+        for seen in scores.epochs
         for index, score in enumerate(seen.scores)
     ]
-    return [place for place, _ in places], [score for _, score in places]
+    return [place for place, _ in points], [score for _, score in points]
 
 
-def _with(one: WidthScores, seen: EpochScores) -> WidthScores:
-    return replace(one, epochs=(*one.epochs, seen)[-MOST_EPOCHS:])
+def _with(scores: WidthScores, seen: EpochScores) -> WidthScores:
+    """Return a width's scores with one more epoch, and without those that are too old."""
+    return replace(scores, epochs=(*scores.epochs, seen)[-MOST_EPOCHS:])

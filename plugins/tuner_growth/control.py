@@ -13,11 +13,11 @@ import numpy as np
 from tuner_growth.compete import EpochScores, History, growth_scores, observed, tables
 from tuner_growth.cost import NetworkCost
 from tuner_growth.decay import Decay
-from tuner_growth.value import Best, best, combined, raised
+from tuner_growth.value import Best, best, combined_actions, raised_penalty
 
 #: Epochs after which every width is forced to grow, so that three widths are known.
 WARM_UP = (2, 3)
-#: Epochs between two growths of the linear and the exponential rule, and the factor of the latter.
+#: Epochs between two growths of the linear and the exponential rule, and the growth factor of the latter.
 EVERY = 3
 FACTOR = 1.6
 
@@ -28,9 +28,9 @@ class Rule:
 
     Attributes:
         controller: ``ric``, ``fixed``, ``linear`` or ``exponential``.
-        horizon: Epochs looked ahead.
+        horizon: Number of epochs to look ahead.
         penalty: Initial η.
-        seed: Of the actions that are dropped.
+        seed: Seed of the draws that drop actions.
     """
 
     controller: str = "ric"
@@ -40,15 +40,15 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """What a controller remembers; every tuple has one entry a width.
+class ControllerState:
+    """A controller's memory; every tuple has one entry a width.
 
     Attributes:
         start: Widths at the beginning.
-        widths: Now.
+        widths: Current widths.
         histories: Growth scores.
         penalties: η.
-        values: Of the actions last taken; None before the first.
+        values: Values of the last actions; None before the first.
     """
 
     start: tuple[int, ...]
@@ -58,7 +58,7 @@ class State:
     values: tuple[float | None, ...]
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> "State":
+    def from_dict(cls, content: Mapping[str, Any]) -> "ControllerState":
         """Read a state back from what `dataclasses.asdict` or JSON made of it."""
         from pydantic import TypeAdapter
 
@@ -66,13 +66,13 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
-    """What bounds and prices widths.
+class GrowableNetwork:
+    """The costs and bounds of a network's widths.
 
     Attributes:
         cost: FLOPs and parameters by width.
-        caps: Widest, one a width.
-        fits: Whether the network at some widths stays within the memory limit.
+        caps: Largest size of every width.
+        fits: Whether the network at some widths obeys its limits.
     """
 
     cost: NetworkCost
@@ -82,12 +82,12 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided after an epoch; every tuple has one entry a width.
+    """A decision after an epoch; every tuple has one entry a width.
 
     Attributes:
-        epoch: From 1.
+        epoch: Number of the finished epoch, from 1.
         actions: Channels added.
-        values: Of the actions; 0 where the rule has none.
+        values: Values of the actions; 0 where the rule has none.
         widths: After the actions.
         penalties: η after the epoch.
         forced: Whether the growth belongs to the warm-up.
@@ -101,48 +101,49 @@ class Decision:
     forced: bool = False
 
 
-def begun(rule: Rule, widths: Sequence[int]) -> State:
+def initial_state(rule: Rule, widths: Sequence[int]) -> ControllerState:
     """Return the state before the first epoch."""
     count = len(widths)
-    nothing: tuple[History, ...] = ((),) * count
-    return State(tuple(widths), tuple(widths), nothing, (rule.penalty,) * count, (None,) * count)
+    empty: tuple[History, ...] = ((),) * count
+    return ControllerState(tuple(widths), tuple(widths), empty, (rule.penalty,) * count, (None,) * count)
 
 
 def decide(
     rule: Rule,
-    state: State,
+    state: ControllerState,
     epoch: int,
     saliency: Sequence[Sequence[float]],
     losses: Sequence[float],
-    network: Network,
-) -> tuple[State, Decision]:
+    network: GrowableNetwork,
+) -> tuple[ControllerState, Decision]:
     """Return the state and the decision after an epoch.
 
     Args:
         rule: How widths grow.
-        state: Before the epoch.
-        epoch: That ended, from 1.
-        saliency: One a width: Σ|∂L/∂W ⊙ W| of every batch.
-        losses: Of every batch.
-        network: Its costs and bounds.
+        state: State before the epoch.
+        epoch: Number of the finished epoch, from 1.
+        saliency: Σ|∂L/∂W ⊙ W| of every width in every batch.
+        losses: Loss of every batch.
+        network: Costs and bounds.
     """
-    wanted, forced = _zero(state), False
+    wanted, forced = _no_growth(state), False
     if rule.controller == "ric":
-        seen = [EpochScores(epoch, growth_scores(one, losses)) for one in saliency]
+        seen = [EpochScores(epoch, growth_scores(batches, losses)) for batches in saliency]
         state = replace(state, histories=observed(state.histories, state.widths, seen, rule.horizon))
         forced = epoch in WARM_UP
         wanted = _warm_up(state, epoch) if forced else wanted
-        wanted = _chosen(rule, state, epoch, network) if epoch > max(WARM_UP) else wanted
+        wanted = _most_valuable(rule, state, epoch, network) if epoch > max(WARM_UP) else wanted
     elif epoch % EVERY == 0 and rule.controller in {"linear", "exponential"}:
         wanted = tuple(Best(_step(rule, state, index), 0.0, 0.0, {}) for index in range(len(state.widths)))
     actions = _bounded(wanted, state.widths, network)
     values = tuple(
-        one.values.get(action, 0.0) if one.values else one.value for one, action in zip(wanted, actions, strict=True)
+        layer.values.get(action, 0.0) if layer.values else layer.value
+        for layer, action in zip(wanted, actions, strict=True)
     )
     decided = rule.controller == "ric" and epoch > max(WARM_UP)
     penalties = state.penalties
     if decided:
-        penalties = tuple(map(raised, state.penalties, state.values, values))
+        penalties = tuple(map(raised_penalty, state.penalties, state.values, values))
     widths = tuple(width + action for width, action in zip(state.widths, actions, strict=True))
     after = replace(state, widths=widths, penalties=penalties, values=values if decided else state.values)
     return after, Decision(epoch, actions, values, widths, penalties, forced)
@@ -157,21 +158,21 @@ def warm_up_steps(start: int) -> tuple[int, int]:
     return first, 2 * first
 
 
-def _zero(state: State) -> tuple[Best, ...]:
+def _no_growth(state: ControllerState) -> tuple[Best, ...]:
     return (Best(0, 0.0, 0.0, {}),) * len(state.widths)
 
 
-def _warm_up(state: State, epoch: int) -> tuple[Best, ...]:
+def _warm_up(state: ControllerState, epoch: int) -> tuple[Best, ...]:
     return tuple(Best(warm_up_steps(start)[WARM_UP.index(epoch)], 0.0, 0.0, {}) for start in state.start)
 
 
-def _step(rule: Rule, state: State, index: int) -> int:
+def _step(rule: Rule, state: ControllerState, index: int) -> int:
     if rule.controller == "linear":
         return state.start[index]
     return max(1, round(state.widths[index] * (FACTOR - 1)))
 
 
-def _chosen(rule: Rule, state: State, epoch: int, network: Network) -> tuple[Best, ...]:
+def _most_valuable(rule: Rule, state: ControllerState, epoch: int, network: GrowableNetwork) -> tuple[Best, ...]:
     """Return every width's own best action, convolutions' chosen together (equation 12)."""
     generator = np.random.default_rng((rule.seed, epoch))
     decays = tables(state.histories, epoch, rule.horizon)
@@ -184,14 +185,16 @@ def _chosen(rule: Rule, state: State, epoch: int, network: Network) -> tuple[Bes
             widths[index] += action
         return network.cost.flops(widths)
 
-    together = combined([alone[index] for index in convolutions], flops)
+    together = combined_actions([alone[index] for index in convolutions], flops)
     for index, action in zip(convolutions, together, strict=True):
-        one = alone[index]
-        alone[index] = replace(one, action=action, value=one.value if action else one.stay)
+        value = alone[index].value if action else alone[index].stay
+        alone[index] = replace(alone[index], action=action, value=value)
     return tuple(alone)
 
 
-def _best(state: State, index: int, table: Sequence[Decay], network: Network, generator: np.random.Generator) -> Best:
+def _best(
+    state: ControllerState, index: int, table: Sequence[Decay], network: GrowableNetwork, generator: np.random.Generator
+) -> Best:
     width, cap = state.widths[index], network.caps[index]
     if not table or width >= cap:
         return Best(0, 0.0, 0.0, {0: 0.0})
@@ -203,9 +206,9 @@ def _best(state: State, index: int, table: Sequence[Decay], network: Network, ge
     return best(table, width, cap, cost, state.penalties[index], generator)
 
 
-def _bounded(wanted: Sequence[Best], widths: Sequence[int], network: Network) -> tuple[int, ...]:
-    """Return the actions clipped to the caps, then given up from the least valuable on until the network fits."""
-    actions = [min(one.action, cap - width) for one, cap, width in zip(wanted, network.caps, widths, strict=True)]
+def _bounded(wanted: Sequence[Best], widths: Sequence[int], network: GrowableNetwork) -> tuple[int, ...]:
+    """Return the actions clipped to the caps, without the least valuable ones until the network fits."""
+    actions = [min(layer.action, cap - width) for layer, cap, width in zip(wanted, network.caps, widths, strict=True)]
     order = sorted(range(len(actions)), key=lambda index: wanted[index].value - wanted[index].stay)
     for index in order:
         if network.fits([width + action for width, action in zip(widths, actions, strict=True)]):

@@ -6,10 +6,10 @@ Source: MDLdroidLite's controller: convolutions cost (2n − 1)·positions·out 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-#: Share of size, against FLOPs, in a layer's cost.
+#: Share of size, relative to FLOPs, in a layer's cost.
 CONVOLUTION_BETA = 0.2
 LINEAR_BETA = 0.8
-#: Of `LayerCost.out` and `into`: not a growable width.
+#: Value of `LayerCost.out` and `into`: not a growable width.
 FIXED = -1
 
 
@@ -18,15 +18,15 @@ class LayerCost:
     """A layer whose input or output may be a growable width.
 
     Attributes:
-        name: Of the module.
+        name: Module's name.
         linear: Whether it is a linear layer.
-        out: Index of the growable group of its outputs, or `FIXED`.
-        into: Index of the growable group of its inputs, or `FIXED`.
-        out_width: Outputs, where they are fixed.
-        in_width: Inputs (channels), where they are fixed; 1 for a depthwise convolution.
+        out: Index of the growable width of its outputs, or `FIXED`.
+        into: Index of the growable width of its inputs, or `FIXED`.
+        out_width: Number of outputs, where it is fixed.
+        in_width: Number of input channels, where it is fixed; 1 for a depthwise convolution.
         kernel: Weights of one pair of an output and an input channel: kh·kw, or the flattened positions of a linear.
-        positions: Places the kernel is applied at, per sample.
-        per_output: Learnable scalars of an output channel beside the kernel: biases and norms.
+        positions: Number of places the kernel is applied at, per sample.
+        per_output: Learnable scalars of an output channel in addition to the kernel: biases and norms.
     """
 
     name: str
@@ -40,7 +40,7 @@ class LayerCost:
     per_output: int = 0
 
     def shape(self, widths: Sequence[int]) -> tuple[int, int]:
-        """Return outputs and inputs at the given group widths."""
+        """Return the numbers of outputs and inputs at some widths."""
         outputs = self.out_width if self.out == FIXED else widths[self.out]
         return outputs, self.in_width if self.into == FIXED else widths[self.into]
 
@@ -68,16 +68,21 @@ class NetworkCost:
         return sum(layer.flops(widths) for layer in self.layers)
 
     def parameters(self, widths: Sequence[int]) -> int:
-        """Return the learnable scalars."""
+        """Return the number of learnable scalars."""
         return sum(layer.size(widths) + layer.per_output * layer.shape(widths)[0] for layer in self.layers)
 
     def of_group(self, group: int, widths: Sequence[int]) -> float:
-        """Return C(s) = (1 − β)·FLOPs + β·size over every layer that gives or takes the group: layer and successor."""
+        """Return C(s) = (1 − β)·FLOPs + β·size over the layers that produce or consume a width.
+
+        Args:
+            group: Index of the width.
+            widths: All widths.
+        """
         touched = [layer for layer in self.layers if group in {layer.out, layer.into}]
         beta = LINEAR_BETA if self.is_linear(group) else CONVOLUTION_BETA
         flops = sum(layer.flops(widths) for layer in touched)
         return (1 - beta) * flops + beta * sum(layer.size(widths) for layer in touched)
 
     def is_linear(self, group: int) -> bool:
-        """Return whether a linear layer gives the group."""
+        """Return whether linear layers produce the width of this index."""
         return all(layer.linear for layer in self.layers if layer.out == group)

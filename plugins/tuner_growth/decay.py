@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+Doubles = npt.NDArray[np.float64]
 MOST_A = 100.0
 MOST_C = 10.0
 #: ln τ of b = exp(−1/τ): from a decay within a tenth of a step to one that is flat over thousands.
@@ -18,7 +19,6 @@ LOG_TAU = np.linspace(math.log(0.1), math.log(1e5), 40)
 ZOOMS = 2
 STEPS = np.linspace(0, 1, 65)
 TINY = 1e-12
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ def fit(x: Sequence[float], y: Sequence[float]) -> Decay:
     """Return the decay nearest to the points in the sense of least squares; see `fits`.
 
     Raises:
-        ValueError: There is no point, or not one y an x.
+        ValueError: There is no point, or not one y for each x.
     """
     return fits([(x, y)])[0]
 
 
 def fits(points: Sequence[tuple[Sequence[float], Sequence[float]]]) -> tuple[Decay, ...]:
-    """Return the decays nearest to several sets of points in the sense of least squares, all found at once.
+    """Return the decays nearest to several sets of points in the sense of least squares, all fitted at once.
 
     For a given b the problem is linear in a and c and solved exactly within their bounds, so only b is searched: over a
     grid, as the error has flat stretches, then over finer ones around the best. A general least-squares routine
@@ -59,43 +59,45 @@ def fits(points: Sequence[tuple[Sequence[float], Sequence[float]]]) -> tuple[Dec
         points: Epochs or widths, and as many scores, of each decay.
 
     Raises:
-        ValueError: A set has no point, or not one y an x.
+        ValueError: A set has no point, or not one y for each x.
     """
     for places, scores in points:
         if not places or len(places) != len(scores):
             raise ValueError(
-                f"a fit wants as many scores as points and at least one, but {len(places)} and {len(scores)} were given"
+                f"a fit needs as many scores as points and at least one, got {len(places)} points and "
+                f"{len(scores)} scores"
             )
     most = max(len(places) for places, _ in points)
-    x, y, known = np.zeros((3, len(points), most))  # [fits, most]; what is not known weighs nothing
+    x, y, present = np.zeros((3, len(points), most))  # [fits, most]; padding weighs nothing
     for row, (places, scores) in enumerate(points):
-        x[row, : len(places)], y[row, : len(places)], known[row, : len(places)] = places, scores, 1
-    weights = np.stack([known, y], axis=2)
-    sums = np.stack([known.sum(axis=1), y.sum(axis=1), (y * y).sum(axis=1)])[:, :, None]
+        x[row, : len(places)], y[row, : len(places)], present[row, : len(places)] = places, scores, 1
+    weights = np.stack([present, y], axis=2)
+    sums = np.stack([present.sum(axis=1), y.sum(axis=1), (y * y).sum(axis=1)])[:, :, None]
     rows = np.arange(len(points))
     grid = np.broadcast_to(LOG_TAU, (len(points), len(LOG_TAU)))
     for zoom in range(ZOOMS + 1):
         log_b = -np.exp(-grid)
-        powers = np.exp(log_b[:, :, None] * x[:, None, :]) * known[:, None, :]  # [fits, b's, most]
+        powers = np.exp(log_b[:, :, None] * x[:, None, :]) * present[:, None, :]  # [fits, b's, most]
         a, c, errors = _linear(powers, weights, sums)
         best = errors.reshape(len(points), -1).argmin(axis=1)
         at = best % grid.shape[1]
         if zoom < ZOOMS:
             low, high = grid[rows, np.maximum(at - 1, 0)], grid[rows, np.minimum(at + 1, grid.shape[1] - 1)]
             grid = low[:, None] + (high - low)[:, None] * STEPS
-    found = (a.reshape(len(points), -1)[rows, best], np.exp(log_b[rows, at]), c.reshape(len(points), -1)[rows, best])
-    return tuple(Decay(*map(float, one)) for one in zip(*found, strict=True))
+    best_a, best_c = (value.reshape(len(points), -1)[rows, best] for value in (a, c))
+    best_b = np.exp(log_b[rows, at])
+    return tuple(Decay(*map(float, numbers)) for numbers in zip(best_a, best_b, best_c, strict=True))
 
 
-def _linear(powers: Floats, weights: Floats, sums: Floats) -> tuple[Floats, Floats, Floats]:
+def _linear(powers: Doubles, weights: Doubles, sums: Doubles) -> tuple[Doubles, Doubles, Doubles]:
     """Return the best a and c within their bounds and the squared error, for every b; float64 [fits, 3, b's] each.
 
     The optimum is free, or lies on one of c's bounds with the best a there: three candidates. Errors follow from sums.
 
     Args:
-        powers: bˣ, 0 where no point is known, float64 [fits, b's, points].
-        weights: 1 and y where a point is known, else 0, float64 [fits, points, 2].
-        sums: Of the points, of y and of y², float64 [3, fits, 1].
+        powers: bˣ, 0 in the padding, float64 [fits, b's, points].
+        weights: 1 and y, 0 in the padding, float64 [fits, points, 2].
+        sums: Number of points, sum of y and sum of y², float64 [3, fits, 1].
     """
     count, sum_y, sum_yy = sums
     products = powers @ weights
@@ -111,6 +113,6 @@ def _linear(powers: Floats, weights: Floats, sums: Floats) -> tuple[Floats, Floa
     c[:, 0] = np.minimum(np.maximum((sum_y - a[:, 0] * sum_p) / count, 0), MOST_C)
     c[:, 2] = MOST_C
     count, sum_y, sum_yy, sum_p, sum_py, sum_pp = (
-        one[:, None] for one in (count, sum_y, sum_yy, sum_p, sum_py, sum_pp)
+        total[:, None] for total in (count, sum_y, sum_yy, sum_p, sum_py, sum_pp)
     )
     return a, c, a * (a * sum_pp + 2 * (c * sum_p - sum_py)) + c * (count * c - 2 * sum_y) + sum_yy

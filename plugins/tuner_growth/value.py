@@ -1,4 +1,4 @@
-"""What growing is worth: reward, finite-horizon value, penalty, and the choice between layers.
+"""The worth of growing: reward, finite-horizon value, penalty, and the choice between layers.
 
 Source: RIC-grow of MDLdroidLite and its journal version (factor e^d, dynamic penalty, equation 12).
 """
@@ -13,9 +13,9 @@ import numpy as np
 from tuner_growth.decay import Decay
 
 DISCOUNT = 0.5
-#: Probability that an action above 0 is looked at; the others are dropped to save time.
+#: Probability that an action above 0 is tried; the others are dropped to save time.
 KEPT = 0.5
-#: Actions of a width o: ⌊0.6·o⌋ of them, 0 counted.
+#: Actions of a width o: ⌊0.6·o⌋ of them, including 0.
 OPTIONS = 0.6
 PENALTY_STEP = 0.05
 #: Layers up to which every combination is tried; beyond, single flips from the better of all and each alone.
@@ -24,13 +24,13 @@ MOST_BRUTE = 12
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """What a layer would do by itself.
+    """A layer's best action by itself.
 
     Attributes:
-        action: Channels to add; 0 stays.
-        value: Of the best action.
+        action: Channels to add; 0 adds none.
+        value: Value of the best action.
         stay: Value of adding none.
-        values: By action, of all that were looked at.
+        values: Value of every action that was tried.
     """
 
     action: int
@@ -71,20 +71,20 @@ def best(
     first decrease.
 
     Args:
-        table: G over width, now and for each epoch ahead; its length less one is the horizon.
-        width: Now.
-        cap: Widest.
-        cost: C(s) at a width of this layer, all others as they are.
+        table: G over width, for now and for each epoch ahead; its length less one is the horizon.
+        width: Current width.
+        cap: Widest allowed.
+        cost: C(s) at a width of this layer, with all others unchanged.
         penalty: η.
         generator: Draws which actions are dropped.
     """
     root = width
-    known: dict[tuple[int, int], dict[int, float]] = {}
+    cached: dict[tuple[int, int], dict[int, float]] = {}
 
     def values(depth: int, width: int) -> dict[int, float]:
-        if (depth, width) not in known:
-            found: dict[int, float] = {}
-            known[depth, width] = found
+        if (depth, width) not in cached:
+            by_action: dict[int, float] = {}
+            cached[depth, width] = by_action
             last = -math.inf
             for action in options(width, cap):
                 if action and generator.random() >= KEPT:
@@ -94,30 +94,30 @@ def best(
                 value = reward(table[depth].at(width), table[depth + 1].at(to), ratio, penalty, to - root)
                 if depth + 2 < len(table):
                     value += DISCOUNT * max(values(depth + 1, to).values())
-                found[action] = value
+                by_action[action] = value
                 if value < last:
                     break
                 last = value
-        return known[depth, width]
+        return cached[depth, width]
 
-    found = values(0, width)
-    action = max(found, key=lambda one: (found[one], -one))  # of equal values, the smaller network
-    return Best(action, found[action], found[0], found)
+    at_root = values(0, width)
+    action = max(at_root, key=lambda candidate: (at_root[candidate], -candidate))  # of equal values, the smaller one
+    return Best(action, at_root[action], at_root[0], at_root)
 
 
-def raised(penalty: float, before: float | None, now: float) -> float:
+def raised_penalty(penalty: float, before: float | None, now: float) -> float:
     """Return ``min(1, η + ξ·ReLU(g(t−1) − g(t)))``: growth costs more once it pays less."""
     return min(1.0, penalty + PENALTY_STEP * max(0.0, (now if before is None else before) - now))
 
 
-def combined(layers: Sequence[Best], flops: Callable[[Sequence[int]], float]) -> tuple[int, ...]:
+def combined_actions(layers: Sequence[Best], flops: Callable[[Sequence[int]], float]) -> tuple[int, ...]:
     """Return one action a layer: each its own best or 0, so that ``Σ G_l / (FLOPs(new) / FLOPs(now))`` is highest.
 
     The combination in which none grows is left out, so it is returned only where no layer wants to grow.
 
     Args:
-        layers: The best of each by itself.
-        flops: Of the network after the given actions.
+        layers: The best action of each layer by itself.
+        flops: FLOPs of the network after some actions.
     """
     wanting = [index for index, layer in enumerate(layers) if layer.action]
     if not wanting:
@@ -125,21 +125,21 @@ def combined(layers: Sequence[Best], flops: Callable[[Sequence[int]], float]) ->
     now = flops((0,) * len(layers))
 
     def actions(grows: Sequence[bool]) -> tuple[int, ...]:
-        chosen = {index for index, yes in zip(wanting, grows, strict=True) if yes}
-        return tuple(layer.action if index in chosen else 0 for index, layer in enumerate(layers))
+        growing = {index for index, yes in zip(wanting, grows, strict=True) if yes}
+        return tuple(layer.action if index in growing else 0 for index, layer in enumerate(layers))
 
     def worth(grows: Sequence[bool]) -> float:
-        taken = actions(grows)
-        value = sum(layer.value if action else layer.stay for layer, action in zip(layers, taken, strict=True))
-        return value * now / flops(taken)
+        combination = actions(grows)
+        value = sum(layer.value if action else layer.stay for layer, action in zip(layers, combination, strict=True))
+        return value * now / flops(combination)
 
     if len(wanting) <= MOST_BRUTE:
         return actions(max((grows for grows in product((True, False), repeat=len(wanting)) if any(grows)), key=worth))
-    alone = [tuple(index == one for index in range(len(wanting))) for one in range(len(wanting))]
+    alone = [tuple(index == only for index in range(len(wanting))) for only in range(len(wanting))]
     grows = max([(True,) * len(wanting), *alone], key=worth)
     while True:
-        flips = [tuple(yes != (index == one) for index, yes in enumerate(grows)) for one in range(len(wanting))]
-        better = max((flip for flip in flips if any(flip)), key=worth)
+        flips = [tuple(yes != (index == flip) for index, yes in enumerate(grows)) for flip in range(len(wanting))]
+        better = max((flipped for flipped in flips if any(flipped)), key=worth)
         if worth(better) <= worth(grows):
             return actions(grows)
         grows = better

@@ -9,12 +9,14 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tuner.backends.torch.graph import NORMS, chain
-from tuner.backends.torch.prefix import channels_last, spatial
-from tuner.backends.torch.step import DROPOUTS, Step
-from tuner.backends.torch.training import optimiser
-from tuner.backends.torch.vision import torchvision
-from tuner.plan import RecipePlan
+from tuner.backends.torch.model.graph import chain
+from tuner.backends.torch.model.kinds import NORMS
+from tuner.backends.torch.model.layout import channels_last, spatial
+from tuner.backends.torch.model.vision import torchvision
+from tuner.backends.torch.step.optimiser import optimiser
+from tuner.backends.torch.step.prepare import DROPOUTS
+from tuner.backends.torch.step.traced import Step
+from tuner.plan.parts import RecipePlan
 
 OUTPUTS = 10
 Arrays = Mapping[str, npt.NDArray[np.generic]]

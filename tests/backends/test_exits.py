@@ -12,22 +12,31 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from tuner.backends.torch import TorchBackend
-from tuner.backends.torch.exits import METADATA
-from tuner.backends.torch.model import load, state_hash
-from tuner.backends.torch.picks import calibrating, training, validation
-from tuner.bundle import write_bundle
+from tests.sessions import opened
+from tuner.backends.base import Trial
+from tuner.backends.torch.backend import TorchBackend
+from tuner.backends.torch.exits.weights import METADATA
+from tuner.backends.torch.features.selection import (
+    calibration_selection,
+    training_selections,
+    validation_selections,
+)
+from tuner.backends.torch.model.fingerprint import state_hash
+from tuner.backends.torch.model.load import load
+from tuner.bundle.format import new_folder
+from tuner.commands.export import write_bundle
 from tuner.errors import BundleError, TunerError
-from tuner.heads import Exit, HeadsPlan
-from tuner.plan import CachePlan, DataPlan, ModelInfo, RecipePlan, TailEdit, TrialPlan, normal_form
+from tuner.plan.heads import Exit, HeadsPlan
+from tuner.plan.info import ModelInfo
+from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, TailEdit
+from tuner.plan.trial import TrialPlan, normal_form
 from tuner.results.records import Outcome
 from tuner.runtime import Personaliser
-from tuner.runtime.bundle import placed
-from tuner.runtime.chain import Chain
+from tuner.runtime.infer.chain import Chain
 from tuner.store.store import Store
 from tuner.task import ArraySamples, Domain, InputSpec, Samples, Subset, Task, normalise
 from tuner.task.digits import digits
-from tuner.tune import task_info
+from tuner.task.info import task_info
 
 pytestmark = pytest.mark.slow
 BACKEND = TorchBackend()
@@ -43,7 +52,7 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Task]:
 
 @pytest.fixture(scope="module")
 def model(task: Task) -> ModelInfo:
-    return BACKEND.describe(task)
+    return opened(BACKEND, task).model
 
 
 def plan_of(
@@ -65,9 +74,9 @@ def plan_of(
 def carried_out(task: Task, plan: TrialPlan, folder: Path, seed: int = 1) -> Outcome:
     store = Store(folder / "store")
     if plan.cached:
-        assert BACKEND.fill(task, [plan], store).records > 0
-        assert BACKEND.missing(task, [plan], store) == 0
-    return BACKEND.train(task, plan, seed, store, folder / "weights.safetensors")
+        assert opened(BACKEND, task).fill([plan], store).records > 0
+        assert opened(BACKEND, task).missing([plan], store) == 0
+    return opened(BACKEND, task).train(Trial(plan, seed, store, folder / "weights.safetensors"))
 
 
 def told(folder: Path) -> dict[str, Any]:
@@ -101,8 +110,8 @@ def test_without_labels_to_learn_from_exits_come_to_agree_with_the_final_head(
     assert values["final_local_accuracy"] == 1.0  # agreement with itself
     assert values["local_accuracy"] > 0.95
     assert values["mean_flops"] < sum(block.flops for block in model.blocks)
-    assert BACKEND.untouched(unlabelled, model, Store(tmp_path / "store"), 1)["local_accuracy"] == 1.0
-    assert "labels" in (BACKEND.supports(replace(plan, heads=HeadsPlan(), split=3)) or "")
+    assert opened(BACKEND, unlabelled).untouched(Store(tmp_path / "store"), 1)["local_accuracy"] == 1.0
+    assert "labels" in (BACKEND.supports(replace(plan, heads=HeadsPlan(), split=3), ()) or "")
 
 
 def test_beside_a_tail_the_exits_learn_from_the_new_tail(task: Task, model: ModelInfo, tmp_path: Path) -> None:
@@ -124,13 +133,15 @@ def test_several_labels_a_sample_are_learned_and_told_to_leave_too(task: Task, t
     several = replace(
         task, loss="multi-label", local=local, global_=None, model=replace(task.model, pretrain=None), head_rows=(0, 1)
     )
-    described = BACKEND.describe(several)
+    described = opened(BACKEND, several).model
     plan = plan_of(several, described, epochs=20, supervised=1.0, against="best")
     values = carried_out(several, plan, tmp_path).values
     assert values["local_accuracy"] > 0.75  # AUC; of a guess 0.5
     assert values["mean_flops"] < sum(block.flops for block in described.blocks)
-    checked = BACKEND.export(several, plan, tmp_path / "weights.safetensors", _folder(tmp_path))
-    assert checked["local_accuracy"] == pytest.approx(values["local_accuracy"], abs=0.1)
+    exported = opened(BACKEND, several).export(
+        plan, tmp_path / "weights.safetensors", _folder(tmp_path), trainable=False
+    )
+    assert exported.checks["local_accuracy"] == pytest.approx(values["local_accuracy"], abs=0.1)
 
 
 def test_the_same_seed_gives_the_same_heads(task: Task, model: ModelInfo, tmp_path: Path) -> None:
@@ -145,13 +156,13 @@ def test_the_same_seed_gives_the_same_heads(task: Task, model: ModelInfo, tmp_pa
 
 def test_calibration_samples_train_nothing_and_are_no_validation_samples(task: Task, model: ModelInfo) -> None:
     plan = plan_of(task, model)
-    held = calibrating(task)
+    held = calibration_selection(task)
     ids = set(held.ids())
     assert len(held) == 51
-    assert not ids & {one for pick in training(task, plan) for one in pick.ids()}
-    assert not ids & {one for pick in validation(task) for one in pick.ids()}
+    assert not ids & {one for pick in training_selections(task, plan) for one in pick.ids()}
+    assert not ids & {one for pick in validation_selections(task) for one in pick.ids()}
     without = replace(plan, heads=HeadsPlan(), split=3)
-    assert len(training(task, without)[0]) == len(training(task, plan)[0]) + len(held)
+    assert len(training_selections(task, without)[0]) == len(training_selections(task, plan)[0]) + len(held)
 
 
 def test_without_samples_to_calibrate_on_one_line_says_so(task: Task, model: ModelInfo, tmp_path: Path) -> None:
@@ -159,7 +170,7 @@ def test_without_samples_to_calibrate_on_one_line_says_so(task: Task, model: Mod
     few = replace(task, local=replace(task.local, train=Subset(task.local.train, first)))
     plan = plan_of(few, model, bits=None)
     with pytest.raises(TunerError, match="no class has two of the 2: add samples, or leave exits out"):
-        BACKEND.train(few, plan, 1, Store(tmp_path / "store"), tmp_path / "w")
+        opened(BACKEND, few).train(Trial(plan, 1, Store(tmp_path / "store"), tmp_path / "w"))
 
 
 def test_one_class_alone_can_be_calibrated_on(task: Task, model: ModelInfo, tmp_path: Path) -> None:
@@ -171,16 +182,16 @@ def test_one_class_alone_can_be_calibrated_on(task: Task, model: ModelInfo, tmp_
 
 def test_told_to_stop_a_trial_is_scored_all_the_same(task: Task, model: ModelInfo, tmp_path: Path) -> None:
     plan, store = plan_of(task, model, **LABELLED), Store(tmp_path / "store")
-    BACKEND.fill(task, [plan], store)
-    outcome = BACKEND.train(task, plan, 1, store, tmp_path / "w", lambda progress: "step" in progress)
-    assert "told to stop" in outcome.stopped
+    opened(BACKEND, task).fill([plan], store)
+    outcome = opened(BACKEND, task).train(Trial(plan, 1, store, tmp_path / "w", lambda progress: "step" in progress))
+    assert "stopped on request" in outcome.stopped
     assert 0 <= outcome.values["local_accuracy"] <= 1
 
 
 def test_exits_beside_edits_of_the_tail_are_refused(task: Task, model: ModelInfo) -> None:
     plan = replace(plan_of(task, model, "with-tail"), shape=(TailEdit("dropout"),))
-    assert "no plugin realises" in (BACKEND.supports(plan) or "")
-    assert BACKEND.supports(plan_of(task, model)) is None
+    assert "no plugin realises" in (BACKEND.supports(plan, ()) or "")
+    assert BACKEND.supports(plan_of(task, model), ()) is None
 
 
 @pytest.mark.parametrize("mode", ["exits-only", "with-tail"])
@@ -191,37 +202,38 @@ def test_a_bundle_with_exits_is_a_chain_that_says_where_samples_leave(
     carried_out(task, plan, tmp_path)
     kept = told(tmp_path)["kept"]
     out = tmp_path / "bundle"
-    with placed(out) as part:
+    with new_folder(out) as part:
         write_bundle("digits", task, plan, tmp_path / "weights.safetensors", part, {"parent": None})
     personaliser = Personaliser(out)
-    said = personaliser.bundle.info["exits"]
-    assert said["segments"] == [f"segments/{number}.onnx" for number in range(len(kept) + 1)]
-    assert len(said["thresholds"]) == len(kept)
-    assert said["shares"] == sorted(said["shares"])
-    assert said["shares"][-1] == 1.0
+    exits = personaliser.bundle.info.exits
+    assert exits is not None
+    assert exits.segments == tuple(f"segments/{number}.onnx" for number in range(len(kept) + 1))
+    assert len(exits.thresholds) == len(kept)
+    assert list(exits.shares) == sorted(exits.shares)
+    assert exits.shares[-1] == 1.0
     assert not (out / "model.onnx").exists()
     predictions = [personaliser.predict(task.local.val.load(index)) for index in range(len(task.local.val))]
     right = np.mean([one.label == str(label) for one, label in zip(predictions, task.local.val.labels, strict=True)])
-    assert right == pytest.approx(personaliser.bundle.info["scores"]["from_pixels"]["local_accuracy"])
+    assert right == pytest.approx(personaliser.bundle.info.scores.from_pixels["local_accuracy"])
     rates = np.bincount([one.exit for one in predictions], minlength=len(kept) + 1) / len(predictions)
-    scores = personaliser.bundle.info["scores"]["from_pixels"]
+    scores = personaliser.bundle.info.scores.from_pixels
     assert rates.tolist() == [scores[f"exit{number}_share"] for number in range(len(rates))]
     stored = [load_file(path) for path in sorted(out.glob("*.safetensors"))]
     weights = sum(one.numel() * 4 for state in stored for one in state.values())
-    files = sum((out / name).stat().st_size for name in said["segments"])
-    assert files < 1.1 * weights + 30_000 * len(said["segments"])  # each weight once
+    files = sum((out / name).stat().st_size for name in exits.segments)
+    assert files < 1.1 * weights + 30_000 * len(exits.segments)  # each weight once
 
 
 def test_with_exits_alone_the_final_logits_are_the_given_models(task: Task, model: ModelInfo, tmp_path: Path) -> None:
     plan = plan_of(task, model, **LABELLED)
-    before = load(task, model)
+    before = load(task)
     hashed = state_hash(before.model)
     batch = normalise(np.stack([task.local.val.load(index) for index in range(8)]), task.input)
     with torch.inference_mode():
         given = before.model(torch.from_numpy(batch))
     carried_out(task, plan, tmp_path)
-    BACKEND.export(task, plan, tmp_path / "weights.safetensors", _folder(tmp_path))
-    after = load(task, model)
+    opened(BACKEND, task).export(plan, tmp_path / "weights.safetensors", _folder(tmp_path), trainable=False)
+    after = load(task)
     after.model.load_state_dict(load_file(tmp_path / "out" / "weights.safetensors"))
     assert state_hash(after.model) == hashed
     with torch.inference_mode():
@@ -234,17 +246,19 @@ def test_weights_without_exits_are_not_exported_as_a_chain(task: Task, model: Mo
     plain = replace(plan_of(task, model), heads=HeadsPlan(), split=3)
     carried_out(task, plain, tmp_path)
     with pytest.raises(BundleError, match="holds no exits"):
-        BACKEND.export(task, plan_of(task, model), tmp_path / "weights.safetensors", _folder(tmp_path))
+        opened(BACKEND, task).export(
+            plan_of(task, model), tmp_path / "weights.safetensors", _folder(tmp_path), trainable=False
+        )
 
 
 def test_when_every_exit_is_pruned_the_chain_is_the_model_alone(task: Task, model: ModelInfo, tmp_path: Path) -> None:
     plan = plan_of(task, model)  # the final head knows none of the user's digits, and so its exits do not
     outcome = carried_out(task, plan, tmp_path)
     assert outcome.values["mean_flops"] == sum(block.flops for block in model.blocks)
-    checked = BACKEND.export_trainable(task, plan, tmp_path / "weights.safetensors", _folder(tmp_path))
-    assert "train" not in checked
-    assert checked["exits"]["segments"] == ["segments/0.onnx"]
-    assert checked["exits"]["thresholds"] == []
+    exported = opened(BACKEND, task).export(plan, tmp_path / "weights.safetensors", _folder(tmp_path), trainable=True)
+    assert "train" not in exported.sections
+    assert list(exported.sections["exits"]["segments"]) == ["segments/0.onnx"]
+    assert list(exported.sections["exits"]["thresholds"]) == []
 
 
 def _folder(tmp_path: Path) -> Path:

@@ -12,23 +12,31 @@ import pytest
 import torch
 from torch import fx, nn
 
-from tuner.backends.base import silent
-from tuner.backends.torch import TorchBackend
-from tuner.backends.torch.features import Access, fill, missing
-from tuner.backends.torch.model import Loaded, load, state_hash, structure_hash
-from tuner.backends.torch.picks import training, validation
-from tuner.backends.torch.prefix import ORT, TORCH, Prefix, batches, engine, splits_of
-from tuner.backends.torch.reader import Reader
-from tuner.backends.torch.training import TrainingError, edited, run
-from tuner.plan import CachePlan, DataPlan, RecipePlan, RuntimePlan, TailEdit, TrialPlan
-from tuner.search.jobs import Job
-from tuner.search.supervisor import Limits, Supervisor
-from tuner.store.kinds import choose_kind
-from tuner.store.scales import keep_scales
+from tests.sessions import opened
+from tuner.backends.base import Trial, silent
+from tuner.backends.torch.backend import TorchBackend
+from tuner.backends.torch.features.access import Access
+from tuner.backends.torch.features.batches import batches, partitions_of
+from tuner.backends.torch.features.engines import ORT, TORCH, prefix_engine
+from tuner.backends.torch.features.fill import fill, missing
+from tuner.backends.torch.features.prefix import Prefix
+from tuner.backends.torch.features.reader import Reader
+from tuner.backends.torch.features.selection import training_selections, validation_selections
+from tuner.backends.torch.model.fingerprint import state_hash, structure_hash
+from tuner.backends.torch.model.load import OpenModel, load
+from tuner.backends.torch.trial.edits import edit_tail
+from tuner.errors import TrainingError
+from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan, TailEdit
+from tuner.plan.trial import TrialPlan
+from tuner.plugin.core import build_host
+from tuner.search.processes.guard import JobLimits
+from tuner.search.processes.remote import open_remote
+from tuner.store.engine_choice import choose_engine
+from tuner.store.scales import write_scales
 from tuner.store.store import Store
 from tuner.task import Samples, Subset, Task
 from tuner.task.digits import digits
-from tuner.tune import task_info
+from tuner.task.info import task_info
 
 pytestmark = pytest.mark.slow
 
@@ -41,11 +49,11 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Task]:
 
 
 @pytest.fixture(scope="module")
-def loaded(task: Task) -> Loaded:
+def loaded(task: Task) -> OpenModel:
     return load(task)
 
 
-def plan_of(task: Task, loaded: Loaded, bits: int = 8, split: int = 2, alpha: float = 0.05) -> TrialPlan:
+def plan_of(task: Task, loaded: OpenModel, bits: int = 8, split: int = 2, alpha: float = 0.05) -> TrialPlan:
     return TrialPlan(
         model=loaded.info,
         task=task_info(task),
@@ -57,7 +65,9 @@ def plan_of(task: Task, loaded: Loaded, bits: int = 8, split: int = 2, alpha: fl
     )
 
 
-def access(task: Task, loaded: Loaded, folder: Path, cap: int | None = None, said: list[str] | None = None) -> Access:
+def access(
+    task: Task, loaded: OpenModel, folder: Path, cap: int | None = None, said: list[str] | None = None
+) -> Access:
     def report(progress: object) -> bool:
         if said is not None and isinstance(progress, dict) and "warning" in progress:
             said.append(progress["warning"])
@@ -84,7 +94,7 @@ def digests(one: Access, plans: list[TrialPlan]) -> list[str]:
 
 
 def test_a_filled_store_lacks_nothing_and_a_second_filling_runs_no_prefix(
-    task: Task, loaded: Loaded, tmp_path: Path
+    task: Task, loaded: OpenModel, tmp_path: Path
 ) -> None:
     here, plan = access(task, loaded, tmp_path / "store"), plan_of(task, loaded)
     assert missing(here, [plan]) == plan.train_samples + plan.task.local_val + plan.task.global_val
@@ -93,10 +103,10 @@ def test_a_filled_store_lacks_nothing_and_a_second_filling_runs_no_prefix(
     assert fill(here, [plan]).records == 0
 
 
-def test_what_is_read_is_what_the_prefix_gives(task: Task, loaded: Loaded, tmp_path: Path) -> None:
+def test_what_is_read_is_what_the_prefix_gives(task: Task, loaded: OpenModel, tmp_path: Path) -> None:
     here, plan = access(task, loaded, tmp_path / "store"), plan_of(task, loaded, bits=32)
     fill(here, [plan])
-    (pick, *_) = training(task, plan)
+    (pick, *_) = training_selections(task, plan)
     direct = Prefix(task, loaded, [plan.split], TORCH, 1)
     todo = list(batches(task, {"local.train": set(range(len(pick)))}))
     expected = np.concatenate([outputs[plan.split] for _, outputs in direct.over(todo)])
@@ -105,36 +115,36 @@ def test_what_is_read_is_what_the_prefix_gives(task: Task, loaded: Loaded, tmp_p
 
 @pytest.mark.parametrize("bits", [8, 4, 2, 1])
 def test_a_lower_width_needs_no_prefix_once_eight_bits_are_there(
-    task: Task, loaded: Loaded, tmp_path: Path, bits: int
+    task: Task, loaded: OpenModel, tmp_path: Path, bits: int
 ) -> None:
     here = access(task, loaded, tmp_path / "store")
     fill(here, [plan_of(task, loaded, bits=8)])
     narrow = plan_of(task, loaded, bits=bits)
     assert fill(here, [narrow]).records == 0
-    ids = [one for pick in training(task, narrow) for one in pick.ids()]
+    ids = [one for pick in training_selections(task, narrow) for one in pick.ids()]
     assert not here.file(narrow.split, bits).missing(ids)
 
 
-def test_a_larger_fraction_adds_only_its_own_samples(task: Task, loaded: Loaded, tmp_path: Path) -> None:
+def test_a_larger_fraction_adds_only_its_own_samples(task: Task, loaded: OpenModel, tmp_path: Path) -> None:
     here = access(task, loaded, tmp_path / "store")
     small, large = plan_of(task, loaded, alpha=0.02), plan_of(task, loaded, alpha=0.1)
     fill(here, [small])
     assert missing(here, [large]) == large.global_samples - small.global_samples
 
 
-def test_one_pass_fills_several_cuts_alike(task: Task, loaded: Loaded, tmp_path: Path) -> None:
+def test_one_pass_fills_several_cuts_alike(task: Task, loaded: OpenModel, tmp_path: Path) -> None:
     plans = [plan_of(task, loaded, split=split) for split in (1, 2, 3)]
     together, apart = access(task, loaded, tmp_path / "together"), access(task, loaded, tmp_path / "apart")
     fill(together, plans)
     for plan in plans:
         fill(apart, [plan])
-    ids = [one for pick in validation(task) for one in pick.ids()]
+    ids = [one for pick in validation_selections(task) for one in pick.ids()]
     for plan in plans:
         first, second = (one.file(plan.split, 16).read(ids) for one in (together, apart))
         assert np.array_equal(first, second)
 
 
-def test_no_sample_runs_twice_though_scales_come_first(task: Task, loaded: Loaded, tmp_path: Path) -> None:
+def test_no_sample_runs_twice_though_scales_come_first(task: Task, loaded: OpenModel, tmp_path: Path) -> None:
     loads: list[int] = []
     counted = replace(task, local=replace(task.local, train=Counting(task.local.train, loads)))
     fill(access(counted, loaded, tmp_path / "store"), [plan_of(task, loaded)])
@@ -143,11 +153,11 @@ def test_no_sample_runs_twice_though_scales_come_first(task: Task, loaded: Loade
 
 @pytest.mark.parametrize("kind", [TORCH, ORT])
 def test_a_deeper_cut_is_filled_from_exact_records_of_a_shallower_one_with_the_same_bytes(
-    task: Task, loaded: Loaded, tmp_path: Path, kind: str
+    task: Task, loaded: OpenModel, tmp_path: Path, kind: str
 ) -> None:
     stepwise, direct = access(task, loaded, tmp_path / "stepwise"), access(task, loaded, tmp_path / "direct")
     for one in (stepwise, direct):
-        choose_kind(one.store, loaded.info.fingerprint, 1, kind)
+        choose_engine(one.store, loaded.info.fingerprint, 1, kind)
     shallow, deep = plan_of(task, loaded, bits=32, split=1), plan_of(task, loaded, bits=8, split=3)
     fill(stepwise, [shallow])
     pixels_read: list[int] = []
@@ -160,41 +170,40 @@ def test_a_deeper_cut_is_filled_from_exact_records_of_a_shallower_one_with_the_s
     assert digests(stepwise, [deep]) == digests(direct, [deep])
 
 
-def test_a_deeper_layer_of_the_network_is_not_touched_by_filling(task: Task, loaded: Loaded, tmp_path: Path) -> None:
+def test_a_deeper_layer_of_the_network_is_not_touched_by_filling(task: Task, loaded: OpenModel, tmp_path: Path) -> None:
     before = state_hash(loaded.model)
     fill(access(task, loaded, tmp_path / "store"), [plan_of(task, loaded)])
     assert state_hash(loaded.model) == before
 
 
 def test_twenty_kills_while_filling_leave_the_digest_of_an_undisturbed_filling(
-    task: Task, loaded: Loaded, tmp_path: Path
+    task: Task, loaded: OpenModel, tmp_path: Path
 ) -> None:
     plan = plan_of(task, loaded)
     quiet, torn = access(task, loaded, tmp_path / "quiet"), access(task, loaded, tmp_path / "torn")
     fill(quiet, [plan])
     generator, killed = random.Random(0), 0
-    backend = TorchBackend()
-    with Supervisor(backend.preload, "digits") as supervisor:
-        supervisor.call("torch", "describe", {})  # so that the libraries are loaded, and what is killed is a filling
+    with open_remote(build_host(), "digits", ["torch"]) as sessions:
+        session = sessions["torch"]
+        assert session.model == loaded.info  # now the libraries are loaded, and what is killed is a filling
         while killed < 20:
-            job = Job("torch", "fill", {"plans": [plan], "store": torn.store}, reports=True)
-            ended = supervisor.run(job, Limits(kill_at=time.monotonic() + generator.uniform(0.05, 0.5)))
+            kill_at = time.monotonic() + generator.uniform(0.05, 0.5)
+            ended = session.try_fill([plan], torn.store, JobLimits(kill_at=kill_at))
             assert ended.verdict in {"deadline", "result"}, ended
             if ended.verdict == "result":
                 # filled before the kill: take a part away and go on killing
                 here = torn.file(plan.split, 8)
                 here.forget(generator.sample(here.sample_ids(), 60))
             killed += ended.verdict == "deadline"
-        ended = supervisor.run(Job("torch", "fill", {"plans": [plan], "store": torn.store}, reports=True), Limits())
-        assert ended.verdict == "result", ended
+        session.fill([plan], torn.store)
     assert digests(torn, [plan]) == digests(quiet, [plan])
 
 
-def test_a_flipped_bit_is_noticed_computed_again_and_told(task: Task, loaded: Loaded, tmp_path: Path) -> None:
+def test_a_flipped_bit_is_noticed_computed_again_and_told(task: Task, loaded: OpenModel, tmp_path: Path) -> None:
     said: list[str] = []
     here, plan = access(task, loaded, tmp_path / "store", said=said), plan_of(task, loaded)
     fill(here, [plan])
-    picks = training(task, plan)
+    picks = training_selections(task, plan)
     ids = [one for pick in picks for one in pick.ids()]
     right = Reader(here, plan.split, 8, picks).read(ids)
     generator = random.Random(1)
@@ -207,13 +216,13 @@ def test_a_flipped_bit_is_noticed_computed_again_and_told(task: Task, loaded: Lo
     assert any("computed again" in line for line in said)
 
 
-def test_a_full_store_computes_what_it_cannot_keep_and_says_so(task: Task, loaded: Loaded, tmp_path: Path) -> None:
+def test_a_full_store_computes_what_it_cannot_keep_and_says_so(task: Task, loaded: OpenModel, tmp_path: Path) -> None:
     said: list[str] = []
     plan = plan_of(task, loaded)
     here = access(task, loaded, tmp_path / "store", cap=40_000, said=said)
     fill(here, [plan])
     assert here.store.nbytes <= 40_000
-    picks = training(task, plan)
+    picks = training_selections(task, plan)
     ids = [one for pick in picks for one in pick.ids()]
     roomy = access(task, loaded, tmp_path / "roomy")
     fill(roomy, [plan])
@@ -222,7 +231,7 @@ def test_a_full_store_computes_what_it_cannot_keep_and_says_so(task: Task, loade
     assert said
 
 
-def test_another_preprocessing_or_another_model_reads_nothing(task: Task, loaded: Loaded, tmp_path: Path) -> None:
+def test_another_preprocessing_or_another_model_reads_nothing(task: Task, loaded: OpenModel, tmp_path: Path) -> None:
     here, plan = access(task, loaded, tmp_path / "store"), plan_of(task, loaded)
     fill(here, [plan])
     other_input = replace(task, input=replace(task.input, mean=(0.5,), std=(0.5,)))
@@ -233,15 +242,15 @@ def test_another_preprocessing_or_another_model_reads_nothing(task: Task, loaded
     assert missing(access(task, changed, tmp_path / "store"), [plan]) > 0
 
 
-def test_the_engines_agree(task: Task, loaded: Loaded) -> None:
+def test_the_engines_agree(task: Task, loaded: OpenModel) -> None:
     sample = np.stack([task.local.val.load(index) for index in range(16)])
-    ours, theirs = (engine(loaded, [1, 2, 3], kind, 1)(sample) for kind in (TORCH, "onnxruntime-fp32"))
+    ours, theirs = (prefix_engine(loaded, [1, 2, 3], kind, 1)(sample) for kind in (TORCH, "onnxruntime-fp32"))
     for first, second in zip(ours, theirs, strict=True):
         assert np.allclose(first, second, atol=1e-4)
 
 
 def test_the_splits_have_names(task: Task) -> None:
-    assert list(splits_of(task)) == [
+    assert list(partitions_of(task)) == [
         f"{domain}.{split}" for domain in ("local", "global") for split in ("train", "val", "test")
     ]
 
@@ -261,7 +270,7 @@ def test_weights_that_are_alike_under_another_activation_are_another_prefix() ->
 
 @pytest.mark.parametrize("bits", [8, 4])
 def test_without_room_an_epoch_runs_the_prefix_once_a_sample(
-    task: Task, loaded: Loaded, tmp_path: Path, bits: int
+    task: Task, loaded: OpenModel, tmp_path: Path, bits: int
 ) -> None:
     loads: list[int] = []
     counted = replace(task, local=replace(task.local, train=Counting(task.local.train, loads)))
@@ -270,10 +279,10 @@ def test_without_room_an_epoch_runs_the_prefix_once_a_sample(
     low, high, _ = replace(here, store=Store(tmp_path / "other")).scales(plan.split) or (None, None, "")
     assert low is not None
     assert high is not None
-    keep_scales(here.store, here.key(plan.split, 32), loaded.task_fingerprint, low, high)
+    write_scales(here.store, here.key(plan.split, 32), loaded.task_fingerprint, low, high)
     here.store.cap_bytes = here.store.nbytes
     loads.clear()
-    (pick,) = training(counted, plan)
+    (pick,) = training_selections(counted, plan)
     reader, ids = Reader(here, plan.split, bits, [pick]), pick.ids()
     full = Reader(replace(here, store=Store(tmp_path / "other")), plan.split, bits, [pick])
     for rows in np.random.default_rng(0).permutation(len(ids)).reshape(-1, 20):
@@ -282,13 +291,13 @@ def test_without_room_an_epoch_runs_the_prefix_once_a_sample(
     assert sorted(loads) == list(range(len(ids)))
 
 
-def test_lower_widths_without_room_are_made_from_eight_bits(task: Task, loaded: Loaded, tmp_path: Path) -> None:
+def test_lower_widths_without_room_are_made_from_eight_bits(task: Task, loaded: OpenModel, tmp_path: Path) -> None:
     loads: list[int] = []
     counted = replace(task, local=replace(task.local, train=Counting(task.local.train, loads)))
     here, plan = access(counted, loaded, tmp_path / "store", said=[]), plan_of(task, loaded, bits=8)
     fill(here, [plan])
     here.store.cap_bytes = here.store.nbytes
-    (pick, *_) = training(counted, plan)
+    (pick, *_) = training_selections(counted, plan)
     loads.clear()
     narrow = Reader(here, plan.split, 2, [pick]).read(pick.ids())
     here.store.cap_bytes = None
@@ -298,7 +307,7 @@ def test_lower_widths_without_room_are_made_from_eight_bits(task: Task, loaded: 
 
 
 def test_a_pass_says_which_files_hold_all_and_what_ran_out_of_room_is_left_out(
-    task: Task, loaded: Loaded, tmp_path: Path
+    task: Task, loaded: OpenModel, tmp_path: Path
 ) -> None:
     plan = plan_of(task, loaded)
     whole = fill(access(task, loaded, tmp_path / "store"), [plan])
@@ -308,15 +317,15 @@ def test_a_pass_says_which_files_hold_all_and_what_ran_out_of_room_is_left_out(
     assert fill(tight, [plan]).folders == {}
 
 
-def test_weights_that_are_not_numbers_are_not_scored(task: Task, loaded: Loaded, tmp_path: Path) -> None:
+def test_weights_that_are_not_numbers_are_not_scored(task: Task, loaded: OpenModel, tmp_path: Path) -> None:
     plan = plan_of(task, loaded)
     plan = replace(plan, recipe=replace(plan.recipe, optimiser="sgd", learning_rate=1e45, epochs=1, batch_size=256))
-    arguments = {"seed": 0, "store": Store(tmp_path / "store"), "weights": tmp_path / "w", "report": silent}
+    session = opened(TorchBackend(), task)
     with pytest.raises(TrainingError, match=r"lower recipe\.learning_rate"):
-        run(task, loaded, plan, lowerings={}, **arguments)  # type: ignore[arg-type]  # a dictionary of several types
+        session.train(Trial(plan, 0, Store(tmp_path / "store"), tmp_path / "w"))
 
 
-def test_an_edit_that_no_plugin_realises_is_told(task: Task, loaded: Loaded) -> None:
+def test_an_edit_that_no_plugin_realises_is_told(task: Task, loaded: OpenModel) -> None:
     plan = replace(plan_of(task, loaded), shape=(TailEdit("dropout"),))
     with pytest.raises(TrainingError, match="no installed plugin realises the plan's edit 'dropout'"):
-        edited(loaded.tail(plan.split), plan, {})
+        edit_tail(loaded.tail(plan.split), plan, {})

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tuner.backends.torch.heads import exit_loss, head
-from tuner.heads import HeadsPlan, head_macs, head_parameters
+from tuner.backends.torch.exits.heads import head
+from tuner.backends.torch.step.losses import exit_loss
+from tuner.plan.heads import HeadsPlan, head_macs, head_parameters
 
 pytestmark = pytest.mark.slow
 LABELS = torch.tensor([0, 2, 1, 1])

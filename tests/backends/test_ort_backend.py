@@ -9,19 +9,24 @@ import numpy as np
 import pytest
 import torch
 
-from tuner.backends.ort.backend import OrtBackend
-from tuner.backends.torch import TorchBackend, lower
-from tuner.backends.torch.training import Loop
-from tuner.cli import call
+from tests.sessions import opened
+from tuner.backends.base import Trial
+from tuner.backends.onnxruntime import OrtBackend
+from tuner.backends.torch.backend import TorchBackend
+from tuner.backends.torch.engines.eager import EagerSteps
+from tuner.backends.torch.onnx import write as lower
+from tuner.cli.app import call
 from tuner.errors import UnsupportedError
-from tuner.plan import CachePlan, RecipePlan, RuntimePlan, TrialPlan
+from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan
+from tuner.plan.trial import TrialPlan
 from tuner.results.records import Outcome
+from tuner.results.run import Run
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.task.digits import digits
+from tuner.task.info import task_info
 from tuner.task.spec import Pretrain
 from tuner.testing import BackendContract
-from tuner.tune import Run, task_info
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +51,7 @@ class TestOrtBackend(BackendContract):
 
 
 def trained(backend: TorchBackend, task: Task, folder: Path, recipe: RecipePlan, split: int) -> Outcome:
-    model = backend.describe(task)
+    model = opened(backend, task).model
     plan = TrialPlan(
         model,
         task_info(task),
@@ -55,7 +60,7 @@ def trained(backend: TorchBackend, task: Task, folder: Path, recipe: RecipePlan,
         recipe=recipe,
         runtime=RuntimePlan(backend.name, 1),
     )
-    return backend.train(task, plan, 1, Store(folder / "store"), folder / f"{backend.name}.safetensors")
+    return opened(backend, task).train(Trial(plan, 1, Store(folder / "store"), folder / f"{backend.name}.safetensors"))
 
 
 @pytest.mark.parametrize(("split", "freeze_bn"), [(1, True), (1, False), (0, True)])
@@ -74,7 +79,7 @@ def test_no_step_of_pytorch_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def refuse(*_: object) -> float:
         raise AssertionError("a step of PyTorch ran")
 
-    monkeypatch.setattr(Loop, "step", refuse)
+    monkeypatch.setattr(EagerSteps, "step", refuse)
     outcome = trained(OrtBackend(), barely_pretrained(), tmp_path, RecipePlan(epochs=1), 1)
     assert outcome.values["local_accuracy"] > 0.3
     with pytest.raises(AssertionError, match="a step of PyTorch ran"):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tuner.backends.torch.picks import calibrating
+from tuner.backends.torch.features.selection import calibration_selection
 from tuner.task import Domain, InputSpec, ModelSpec, Recording, Subset, Task, WindowSamples
 
 SPEC = InputSpec("signals", window=10, hop=5)
@@ -21,7 +21,7 @@ def windows(recordings: int, *, length: int = 50) -> Task:
 @pytest.mark.parametrize("recordings", [2, 3, 10])
 def test_no_recording_has_windows_on_both_sides(recordings: int) -> None:
     task = windows(recordings)
-    train, held = task.local.train, calibrating(task)
+    train, held = task.local.train, calibration_selection(task)
     names = [train.origin(index) for index in range(len(train))]
     apart = {names[index] for index in held.indices}
     rest = {name for index, name in enumerate(names) if index not in set(held.indices.tolist())}
@@ -33,5 +33,5 @@ def test_no_recording_has_windows_on_both_sides(recordings: int) -> None:
 
 def test_a_single_recording_a_class_gives_windows() -> None:
     task = windows(1)
-    held = calibrating(task)
+    held = calibration_selection(task)
     assert 0 < len(held) < len(task.local.train)

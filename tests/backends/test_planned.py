@@ -12,15 +12,18 @@ import torch
 from torch import fx, nn
 
 from tests.backends.tails import OUTPUTS, TAILS, Arrays, Eager, Tail, batch_of, first_values, part_of, relative
-from tuner.backends.torch.fused import fused
-from tuner.backends.torch.planned import Program, bound, held_by, program, tensors_of
-from tuner.backends.torch.prefix import spatial
-from tuner.backends.torch.schedule import Update, schedule
-from tuner.backends.torch.step import STATES, Loss, Step, trace
-from tuner.backends.torch.training import optimiser as optimiser_of
-from tuner.backends.torch.values import readers
-from tuner.plan import Optimiser, RecipePlan
-from tuner.planner.placement import by_size, max_live
+from tuner.backends.torch.model.layout import spatial
+from tuner.backends.torch.planned.bound_step import Program, bound, held_by
+from tuner.backends.torch.planned.fused import fused
+from tuner.backends.torch.planned.nodes import readers
+from tuner.backends.torch.planned.program import program, tensors_of
+from tuner.backends.torch.planned.schedule import Update, schedule
+from tuner.backends.torch.step.optimiser import optimiser as optimiser_of
+from tuner.backends.torch.step.trace import StepLoss, trace
+from tuner.backends.torch.step.traced import Step
+from tuner.backends.torch.step.update import STATES
+from tuner.plan.parts import Optimiser, RecipePlan
+from tuner.planner.memory.placement import by_size, max_live
 
 pytestmark = pytest.mark.slow
 BATCH = 8
@@ -29,7 +32,7 @@ STEPS = {"sgd": 20, "adam": 5, "adamw": 5}
 ROOT = Path(__file__).parents[2]
 
 
-def traced(tail: Tail, recipe: RecipePlan, loss: Loss = "single-label", *, padded: bool = True) -> Step:
+def traced(tail: Tail, recipe: RecipePlan, loss: StepLoss = "single-label", *, padded: bool = True) -> Step:
     return trace(
         tail.module, recipe, loss=loss, input_shape=tail.input_shape, outputs=OUTPUTS, batch_size=BATCH, padded=padded
     )
@@ -56,7 +59,7 @@ class Planned:
 
 
 def arms(
-    name: str, recipe: RecipePlan, loss: Loss = "single-label", *, padded: bool = True
+    name: str, recipe: RecipePlan, loss: StepLoss = "single-label", *, padded: bool = True
 ) -> tuple[Step, Planned, Eager]:
     torch.manual_seed(0)
     tail = TAILS[name]()

@@ -10,19 +10,25 @@ import torch
 from torch import nn
 
 from tests.backends.tails import relative
-from tuner.backends.base import silent
-from tuner.backends.torch import TorchBackend
-from tuner.backends.torch.model import load
-from tuner.backends.torch.planned_loop import PlannedLoop, engine, flops_of, planned_step, steps_of
-from tuner.backends.torch.scratch import nothing
-from tuner.backends.torch.training import Loop, Source, run
-from tuner.plan import Optimiser, RecipePlan, TailEdit, TrialPlan
+from tests.sessions import opened
+from tuner.backends.base import Trial
+from tuner.backends.torch.backend import TorchBackend
+from tuner.backends.torch.engines.eager import EagerSteps
+from tuner.backends.torch.engines.planned import PlannedSteps, planned_or_eager
+from tuner.backends.torch.model.load import load
+from tuner.backends.torch.planned.library_memory import nothing
+from tuner.backends.torch.planned.step_plan import flops_of, planned_step, steps_of
+from tuner.backends.torch.trial.inputs import TailInputs
+from tuner.backends.torch.trial.opened import OpenTask
+from tuner.backends.torch.trial.run import run
+from tuner.plan.parts import Optimiser, RecipePlan, TailEdit
+from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
 from tuner.results.records import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.task.digits import digits
-from tuner.tune import task_info
+from tuner.task.info import task_info
 
 pytestmark = pytest.mark.slow
 RECIPE = RecipePlan(epochs=2, optimiser="sgd", learning_rate=1e-2)
@@ -36,7 +42,7 @@ def task() -> Task:
 @pytest.fixture(scope="module")
 def whole(task: Task) -> TrialPlan:
     """Training the whole model on 160 samples: batches of 48 leave a partial one."""
-    model = TorchBackend().describe(task)
+    model = opened(TorchBackend(), task).model
     return TrialPlan(model, task_info(task), recipe=replace(RECIPE, batch_size=48))
 
 
@@ -46,9 +52,10 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "PLANNED_BYTES", 0)
 
 
-def trained(task: Task, plan: TrialPlan, folder: Path, by: type[Loop]) -> Outcome:
+def trained(task: Task, plan: TrialPlan, folder: Path, by: type[EagerSteps]) -> Outcome:
     weights = folder / by.__name__ / plan.key() / "weights.safetensors"
-    return run(task, load(task, plan.model), plan, 1, Store(folder / "store"), weights, silent, {}, by)
+    task_opened = OpenTask(task, load(task), {}, by).described_by(plan)
+    return run(Trial(plan, 1, Store(folder / "store"), weights), task_opened)
 
 
 def losses(outcome: Outcome) -> list[float]:
@@ -57,16 +64,16 @@ def losses(outcome: Outcome) -> list[float]:
 
 def test_both_loops_train_alike_with_a_partial_last_batch(task: Task, whole: TrialPlan, tmp_path: Path) -> None:
     assert whole.train_samples % whole.recipe.batch_size != 0
-    ours, theirs = (trained(task, whole, tmp_path, by) for by in (PlannedLoop, Loop))
+    ours, theirs = (trained(task, whole, tmp_path, by) for by in (PlannedSteps, EagerSteps))
     assert relative(losses(ours), losses(theirs)) < 1e-4
     assert ours.values["local_accuracy"] == pytest.approx(theirs.values["local_accuracy"], abs=0.01)
     assert ours.notes[0].startswith("run by the planned executor")
 
 
-@pytest.mark.parametrize("by", [PlannedLoop, Loop])
+@pytest.mark.parametrize("by", [PlannedSteps, EagerSteps])
 @pytest.mark.parametrize("micro_batches", [2, 5])
 def test_micro_batches_train_the_same(
-    by: type[Loop], micro_batches: int, task: Task, whole: TrialPlan, tmp_path: Path
+    by: type[EagerSteps], micro_batches: int, task: Task, whole: TrialPlan, tmp_path: Path
 ) -> None:
     cut = replace(whole, recipe=replace(whole.recipe, micro_batches=micro_batches))
     one, parts = (trained(task, plan, tmp_path, by) for plan in (whole, cut))
@@ -94,7 +101,7 @@ def test_flops_are_counted_by_operator(whole: TrialPlan) -> None:
 @pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
 def test_the_planner_knows_what_the_steps_have_in_memory(optimiser: Optimiser, task: Task, whole: TrialPlan) -> None:
     plan = replace(whole, recipe=replace(whole.recipe, optimiser=optimiser))
-    step = TorchBackend().plan_step(task, plan)
+    step = opened(TorchBackend(), task).plan_step(plan)
     assert step is not None
     state = 4 * sum(block.parameters for block in plan.model.blocks) * (1 if optimiser == "sgd" else 2)
     assert sum(one.nbytes for one in step.tensors if one.kind == "state") == state
@@ -107,22 +114,22 @@ class Noisy(nn.Module):
         return value + torch.rand_like(value)
 
 
-def rows(shape: Sequence[int]) -> Source:
+def rows(shape: Sequence[int]) -> TailInputs:
     labels = np.arange(16) % 10
-    return Source(lambda batch: torch.ones(len(batch), *shape), labels)
+    return TailInputs(lambda batch: torch.ones(len(batch), *shape), labels)
 
 
 @pytest.mark.usefixtures("always")
 def test_what_cannot_be_traced_runs_eagerly_and_the_notes_say_why(task: Task, whole: TrialPlan) -> None:
-    loop = engine(task, whole, nn.Sequential(Noisy(), nn.Flatten(), nn.Linear(64, 10)), rows((1, 8, 8)), 0)
-    assert type(loop) is Loop
-    assert loop.notes[0].startswith("run by PyTorch's eager loop: a step draws random numbers in dropout modules only")
+    steps = planned_or_eager(task, whole, nn.Sequential(Noisy(), nn.Flatten(), nn.Linear(64, 10)), rows((1, 8, 8)), 0)
+    assert type(steps) is EagerSteps
+    assert steps.notes[0].startswith("run by PyTorch's eager loop: a step draws random numbers in dropout modules only")
 
 
 def test_small_steps_run_eagerly(task: Task, whole: TrialPlan) -> None:
-    loop = engine(task, whole, nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), rows((1, 8, 8)), 0)
-    assert type(loop) is Loop
-    assert "planning pays from 64 MB" in loop.notes[0]
+    steps = planned_or_eager(task, whole, nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), rows((1, 8, 8)), 0)
+    assert type(steps) is EagerSteps
+    assert "planning pays from 64 MB" in steps.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -133,11 +140,10 @@ def test_small_steps_run_eagerly(task: Task, whole: TrialPlan) -> None:
     ],
 )
 def test_micro_batches_are_refused_where_a_batch_norm_trains(
-    change: dict[str, object], reason: str, whole: TrialPlan, monkeypatch: pytest.MonkeyPatch
+    change: dict[str, object], reason: str, whole: TrialPlan
 ) -> None:
     backend = TorchBackend()
-    monkeypatch.setattr(backend, "_lowerings", lambda: {"width": None})
-    said = backend.supports(replace(whole, **change))  # type: ignore[arg-type]  # parts of a plan
+    said = backend.supports(replace(whole, **change), {"width"})  # type: ignore[arg-type]  # parts of a plan
     assert said is not None
     assert reason in said
-    assert backend.supports(replace(whole, recipe=RecipePlan(micro_batches=2))) is None
+    assert backend.supports(replace(whole, recipe=RecipePlan(micro_batches=2)), ()) is None

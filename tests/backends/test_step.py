@@ -9,15 +9,16 @@ import torch
 from torch import nn
 
 from tests.backends.tails import OUTPUTS, TAILS, Arrays, Eager, Tail, batch_of, first_values, part_of, relative
-from tuner.backends.torch.standins import Feed, WeightedNorm
-from tuner.backends.torch.step import Loss, Step, StepError, trace
-from tuner.plan import Optimiser, RecipePlan
+from tuner.backends.torch.step.substitutes import Feed, WeightedNorm
+from tuner.backends.torch.step.trace import StepLoss, trace
+from tuner.backends.torch.step.traced import Step, StepError
+from tuner.plan.parts import Optimiser, RecipePlan
 
 pytestmark = pytest.mark.slow
 BATCH = 8
 
 
-def traced(tail: Tail, recipe: RecipePlan, loss: Loss = "single-label", *, padded: bool = True) -> Step:
+def traced(tail: Tail, recipe: RecipePlan, loss: StepLoss = "single-label", *, padded: bool = True) -> Step:
     return trace(
         tail.module, recipe, loss=loss, input_shape=tail.input_shape, outputs=OUTPUTS, batch_size=BATCH, padded=padded
     )
@@ -138,7 +139,7 @@ def test_padded_norms_drift_no_further_from_exact_training_than_torchs_own(name:
 
 
 @pytest.mark.parametrize("loss", ["single-label", "multi-label"])
-def test_padding_changes_neither_loss_nor_weights(loss: Loss) -> None:
+def test_padding_changes_neither_loss_nor_weights(loss: StepLoss) -> None:
     recipe = RecipePlan(optimiser="adam", weight_decay=0.01)
     tail = TAILS["LeNet"]()
     step = traced(tail, recipe, loss)

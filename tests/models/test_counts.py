@@ -26,13 +26,13 @@ PARAMETERS = (
 
 
 def test_forty_five_parameter_counts_and_forty_three_flop_counts_are_the_papers() -> None:
-    found = counted()
-    assert len(found) == 45
-    assert tuple(one.parameters for one in found) == PARAMETERS
-    assert all(one.parameters_agree for one in found)
-    assert tuple((one.data, one.method) for one in found if not one.flops_agree) == DIFFERENT
-    assert tuple(one.flops for one in found if one.method == "full") == FULL_FLOPS
-    assert all(claim.met for claim in claims(found))
+    counts = counted()
+    assert len(counts) == 45
+    assert tuple(count.parameters for count in counts) == PARAMETERS
+    assert all(count.parameters_agree for count in counts)
+    assert tuple((count.data, count.method) for count in counts if not count.flops_agree) == DIFFERENT
+    assert tuple(count.flops for count in counts if count.method == "full") == FULL_FLOPS
+    assert all(claim.met for claim in claims(counts))
 
 
 def test_a_printed_figure_may_be_rounded_or_cut_off_and_nothing_else() -> None:
@@ -72,14 +72,14 @@ def test_a_tiny_vgg_runs_and_counting_leaves_its_mode_and_its_norms_alone() -> N
     assert model.eval()(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
 
 
-def test_a_width_or_a_window_that_cannot_be_is_told() -> None:
-    with pytest.raises(TaskError, match=r"lenet_1d wants windows of at least 43 samples, got 40"):
+def test_a_width_or_a_window_that_cannot_be_is_reported() -> None:
+    with pytest.raises(TaskError, match=r"lenet_1d: windows must have at least 43 samples, got 40"):
         lenet_1d(8, 40)
-    with pytest.raises(TaskError, match=r"lenet_2d wants three widths of at least 1, got \[0, 5, 10\]"):
+    with pytest.raises(TaskError, match=r"lenet_2d: widths must be three numbers of at least 1, got \[0, 5, 10\]"):
         lenet_2d(10, (0, 5, 10))
-    with pytest.raises(TaskError, match=r"mobilenet_1d leaves nothing of 80 samples with a kernel of 14"):
+    with pytest.raises(TaskError, match=r"mobilenet_1d: windows of 80 samples are too short for a kernel of 14"):
         mobilenet_1d(8, 80, 14)
-    with pytest.raises(TaskError, match=r"mobilenet_1d wants four widths"):
+    with pytest.raises(TaskError, match=r"mobilenet_1d: widths must be four numbers"):
         mobilenet_1d(widths=(3, 6, 12))  # type: ignore[arg-type]  # what a task file may say
-    with pytest.raises(TaskError, match="vgg_11 wants eight widths"):
+    with pytest.raises(TaskError, match="vgg_11: widths must be eight numbers"):
         vgg_11(widths=(1, 2, 3))  # type: ignore[arg-type]  # likewise

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.plan import TrialPlan
+from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
+from tuner.planner.device import nominal
 from tuner.testing import example_model, example_task
 
 
@@ -26,7 +27,7 @@ def plan_of(saved_bytes: int, split: int = 0, micro_batches: int = 1) -> TrialPl
     ],
 )
 def test_tracing_counts_in_what_a_trial_is_expected_to_take(plan: TrialPlan, seconds: float) -> None:
-    rates = cost.nominal(plan.model)
-    without, traced = (cost.estimate(plan, replace(rates, trace_seconds=one)) for one in (0.0, 0.5))
+    rates = nominal(plan.model)
+    without, traced = (cost.estimate(plan, replace(rates, trace_seconds=trace)) for trace in (0.0, 0.5))
     assert traced.spend_seconds - without.spend_seconds == pytest.approx(seconds)
     assert traced.train_seconds - without.train_seconds == pytest.approx(seconds)

@@ -6,10 +6,20 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tuner.cli import call
+from tuner.cli.app import call
 from tuner.errors import ModelError
-from tuner.planner.ini import LAYERS, OPERATIONS, read_ini
-from tuner.planner.layers import Activation, Concat, Conv2d, FullyConnected, Input, Lstm, MultiOut, Pooling2d
+from tuner.planner.nntrainer.ini import OPERATIONS, read_ini
+from tuner.planner.nntrainer.keys import LAYERS
+from tuner.planner.nntrainer.layers import (
+    Activation,
+    Concat,
+    Conv2d,
+    FullyConnected,
+    Input,
+    Lstm,
+    MultiOut,
+    Pooling2d,
+)
 
 MODELS = Path(__file__).parent.parent.parent / "examples" / "nntrainer"
 HEAD = "[Model]\nloss = mse\nbatch_size = 4\n[in]\ntype = input\ninput_shape = 3:8:8\n"
@@ -24,10 +34,10 @@ def written(folder: Path, text: str, name: str = "model.ini") -> Path:
 def refused(folder: Path, text: str) -> str:
     with pytest.raises(ModelError) as caught:
         read_ini(written(folder, text))
-    said = str(caught.value)
-    assert "\n" not in said
-    assert ".ini" in said
-    return said
+    output = str(caught.value)
+    assert "\n" not in output
+    assert ".ini" in output
+    return output
 
 
 def test_a_file_of_the_paper_is_read_as_its_writers_write_it(tmp_path: Path) -> None:
@@ -137,7 +147,7 @@ trainable = false
     assert not nodes["head"].trainable
 
 
-def test_a_backbone_is_another_file_that_is_frozen_unless_it_says_otherwise(tmp_path: Path) -> None:
+def test_a_backbone_is_another_file_that_is_frozen_unless_it_asks_to_train(tmp_path: Path) -> None:
     block = "[in]\ntype = input\ninput_shape = 3:8:8\n[c]\ntype = conv2d\nfilters = 3\nkernel_size = 3,3\n"
     block += "padding = same\n[s]\ntype = addition\ninput_layers = c, in\nactivation = relu\n"
     written(tmp_path, block, "block.ini")
@@ -158,78 +168,90 @@ CONV = "[c]\ntype = conv2d\nfilters = 2\nkernel_size = 3,3\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
-        ("[Model]\nbatchsize = 3\n", "[Model]: there is no key 'batchsize' (did you mean 'batch_size'?)"),
+        ("[Model]\nbatchsize = 3\n", "[Model]: unknown key 'batchsize' (did you mean 'batch_size'?)"),
         ("[Modle]\nloss = mse\n", "(did you mean 'model'?)"),
-        (HEAD + CONV + "filtres = 2\n", "there is no key 'filtres' (did you mean 'filters'?); a layer of type conv2d"),
-        (HEAD + "[c]\ntype = conv3d\n", "but it is 'conv3d' (did you mean 'conv2d'?)"),
-        (HEAD + "[d]\ntype = dropout\n", "type is one of input, fully_connected"),
+        (
+            HEAD + CONV + "filtres = 2\n",
+            "unknown key 'filtres' (did you mean 'filters'?); keys of a layer of type conv2d: type",
+        ),
+        (HEAD + "[c]\ntype = conv3d\n", "got 'conv3d' (did you mean 'conv2d'?)"),
+        (HEAD + "[d]\ntype = dropout\n", "type must be one of input, fully_connected"),
         (HEAD + "[c]\ntype = conv2d\nfilters = 2\n", "[c]: kernel_size is missing: add kernel_size = ..., two whole"),
-        (HEAD + "[c]\ntype = conv2d\nfilters = 0\nkernel_size = 3,3\n", "filters is a whole number above zero"),
-        (HEAD + "[c]\ntype = conv2d\nfilters = 2\nkernel_size = 3\n", "such as 3,3, but it is '3'"),
-        (HEAD + CONV + "padding = same-ish\n", "padding is valid, same, or one, two or four whole numbers"),
-        (HEAD + CONV + "trainable = maybe\n", "trainable is one of true, false, but it is 'maybe'"),
-        (HEAD + CONV + "input_layers = inn\n", "'inn' does not (did you mean 'in'?)"),
-        (HEAD + CONV + "input_layers = in(\n", "input_layers names layers as a, b(1)"),
+        (
+            HEAD + "[c]\ntype = conv2d\nfilters = 0\nkernel_size = 3,3\n",
+            "filters must be a whole number above zero, got '0'",
+        ),
+        (HEAD + "[c]\ntype = conv2d\nfilters = 2\nkernel_size = 3\n", "such as 3,3, got '3'"),
+        (HEAD + CONV + "padding = same-ish\n", "padding must be valid, same, or one, two or four whole numbers"),
+        (HEAD + CONV + "trainable = maybe\n", "trainable must be one of true, false, got 'maybe'"),
+        (
+            HEAD + CONV + "input_layers = inn\n",
+            "input_layers must name layers before it, got 'inn' (did you mean 'in'?)",
+        ),
+        (HEAD + CONV + "input_layers = in(\n", "input_layers must name layers as a, b(1), got 'in('"),
         (HEAD + CONV + "input_layers = in(1)\n", "reads output 1 of 'in', which has one output"),
         (HEAD + CONV + "[d]\n" + CONV[4:] + "input_layers = in\n", "nothing reads those of 'c' and 'd'"),
         (HEAD + CONV + "input_shape = 3:8:8\n", "input_shape is for the first layer"),
-        (HEAD.replace("3:8:8", "3:8"), "channels:height:width, such as 3:224:224, but it is '3:8'"),
-        (HEAD + CONV + "[C]\n", "line 11: every section has a name of its own"),
+        (HEAD.replace("3:8:8", "3:8"), "channels:height:width, such as 3:224:224, got '3:8'"),
+        (HEAD + CONV + "[C]\n", "line 11: every section must have a name of its own, got [C]"),
         (HEAD + CONV + "filters = 3\n", "line 11: filters is given twice"),
-        ("filters = 3\n", "line 1: a line is [section] or key = value inside a section"),
-        (HEAD + "[c]\nfilters\n", "line 8: a line is [section] or key = value"),
+        ("filters = 3\n", "line 1: a line must be [section] or key = value inside a section"),
+        (HEAD + "[c]\nfilters\n", "line 8: a line must be [section] or key = value"),
         (HEAD + CONV.replace("3,3", "9,9"), "layer 'c': a window of 9,9 does not fit into 8,8"),
-        (HEAD + "[l]\ntype = lstm\nunit = 2\n", "layer 'l': lstm wants an input of 1:time:features, but it is 3:8:8"),
-        (HEAD.replace("mse", "cross") + CONV, "wants softmax or sigmoid as the last activation"),
-        (HEAD.replace("mse", "hinge") + CONV, "loss is one of mse, cross, but it is 'hinge'"),
+        (HEAD + "[l]\ntype = lstm\nunit = 2\n", "layer 'l': lstm: the input must be 1:time:features, got 3:8:8"),
+        (HEAD.replace("mse", "cross") + CONV, "requires softmax or sigmoid as the last activation"),
+        (HEAD.replace("mse", "hinge") + CONV, "loss must be one of mse, cross, got 'hinge'"),
         ("[Model]\nloss = mse\n", "the model has no layer"),
         (HEAD, "the model has only an input"),
         ("[f]\ntype = flatten\n", "layer 'f' reads nothing: name its input_layers, or put an input before it"),
-        (HEAD + "[b]\nbackbone = net.tflite\n", "a backbone is another .ini file, but it is 'net.tflite'"),
+        (HEAD + "[b]\nbackbone = net.tflite\n", "a backbone must be another .ini file, got 'net.tflite'"),
         (HEAD + "[b]\nbackbone = model.ini\n", "contains itself"),
         (HEAD + "[b]\nbackbone = none.ini\n", "cannot be read as a model file"),
-        (HEAD + CONV + "[s]\ntype = addition\ninput_layers = in, c\n", "addition wants inputs of one shape"),
+        (
+            HEAD + CONV + "[s]\ntype = addition\ninput_layers = in, c\n",
+            "addition: inputs must have one shape, got 3:8:8, 2:6:6",
+        ),
         (
             HEAD + CONV + "[s]\ntype = concat\ninput_layers = in, c\n",
-            "differ in that axis only, but they are 3:8:8, 2:6:6",
+            "inputs must differ in that axis only, got 3:8:8, 2:6:6",
         ),
         (HEAD + CONV + "[s]\ntype = flatten\ninput_layers = in, c\n", "reads one tensor, but 2 are given"),
         (
             HEAD + "[m]\ntype = multiout\n[s]\ntype = addition\ninput_layers = m(0), m(2)\n",
-            "every output of 'm' has one reader, numbered from 0 to 1, but 0, 2 are asked for",
+            "every output of 'm' must have one reader, numbered from 0 to 1, got 0, 2",
         ),
     ],
 )
-def test_a_mistake_is_told_in_a_line_with_its_place(text: str, says: str, tmp_path: Path) -> None:
-    assert says in refused(tmp_path, text)
+def test_a_mistake_is_reported_in_a_line_with_its_place(text: str, message: str, tmp_path: Path) -> None:
+    assert message in refused(tmp_path, text)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_there_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["describe", str(tmp_path / "none.ini")]) == 1
     assert "cannot be read as a model file" in capsys.readouterr().err
 
 
-def test_describe_says_the_plan_of_a_model_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_describe_reports_the_plan_of_a_model_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["describe", str(MODELS / "lenet5.ini"), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["parameters"] == 61_706
-    assert found["flops"] == 2 * (6 * 784 * 25 + 16 * 100 * 150 + 400 * 120 + 120 * 84 + 84 * 10)
-    assert (found["batch_size"], found["optimiser"], found["loss"]) == (32, "adam", "cross")
-    memory = found["memory"]
+    report = json.loads(capsys.readouterr().out)
+    assert report["parameters"] == 61_706
+    assert report["flops"] == 2 * (6 * 784 * 25 + 16 * 100 * 150 + 400 * 120 + 120 * 84 + 84 * 10)
+    assert (report["batch_size"], report["optimiser"], report["loss"]) == (32, "adam", "cross")
+    memory = report["memory"]
     assert memory["peak_bytes"] == min(memory["planners"].values()) == memory["planners"][memory["planner"]]
-    assert memory["max_live_bytes"] == max(one["live_bytes"] for one in memory["steps"])
+    assert memory["max_live_bytes"] == max(entry["live_bytes"] for entry in memory["steps"])
     assert memory["steps"][memory["peak_step"]["index"]]["name"] == memory["peak_step"]["name"]
     assert len(memory["largest"]) == 10
-    peaks = [memory["peak_bytes"], *(one["peak_bytes"] for one in found["micro_batches"])]
+    peaks = [memory["peak_bytes"], *(entry["peak_bytes"] for entry in report["micro_batches"])]
     assert len(peaks) == 4
     assert sorted(peaks, reverse=True) == peaks
     assert call(["describe", str(MODELS / "lenet5.ini")]) == 0
-    said = capsys.readouterr().out
-    assert "61,706 parameters" in said
-    assert f"at {memory['peak_step']['name']!r}" in said
-    assert "in 8 micro-batches, for the same gradients: " in said
+    output = capsys.readouterr().out
+    assert "61,706 parameters" in output
+    assert f"at {memory['peak_step']['name']!r}" in output
+    assert "in 8 micro-batches, for the same gradients: " in output
     assert call(["describe", str(MODELS / "resnet.ini"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["micro_batches"] == []
 
@@ -237,16 +259,16 @@ def test_describe_says_the_plan_of_a_model_file(capsys: pytest.CaptureFixture[st
 def test_describe_draws_every_tensor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     drawing = tmp_path / "memory.svg"
     assert call(["describe", str(MODELS / "resnet.ini"), "--picture", str(drawing), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    report = json.loads(capsys.readouterr().out)
     svg = ET.parse(drawing).getroot()  # noqa: S314 - we wrote it
     names = [title.text or "" for title in svg.iter("{http://www.w3.org/2000/svg}title")]
-    assert {one["name"] for one in found["memory"]["largest"]} <= {name.split(" (")[0] for name in names}
+    assert {entry["name"] for entry in report["memory"]["largest"]} <= {name.split(" (")[0] for name in names}
     (line,) = svg.iter("{http://www.w3.org/2000/svg}polyline")
-    assert len(line.attrib["points"].split()) == 2 * len(found["memory"]["steps"])
+    assert len(line.attrib["points"].split()) == 2 * len(report["memory"]["steps"])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ([str(MODELS / "lstm.ini"), "--plan", "plan.toml"], "--plan is for a task"),
         (
@@ -257,8 +279,8 @@ def test_describe_draws_every_tensor(tmp_path: Path, capsys: pytest.CaptureFixtu
     ],
 )
 def test_options_that_do_not_apply_are_refused(
-    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(["describe", *arguments]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert says in line
+    assert message in line

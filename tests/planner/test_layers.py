@@ -1,6 +1,6 @@
 import pytest
 
-from tuner.planner.layers import (
+from tuner.planner.nntrainer.layers import (
     Activation,
     BatchNormalization,
     Concat,
@@ -12,9 +12,8 @@ from tuner.planner.layers import (
     Padding,
     Pooling2d,
     Shape,
-    Traits,
-    traits,
 )
+from tuner.planner.nntrainer.traits import Traits, traits
 
 
 def of(layer: Operation, *shapes: Shape) -> Traits:
@@ -35,45 +34,45 @@ def of(layer: Operation, *shapes: Shape) -> Traits:
 def test_a_convolution_has_as_many_rows_as_windows_fit(
     kernel: tuple[int, int], stride: tuple[int, int], padding: Padding, expected: Shape
 ) -> None:
-    found = of(Conv2d(5, kernel, stride, padding), (3, 32, 24))
-    assert found.shape == expected
-    each = 3 * kernel[0] * kernel[1]
-    assert found.weights == {"weight": 5 * each, "bias": 5}
-    assert found.macs == expected[0] * expected[1] * expected[2] * each
+    convolution = of(Conv2d(5, kernel, stride, padding), (3, 32, 24))
+    assert convolution.shape == expected
+    window = 3 * kernel[0] * kernel[1]
+    assert convolution.weights == {"weight": 5 * window, "bias": 5}
+    assert convolution.macs == expected[0] * expected[1] * expected[2] * window
 
 
 def test_a_fully_connected_layer_works_along_the_width() -> None:
-    found = of(FullyConnected(7), (2, 3, 11))
-    assert (found.shape, found.macs, found.weights) == ((2, 3, 7), 2 * 3 * 11 * 7, {"weight": 77, "bias": 7})
+    linear = of(FullyConnected(7), (2, 3, 11))
+    assert (linear.shape, linear.macs, linear.weights) == ((2, 3, 7), 2 * 3 * 11 * 7, {"weight": 77, "bias": 7})
     assert of(FullyConnected(7, bias=False), (1, 1, 11)).weights == {"weight": 77}
 
 
 def test_an_lstm_owns_four_gates_and_keeps_them_at_every_time_step() -> None:
-    found = of(Lstm(10), (1, 6, 12))
-    assert sum(found.weights.values()) == 4 * 10 * (12 + 10 + 1)
-    assert found.shape == (1, 1, 10)
+    lstm = of(Lstm(10), (1, 6, 12))
+    assert sum(lstm.weights.values()) == 4 * 10 * (12 + 10 + 1)
+    assert lstm.shape == (1, 1, 10)
     assert of(Lstm(10, sequences=True), (1, 6, 12)).shape == (1, 6, 10)
-    kept = {part.name: part.sample_bytes for part in found.parts if part.kind == "saved"}
-    assert kept == {"gates": 4 * 4 * 6 * 10, "cells": 4 * 6 * 10, "hidden": 4 * 6 * 10}
-    assert found.macs == 6 * 40 * (12 + 10)
+    saved = {tensor.name: tensor.sample_bytes for tensor in lstm.inner if tensor.kind == "saved"}
+    assert saved == {"gates": 4 * 4 * 6 * 10, "cells": 4 * 6 * 10, "hidden": 4 * 6 * 10}
+    assert lstm.macs == 6 * 40 * (12 + 10)
 
 
 def test_max_pooling_keeps_an_index_and_average_pooling_nothing() -> None:
-    (index,) = of(Pooling2d("max", (2, 2), (2, 2)), (3, 8, 8)).parts
+    (index,) = of(Pooling2d("max", (2, 2), (2, 2)), (3, 8, 8)).inner
     assert (index.name, index.sample_bytes) == ("index", 4 * 3 * 4 * 4)
-    assert of(Pooling2d("average", (2, 2), (2, 2)), (3, 8, 8)).parts == ()
+    assert of(Pooling2d("average", (2, 2), (2, 2)), (3, 8, 8)).inner == ()
     assert of(Pooling2d("global_average"), (3, 8, 8)).shape == (3, 1, 1)
 
 
 def test_batch_norm_has_a_pair_of_weights_a_channel_or_a_value_of_a_vector() -> None:
     assert of(BatchNormalization(), (5, 8, 8)).weights == {"gamma": 5, "beta": 5}
     assert of(BatchNormalization(), (1, 1, 12)).weights == {"gamma": 12, "beta": 12}
-    assert of(BatchNormalization(), (5, 8, 8)).parts
-    assert traits(BatchNormalization(), [(5, 8, 8)], trainable=False).parts == ()
+    assert of(BatchNormalization(), (5, 8, 8)).inner
+    assert traits(BatchNormalization(), [(5, 8, 8)], trainable=False).inner == ()
 
 
-def test_what_shares_memory_says_so() -> None:
-    assert [of(one, (2, 4, 4)).sharing for one in (Activation("relu"), BatchNormalization(), Flatten())] == [
+def test_layers_that_share_memory_are_marked() -> None:
+    assert [of(layer, (2, 4, 4)).sharing for layer in (Activation("relu"), BatchNormalization(), Flatten())] == [
         "in-place", "in-place", "view",
     ]  # fmt: skip
     assert of(Conv2d(2, (1, 1)), (2, 4, 4)).sharing == "none"

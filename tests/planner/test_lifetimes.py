@@ -1,6 +1,6 @@
 import pytest
 
-from tuner.planner.lifetimes import Lifespan, Mode, Orders, Request, Tensor, merged, together
+from tuner.planner.memory.lifetimes import Lifespan, Mode, Orders, Request, Tensor, merged, together
 
 
 def request(name: str, orders: set[int], mode: Mode = Mode.CREATE, of: str = "") -> Request:
@@ -31,13 +31,13 @@ def test_a_lifespan_gives_the_orders_of_its_parts(lifespan: Lifespan, expected: 
 
 
 def test_requests_of_one_tensor_unite() -> None:
-    found = together([request("x", {0}), request("y", {1}, Mode.READ_VIEW, "x"), request("x", {4, 7})])
-    assert found == [request("x", {0, 4, 7}), request("y", {1}, Mode.READ_VIEW, "x")]
+    joined = together([request("x", {0}), request("y", {1}, Mode.READ_VIEW, "x"), request("x", {4, 7})])
+    assert joined == [request("x", {0, 4, 7}), request("y", {1}, Mode.READ_VIEW, "x")]
 
 
-def test_the_first_request_that_shares_says_how() -> None:
-    found = together([request("x", {5}), request("x", {3}, Mode.MODIFY_VIEW, "y"), request("y", {2, 3})])
-    assert found[0] == request("x", {3, 5}, Mode.MODIFY_VIEW, "y")
+def test_the_first_request_that_shares_decides_how() -> None:
+    joined = together([request("x", {5}), request("x", {3}, Mode.MODIFY_VIEW, "y"), request("y", {2, 3})])
+    assert joined[0] == request("x", {3, 5}, Mode.MODIFY_VIEW, "y")
 
 
 def test_a_modifying_view_shares_what_nothing_needs_later() -> None:
@@ -66,13 +66,13 @@ def test_a_modifying_view_waits_for_every_reader_of_the_memory_not_only_of_its_t
 
 def test_nothing_overwrites_a_placeholder() -> None:
     requests = [request("input", {0, 1}, Mode.PLACEHOLDER), request("y", {1, 2}, Mode.MODIFY_VIEW, "input")]
-    assert [one.name for one in merged(requests)[0]] == ["input", "y"]
+    assert [tensor.name for tensor in merged(requests)[0]] == ["input", "y"]
     through_a_view = [
         request("input", {0}, Mode.PLACEHOLDER),
         request("view", {0, 1}, Mode.READ_VIEW, "input"),
         request("y", {1, 2}, Mode.MODIFY_VIEW, "view"),
     ]
-    assert [one.name for one in merged(through_a_view)[0]] == ["input", "y"]
+    assert [tensor.name for tensor in merged(through_a_view)[0]] == ["input", "y"]
 
 
 def test_reading_views_and_extensions_always_share() -> None:
@@ -83,4 +83,4 @@ def test_reading_views_and_extensions_always_share() -> None:
         request("flat", {2, 11}, Mode.READ_VIEW, "x"),
     ]
     tensors, _ = merged(requests)
-    assert [(one.name, one.first, one.last) for one in tensors] == [("weight", 0, 9), ("x", 1, 11)]
+    assert [(tensor.name, tensor.first, tensor.last) for tensor in tensors] == [("weight", 0, 9), ("x", 1, 11)]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.planner.lifetimes import Tensor
-from tuner.planner.placement import (
+from tuner.planner.memory.lifetimes import Tensor
+from tuner.planner.memory.placement import (
     PLANNERS,
     Placement,
     basic,
@@ -40,13 +40,13 @@ def steps(draw: st.DrawFn) -> list[Tensor]:
 
 def overlaps(tensors: Sequence[Tensor], placement: Placement) -> list[tuple[str, str]]:
     """Pairs that are alive in the same step and share a byte, found step by step and byte range by byte range."""
-    found = []
-    for step in range(max((one.last for one in tensors), default=-1) + 1):
-        alive = sorted((placement.offsets[one.name], one) for one in tensors if one.first <= step <= one.last)
-        for (low, one), (high, other) in pairwise(alive):
-            if low + one.nbytes > high:
-                found.append((one.name, other.name))
-    return found
+    pairs = []
+    for step in range(max((each.last for each in tensors), default=-1) + 1):
+        alive = sorted((placement.offsets[each.name], each) for each in tensors if each.first <= step <= each.last)
+        for (low, each), (high, other) in pairwise(alive):
+            if low + each.nbytes > high:
+                pairs.append((each.name, other.name))
+    return pairs
 
 
 @pytest.mark.parametrize("planner", EVERY)
@@ -54,9 +54,9 @@ def overlaps(tensors: Sequence[Tensor], placement: Placement) -> list[tuple[str,
 @given(tensors=steps())
 def test_no_two_live_tensors_overlap(planner: Planner, tensors: list[Tensor]) -> None:
     placement = planner(tensors)
-    assert set(placement.offsets) == {one.name for one in tensors}
+    assert set(placement.offsets) == {each.name for each in tensors}
     assert overlaps(tensors, placement) == []
-    ends = [placement.offsets[one.name] + one.nbytes for one in tensors]
+    ends = [placement.offsets[each.name] + each.nbytes for each in tensors]
     assert placement.pool_bytes == max(ends, default=0)
     assert all(offset >= 0 for offset in placement.offsets.values())
 
@@ -65,15 +65,15 @@ def test_no_two_live_tensors_overlap(planner: Planner, tensors: list[Tensor]) ->
 @settings(max_examples=40)
 @given(tensors=steps())
 def test_the_pool_lies_between_what_is_alive_and_the_sum(planner: Planner, tensors: list[Tensor]) -> None:
-    assert max_live(tensors) <= planner(tensors).pool_bytes <= sum(one.nbytes for one in tensors)
+    assert max_live(tensors) <= planner(tensors).pool_bytes <= sum(each.nbytes for each in tensors)
 
 
 @pytest.mark.parametrize("planner", EVERY)
 @settings(max_examples=40)
 @given(tensors=steps(), salt=st.integers(0, 10**9))
 def test_names_do_not_matter(planner: Planner, tensors: list[Tensor], salt: int) -> None:
-    names = {one.name: f"{hash((salt, one.name)):x}{one.name}" for one in tensors}
-    renamed = planner([replace(one, name=names[one.name]) for one in tensors])
+    names = {each.name: f"{hash((salt, each.name)):x}{each.name}" for each in tensors}
+    renamed = planner([replace(each, name=names[each.name]) for each in tensors])
     plain = planner(tensors)
     assert renamed.offsets == {names[name]: offset for name, offset in plain.offsets.items()}
     assert renamed.pool_bytes == plain.pool_bytes
@@ -82,14 +82,14 @@ def test_names_do_not_matter(planner: Planner, tensors: list[Tensor], salt: int)
 @pytest.mark.parametrize("planner", EVERY)
 def test_tensors_that_all_meet_take_their_sum(planner: Planner) -> None:
     tensors = [tensor(number, 3 * number + 1, number % 3, 5 + number) for number in range(6)]
-    assert planner(tensors).pool_bytes == sum(one.nbytes for one in tensors) == max_live(tensors)
+    assert planner(tensors).pool_bytes == sum(each.nbytes for each in tensors) == max_live(tensors)
 
 
 @pytest.mark.parametrize("planner", SHARING)
 def test_tensors_that_never_meet_take_the_largest_ones_bytes(planner: Planner) -> None:
     tensors = [tensor(number, 10 * number + 1, 2 * number, 2 * number + 1) for number in range(5)]
     assert planner(tensors).pool_bytes == 41
-    assert basic(tensors).pool_bytes == sum(one.nbytes for one in tensors)
+    assert basic(tensors).pool_bytes == sum(each.nbytes for each in tensors)
 
 
 def test_a_tensor_that_ends_where_another_begins_meets_it() -> None:
@@ -117,8 +117,8 @@ def test_live_bytes_are_those_of_every_step() -> None:
     tensors = [tensor(0, 8, 0, 1), tensor(1, 4, 1, 3), tensor(2, 9, 3, 3)]
     assert live_bytes(tensors) == [8, 12, 4, 13]
     assert (max_live(tensors), peak_step(tensors)) == (13, 3)
-    assert [one.name for one in largest_at(tensors, 3)] == ["t2", "t1"]
-    assert [one.name for one in largest_at(tensors, 3, count=1)] == ["t2"]
+    assert [each.name for each in largest_at(tensors, 3)] == ["t2", "t1"]
+    assert [each.name for each in largest_at(tensors, 3, count=1)] == ["t2"]
 
 
 def test_no_tensors_take_no_bytes() -> None:

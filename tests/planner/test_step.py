@@ -1,11 +1,11 @@
 """Steps of several programs: one timeline, what lasts counted once."""
 
-from tuner.planner.lifetimes import Tensor
-from tuner.planner.step import Run, in_a_row
+from tuner.planner.memory.lifetimes import Tensor
+from tuner.planner.memory.step import StepRun, in_sequence
 
 
 def test_programs_in_a_row_share_what_lasts() -> None:
-    adding = Run(
+    adding = StepRun(
         (
             Tensor("w", 100, 0, 1, "weight"),
             Tensor("sum.w", 10, 0, 1, "state"),
@@ -16,11 +16,11 @@ def test_programs_in_a_row_share_what_lasts() -> None:
         7,
         3,
     )
-    last = Run((*adding.tensors, Tensor("mean.w", 20, 0, 1, "state")), ("forward", "update"), 8)
-    plan = in_a_row((adding, last))
+    last = StepRun((*adding.tensors, Tensor("mean.w", 20, 0, 1, "state")), ("forward", "update"), 8)
+    plan = in_sequence((adding, last))
     assert plan.steps == ("forward", "backward", "forward", "update")
     assert plan.flops == 3 * 7 + 8
-    assert {one.name: (one.first, one.last) for one in plan.tensors} == {
+    assert {tensor.name: (tensor.first, tensor.last) for tensor in plan.tensors} == {
         "sum.w": (0, 3),
         "mean.w": (0, 3),
         "code": (0, 3),

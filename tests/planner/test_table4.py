@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tuner.planner.ini import read_ini
-from tuner.planner.placement import PLANNERS, max_live
-from tuner.planner.training import training_step
+from tuner.planner.memory.placement import PLANNERS, max_live
+from tuner.planner.nntrainer.ini import read_ini
+from tuner.planner.nntrainer.training import training_step
 
 MODELS = Path(__file__).parent.parent.parent / "examples" / "nntrainer"
 #: KiB: the paper's ideal, then planned by v1, first_fit and by_size, and the most that is alive.
@@ -27,9 +27,9 @@ FIGURES = {
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_case_is_planned_to_the_tenth_of_a_kib(name: str) -> None:
     tensors = training_step(read_ini(MODELS / f"{name}.ini")).tensors
-    planned = [PLANNERS[one](tensors).pool_bytes for one in ("v1", "first_fit", "by_size")]
-    found = [round(nbytes / 1024, 1) for nbytes in (*planned, max_live(tensors))]
-    assert found == list(FIGURES[name][1:])
+    planned = [PLANNERS[planner](tensors).pool_bytes for planner in ("v1", "first_fit", "by_size")]
+    figures = [round(nbytes / 1024, 1) for nbytes in (*planned, max_live(tensors))]
+    assert figures == list(FIGURES[name][1:])
 
 
 def test_by_size_is_within_2_percent_of_the_paper_on_nine_of_ten() -> None:
@@ -39,7 +39,7 @@ def test_by_size_is_within_2_percent_of_the_paper_on_nine_of_ten() -> None:
 
 
 @pytest.mark.parametrize("name", [*FIGURES, "lenet5", "resnet"])
-def test_a_model_file_says_its_layers_in_few_lines(name: str) -> None:
+def test_a_model_file_has_its_layers_in_few_lines(name: str) -> None:
     lines = (MODELS / f"{name}.ini").read_text(encoding="utf-8").splitlines()
     assert len([line for line in lines if line and not line.startswith("#")]) < 50
     assert read_ini(MODELS / f"{name}.ini").nodes

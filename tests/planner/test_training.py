@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.errors import ModelError
-from tuner.planner.layers import (
+from tuner.planner.memory.lifetimes import Mode, Request, merged, together
+from tuner.planner.memory.placement import by_size, max_live
+from tuner.planner.nntrainer.layers import (
     Activation,
     Addition,
     BatchNormalization,
@@ -20,10 +22,8 @@ from tuner.planner.layers import (
     Operation,
     Pooling2d,
 )
-from tuner.planner.lifetimes import Mode, Request, merged, together
-from tuner.planner.network import Layer, Network, Source, network
-from tuner.planner.placement import by_size, max_live
-from tuner.planner.training import TrainingStep, requests, training_step
+from tuner.planner.nntrainer.network import Layer, LayerInput, Network, network
+from tuner.planner.nntrainer.training import TrainingStep, requests, training_step
 
 RELU = Activation("relu")
 
@@ -31,8 +31,8 @@ RELU = Activation("relu")
 def chain(*operations: Operation, frozen: Sequence[int] = ()) -> list[Layer]:
     """Layers ``l0``, ``l1``, ... one after another."""
     return [
-        Layer(f"l{at}", one, (Source(f"l{at - 1}"),) if at else (), at not in frozen)
-        for at, one in enumerate(operations)
+        Layer(f"l{at}", each, (LayerInput(f"l{at - 1}"),) if at else (), at not in frozen)
+        for at, each in enumerate(operations)
     ]
 
 
@@ -41,17 +41,17 @@ def joined(layers: Sequence[Layer], batch: int = 2, optimiser: str = "sgd", loss
 
 
 def spans(step: TrainingStep) -> dict[str, tuple[int, int]]:
-    return {one.name: (one.first, one.last) for one in step.tensors}
+    return {each.name: (each.first, each.last) for each in step.tensors}
 
 
 def test_figure_5_a_linear_activation_linear_chain_merges_activation_and_derivative() -> None:
-    found = spans(
+    lifetimes = spans(
         training_step(
             joined(chain(Input((1, 1, 6)), FullyConnected(4, bias=False), RELU, FullyConnected(3, bias=False)))
         )
     )
     # orders: forward 0 1 2, loss 3, then gradient and derivative of l3 (4, 5), l2 (6, 7), l1 (8, 9)
-    assert found == {
+    assert lifetimes == {
         "l0.out": (0, 8),
         "l1.out": (0, 7),
         "l1.weight": (0, 9),
@@ -66,8 +66,8 @@ def test_figure_5_a_linear_activation_linear_chain_merges_activation_and_derivat
 
 
 def test_figure_6_a_linear_activation_flatten_chain_keeps_one_output_and_one_derivative() -> None:
-    found = spans(training_step(joined(chain(Input((1, 1, 6)), FullyConnected(4, bias=False), RELU, Flatten()))))
-    assert found == {
+    lifetimes = spans(training_step(joined(chain(Input((1, 1, 6)), FullyConnected(4, bias=False), RELU, Flatten()))))
+    assert lifetimes == {
         "l0.out": (0, 8),
         "l1.out": (0, 7),
         "l1.weight": (0, 9),
@@ -92,11 +92,11 @@ def test_what_lies_below_the_first_weight_that_trains_has_no_derivative_and_keep
 def test_a_frozen_layer_above_one_that_trains_passes_the_derivative_on() -> None:
     layers = chain(Input((1, 4, 5)), FullyConnected(4), Lstm(3), FullyConnected(2), frozen=[2])
     step = training_step(joined(layers))
-    found = spans(step)
-    assert "d l2.weight_ih" not in found
-    assert found["d l1.out"] == (7, 8)
-    assert found["l2.gates"] == (1, 7)
-    assert found["d l2.out"] == (5, 7)
+    lifetimes = spans(step)
+    assert "d l2.weight_ih" not in lifetimes
+    assert lifetimes["d l1.out"] == (7, 8)
+    assert lifetimes["l2.gates"] == (1, 7)
+    assert lifetimes["d l2.out"] == (5, 7)
 
 
 def test_a_mask_frees_the_activations_output_for_the_derivative() -> None:
@@ -105,7 +105,7 @@ def test_a_mask_frees_the_activations_output_for_the_derivative() -> None:
     masked = chain(Input((3, 16, 16)), Conv2d(3, (3, 3)), Activation("relu", mask=True), halving)
     with_output, with_mask = training_step(joined(plain)), training_step(joined(masked))
     assert max_live(with_mask.tensors) < max_live(with_output.tensors)
-    mask = next(one for one in with_mask.tensors if one.name == "l2.mask")
+    mask = next(each for each in with_mask.tensors if each.name == "l2.mask")
     assert mask.nbytes == 2 * -(-3 * 14 * 14 // 8)
     assert mask.kind == "saved"
 
@@ -113,8 +113,8 @@ def test_a_mask_frees_the_activations_output_for_the_derivative() -> None:
 def test_adam_keeps_two_values_a_weight_and_batch_norm_its_statistics() -> None:
     layers = chain(Input((3, 4, 4)), Conv2d(5, (1, 1), bias=False), BatchNormalization(), frozen=[2])
     by_kind: dict[str, int] = {}
-    for one in training_step(joined(layers, optimiser="adam")).tensors:
-        by_kind[one.kind] = by_kind.get(one.kind, 0) + one.nbytes
+    for each in training_step(joined(layers, optimiser="adam")).tensors:
+        by_kind[each.kind] = by_kind.get(each.kind, 0) + each.nbytes
     assert by_kind["weight"] == 4 * (15 + 10)
     assert by_kind["state"] == 4 * (2 * 15 + 10)
     assert by_kind["gradient"] == 4 * 15
@@ -131,17 +131,17 @@ def test_flops_count_the_gradient_and_the_derivative_where_there_is_one() -> Non
 def test_micro_batches_keep_a_part_of_the_activations_and_a_sum_of_the_gradients() -> None:
     model = joined(chain(Input((1, 1, 6)), FullyConnected(4), RELU, FullyConnected(3)), batch=8)
     whole, parts = training_step(model), training_step(model, 4)
-    sizes = {one.name: one.nbytes for one in whole.tensors}
-    for one in parts.tensors:
-        if one.name.endswith(".sum"):
-            assert (one.first, one.last, one.kind) == (0, 9, "gradient")
-            assert one.nbytes == sizes[one.name.removesuffix(".sum")]
-        elif one.kind in {"weight", "gradient"}:
-            assert one.nbytes == sizes[one.name]
+    sizes = {each.name: each.nbytes for each in whole.tensors}
+    for each in parts.tensors:
+        if each.name.endswith(".sum"):
+            assert (each.first, each.last, each.kind) == (0, 9, "gradient")
+            assert each.nbytes == sizes[each.name.removesuffix(".sum")]
+        elif each.kind in {"weight", "gradient"}:
+            assert each.nbytes == sizes[each.name]
         else:
-            assert 4 * one.nbytes == sizes[one.name]
+            assert 4 * each.nbytes == sizes[each.name]
     assert parts.flops == whole.flops
-    assert {f"d l1.{name}.sum" for name in ("weight", "bias")} <= {one.name for one in parts.tensors}
+    assert {f"d l1.{name}.sum" for name in ("weight", "bias")} <= {each.name for each in parts.tensors}
 
 
 def test_micro_batches_that_would_change_the_result_are_refused() -> None:
@@ -177,59 +177,59 @@ def networks(draw: st.DrawFn) -> Network:
     for number in range(draw(st.integers(1, 9))):
         operation = draw(st.sampled_from(kinds))
         count = draw(st.integers(1, 3)) if isinstance(operation, Addition) else 1
-        read = tuple(Source(draw(st.sampled_from(layers)).name) for _ in range(count))
+        read = tuple(LayerInput(draw(st.sampled_from(layers)).name) for _ in range(count))
         layers.append(Layer(f"l{number}", operation, read, draw(st.booleans())))
-    unread = {layer.name for layer in layers} - {one.layer for layer in layers for one in layer.inputs}
-    layers.append(Layer("sum", Addition(), tuple(Source(layer.name) for layer in layers if layer.name in unread)))
-    layers.append(Layer("flat", Flatten(), (Source("sum"),)))
-    layers.append(Layer("head", FullyConnected(3), (Source("flat"),)))
+    unread = {layer.name for layer in layers} - {each.layer for layer in layers for each in layer.inputs}
+    layers.append(Layer("sum", Addition(), tuple(LayerInput(layer.name) for layer in layers if layer.name in unread)))
+    layers.append(Layer("flat", Flatten(), (LayerInput("sum"),)))
+    layers.append(Layer("head", FullyConnected(3), (LayerInput("flat"),)))
     return joined(layers)
 
 
-def stale(wanted: Sequence[Request]) -> list[tuple[str, int]]:
+def stale(requested: Sequence[Request]) -> list[tuple[str, int]]:
     """Reads that would find another value than the one written: merged memory is run step by step."""
-    _, owner = merged(wanted)
-    by_name = {one.name: one for one in wanted}
+    _, owner = merged(requested)
+    by_name = {request.name: request for request in requested}
 
-    def value(one: Request) -> str:
-        """What a request holds: a reading view holds what it looks at."""
-        while one.mode is Mode.READ_VIEW:
-            one = by_name[one.of]
-        return one.name
+    def value(request: Request) -> str:
+        """What a request holds: a reading view holds the value of its tensor."""
+        while request.mode is Mode.READ_VIEW:
+            request = by_name[request.of]
+        return request.name
 
-    found = []
-    for one in wanted:
-        for order in one.orders:
+    reads = []
+    for request in requested:
+        for order in request.orders:
             writers = [
                 (min(other.orders), other.name)
-                for other in wanted
-                if owner[other.name] == owner[one.name] and other.mode is not Mode.READ_VIEW
+                for other in requested
+                if owner[other.name] == owner[request.name] and other.mode is not Mode.READ_VIEW
                 and min(other.orders) < order
             ]  # fmt: skip
-            written_now = order == min(by_name[value(one)].orders)
-            if not written_now and max(writers)[1] != value(one):
-                found.append((one.name, order))
-    return found
+            written_now = order == min(by_name[value(request)].orders)
+            if not written_now and max(writers)[1] != value(request):
+                reads.append((request.name, order))
+    return reads
 
 
 @settings(max_examples=100)
 @given(networks())
-def test_no_merged_tensor_is_overwritten_while_something_still_reads_it(one: Network) -> None:
-    assert stale(together(requests(one))) == []
+def test_no_merged_tensor_is_overwritten_while_something_still_reads_it(drawn: Network) -> None:
+    assert stale(together(requests(drawn))) == []
 
 
 @settings(max_examples=40)
 @given(networks())
-def test_every_request_lives_inside_the_tensor_it_was_merged_into(one: Network) -> None:
-    wanted = together(requests(one))
-    tensors, owner = merged(wanted)
+def test_every_request_lives_inside_the_tensor_it_was_merged_into(drawn: Network) -> None:
+    requested = together(requests(drawn))
+    tensors, owner = merged(requested)
     by_name = {tensor.name: tensor for tensor in tensors}
-    for request in wanted:
+    for request in requested:
         tensor = by_name[owner[request.name]]
         assert tensor.first <= min(request.orders)
         assert max(request.orders) <= tensor.last
         assert request.nbytes == tensor.nbytes
-    step = training_step(one)
+    step = training_step(drawn)
     assert max_live(step.tensors) <= by_size(step.tensors).pool_bytes
     assert max(tensor.last for tensor in tensors) == len(step.steps) - 1
 

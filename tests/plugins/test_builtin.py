@@ -1,9 +1,9 @@
 import pytest
 
-from tuner.builtin import Recipe, Runtime, SingleStage
-from tuner.compose import compose
 from tuner.errors import KnobError
-from tuner.knobs import preferring
+from tuner.plugin.compose import compose
+from tuner.plugin.core import Recipe, Runtime, SingleStage
+from tuner.plugin.knobs import preferred_values
 from tuner.testing import StrategyContract, example_model, example_task
 
 
@@ -23,10 +23,10 @@ def test_the_runtime_asks_for_backends_when_it_samples() -> None:
     installed = ["torch"]
     runtime = Runtime(lambda: installed)
     installed.append("ort")
-    plan = compose([runtime], preferring({"runtime.backend": "ort"}), example_model(2), example_task()).plan
+    plan = compose([runtime], preferred_values({"runtime.backend": "ort"}), example_model(2), example_task()).plan
     assert plan.runtime.backend == "ort"
 
 
 def test_without_a_backend_there_is_no_plan() -> None:
-    with pytest.raises(KnobError, match=r"runtime\.backend wants at least one option"):
-        compose([Runtime(tuple)], preferring({}), example_model(2), example_task())
+    with pytest.raises(KnobError, match=r"runtime\.backend must have at least one option"):
+        compose([Runtime(tuple)], preferred_values({}), example_model(2), example_task())

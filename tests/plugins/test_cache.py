@@ -1,9 +1,11 @@
 import pytest
 
-from tuner.builtin import SingleStage
-from tuner.compose import compose
-from tuner.knobs import Scalar, corners, preferring
-from tuner.plan import CachePlan, TrialPlan
+from tuner.plan.parts import CachePlan, Scalar
+from tuner.plan.text import describe
+from tuner.plan.trial import TrialPlan
+from tuner.plugin.compose import compose
+from tuner.plugin.core import SingleStage
+from tuner.plugin.knobs import corners, preferred_values
 from tuner.testing import StrategyContract, example_model, example_task
 from tuner_cache import Cache
 from tuner_freeze import Freeze
@@ -14,7 +16,7 @@ class TestCache(StrategyContract):
 
 
 def composed(values: dict[str, Scalar]) -> TrialPlan:
-    return compose([Cache(), SingleStage(), Freeze()], preferring(values), example_model(4), example_task()).plan
+    return compose([Cache(), SingleStage(), Freeze()], preferred_values(values), example_model(4), example_task()).plan
 
 
 @pytest.mark.parametrize("bits", [32, 16, 8, 4, 2, 1])
@@ -22,7 +24,7 @@ def test_the_prefix_is_kept_at_the_drawn_width(bits: int) -> None:
     plan = composed({"freeze.trainable_blocks": 1, "cache.by": "cache", "cache.bits": bits})
     assert plan.cache == CachePlan("cache", bits)
     article = "an" if bits == 8 else "a"
-    assert f"from {article} {bits}-bit cache" in plan.say()
+    assert f"from {article} {bits}-bit cache" in describe(plan)
 
 
 def test_a_trial_may_go_without_a_cache() -> None:

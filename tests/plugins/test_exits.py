@@ -2,10 +2,13 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.compose import compose
-from tuner.heads import Exit, HeadsPlan, head_macs, head_parameters
-from tuner.knobs import Scalar, preferring
-from tuner.plan import ModelInfo, TrialPlan
+from tuner.plan.heads import Exit, HeadsPlan, head_macs, head_parameters
+from tuner.plan.info import ModelInfo
+from tuner.plan.parts import Scalar
+from tuner.plan.text import describe
+from tuner.plan.trial import TrialPlan
+from tuner.plugin.compose import compose
+from tuner.plugin.knobs import preferred_values
 from tuner.testing import StrategyContract, example_model, example_task
 from tuner_exits import Exits, Knobs, narrowed, placed
 from tuner_freeze import Freeze
@@ -16,7 +19,7 @@ class TestExits(StrategyContract):
 
 
 def composed(values: dict[str, Scalar]) -> TrialPlan:
-    return compose([Exits(), Freeze()], preferring(values), example_model(20), example_task()).plan
+    return compose([Exits(), Freeze()], preferred_values(values), example_model(20), example_task()).plan
 
 
 def scaled(model: ModelInfo, flops: int) -> ModelInfo:
@@ -57,8 +60,8 @@ def test_exits_alone_freeze_everything_and_say_so() -> None:
     assert plan.split == 20
     assert plan.heads.supervised == 1.0
     assert plan.heads.distilled == 0.55
-    assert "train side heads only" in plan.say()
-    assert plan.say().endswith("2 exits (exits-only; taught by labels and distillation)")
+    assert "train side heads only" in describe(plan)
+    assert describe(plan).endswith("2 exits (exits-only; taught by labels and distillation)")
 
 
 def test_beside_a_tail_exits_above_the_split_are_left_out() -> None:

@@ -1,6 +1,7 @@
 import pytest
 
-from tuner.plan import TrialPlan
+from tuner.plan.text import describe
+from tuner.plan.trial import TrialPlan
 from tuner.testing import StrategyContract, example_model, example_task
 from tuner_freeze import Freeze, Knobs
 
@@ -14,4 +15,4 @@ def test_the_last_blocks_train(trainable: int, split: int, said: str) -> None:
     plan = Freeze().apply(TrialPlan(example_model(20), example_task()), Knobs(trainable))
     assert plan.split == split
     assert plan.trainable == trainable
-    assert said in plan.say()
+    assert said in describe(plan)

@@ -2,9 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.compose import compose
-from tuner.knobs import fixed
-from tuner.plan import DataPlan, TrialPlan
+from tuner.plan.parts import DataPlan
+from tuner.plan.trial import TrialPlan
+from tuner.plugin.compose import compose
+from tuner.plugin.knobs import fixed_values
 from tuner.testing import StrategyContract, example_model, example_task
 from tuner_gdm import GlobalDatasetMixing, Knobs
 
@@ -23,7 +24,7 @@ def test_a_fraction_of_every_class_is_mixed_in(alpha: float, samples: int) -> No
 def test_without_global_data_every_fraction_is_the_same_plan() -> None:
     task = replace(example_task(), global_per_class=(), global_val=0)
     plans = [
-        compose([GlobalDatasetMixing()], fixed({"gdm.alpha": alpha}), example_model(4), task).plan
+        compose([GlobalDatasetMixing()], fixed_values({"gdm.alpha": alpha}), example_model(4), task).plan
         for alpha in (0.0, 0.1)
     ]
     assert plans[0] == plans[1]

@@ -4,15 +4,20 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.backends.torch import TorchBackend
-from tuner.heads import Exit, HeadsPlan
-from tuner.plan import CachePlan, DataPlan, RecipePlan, RuntimePlan, TrialPlan, normal_form
-from tuner.runtime.bundle import FORMAT, PLAN, placed, seal
+from tests.sessions import opened
+from tuner.backends.base import Trial
+from tuner.backends.torch.backend import TorchBackend
+from tuner.bundle.format import FORMAT, PLAN, new_folder, seal
+from tuner.plan.heads import Exit, HeadsPlan
+from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan
+from tuner.plan.text import describe
+from tuner.plan.toml import to_toml
+from tuner.plan.trial import TrialPlan, normal_form
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.task.digits import digits
+from tuner.task.info import task_info
 from tuner.task.spec import Pretrain
-from tuner.tune import task_info
 
 BATCH = 16
 
@@ -40,7 +45,7 @@ def trainable_exits(task: Task, folder: Path, heads: HeadsPlan) -> Path:
 
 def _made(task: Task, folder: Path, split: int, cache: CachePlan, heads: HeadsPlan, **recipe: Any) -> Path:
     backend = TorchBackend()
-    model = backend.describe(task)
+    model = opened(backend, task).model
     said = RecipePlan(epochs=6, batch_size=BATCH, learning_rate=3e-3)
     plan = normal_form(
         TrialPlan(
@@ -55,11 +60,10 @@ def _made(task: Task, folder: Path, split: int, cache: CachePlan, heads: HeadsPl
         )
     )
     weights, out = folder / "trained.safetensors", folder / "bundle"
-    outcome = backend.train(task, plan, 1, Store(folder / "store"), weights)
-    with placed(out) as part:
-        checked = backend.export_trainable(task, plan, weights, part)
-        (part / PLAN).write_text(plan.to_toml(), encoding="utf-8")
-        beside: dict[str, Any] = {name: checked.pop(name) for name in ("train", "exits") if name in checked}
+    outcome = opened(backend, task).train(Trial(plan, 1, Store(folder / "store"), weights))
+    with new_folder(out) as part:
+        exported = opened(backend, task).export(plan, weights, part, trainable=True)
+        (part / PLAN).write_text(to_toml(plan), encoding="utf-8")
         content = {
             "format": FORMAT,
             "name": task.name,
@@ -67,10 +71,10 @@ def _made(task: Task, folder: Path, split: int, cache: CachePlan, heads: HeadsPl
             "input": asdict(task.input),
             "input_shape": task.input_shape,
             "loss": task.loss,
-            "sentence": plan.say(),
-            **beside,
+            "sentence": describe(plan),
+            **exported.sections,
             "parent": None,
-            "scores": {"trial": outcome.values, "untouched": {}, "from_pixels": checked},
+            "scores": {"trial": outcome.values, "untouched": {}, "from_pixels": exported.checks},
         }
         seal(part, content)
     return out

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tuner.runtime.bundle import FILE, FORMAT, MODEL, file_hash
+from tuner.bundle.format import FILE, FORMAT, MODEL, file_hash
 
 LABELS = ("a", "b", "c")
 
@@ -90,9 +90,9 @@ def pointing() -> Callable[..., npt.NDArray[np.float64]]:
 def sample() -> Callable[..., npt.NDArray[np.float32]]:
     """Return a function that makes an input [3] for a label; `number` makes it another of the same meaning."""
 
-    def one(label: int, number: int = 0, strength: float = 1.0) -> npt.NDArray[np.float32]:
-        found = np.zeros(3, np.float32)
-        found[label] = strength + 1e-5 * number
-        return found
+    def input_of(label: int, number: int = 0, strength: float = 1.0) -> npt.NDArray[np.float32]:
+        values = np.zeros(3, np.float32)
+        values[label] = strength + 1e-5 * number
+        return values
 
-    return one
+    return input_of

@@ -6,17 +6,17 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tuner.runtime.calibration import (
+from tuner.runtime.infer.calibration import (
     GRID,
     Answers,
     Costs,
     calibrate,
     confidences,
+    exits_taken,
     expected_calibration_error,
     fitted_temperature,
-    front,
-    leaves,
-    point,
+    operating_point,
+    pareto_front,
     sweep,
 )
 
@@ -41,27 +41,27 @@ def one_by_one(answers: Answers, costs: Costs, thresholds: tuple[float, ...]) ->
         spent += costs.reached[exit_] + sum(costs.heads[: exit_ + 1])
         taken[exit_] += 1
     count = answers.right.shape[1]
-    return right / count, spent / count, [one / count for one in taken]
+    return right / count, spent / count, [count_left / count for count_left in taken]
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_sweep_is_what_a_device_would_do(seed: int) -> None:
     answers = made(seed)
     points = sweep(answers, COSTS)
-    assert [one.thresholds[0] for one in points] == list(GRID)
-    for one in points:
-        accuracy, cost, rates = one_by_one(answers, COSTS, one.thresholds)
-        assert one.accuracy == pytest.approx(accuracy)
-        assert one.mean_cost == pytest.approx(cost)
-        assert one.rates == pytest.approx(rates)
-        assert sum(one.rates) == pytest.approx(1)
-    costs = [one.mean_cost for one in points]
+    assert [setting.thresholds[0] for setting in points] == list(GRID)
+    for setting in points:
+        accuracy, cost, rates = one_by_one(answers, COSTS, setting.thresholds)
+        assert setting.accuracy == pytest.approx(accuracy)
+        assert setting.mean_cost == pytest.approx(cost)
+        assert setting.rates == pytest.approx(rates)
+        assert sum(setting.rates) == pytest.approx(1)
+    costs = [setting.mean_cost for setting in points]
     assert costs == sorted(costs)
 
 
 def test_nobody_is_surer_than_one_so_that_a_threshold_of_one_keeps_everything_to_the_end() -> None:
     answers = Answers(np.ones((3, 5)), np.eye(3, 5))
-    last = point(answers, COSTS, (1.0, 1.0))
+    last = operating_point(answers, COSTS, (1.0, 1.0))
     assert last.rates == (0.0, 0.0, 1.0)
     assert last.accuracy == answers.right[-1].mean()
 
@@ -70,60 +70,64 @@ def test_nobody_is_surer_than_one_so_that_a_threshold_of_one_keeps_everything_to
 @pytest.mark.parametrize("tolerance", [0.0, 0.01, 0.1])
 def test_the_smallest_threshold_within_the_tolerance_is_chosen(seed: int, tolerance: float) -> None:
     answers = made(seed)
-    found = calibrate(answers, COSTS, tolerance=tolerance, prune=False)
-    assert found.reference == answers.right[-1].mean()
-    least = found.reference - tolerance - 1e-12
+    calibration = calibrate(answers, COSTS, tolerance=tolerance, prune=False)
+    assert calibration.reference == answers.right[-1].mean()
+    least = calibration.reference - tolerance - 1e-12
     admissible = [t for t in GRID if one_by_one(answers, COSTS, (t, t))[0] >= least]
-    assert found.chosen.thresholds == (min(admissible),) * 2
+    assert calibration.chosen.thresholds == (min(admissible),) * 2
 
 
 def test_against_the_best_no_more_is_lost_than_the_tolerance() -> None:
     answers = made(0, skill=(0.9, 0.6, 0.3))
-    best = max(one.accuracy for one in sweep(answers, COSTS))
-    found = calibrate(answers, COSTS, tolerance=0.01, against="best")
-    assert found.reference == best > answers.right[-1].mean()
-    assert found.chosen.accuracy >= best - 0.01
+    best = max(setting.accuracy for setting in sweep(answers, COSTS))
+    calibration = calibrate(answers, COSTS, tolerance=0.01, against="best")
+    assert calibration.reference == best > answers.right[-1].mean()
+    assert calibration.chosen.accuracy >= best - 0.01
 
 
 def test_thresholds_of_their_own_cost_no_more_and_keep_the_tolerance() -> None:
     answers = made(1)
-    one = calibrate(answers, COSTS, tolerance=0.01, prune=False).chosen
+    shared = calibrate(answers, COSTS, tolerance=0.01, prune=False).chosen
     own = calibrate(answers, COSTS, tolerance=0.01, per_exit=True, prune=False).chosen
-    assert own.mean_cost <= one.mean_cost
+    assert own.mean_cost <= shared.mean_cost
     assert own.accuracy >= answers.right[-1].mean() - 0.01 - 1e-12
-    accuracies = {pair: point(answers, COSTS, pair).accuracy for pair in product(GRID, repeat=2)}
+    accuracies = {pair: operating_point(answers, COSTS, pair).accuracy for pair in product(GRID, repeat=2)}
     assert own.accuracy == accuracies[own.thresholds[0], own.thresholds[1]]
 
 
 def test_exits_that_guess_or_that_nobody_takes_are_pruned() -> None:
     sure = np.stack([np.full(100, 0.9), np.full(100, 0.02), np.full(100, 0.9), np.full(100, 0.9)])
     right = np.stack([np.zeros(100), np.ones(100), np.ones(100), np.ones(100)])
-    found = calibrate(Answers(sure, right), Costs((1, 2, 3, 4), (0.1, 0.1, 0.1)), tolerance=0.0, chance=0.1)
-    assert found.kept == (1,)  # exit 0 is wrong; exit 1 is right even at threshold 0, and leaves nothing for exit 2
-    assert found.chosen.rates == (1.0, 0.0)
+    calibration = calibrate(Answers(sure, right), Costs((1, 2, 3, 4), (0.1, 0.1, 0.1)), tolerance=0.0, chance=0.1)
+    assert calibration.kept == (
+        1,
+    )  # exit 0 is wrong; exit 1 is right even at threshold 0, and leaves nothing for exit 2
+    assert calibration.chosen.rates == (1.0, 0.0)
     assert calibrate(Answers(sure[[0, 3]], right[[0, 3]]), Costs((1, 4), (0.1,)), tolerance=0.0).kept == ()
 
 
 def test_without_samples_nothing_divides_by_zero() -> None:
-    assert point(Answers(np.empty((2, 0)), np.empty((2, 0))), Costs((1, 2), (0.1,)), (0.5,)).accuracy == 0.0
+    assert operating_point(Answers(np.empty((2, 0)), np.empty((2, 0))), Costs((1, 2), (0.1,)), (0.5,)).accuracy == 0.0
 
 
 def test_the_front_is_what_no_other_point_beats() -> None:
     points = sweep(made(2), COSTS)
-    kept = front(points)
-    for one in points:
+    kept = pareto_front(points)
+    for candidate in points:
         beaten = any(
-            other.accuracy >= one.accuracy
-            and other.mean_cost <= one.mean_cost
-            and (other.accuracy, other.mean_cost) != (one.accuracy, one.mean_cost)
+            other.accuracy >= candidate.accuracy
+            and other.mean_cost <= candidate.mean_cost
+            and (other.accuracy, other.mean_cost) != (candidate.accuracy, candidate.mean_cost)
             for other in points
         )
-        assert beaten == all((one.accuracy, one.mean_cost) != (own.accuracy, own.mean_cost) for own in kept)
+        assert beaten == all(
+            (candidate.accuracy, candidate.mean_cost) != (other.accuracy, other.mean_cost) for other in kept
+        )
 
 
 def test_the_first_sure_exit_takes_a_sample() -> None:
     sure = np.array([[0.2, 0.9, 0.6, 0.1], [0.9, 0.9, 0.1, 0.1], [0.1, 0.1, 0.1, 0.1]])
-    assert leaves(sure, (0.5, 0.5)).tolist() == [1, 0, 0, 2]
+    assert exits_taken(sure, (0.5, 0.5)).tolist() == [1, 0, 0, 2]
 
 
 def softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tuner.errors import TunerError
-from tuner.runtime.conditions import ANY_TIME, Conditions, Readings, read_device, read_window, unmet
+from tuner.runtime.service.conditions import ANY_TIME, Conditions, Readings, read_device, read_window, unmet
 
 IDLE = Readings(load=0.1, charging=True, celsius=40.0, minute=120)
 NIGHT = Conditions(window=(60, 330))
@@ -26,8 +26,8 @@ NIGHT = Conditions(window=(60, 330))
     ],
 )
 def test_what_a_round_waits_for(change: dict[str, float | None], says: str | None) -> None:
-    found = unmet(NIGHT, replace(IDLE, **change))  # type: ignore[arg-type]  # one field a case
-    assert found is None if says is None else found is not None and says in found
+    reason = unmet(NIGHT, replace(IDLE, **change))  # type: ignore[arg-type]  # one field a case
+    assert reason is None if says is None else reason is not None and says in reason
 
 
 def test_a_window_may_span_midnight() -> None:
@@ -43,7 +43,7 @@ def test_a_window_may_span_midnight() -> None:
 
 @pytest.mark.parametrize("text", ["", "01:00", "25:00-26:00", "01:00-01:00", "01:75-02:00", "night"])
 def test_a_window_that_is_none_is_told(text: str) -> None:
-    with pytest.raises(TunerError, match=r"--window wants two times of the day such as 01:00-05:30"):
+    with pytest.raises(TunerError, match=r"--window must be two times of the day such as 01:00-05:30"):
         read_window(text)
 
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tuner.runtime.drift import PageHinkley
+from tuner.runtime.service.drift import PageHinkley
 
 #: (least, delta, limit, forgetting): where river's PageHinkley(mode="up") alarms, and its statistic at the end.
 RIVER = [
@@ -28,12 +28,12 @@ def test_alarms_come_where_rivers_do(
 ) -> None:
     least, delta, limit, forgetting = settings
     test = PageHinkley(delta, limit, least, forgetting)
-    found = []
+    indices = []
     for index, value in enumerate(rising()):
         test = test.after(value)
         if test.alarms:
-            found.append(index)
-    assert found == alarms
+            indices.append(index)
+    assert indices == alarms
     assert test.statistic == pytest.approx(statistic, rel=1e-9)
 
 

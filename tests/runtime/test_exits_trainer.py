@@ -13,17 +13,18 @@ import torch
 from torch.nn import functional
 
 from tests.runtime.bundles import known_digits, trainable_exits
-from tuner.backends.torch.heads import Taught, exit_loss
+from tuner.backends.torch.step.losses import ExitLoss, exit_loss
 from tuner.errors import BundleError
-from tuner.heads import HeadsPlan
+from tuner.ort.training_step import StepSession
+from tuner.plan.heads import HeadsPlan
 from tuner.runtime import Bundle, ExitsTrainer, Orchestrator, Personaliser, Policy, Ring, Trainer
-from tuner.runtime.chain import Chain
-from tuner.runtime.conditions import ANY_TIME
-from tuner.runtime.exits_trainer import LEAST, entropy, wanted
-from tuner.runtime.learning import training_of
-from tuner.runtime.orchestrator import World
-from tuner.runtime.step import StepSession
-from tuner.runtime.watching import Watch
+from tuner.runtime.infer.chain import Chain
+from tuner.runtime.service.conditions import ANY_TIME
+from tuner.runtime.service.local_training import local_training
+from tuner.runtime.service.monitor import Watch
+from tuner.runtime.service.orchestrator import World
+from tuner.runtime.train.exit_targets import entropy, exit_targets
+from tuner.runtime.train.exits_trainer import LEAST
 from tuner.task import Task, normalise
 from tuner.task.digits import digits
 
@@ -72,12 +73,12 @@ def test_what_is_wanted_gives_the_exits_loss_but_for_a_constant(
     generator = torch.Generator().manual_seed(0)
     final = torch.randn(6, 4, generator=generator)
     truth = torch.randint(0, 2, (6, 4), generator=generator).float() if multi else torch.arange(6) % 4
-    label = torch.from_numpy(wanted(plan, final.numpy(), truth.numpy(), multi=multi))
+    label = torch.from_numpy(exit_targets(plan, final.numpy(), truth.numpy(), multi=multi))
     gaps, slopes = [], []
     for _ in range(2):
         outputs = torch.randn(6, 4, generator=generator, requires_grad=True)
         pair = (
-            Taught(plan, multi).losses(outputs, label).mean(),
+            ExitLoss(plan, multi).losses(outputs, label).mean(),
             exit_loss(outputs, final, truth, plan, multi=multi),
         )
         gaps.append(float((pair[0] - pair[1]).detach()))
@@ -103,18 +104,20 @@ def test_exits_learn_from_the_final_heads_answers_which_stay_bit_for_bit(bundle:
     agree = [(one[:-1].argmax(axis=2) == one[-1].argmax(axis=1)).mean() for one in (before, after)]
     assert agree[1] > agree[0]
     said, model = Bundle.open(made), Personaliser(made, threads=1)
-    assert said.info["parent"] == Bundle.open(bundle).identity
+    assert said.info.parent == Bundle.open(bundle).identity
     assert said.exits is not None
     assert model.thresholds == trainer.thresholds == said.exits.thresholds
     assert said.exits.temperature == trainer.temperature
-    assert said.info["exits"]["calibration_samples"] >= 30
-    assert said.info["exits"]["labelled"] is False
+    assert said.exits.calibration_samples is not None
+    assert said.exits.calibration_samples >= 30
+    assert said.exits.labelled is False
     answers = [one.label for one in model.predict_batch(np.stack(others))]
     final = [said.labels[row] for row in after[-1].argmax(axis=1)]
     same = np.mean([ours == theirs for ours, theirs in zip(answers, final, strict=True)])
     assert abs(trainer.accuracy(others) - same) < 0.02
     again = ExitsTrainer(made, threads=1)
-    assert again.before == said.info["scores"]["after"]["global_accuracy"]
+    assert said.info.scores.device is not None
+    assert again.before == said.info.scores.device.after
     assert (made / "exits.safetensors").stat().st_mode & 0o077 == 0
 
 
@@ -124,7 +127,9 @@ def test_the_step_trains_as_pytorch_does_and_labels_change_nothing_where_the_pla
 ) -> None:
     samples, labels = photos(0, 60)
     trainer = ExitsTrainer(bundle, threads=1)
-    assert Bundle.open(bundle).info["train"]["largest_loss_difference"] <= 1e-4
+    train = Bundle.open(bundle).info.train
+    assert train is not None
+    assert train.largest_loss_difference <= 1e-4
     trainer.add(samples, labels)
     first = trainer.train(epochs=3)
     twin = ExitsTrainer(bundle, threads=1)
@@ -228,7 +233,7 @@ def test_a_stream_without_labels_gets_exits_of_its_own(bundle: Path, tmp_path: P
     samples, _ = photos(0, 300)
     policy = Policy(watch=Watch(enough=250), conditions=ANY_TIME)
     world = World(draw=random.Random(0))
-    with Orchestrator(watched, Ring(tmp_path / "ring"), training_of(watched, 1), policy, world) as service:
+    with Orchestrator(watched, Ring(tmp_path / "ring"), local_training(watched, 1), policy, world) as service:
         for sample in samples:
             service.infer(sample)
         verdict = service.tend(wait=True)
@@ -241,7 +246,7 @@ def test_a_stream_without_labels_gets_exits_of_its_own(bundle: Path, tmp_path: P
 
 def test_softened_answers_are_the_teachers() -> None:
     final = np.array([[2.0, 0.0, -1.0]], np.float32)
-    found = wanted(HeadsPlan(temperature=2.0), final, np.array([1]), multi=False)
+    found = exit_targets(HeadsPlan(temperature=2.0), final, np.array([1]), multi=False)
     assert found[0, :3].tolist() == [1, 0, 0]
     soft = functional.softmax(torch.from_numpy(final) / 2, dim=1).numpy()
     np.testing.assert_allclose(found[:, 3:], soft, rtol=1e-6)

@@ -5,12 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tuner.runtime.gate import GlobalCheck, Held, Rules, Verdict, judge
+from tuner.runtime.service.gate import GlobalCheck, HoldoutComparison, Rules, Verdict, judge
 
 RULES = Rules()
 
 
-def held(kept: int, lost: int, won: int, neither: int = 0, *, new_classes: int = 0, labelled: bool = True) -> Held:
+def held(
+    kept: int, lost: int, won: int, neither: int = 0, *, new_classes: int = 0, labelled: bool = True
+) -> HoldoutComparison:
     """Return answers by how many samples both, only the old, only the new, and neither had right.
 
     The last `new_classes` of those won have labels that the old model lacked.
@@ -19,7 +21,7 @@ def held(kept: int, lost: int, won: int, neither: int = 0, *, new_classes: int =
     new = np.repeat([True, False, True, False], [kept, lost, won, neither])
     known = np.ones(len(old), bool)
     known[kept + lost + won - new_classes : kept + lost + won] = False
-    return Held(old, new, known, labelled)
+    return HoldoutComparison(old, new, known, labelled)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +50,7 @@ def held(kept: int, lost: int, won: int, neither: int = 0, *, new_classes: int =
         (replace(held(20, 6, 6, new_classes=6), old_cost=0.8, new_cost=0.2), None, False, "harm on classes it knew"),
     ],
 )
-def test_the_gate(answers: Held, check: GlobalCheck | None, says: str, *, accepted: bool) -> None:
+def test_the_gate(answers: HoldoutComparison, check: GlobalCheck | None, says: str, *, accepted: bool) -> None:
     verdict = judge(answers, check, RULES)
     assert verdict.accepted is accepted
     assert says in verdict.reason
@@ -60,7 +62,7 @@ def test_without_labels_the_reason_says_that_agreement_counts() -> None:
     assert verdict == Verdict(
         accepted=True,
         reason="20 then 25 of 25 held-out samples in agreement with the last exit, as there are no labels; "
-        "no global check records to compare on",
+        "no global check samples to compare on",
     )
 
 

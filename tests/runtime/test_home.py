@@ -13,20 +13,21 @@ from typing import Any
 
 import pytest
 
+from tuner.bundle.rounds import EXPORTED, current, install_round, roll_back, rounds_in_use
 from tuner.errors import BundleError
 from tuner.runtime import Bundle, Personaliser
-from tuner.runtime.home import EXPORTED, current, place, roll_back, standing
 
 Make = Callable[..., Any]
 KILLS = 30
 SWAPPER = """
 import sys
 from pathlib import Path
-from tuner.runtime.home import place, roll_back
+from tuner.bundle.rounds import install_round
+from tuner.bundle.rounds import roll_back
 bundle, *others = map(Path, sys.argv[1:])
 print("ready", flush=True)
 for number in range(10**9):
-    place(bundle, others[number % 2])
+    install_round(bundle, others[number % 2])
     if number % 5 == 4:
         roll_back(bundle)
 """
@@ -35,7 +36,7 @@ for number in range(10**9):
 def test_a_round_is_opened_in_place_of_the_exported_bundle(make: Make, pointing: Make, sample: Make) -> None:
     bundle, made = make("first", [pointing(1.0)]), make("second", [pointing(1.0, (1, 0, 2))])
     assert current(bundle) == bundle
-    assert place(bundle, made) == "0001"
+    assert install_round(bundle, made) == "0001"
     assert Personaliser(bundle, threads=1).predict(sample(0)).label == "b"
     assert Bundle.read(bundle).identity != Bundle.open(bundle).identity
     assert roll_back(bundle) == ("0001", EXPORTED)
@@ -44,11 +45,11 @@ def test_a_round_is_opened_in_place_of_the_exported_bundle(make: Make, pointing:
 
 def test_the_last_good_round_and_the_exported_bundle_are_kept(make: Make, pointing: Make) -> None:
     bundle, made = make("first", [pointing(1.0)]), make("second", [pointing(2.0)])
-    assert [place(bundle, made) for _ in range(4)] == ["0001", "0002", "0003", "0004"]
-    assert standing(bundle) == ("0004", "0003", EXPORTED)
+    assert [install_round(bundle, made) for _ in range(4)] == ["0001", "0002", "0003", "0004"]
+    assert rounds_in_use(bundle) == ("0004", "0003", EXPORTED)
     assert sorted(path.name for path in (bundle / "device/rounds").iterdir()) == ["0003", "0004"]
     assert roll_back(bundle) == ("0004", "0003")
-    assert place(bundle, made) == "0005"
+    assert install_round(bundle, made) == "0005"
     assert [roll_back(bundle)[1] for _ in range(2)] == ["0003", EXPORTED]
     with pytest.raises(BundleError, match="there is no earlier round to go back to"):
         roll_back(bundle)
@@ -56,22 +57,22 @@ def test_the_last_good_round_and_the_exported_bundle_are_kept(make: Make, pointi
 
 def test_rounds_are_private(make: Make, pointing: Make) -> None:
     bundle = make("first", [pointing(1.0), pointing(1.0)], [0.5])
-    place(bundle, make("second", [pointing(2.0), pointing(1.0)], [0.5]))
+    install_round(bundle, make("second", [pointing(2.0), pointing(1.0)], [0.5]))
     for path in (bundle / "device").rglob("*"):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0 or path.name == "lock", path
 
 
 def test_a_round_of_rounds_leaves_the_inner_ones_out(make: Make, pointing: Make) -> None:
     bundle, made = make("first", [pointing(1.0)]), make("second", [pointing(2.0)])
-    place(made, bundle)
-    place(bundle, made)
+    install_round(made, bundle)
+    install_round(bundle, made)
     assert not (current(bundle) / "device").exists()
 
 
 @pytest.mark.parametrize("content", ["", "0001\n1\n", "0001 ../../etc 0000\n1\n", "\0", "0001 0000\n"])
 def test_a_damaged_list_of_rounds_is_told(content: str, make: Make, pointing: Make) -> None:
     bundle = make("first", [pointing(1.0)])
-    place(bundle, make("second", [pointing(2.0)]))
+    install_round(bundle, make("second", [pointing(2.0)]))
     (bundle / "device/current").write_text(content)
     with pytest.raises(BundleError, match="is damaged: remove it to use the bundle as exported"):
         Bundle.open(bundle)
@@ -79,7 +80,7 @@ def test_a_damaged_list_of_rounds_is_told(content: str, make: Make, pointing: Ma
 
 def test_a_full_disk_leaves_the_round_in_use(make: Make, pointing: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     bundle, made = make("first", [pointing(1.0)]), make("second", [pointing(2.0)])
-    place(bundle, made)
+    install_round(bundle, made)
 
     def full(source: Any, target: Any, **_: Any) -> None:
         Path(target).write_bytes(b"half")
@@ -90,8 +91,8 @@ def test_a_full_disk_leaves_the_round_in_use(make: Make, pointing: Make, monkeyp
         patch.setattr(shutil.copytree, "__kwdefaults__", None)
         patch.setattr(shutil.copytree, "__defaults__", (False, None, full, False, False))
         with pytest.raises(OSError, match="No space left"):
-            place(bundle, made)
-    assert standing(bundle) == ("0001", EXPORTED)
+            install_round(bundle, made)
+    assert rounds_in_use(bundle) == ("0001", EXPORTED)
     assert [path.name for path in (bundle / "device/rounds").iterdir()] == ["0001"]
     Personaliser(bundle, threads=1)
 
@@ -109,4 +110,4 @@ def test_a_bundle_answers_after_a_kill_at_any_moment_of_a_swap(make: Make, point
             swapper.send_signal(signal.SIGKILL)
         assert Personaliser(bundle, threads=1).predict(sample(2)).label == "c"
     assert len(list((bundle / "device/rounds").iterdir())) <= 4
-    assert int(place(bundle, others[0])) > 2  # swaps did happen
+    assert int(install_round(bundle, others[0])) > 2  # swaps did happen

@@ -15,16 +15,16 @@ import pytest
 
 from tests.runtime.bundles import trainable_bundle
 from tests.runtime.test_home import KILLS, SWAPPER
+from tuner.bundle.rounds import EXPORTED, rounds_in_use
+from tuner.commands.watch import SampleSource, watch
 from tuner.errors import BundleError
 from tuner.runtime import Bundle, Personaliser, Policy
-from tuner.runtime.conditions import ANY_TIME
-from tuner.runtime.home import EXPORTED, standing
-from tuner.runtime.learning import Learner, known_label, training_of
-from tuner.runtime.watching import Watch
+from tuner.runtime.service.conditions import ANY_TIME
+from tuner.runtime.service.local_training import LocalTrainer, has_label, local_training
+from tuner.runtime.service.monitor import Watch
 from tuner.task import Subset, Task
 from tuner.task.digits import digits
 from tuner.task.spec import Pretrain
-from tuner.watch import Source, watch
 
 pytestmark = pytest.mark.slow
 LATER = "9"  # a class that the bundle was made for, and has hardly seen
@@ -68,8 +68,8 @@ def stream(task: Task, folder: Path) -> tuple[list[Any], list[str]]:
 
 def right(bundle: Path, samples: list[Any], labels: list[str]) -> float:
     model = Personaliser(bundle, threads=1)
-    said = [one.label for one in model.predict_batch(np.stack(samples))]
-    return float(np.mean([ours == theirs for ours, theirs in zip(said, labels, strict=True)]))
+    predicted = [prediction.label for prediction in model.predict_batch(np.stack(samples))]
+    return float(np.mean([ours == theirs for ours, theirs in zip(predicted, labels, strict=True)]))
 
 
 def test_new_classes_in_a_stream_are_learnt_let_in_and_survive_kills(
@@ -80,22 +80,22 @@ def test_new_classes_in_a_stream_are_learnt_let_in_and_survive_kills(
     before = right(exported, samples, labels), right(exported, new, [LATER] * len(new))
     events: list[dict[str, Any]] = []
     policy = Policy(watch=Watch(enough=150), conditions=ANY_TIME)
-    watch(exported, Source(str(tmp_path / "photos"), once=True), events.append, policy=policy)
-    rounds = [one for one in events if "round" in one]
-    assert [one["round"] for one in rounds].count("accepted") >= 1
+    watch(exported, SampleSource(str(tmp_path / "photos"), once=True), events.append, policy=policy)
+    rounds = [event for event in events if "round" in event]
+    assert [event["round"] for event in rounds].count("accepted") >= 1
     assert "no label 'x': `tuner apply` adds labels" in rounds[-1]["reason"]
     assert right(exported, samples, labels) > before[0]
     assert right(exported, new, [LATER] * len(new)) > before[1]
     opened = Bundle.open(exported)
     assert opened.folder.name in {"0001", "0002"}
-    assert opened.info["parent"] is not None
+    assert opened.info.parent is not None
     assert not (exported / "device/made").exists()
     _swapped_and_killed(exported, [opened.folder, exported], samples[0])
 
 
 def _swapped_and_killed(bundle: Path, others: list[Path], sample: Any) -> None:
     """Kill a process that swaps trained rounds in, at random moments; the bundle answers after each."""
-    copies = [_copied(one, bundle.with_name(f"copy-{number}")) for number, one in enumerate(others)]
+    copies = [_copied(folder, bundle.with_name(f"copy-{number}")) for number, folder in enumerate(others)]
     draw = random.Random(1)
     for _ in range(KILLS):
         command: list[str | Path] = [sys.executable, "-c", SWAPPER, bundle, *copies]
@@ -105,13 +105,15 @@ def _swapped_and_killed(bundle: Path, others: list[Path], sample: Any) -> None:
             time.sleep(draw.uniform(0, 0.2))
             swapper.send_signal(signal.SIGKILL)
         assert Personaliser(bundle, threads=1).predict(sample).probability > 0
-    assert int(standing(bundle)[0]) > int(EXPORTED)
+    assert int(rounds_in_use(bundle)[0]) > int(EXPORTED)
 
 
 def _copied(folder: Path, out: Path) -> Path:
     """Copy a bundle without its rounds."""
     out.mkdir()
-    for path in (one for one in folder.rglob("*") if one.is_file() and "device" not in one.relative_to(folder).parts):
+    for path in (
+        path for path in folder.rglob("*") if path.is_file() and "device" not in path.relative_to(folder).parts
+    ):
         (out / path.relative_to(folder)).parent.mkdir(exist_ok=True)
         (out / path.relative_to(folder)).write_bytes(path.read_bytes())
     return out
@@ -119,15 +121,15 @@ def _copied(folder: Path, out: Path) -> Path:
 
 def test_a_learner_says_what_it_cannot_learn_from(exported: Path, tmp_path: Path) -> None:
     bundle = Bundle.read(exported)
-    with pytest.raises(BundleError, match="a round learns from labels, and most samples have none"):
-        Learner(bundle, tmp_path, 1).train([np.zeros(bundle.input_shape, np.float32)], None)
-    several = replace(bundle, loss="multi-label")
-    assert known_label(several, "1|9")
-    assert not known_label(several, "1|x")
+    with pytest.raises(BundleError, match="a round learns from labels, but most samples have none"):
+        LocalTrainer(bundle, tmp_path, 1).train([np.zeros(bundle.input_shape, np.float32)], None)
+    several = replace(bundle, info=replace(bundle.info, loss="multi-label"))
+    assert has_label(several, "1|9")
+    assert not has_label(several, "1|x")
 
 
 def test_rounds_know_what_the_bundle_knew(exported: Path) -> None:
-    training = training_of(exported, threads=1)
+    training = local_training(exported, threads=1)
     assert training is not None
     known = training.global_accuracy(Bundle.read(exported))
     assert known is not None

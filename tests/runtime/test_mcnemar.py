@@ -3,7 +3,7 @@
 import pytest
 from scipy.stats import binomtest
 
-from tuner.runtime.mcnemar import difference, harm
+from tuner.runtime.service.mcnemar import difference, harm
 
 COUNTS = [(lost, won) for lost in range(14) for won in range(14)] + [(700, 650), (3000, 2950), (0, 5000)]
 

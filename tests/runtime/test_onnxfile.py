@@ -5,8 +5,8 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from tuner.bundle.onnxfile import with_weights
 from tuner.errors import BundleError
-from tuner.runtime.onnxfile import with_weights
 
 
 def model() -> bytes:
@@ -21,9 +21,9 @@ def model() -> bytes:
 
 def test_only_the_named_weights_change() -> None:
     value = np.arange(600, dtype=np.float32).reshape(300, 2)
-    found = onnx.load_from_string(bytes(with_weights(model(), {"two": value})))
-    onnx.checker.check_model(found)
-    weights = {one.name: numpy_helper.to_array(one) for one in found.graph.initializer}
+    changed = onnx.load_from_string(bytes(with_weights(model(), {"two": value})))
+    onnx.checker.check_model(changed)
+    weights = {tensor.name: numpy_helper.to_array(tensor) for tensor in changed.graph.initializer}
     assert np.array_equal(weights["two"], value)
     assert not weights["one"].any()
 

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tuner.bundle.rounds import EXPORTED, install_round, roll_back, rounds_in_use
 from tuner.errors import BundleError, TaskError
 from tuner.runtime import Bundle, Orchestrator, Policy, Ring, Training, World
-from tuner.runtime.conditions import Conditions, Readings
-from tuner.runtime.home import EXPORTED, place, roll_back, standing
-from tuner.runtime.orchestrator import NO_TRAINER, UnusableError
-from tuner.runtime.state import read_state
-from tuner.runtime.watching import Watch
+from tuner.runtime.service.conditions import Conditions, Readings
+from tuner.runtime.service.monitor import Watch
+from tuner.runtime.service.orchestrator import NO_TRAINER
+from tuner.runtime.service.serving import UnusableError
+from tuner.runtime.service.state import read_state
 
 Make = Callable[..., Any]
 ALWAYS = Readings(load=0.0, charging=True, celsius=30.0, minute=0)
@@ -29,10 +30,10 @@ class Copying:
     """A trainer that copies a bundle made beforehand, and remembers what it was given."""
 
     made: Path
-    given: tuple[int, Sequence[str] | None] = (0, None)
+    received: tuple[int, Sequence[str] | None] = (0, None)
 
     def train(self, samples: Sequence[Any], labels: Sequence[str] | None) -> Path:
-        self.given = (len(samples), labels)
+        self.received = (len(samples), labels)
         out = self.made.with_name(f"{self.made.name}-copy")
         shutil.copytree(self.made, out)
         return out
@@ -90,9 +91,9 @@ def test_a_better_model_is_let_in(make: Make, pointing: Make, sample: Make, serv
         assert verdict is not None
         assert verdict.accepted, verdict
         assert service.infer(sample(0, 1000)).label == "b"
-        assert standing(bundle) == ("0001", EXPORTED)
+        assert rounds_in_use(bundle) == ("0001", EXPORTED)
         assert (service.state.answers, service.state.new_samples) == (1, 1)
-    count, labels = trainer.given
+    count, labels = trainer.received
     assert 55 <= count < 90
     assert labels is not None
     assert set(labels) == {"a", "b", "c"}
@@ -112,7 +113,7 @@ def test_a_model_that_is_no_better_is_not_let_in(make: Make, pointing: Make, sam
     assert "fewer are right" in first.reason
     assert "a tie keeps the old model" in second.reason
     assert first.asked == "90 new samples are kept"
-    assert standing(bundle) == (EXPORTED,)
+    assert rounds_in_use(bundle) == (EXPORTED,)
 
 
 def test_without_labels_agreement_with_the_last_exit_decides(
@@ -126,7 +127,7 @@ def test_without_labels_agreement_with_the_last_exit_decides(
     assert verdict is not None
     assert verdict.accepted
     assert "in agreement with the last exit, as there are no labels" in verdict.reason
-    assert trainer.given[1] is None
+    assert trainer.received[1] is None
 
 
 def test_a_fall_on_the_global_check_records_keeps_the_old(
@@ -134,8 +135,8 @@ def test_a_fall_on_the_global_check_records_keeps_the_old(
 ) -> None:
     bundle, trainer = make("old", [pointing(2.0)]), Copying(make("new", [pointing(2.0, (1, 0, 2))]))
 
-    def checked(one: Bundle) -> float:
-        return 0.9 if one.folder == bundle else 0.7
+    def checked(candidate: Bundle) -> float:
+        return 0.9 if candidate.folder == bundle else 0.7
 
     training = Training(lambda _: trainer, checked)
     world = World(lambda: ALWAYS, draw=random.Random(0), threads=1)
@@ -153,8 +154,8 @@ def test_one_class_alone_is_not_trained_on(make: Make, pointing: Make, sample: M
         lived(service, sample, 90, labels="ccc")
         verdict = service.tend(wait=True)
     assert verdict is not None
-    assert verdict.reason.startswith("every sample is 'c', and there are no global check records")
-    assert trainer.given == (0, None)
+    assert verdict.reason.startswith("every sample is 'c', and there are no global check samples")
+    assert trainer.received == (0, None)
 
 
 def test_a_round_that_fails_is_told_and_the_old_model_stays(
@@ -224,8 +225,8 @@ def test_new_classes_raise_errors_and_doubt(make: Make, pointing: Make, sample: 
 
 def test_a_broken_round_is_passed_over(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
     bundle = make("old", [pointing(2.0), pointing(2.0)], [0.5])
-    place(bundle, make("new", [pointing(2.0), pointing(2.0)], [0.5]))
-    place(bundle, make("newer", [pointing(2.0), pointing(2.0)], [0.5]))
+    install_round(bundle, make("new", [pointing(2.0), pointing(2.0)], [0.5]))
+    install_round(bundle, make("newer", [pointing(2.0), pointing(2.0)], [0.5]))
     (bundle / "device/rounds/0002/segments/1.onnx").write_bytes(b"torn")
     with serve(bundle) as service:
         assert service.infer(sample(2)).label == "c"
@@ -237,7 +238,7 @@ def test_a_broken_round_is_passed_over(make: Make, pointing: Make, sample: Make,
 def test_a_round_that_breaks_as_it_runs_is_passed_over(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
     bundle = make("old", [pointing(2.0)])
     wide = np.zeros((4, 3))
-    place(bundle, make("new", [pointing(2.0), wide], [0.9]))  # the second segment wants another width
+    install_round(bundle, make("new", [pointing(2.0), wide], [0.9]))  # the second segment wants another width
     content = json.loads((bundle / "bundle.json").read_text())
     assert content["input_shape"] == [3]
     with serve(bundle) as service:
@@ -264,7 +265,7 @@ def test_a_wrong_sample_changes_nothing(make: Make, pointing: Make, sample: Make
 
 def test_a_rollback_is_noticed(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
     bundle = make("old", [pointing(2.0)])
-    place(bundle, make("new", [pointing(2.0, (1, 0, 2))]))
+    install_round(bundle, make("new", [pointing(2.0, (1, 0, 2))]))
     with serve(bundle) as service:
         assert service.infer(sample(0)).label == "b"
         roll_back(bundle)
@@ -284,6 +285,6 @@ def test_a_full_disk_is_a_problem_and_not_the_end(
             assert service.infer(sample(0)).label == "a"
             service.save()
         assert len(service.ring) == 0
-        assert ["No space left on device" in one.line for one in service.state.problems] == [True, True]
+        assert ["No space left on device" in problem.line for problem in service.state.problems] == [True, True]
         assert service.infer(sample(1)).label == "b"
         assert len(service.ring) == 1

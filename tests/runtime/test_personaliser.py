@@ -11,18 +11,18 @@ import pytest
 
 from tuner.errors import BundleError
 from tuner.runtime import Bundle, Personaliser
-from tuner.runtime.calibration import confidences
-from tuner.runtime.chain import probabilities
+from tuner.runtime.infer.calibration import confidences
+from tuner.runtime.infer.chain import probabilities
 
 Make = Callable[..., Any]
 
 
 def test_a_bundle_without_exits_is_a_chain_of_one(make: Make, pointing: Make, sample: Make) -> None:
     model = Personaliser(make("one", [pointing(2.0)]), threads=1)
-    said = model.predict(sample(1))
-    assert (said.label, said.exit, model.exits) == ("b", 0, 1)
-    assert said.probability == pytest.approx(math.exp(2) / (math.exp(2) + 2), rel=1e-5)
-    assert said.seconds > 0
+    prediction = model.predict(sample(1))
+    assert (prediction.label, prediction.exit, model.exits) == ("b", 0, 1)
+    assert prediction.probability == pytest.approx(math.exp(2) / (math.exp(2) + 2), rel=1e-5)
+    assert prediction.seconds > 0
 
 
 def test_a_sample_leaves_at_the_first_exit_that_is_sure(make: Make, pointing: Make, sample: Make) -> None:
@@ -42,18 +42,22 @@ def test_a_batch_gives_what_its_samples_give_alone(make: Make, pointing: Make) -
     model = Personaliser(bundle, threads=1)
     samples = np.random.default_rng(0).normal(0, 2, (64, 3)).astype(np.float32)
     together = model.predict_batch(samples)
-    alone = [model.predict(one) for one in samples]
-    assert [(one.label, one.exit) for one in together] == [(one.label, one.exit) for one in alone]
-    assert [one.probability for one in together] == pytest.approx([one.probability for one in alone], rel=1e-5)
-    assert {one.exit for one in together} == {0, 1, 2}
+    alone = [model.predict(row) for row in samples]
+    assert [(prediction.label, prediction.exit) for prediction in together] == [
+        (prediction.label, prediction.exit) for prediction in alone
+    ]
+    assert [prediction.probability for prediction in together] == pytest.approx(
+        [prediction.probability for prediction in alone], rel=1e-5
+    )
+    assert {prediction.exit for prediction in together} == {0, 1, 2}
     assert model.predict_batch(samples[:0]) == []
 
 
 def test_every_exit_is_heard(make: Make, pointing: Make, sample: Make) -> None:
     model = Personaliser(make("two", [pointing(1.0), pointing(2.0, (1, 0, 2))], [0.0]), threads=1)
-    found = model.every_exit(sample(0)[None])
-    assert found.shape == (2, 1, 3)
-    assert found[:, 0].argmax(axis=1).tolist() == [0, 1]
+    probabilities = model.every_exit(sample(0)[None])
+    assert probabilities.shape == (2, 1, 3)
+    assert probabilities[:, 0].argmax(axis=1).tolist() == [0, 1]
 
 
 def test_the_temperature_divides_the_logits(make: Make, pointing: Make, sample: Make) -> None:
@@ -75,7 +79,7 @@ def test_several_labels_are_sure_by_the_mean_of_their_certainties() -> None:
 @pytest.mark.parametrize("given", [np.zeros(4, np.float32), np.zeros((3, 3), np.float32), np.array(["a", "b", "c"])])
 def test_a_sample_of_another_shape_or_type_is_told(given: Any, make: Make, pointing: Make) -> None:
     model = Personaliser(make("one", [pointing(1.0)]), threads=1)
-    with pytest.raises(BundleError, match=r"hand-made takes numbers of shape \[3\], but this is "):
+    with pytest.raises(BundleError, match=r"hand-made takes numbers of shape \[3\], got "):
         model.predict(given)
 
 
@@ -84,7 +88,7 @@ def test_a_sample_of_another_shape_or_type_is_told(given: Any, make: Make, point
     [
         ({"thresholds": []}, "2 segments, 2 shares, 0 thresholds"),
         ({"shares": [1.0]}, "2 segments, 1 shares, 1 thresholds"),
-        ({"temperature": 0}, "temperature is above 0"),
+        ({"temperature": 0}, "temperature must be above 0"),
         ({"segments": ["segments/0.onnx", "model.onnx"]}, "no hash of model.onnx"),
     ],
 )

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, save_model
 
-from tuner.cli import call
+from tuner.bundle.format import file_hash
+from tuner.cli.app import call
 from tuner.errors import TunerError
 from tuner.runtime import Personaliser, Window
-from tuner.runtime.bundle import file_hash
 
 CHANNELS, WINDOW, HOP = 2, 10, 5
 
@@ -21,10 +21,12 @@ def bundle(tmp_path: Path) -> Path:
     folder = tmp_path / "bundle"
     folder.mkdir()
     shapes = {"input": ["n", CHANNELS, WINDOW], "logits": ["n", CHANNELS]}
-    given, logits = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items())
+    recording, logits = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()
+    )
     axes = helper.make_tensor("axes", TensorProto.INT64, [1], [2])
     node = helper.make_node("ReduceMean", ["input", "axes"], ["logits"], keepdims=0)
-    graph = helper.make_graph([node], "mean", [given], [logits], [axes])
+    graph = helper.make_graph([node], "mean", [recording], [logits], [axes])
     save_model(
         helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), folder / "model.onnx"
     )
@@ -52,27 +54,27 @@ def loud(*where: tuple[int, int, int], length: int = 23) -> np.ndarray[tuple[int
 def test_the_mean_over_the_windows_decides_and_each_window_is_told(bundle: Path, tmp_path: Path) -> None:
     signal = loud((0, 0, 10), (1, 12, 13))
     np.save(tmp_path / "one.npy", signal)
-    said = Personaliser(bundle).predict_file(tmp_path / "one.npy")
+    prediction = Personaliser(bundle).predict_file(tmp_path / "one.npy")
     margin = np.array([2.0, 1.0 - 0.2, -0.2])  # of left over right, a window: the channels' means less 1, over 0.5
     each = 1 / (1 + np.exp(-margin))
-    assert said.label == "left"
-    assert said.probability == pytest.approx(each.mean(), abs=1e-6)
-    assert [window.begin for window in said.windows] == [0, 5, 10]
-    assert [window.label for window in said.windows] == ["left", "left", "right"]
-    assert [window.probability for window in said.windows] == pytest.approx([*each[:2], 1 - each[2]], abs=1e-6)
+    assert prediction.label == "left"
+    assert prediction.probability == pytest.approx(each.mean(), abs=1e-6)
+    assert [window.begin for window in prediction.windows] == [0, 5, 10]
+    assert [window.label for window in prediction.windows] == ["left", "left", "right"]
+    assert [window.probability for window in prediction.windows] == pytest.approx([*each[:2], 1 - each[2]], abs=1e-6)
 
 
 def test_integers_are_read_as_they_are(bundle: Path) -> None:
     personaliser, signal = Personaliser(bundle), loud((1, 0, 23))
-    said = personaliser.predict_recording(signal.astype(np.uint8))
-    assert said.windows == personaliser.predict_recording(signal).windows
-    assert said.windows[0] == Window(0, "right", said.probability)
+    prediction = personaliser.predict_recording(signal.astype(np.uint8))
+    assert prediction.windows == personaliser.predict_recording(signal).windows
+    assert prediction.windows[0] == Window(0, "right", prediction.probability)
 
 
 def test_a_single_window_is_a_sample_like_any_other(bundle: Path) -> None:
-    said = Personaliser(bundle).predict(loud((1, 0, 10), length=WINDOW).astype(np.float32))
-    assert (said.label, said.windows) == ("right", ())
-    assert "windows" not in said.to_dict()
+    prediction = Personaliser(bundle).predict(loud((1, 0, 10), length=WINDOW).astype(np.float32))
+    assert (prediction.label, prediction.windows) == ("right", ())
+    assert "windows" not in prediction.to_dict()
 
 
 def test_the_command_line_predicts_a_recording(
@@ -80,9 +82,9 @@ def test_the_command_line_predicts_a_recording(
 ) -> None:
     np.save(tmp_path / "one.npy", loud((0, 0, 23)))
     assert call(["predict", str(bundle), str(tmp_path / "one.npy"), "--json"]) == 0
-    (said,) = json.loads(capsys.readouterr().out)["predictions"]
-    assert said["label"] == "left"
-    assert set(said["windows"][0]) == {"begin", "label", "probability"}
+    (prediction,) = json.loads(capsys.readouterr().out)["predictions"]
+    assert prediction["label"] == "left"
+    assert set(prediction["windows"][0]) == {"begin", "label", "probability"}
 
 
 @pytest.mark.parametrize(
@@ -90,8 +92,8 @@ def test_the_command_line_predicts_a_recording(
     [
         (loud(length=9), r"one\.npy: 9 samples are shorter than input\.window = 10"),
         (np.ones((3, 20)), r"arm takes 2 channels, but .*one\.npy has 3"),
-        (np.ones(20), r"one\.npy: a recording wants numbers \[channels, time\], got float64 \[20\]"),
-        (np.full((2, 20), np.nan), r"one\.npy: a recording wants finite numbers"),
+        (np.ones(20), r"one\.npy: a recording must be numbers \[channels, time\], got float64 \[20\]"),
+        (np.full((2, 20), np.nan), r"one\.npy: a recording must hold finite numbers"),
     ],
 )
 def test_a_file_that_is_no_recording_is_told(

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from tuner.errors import StoreError
-from tuner.runtime.ring import Ring
+from tuner.runtime.service.ring import Ring
 
 WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from tuner.runtime.ring import Ring
+from tuner.runtime.service.ring import Ring
 ring = Ring(Path(sys.argv[1]), most_samples=20)
 print("ready", flush=True)
 for number in range(10**9):
@@ -35,16 +35,16 @@ def picture(number: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
 def test_samples_come_back_oldest_first_with_their_labels(tmp_path: Path) -> None:
     ring = Ring(tmp_path / "ring")
     assert [ring.add(picture(number), label) for number, label in enumerate(["a", None, "c"])] == [True] * 3
-    found = Ring(tmp_path / "ring").load()
-    assert [one.label for one in found] == ["a", None, "c"]
-    assert all((one.sample == picture(number)).all() for number, one in enumerate(found))
-    assert [one.sample.dtype for one in found] == [np.uint8] * 3
+    samples = Ring(tmp_path / "ring").load()
+    assert [sample.label for sample in samples] == ["a", None, "c"]
+    assert all((sample.sample == picture(number)).all() for number, sample in enumerate(samples))
+    assert [sample.sample.dtype for sample in samples] == [np.uint8] * 3
 
 
 def test_a_sample_is_kept_once_and_may_get_a_label_later(tmp_path: Path) -> None:
     ring = Ring(tmp_path / "ring")
     assert [ring.add(picture(1), label) for label in (None, None, "a", None, "b")] == [True] + [False] * 4
-    assert [one.label for one in ring.load()] == ["b"]
+    assert [sample.label for sample in ring.load()] == ["b"]
 
 
 def test_the_oldest_go_above_the_bounds(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_the_oldest_go_above_the_bounds(tmp_path: Path) -> None:
     for number in range(10):
         few.add(picture(number))
         small.add(picture(number))
-    assert [int(one.sample.max()) for one in few.load()] == [7, 8, 9]
+    assert [int(sample.sample.max()) for sample in few.load()] == [7, 8, 9]
     assert 0 < small.size_bytes <= 1000
     assert int(small.load()[-1].sample.max()) == 9
 
@@ -66,7 +66,7 @@ def test_what_comes_within_one_tick_of_the_clock_is_told_apart() -> None:
         for number in range(40):
             (ring, other)[number % 2].add(picture(number))
             assert len(ring) == len(other) == min(number + 1, 5)
-        assert [int(one.sample.max()) for one in ring.load()] == [35, 36, 37, 38, 39]
+        assert [int(sample.sample.max()) for sample in ring.load()] == [35, 36, 37, 38, 39]
 
 
 def test_only_the_user_can_read_it(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_damaged_sample_is_left_out(tmp_path: Path) -> None:
     first, second, _ = sorted(ring.folder.iterdir())
     first.write_bytes(first.read_bytes()[:-1] + b"?")
     second.write_bytes(second.read_bytes()[:5])
-    assert [int(one.sample.max()) for one in ring.load()] == [2]
+    assert [int(sample.sample.max()) for sample in ring.load()] == [2]
     assert len(ring) == 1
 
 
@@ -125,7 +125,7 @@ def test_a_full_disk_is_told_and_the_rest_stays(tmp_path: Path, monkeypatch: pyt
         with pytest.raises(StoreError, match=r"No space left on device\): free some space"):
             ring.add(picture(2))
     assert len(list(ring.folder.iterdir())) == 1
-    assert [int(one.sample.max()) for one in ring.load()] == [1]
+    assert [int(sample.sample.max()) for sample in ring.load()] == [1]
 
 
 def test_a_kill_loses_at_most_the_sample_being_written(tmp_path: Path) -> None:
@@ -137,8 +137,10 @@ def test_a_kill_loses_at_most_the_sample_being_written(tmp_path: Path) -> None:
             time.sleep(draw.uniform(0, 0.1))
             writer.send_signal(signal.SIGKILL)
         files = list((tmp_path / "ring").glob("[!.]*.sample"))
-        found = Ring(tmp_path / "ring").load()
-        assert len(found) == len(files)
-        numbers = [int(one.label or -1) for one in found]
-        assert all((one.sample == number % 251 + number % 7).all() for one, number in zip(found, numbers, strict=True))
-    assert len(found) >= 10
+        samples = Ring(tmp_path / "ring").load()
+        assert len(samples) == len(files)
+        numbers = [int(sample.label or -1) for sample in samples]
+        assert all(
+            (sample.sample == number % 251 + number % 7).all() for sample, number in zip(samples, numbers, strict=True)
+        )
+    assert len(samples) >= 10

@@ -16,11 +16,14 @@ from torch import nn
 from torch.nn import functional
 
 from tests.backends.tails import OUTPUTS, TAILS, Eager, Tail, batch_of, part_of, relative
-from tuner.backends.torch.lower import model, write
-from tuner.backends.torch.step import Loss, Step, StepError, trace
+from tuner.backends.torch.onnx.write import model, write
+from tuner.backends.torch.step.trace import StepLoss, trace
+from tuner.backends.torch.step.traced import Step, StepError
 from tuner.errors import TunerError
-from tuner.plan import Optimiser, RecipePlan
-from tuner.runtime.step import Rows, StepFileError, StepSession, scheduled, train
+from tuner.ort.layout import StepFileError
+from tuner.ort.training_step import StepSession, TrainingRows, train
+from tuner.plan.parts import Optimiser, RecipePlan
+from tuner.training.schedule import scheduled_rate
 
 pytestmark = pytest.mark.slow
 BATCH = 8
@@ -28,7 +31,7 @@ STEPS = {"sgd": 20, "adam": 5, "adamw": 5}
 RATES = {"sgd": 2e-3, "adam": 1e-4, "adamw": 1e-4}
 
 
-def traced(tail: Tail, recipe: RecipePlan, loss: Loss = "single-label") -> Step:
+def traced(tail: Tail, recipe: RecipePlan, loss: StepLoss = "single-label") -> Step:
     return trace(tail.module, recipe, loss=loss, input_shape=tail.input_shape, outputs=OUTPUTS, batch_size=BATCH)
 
 
@@ -41,7 +44,9 @@ def session_of(step: Step, tail: nn.Module, folder: Path, seed: int = 0) -> Step
     return StepSession(folder / "step.onnx", arrays(tail), seed=seed)
 
 
-def compared(tail: Tail, recipe: RecipePlan, folder: Path, loss: Loss = "single-label", apart: float = 1e-3) -> float:
+def compared(
+    tail: Tail, recipe: RecipePlan, folder: Path, loss: StepLoss = "single-label", apart: float = 1e-3
+) -> float:
     """Train on batches of changing sizes by both; return the largest relative difference of losses."""
     step = traced(tail, recipe, loss)
     session = session_of(step, tail.module, folder, seed=3)
@@ -248,14 +253,14 @@ def test_epochs_follow_the_recipe(tmp_path: Path) -> None:
         told.append((step, steps))
         return step == 8
 
-    found = list(train(session, Rows(lambda rows: features[rows], labels), recipe, 5, watch))
+    found = list(train(session, TrainingRows(lambda rows: features[rows], labels), recipe, 5, watch))
     order, step, means = np.random.default_rng(5), 0, []
     for _ in range(3):
         shuffled, total = order.permutation(21), 0.0
         for begin in range(0, 21, BATCH):
             rows = shuffled[begin : begin + BATCH]
             total += len(rows) * eager.step(
-                {"input": features[rows], "label": labels[rows]}, scheduled(recipe, step / 9)
+                {"input": features[rows], "label": labels[rows]}, scheduled_rate(recipe, step / 9)
             )
             step += 1
         means.append(total / 21)
@@ -268,7 +273,7 @@ def test_a_loss_that_is_no_number_ends_the_training(tmp_path: Path) -> None:
     tail = TAILS["linear head"]()
     recipe = RecipePlan(epochs=2, batch_size=BATCH, optimiser="sgd", learning_rate=0.5)
     session = session_of(traced(tail, recipe), tail.module, tmp_path)
-    rows = Rows(lambda rows: np.full((len(rows), 64), np.inf, np.float32), np.zeros(4, np.int64))
+    rows = TrainingRows(lambda rows: np.full((len(rows), 64), np.inf, np.float32), np.zeros(4, np.int64))
     with pytest.raises(TunerError, match=r"the loss became nan in epoch 1: lower recipe.learning_rate, which is 0.5"):
         list(train(session, rows, recipe, 0))
 
@@ -292,7 +297,7 @@ def test_weights_and_batches_that_do_not_fit_are_refused(tmp_path: Path) -> None
     session = session_of(step, tail.module, tmp_path)
     with pytest.raises(StepFileError, match="takes 1 to 8 samples, but got 9"):
         session.step(np.zeros((9, 64), np.float32), np.zeros(9, np.int64), 0.1)
-    rows = Rows(lambda rows: np.zeros((len(rows), 64), np.float32), np.zeros(9, np.int64))
+    rows = TrainingRows(lambda rows: np.zeros((len(rows), 64), np.float32), np.zeros(9, np.int64))
     with pytest.raises(StepFileError, match=r"planned for batches of at most 8, but recipe.batch_size is 32"):
         list(train(session, rows, RecipePlan(batch_size=32), 0))
     weights = arrays(tail.module)

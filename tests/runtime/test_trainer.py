@@ -15,14 +15,17 @@ from safetensors.numpy import load_file
 from torch import nn
 
 from tests.runtime.bundles import BATCH, trainable_bundle
-from tuner.backends.torch import lower, trainable
-from tuner.backends.torch.step import trace
-from tuner.backends.torch.trainable import refuse_untrainable
+from tuner.backends.torch.export import step_check, trainable
+from tuner.backends.torch.export.trainable import refuse_untrainable
+from tuner.backends.torch.onnx import write as lower
+from tuner.backends.torch.step.trace import trace
+from tuner.bundle.format import FILE, file_hash
+from tuner.bundle.scores import DeviceScores
 from tuner.errors import BundleError, TunerError
-from tuner.example import example_model, example_task
-from tuner.plan import RecipePlan, TrialPlan
+from tuner.plan.example import example_model, example_task
+from tuner.plan.parts import RecipePlan
+from tuner.plan.trial import TrialPlan
 from tuner.runtime import Bundle, Personaliser, Trainer
-from tuner.runtime.bundle import FILE, file_hash
 from tuner.task.digits import digits
 from tuner.task.spec import Pretrain
 
@@ -70,8 +73,8 @@ def test_it_learns_new_samples_and_forgets_little(bundle: Path, tmp_path: Path) 
     assert kept >= known - 0.03
     made = trainer.save(tmp_path / "next")
     opened, parent = Bundle.open(made), Bundle.open(bundle)
-    assert opened.info["parent"] == parent.identity
-    assert opened.info["scores"]["after"] == {"global_accuracy": kept, "losses": list(losses), "samples": 60}
+    assert opened.info.parent == parent.identity
+    assert opened.info.scores.device == DeviceScores(known, kept, tuple(losses), 60)
     personaliser = Personaliser(made, threads=1)
     right = [personaliser.predict(one).label == label for one, label in zip(samples[60:], labels[60:], strict=True)]
     assert abs(float(np.mean(right)) - after) < 0.03
@@ -81,7 +84,8 @@ def test_it_learns_new_samples_and_forgets_little(bundle: Path, tmp_path: Path) 
     moved = {name for name in given if not np.array_equal(trained[name], given[name])}
     assert moved
     assert {name: value.shape for name, value in trained.items()} == {name: one.shape for name, one in given.items()}
-    assert moved <= set(opened.info["train"]["weights"])
+    assert opened.info.train is not None
+    assert moved <= set(opened.info.train.weights)
     assert (made / "train").stat().st_mode & 0o077 == 0
 
 
@@ -116,7 +120,7 @@ def test_what_a_trainer_cannot_take_is_told(bundle: Path) -> None:
         trainer.add([np.zeros((2, 8, 8), np.float32)], ["1"])
     with pytest.raises(BundleError, match="there are 2 samples and 1 labels"):
         trainer.add(samples[:2], ["1"])
-    with pytest.raises(BundleError, match="2 labels want features"):
+    with pytest.raises(BundleError, match=r"features of 2 labels must have shape"):
         trainer.add_features(np.zeros((1, 3), np.float32), ["1", "2"])
     trainer.add(samples, labels)
     with pytest.raises(TunerError, match=f"planned for batches of at most {BATCH}, but recipe.batch_size is 64"):
@@ -132,11 +136,12 @@ def changed(bundle: Path, folder: Path, **content: Any) -> Path:
 
 
 def test_bundles_of_other_versions_and_losses_are_refused(bundle: Path, tmp_path: Path) -> None:
-    train = Bundle.open(bundle).info["train"]
+    train = Bundle.open(bundle).info.train
+    assert train is not None
     with pytest.raises(BundleError, match="has bundle format 9, this version reads 1: update tuner"):
         Trainer(changed(bundle, tmp_path / "a", format=9))
     with pytest.raises(BundleError, match="has training format 9, this version reads 1: update tuner"):
-        Trainer(changed(bundle, tmp_path / "b", train={**train, "format": 9}))
+        Trainer(changed(bundle, tmp_path / "b", train={**train.to_dict(), "format": 9}))
     with pytest.raises(BundleError, match="with the loss single-label or multi-label, not 'hinge': update tuner"):
         Trainer(changed(bundle, tmp_path / "c", loss="hinge"))
     with pytest.raises(BundleError, match="cannot be trained: export it with `tuner export RUN OUT --trainable`"):
@@ -159,7 +164,7 @@ def test_a_step_of_another_format_is_refused(bundle: Path, tmp_path: Path) -> No
     copied = changed(bundle, tmp_path / "copy")
     part = copied / "train/step.onnx"
     part.write_bytes(part.read_bytes().replace(b'{"format": 1', b'{"format": 7'))
-    files = Bundle.open(bundle).info["files"]
+    files = Bundle.open(bundle).info.files
     info = json.loads((copied / FILE).read_text(encoding="utf-8"))
     info["files"] = {**files, "train/step.onnx": file_hash(part)}
     (copied / FILE).write_text(json.dumps(info), encoding="utf-8")
@@ -191,15 +196,17 @@ def test_a_step_that_trains_otherwise_is_refused(tmp_path: Path, monkeypatch: py
 def test_a_step_is_held_against_double_precision_where_pytorch_itself_strays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained = trainable._trained
+    trained = step_check._train
 
     def strayed(tail: nn.Module, recipe: RecipePlan, batch: torch.Tensor, *rest: Any) -> list[float]:
         off = 1e-3 if batch.dtype == torch.float32 else 0.0
         return [loss * (1 + off) for loss in trained(tail, recipe, batch, *rest)]
 
-    monkeypatch.setattr(trainable, "_trained", strayed)
+    monkeypatch.setattr(step_check, "_train", strayed)
     made = trainable_bundle(known_digits(), tmp_path, epochs=1)
-    assert Bundle.open(made).info["train"]["largest_loss_difference"] == pytest.approx(1e-3, rel=0.2)
+    train = Bundle.open(made).info.train
+    assert train is not None
+    assert train.largest_loss_difference == pytest.approx(1e-3, rel=0.2)
 
 
 def test_a_loss_without_a_step_is_told() -> None:
@@ -209,5 +216,5 @@ def test_a_loss_without_a_step_is_told() -> None:
 
 def test_a_tail_with_weights_of_its_own_is_refused() -> None:
     plan = TrialPlan(example_model(3), example_task())
-    with pytest.raises(BundleError, match="has a weight weight beside the model's own: export without it"):
+    with pytest.raises(BundleError, match="has a weight weight that the model does not have: export without it"):
         refuse_untrainable(nn.Linear(2, 2), {}, plan)

@@ -7,29 +7,36 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tuner.commands.tune import run
 from tuner.errors import TunerError, UnsupportedError
-from tuner.host import Host
-from tuner.knobs import Numeric, Wanted
-from tuner.planner import cost
+from tuner.plan.trial import TrialPlan
+from tuner.planner.device import nominal
+from tuner.plugin.core import build_host
+from tuner.plugin.host import Host
+from tuner.plugin.knobs import Numeric, Wanted
+from tuner.results.config import Budget
+from tuner.results.folder import open_records
 from tuner.results.objectives import OBJECTIVES, Objective
 from tuner.results.records import TrialRecord
-from tuner.search.config import Limits
-from tuner.search.events import Silence
-from tuner.search.jobs import Failure, Job
+from tuner.results.run import Run
 from tuner.search.journal import open_study
-from tuner.search.study import Setting, Study
-from tuner.search.supervisor import Ended, Interrupt
+from tuner.search.listener import Silence
+from tuner.search.processes.guard import Interrupt, JobResult
+from tuner.search.processes.messages import Failure, Job
+from tuner.search.processes.remote import RemoteSession
+from tuner.search.setting import Setting
+from tuner.search.study import Study
 from tuner.store.store import Store
 from tuner.task import Domain, InputSpec, ModelSpec, Task
-from tuner.task.samples import ArraySamples
-from tuner.tune import Run, run, task_info
+from tuner.task.data.samples import ArraySamples
+from tuner.task.info import task_info
 
 HERE = Path(__file__).parent
 Tune = Callable[..., Run]
@@ -119,41 +126,39 @@ class InProcess:
     host: Host
     task: Task
     jobs: list[Job] = field(default_factory=list)
-    interrupt: Interrupt = field(default_factory=Interrupt)
     lacking: int = 0
 
-    def run(self, job: Job, _limits: object, progress: Callable[[Mapping[str, Any]], None] | None = None) -> Ended:
-        """Carry a job out as a child would."""
+    def run(
+        self, job: Job, _limits: object, progress: Callable[[Mapping[str, Any]], None] | None = None
+    ) -> JobResult[Any]:
+        """Carry a job out as a child would; a filling is never missing more than `lacking` samples."""
         self.jobs.append(job)
-        started = time.monotonic()
 
-        def report(said: Mapping[str, Any]) -> bool:
+        def report(values: Mapping[str, Any]) -> bool:
             if progress is not None:
-                progress(said)
+                progress(values)
             return False
 
-        method = getattr(self.host.backend(job.backend), job.method)
+        session = self.host.backend(job.backend).open(self.task, {})
+        if job.method == "missing":
+            return JobResult("result", self.lacking)
+        method = getattr(session, job.method)
         try:
-            value = method(self.task, **job.arguments, **({"report": report} if job.reports else {}))
+            value = method(**job.arguments, **({"report": report} if job.reports else {}))
         except TunerError as error:
-            return Ended(
-                "failure", Failure(str(error), "", isinstance(error, UnsupportedError)), time.monotonic() - started, 0
-            )
+            return JobResult("failure", failure=Failure(str(error), "", isinstance(error, UnsupportedError)))
         except Exception as error:  # noqa: BLE001 - as in a child, whatever a backend raises
-            line = f"{type(error).__name__}: {error}"
-            return Ended("failure", Failure(line, traceback.format_exc()), time.monotonic() - started, 0)
-        return Ended("result", value, time.monotonic() - started, 0)
+            return JobResult("failure", failure=Failure(f"{type(error).__name__}: {error}", traceback.format_exc()))
+        return JobResult("result", value)
 
-    def call(self, backend: str, method: str, arguments: Mapping[str, Any], _limits: object = None) -> Any:
-        """Answer what a study asks beside its jobs: what the store lacks, and how fast the device is."""
-        if method == "missing":
-            return self.lacking
-        assert method == "measure"
-        return self.host.backend(backend).measure(self.task, **arguments)
+    def session(self) -> RemoteSession:
+        """Return the made-up task, opened on the made-up backend."""
+        supervisor: Any = self
+        return RemoteSession(supervisor, "misbehaving")
 
     def trained(self) -> list[str]:
         """Return the keys of the plans that were trained."""
-        return [job.arguments["plan"].key() for job in self.jobs if job.method == "train"]
+        return [job.arguments["trial"].plan.key() for job in self.jobs if job.method == "train"]
 
 
 class Heard(Silence):
@@ -202,7 +207,7 @@ def stand_in(task: Task, monkeypatch: pytest.MonkeyPatch) -> InProcess:
     module = importlib.util.module_from_spec(made)
     monkeypatch.setitem(sys.modules, made.name, module)
     made.loader.exec_module(module)
-    return InProcess(Host(plugins={"misbehaving": module}), task)
+    return InProcess(build_host({"misbehaving": module}), task)
 
 
 @pytest.fixture
@@ -210,12 +215,13 @@ def begin(stand_in: InProcess, task: Task, tmp_path: Path, heard: Heard) -> Begi
     """Open the study in `tmp_path / "journal.log"`, new or as it is."""
 
     def start(
-        limits: Limits = Limits(trials=6),  # noqa: B008 - frozen
+        limits: Budget = Budget(trials=6),  # noqa: B008 - frozen
         strategies: Sequence[str] = ("gdm", "freeze", "cache"),
         wanted: Mapping[str, Wanted] | None = None,
         *,
         deterministic: bool = True,
         path: Path | None = None,
+        step_seconds: float | None = None,
     ) -> Study:
         host = stand_in.host
         knobs: dict[str, Wanted] = {
@@ -224,7 +230,9 @@ def begin(stand_in: InProcess, task: Task, tmp_path: Path, heard: Heard) -> Begi
             "recipe.epochs": Numeric("recipe.epochs", 1, 20, whole=False),
             **(wanted or {}),
         }
-        model = host.backend("misbehaving").describe(task)
+        model = host.backend("misbehaving").open(task, {}).model
+        rates = nominal(model)
+        rates = rates if step_seconds is None else replace(rates, step_seconds=step_seconds)
         setting = Setting(
             [host.strategies[name] for name in (*strategies, "recipe", "runtime")],
             OBJECTIVES,
@@ -234,14 +242,16 @@ def begin(stand_in: InProcess, task: Task, tmp_path: Path, heard: Heard) -> Begi
             deterministic,
             model,
             task_info(task),
-            cost.nominal(model),
+            rates,
             limits,
             None if limits.time_seconds is None else time.monotonic() + limits.time_seconds,
             tmp_path,
         )
-        journal = open_study(path or tmp_path / "journal.log", [one.optuna_direction for one in OBJECTIVES])
-        supervisor: Any = stand_in
-        study = Study(setting, host, journal, supervisor, Store(Path(os.environ["TUNER_CACHE"])), heard)
+        journal = open_study(path or tmp_path / "journal.log", [objective.optuna_direction for objective in OBJECTIVES])
+        records = open_records(tmp_path, TrialPlan(model, setting.task))
+        sessions = {"misbehaving": stand_in.session()}
+        store = Store(Path(os.environ["TUNER_CACHE"]))
+        study = Study(setting, host, journal, records, sessions, store, heard, Interrupt())
         study.prepare()
         return study
 

@@ -10,65 +10,74 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
 
-from tuner.backends.base import Backend, Filling, Report, silent
+from tuner.backends.base import Backend, Exported, Filling, Lowering, Report, Session, Trial, silent
 from tuner.errors import TaskError, UnsupportedError
-from tuner.hookspecs import hookimpl
-from tuner.knobs import Draw
-from tuner.plan import BlockInfo, ModelInfo, Stage, TrialPlan
-from tuner.planner.cost import Rates, nominal, records
+from tuner.plan.info import BlockInfo, ModelInfo
+from tuner.plan.parts import Stage
+from tuner.plan.trial import TrialPlan
+from tuner.planner.cost import feature_records
+from tuner.planner.device import Rates, nominal
+from tuner.plugin.hookspecs import hookimpl
+from tuner.plugin.knobs import Draw
+from tuner.plugin.strategy import Strategy
 from tuner.results.records import Outcome
 from tuner.store.store import Store
-from tuner.strategy import Strategy
 from tuner.task import Task
 
 MEGABYTE = 1_000_000
-WARMED: list[int] = []  # processes that were warmed before they forked
+OPENED: list[int] = []  # processes that opened the task before they forked
 BLOCKS = tuple(BlockInfo(f"b{at}", f"cut{at}", (4, 2, 2), 1_000_000, 1_000, 4_096) for at in range(4))
 
 
 class Misbehaving(Backend):
-    """Does as it is told, or as it should not."""
+    """Opens a session that does as it is asked, or as it should not."""
 
     name = "misbehaving"
 
-    def warm(self, task: Task) -> None:
-        if _mood() == "cold":
-            raise TaskError("the weights do not fit")
-        WARMED.append(os.getpid())
-
-    def describe(self, task: Task) -> ModelInfo:
-        return ModelInfo("made-up", task.fingerprint(), len(task.labels), BLOCKS)
-
-    def measure(self, task: Task, threads: int) -> Rates:
-        return nominal(self.describe(task))
-
-    def supports(self, plan: TrialPlan) -> str | None:
+    def supports(self, plan: TrialPlan, edits: Collection[str]) -> str | None:
         return "it sulks" if _mood() == "unsupported" else None
 
-    def untouched(
-        self, task: Task, model: ModelInfo, store: Store, threads: int, report: Report = silent
-    ) -> dict[str, float]:
+    def open(self, task: Task, lowerings: Mapping[str, Lowering]) -> "MisbehavingSession":
+        if _mood() == "cold":
+            raise TaskError("the weights do not fit")
+        OPENED.append(os.getpid())
+        return MisbehavingSession(task)
+
+
+class MisbehavingSession(Session):
+    """The made-up task, opened."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    @property
+    def model(self) -> ModelInfo:
+        return ModelInfo("made-up", self._task.fingerprint(), len(self._task.labels), BLOCKS)
+
+    def measure(self, threads: int) -> Rates:
+        return nominal(self.model)
+
+    def untouched(self, store: Store, threads: int, report: Report = silent) -> dict[str, float]:
         return {"local_accuracy": 0.0, "global_accuracy": 0.9}
 
-    def missing(self, task: Task, plans: Sequence[TrialPlan], store: Store) -> int:
+    def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:
         return 1_000_000
 
-    def fill(self, task: Task, plans: Sequence[TrialPlan], store: Store, report: Report = silent) -> Filling:
+    def fill(self, plans: Sequence[TrialPlan], store: Store, report: Report = silent) -> Filling:
         if _mood() == "bad-sample":
             raise TaskError("hat.jpg: not an image that can be decoded: replace or remove it")
-        return Filling(0, 0.0, {}, 0, {at: () for plan in plans for at in records(plan)})
+        return Filling(0, 0.0, {}, 0, {at: () for plan in plans for at in feature_records(plan)})
 
-    def train(
-        self, task: Task, plan: TrialPlan, seed: int, store: Store, weights: Path, report: Report = silent
-    ) -> Outcome:
-        report({"resting_bytes": _resident()})
+    def train(self, trial: Trial) -> Outcome:
+        plan, weights = trial.plan, trial.weights
+        trial.report({"resting_bytes": _resident()})
         mood = _mood(use_up=True)
         seconds, peak = 0.01 * plan.trainable * plan.recipe.epochs, 1e6 * plan.trainable
         if mood == "sleep":
@@ -84,7 +93,7 @@ class Misbehaving(Backend):
         elif mood == "nan":
             seconds = float("nan")
         elif mood == "hoard":
-            self.hoard(task, 1000, "", report)
+            self.hoard(1000, "", trial.report)
         elif mood == "crash":
             os._exit(9)
         elif mood == "big":
@@ -95,33 +104,39 @@ class Misbehaving(Backend):
         values = {"local_accuracy": score, "global_accuracy": 1 - score / 2, "train_seconds": seconds}
         return Outcome({**values, "peak_bytes": peak})
 
-    def export(self, task: Task, plan: TrialPlan, weights: Path, folder: Path) -> dict[str, Any]:
+    def export(self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool) -> Exported:
         (folder / "model.onnx").write_bytes(b"a model")
         (folder / "weights.safetensors").write_bytes(weights.read_bytes())
-        return {"local_accuracy": 0.5}
+        return Exported({"local_accuracy": 0.5})
 
     # Jobs of the supervisor's own tests.
 
-    def answer(self, task: Task, value: Any) -> dict[str, Any]:
+    def answer(self, value: Any) -> dict[str, Any]:
         print("a job's own words")  # noqa: T201 - they must not reach the parent's stdout
-        return {"value": value, "task": task.name, "pid": os.getpid(), "array": np.arange(3), "warmed": list(WARMED)}
+        return {
+            "value": value,
+            "task": self._task.name,
+            "pid": os.getpid(),
+            "array": np.arange(3),
+            "opened": list(OPENED),
+        }
 
-    def sleep(self, task: Task, note: str = "") -> None:
+    def sleep(self, note: str = "") -> None:
         if note:
             Path(note).write_text(f"{os.getpid()} {os.getppid()}")
         time.sleep(3600)
 
-    def deaf(self, task: Task, report: Report = silent) -> None:
+    def deaf(self, report: Report = silent) -> None:
         while True:
             report({"step": 1, "steps": 2})
             time.sleep(0.005)
 
-    def heed(self, task: Task, report: Report = silent) -> str:
+    def heed(self, report: Report = silent) -> str:
         while not report({"step": 1, "steps": 2}):
             time.sleep(0.005)
         return "stopped in time"
 
-    def hoard(self, task: Task, limit_mb: int, note: str, report: Report = silent) -> None:
+    def hoard(self, limit_mb: int, note: str, report: Report = silent) -> None:
         """Take a megabyte every 2 ms; note the clock when the limit is crossed, as the process itself sees it."""
         resting, held, crossed = _resident(), [], False
         report({"resting_bytes": resting})
@@ -135,20 +150,20 @@ class Misbehaving(Backend):
                     part.replace(note)
             time.sleep(0.002)
 
-    def leave(self, task: Task, code: int) -> None:
+    def leave(self, code: int) -> None:
         os._exit(code)
 
-    def fault(self, task: Task) -> None:
+    def fault(self) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         os.kill(os.getpid(), signal.SIGSEGV)
 
-    def stumble(self, task: Task) -> None:
+    def stumble(self) -> None:
         raise ValueError("this is no tensor\nnor is this")
 
-    def refuse(self, task: Task) -> None:
+    def refuse(self) -> None:
         raise TaskError("rule, value,\nway out")
 
-    def hand_back_a_function(self, task: Task) -> Any:
+    def hand_back_a_function(self) -> Any:
         return lambda: None
 
 

@@ -10,19 +10,22 @@ from typing import Any
 import pytest
 
 from tuner.backends.base import Filling
-from tuner.compose import compose
 from tuner.errors import TunerError
-from tuner.heads import Exit, HeadsPlan
-from tuner.knobs import Scalar, preferring
-from tuner.plan import TrialPlan, normal_form
+from tuner.plan.heads import Exit, HeadsPlan
+from tuner.plan.parts import Scalar
+from tuner.plan.trial import TrialPlan, normal_form
 from tuner.planner import cost
+from tuner.planner.device import NOMINAL_FLOPS
+from tuner.plugin.compose import compose
+from tuner.plugin.knobs import preferred_values
+from tuner.results.config import Budget
 from tuner.results.records import Outcome, TrialRecord
-from tuner.search.config import Limits
 from tuner.search.filling import Filler, UnfilledError
-from tuner.search.jobs import Failure, Job
-from tuner.search.judging import scored
+from tuner.search.forecast import Forecast
+from tuner.search.processes.guard import JobResult
+from tuner.search.processes.messages import Failure, Job
+from tuner.search.scoring import scored_record
 from tuner.search.study import Study
-from tuner.search.supervisor import Ended
 
 Begin = Callable[..., Study]
 
@@ -44,7 +47,7 @@ def filler(study: Study) -> Filler:
 def plan(study: Study) -> TrialPlan:
     setting = study._setting
     wanted: dict[str, Scalar] = {"freeze.trainable_blocks": 1, "cache.by": "cache", "cache.bits": 8, "gdm.alpha": 0.05}
-    return compose(setting.strategies, preferring(wanted), setting.model, setting.task, setting.wanted).plan
+    return compose(setting.strategies, preferred_values(wanted), setting.model, setting.task, setting.wanted).plan
 
 
 def at(plan: TrialPlan, **changes: Any) -> TrialPlan:
@@ -53,8 +56,8 @@ def at(plan: TrialPlan, **changes: Any) -> TrialPlan:
     return replace(plan, data=replace(plan.data, alpha=alpha), cache=replace(plan.cache, bits=bits), **changes)
 
 
-def ending(filler: Filler, ended: Ended, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filler._supervisor, "run", lambda *_: ended)
+def ending(filler: Filler, ended: JobResult[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filler._sessions["misbehaving"]._supervisor, "run", lambda *_: ended)
 
 
 def test_before_anything_is_filled_every_sample_is_missing(filler: Filler, plan: TrialPlan) -> None:
@@ -90,9 +93,9 @@ def test_exits_ask_for_their_cuts_and_for_calibration_samples(filler: Filler, pl
 def test_exits_alone_need_exact_features_of_the_final_head(plan: TrialPlan) -> None:
     alone = normal_form(replace(plan, heads=HeadsPlan("exits-only", (Exit(1, 4),))))
     last = plan.model.num_blocks - 1
-    assert cost.records(alone) == ((1, 8), (last, 32))
-    assert cost.widths(at(alone, bits=4)) == {1: 4, last: 32}
-    assert cost.records(at(plan, bits=4)) == ((plan.split, 8),)
+    assert cost.feature_records(alone) == ((1, 8), (last, 32))
+    assert cost.feature_bits(at(alone, bits=4)) == {1: 4, last: 32}
+    assert cost.feature_records(at(plan, bits=4)) == ((plan.split, 8),)
 
 
 def test_exits_cost_more_of_everything(plan: TrialPlan, study: Study) -> None:
@@ -108,23 +111,28 @@ def test_a_trials_latency_is_its_share_of_the_whole_models(study: Study, plan: T
     base = TrialRecord(trial=0, state="failed", plan=plan)
     values = {"local_accuracy": 0.5, "global_accuracy": 0.5, "train_seconds": 1.0, "peak_bytes": 1.0}
     setting = replace(study._setting, rates=replace(study._setting.rates, latency_seconds=0.04))
-    whole = scored(setting, base, Outcome(values), 0.0).values
-    assert (whole["mean_latency_seconds"], whole["mean_flops"]) == (0.04, cost.mean_flops(plan))
+    whole = scored_record(setting, base, Outcome(values), 0.0).values
+    assert (whole["mean_latency_seconds"], whole["mean_flops"]) == (0.04, cost.forward_flops(plan))
     timed = {**values, "mean_latency_seconds": 1.0, "whole_latency_seconds": 2.0, "mean_flops": 5e9}
-    assert scored(setting, base, Outcome(timed), 0.0).values["mean_latency_seconds"] == pytest.approx(0.02)
-    counted = scored(replace(setting, deterministic=True), base, Outcome(timed), 0.0).values
-    assert counted["mean_latency_seconds"] == 5e9 / cost.NOMINAL_FLOPS
+    assert scored_record(setting, base, Outcome(timed), 0.0).values["mean_latency_seconds"] == pytest.approx(0.02)
+    counted = scored_record(replace(setting, deterministic=True), base, Outcome(timed), 0.0).values
+    assert counted["mean_latency_seconds"] == 5e9 / NOMINAL_FLOPS
 
 
 def test_an_estimate_counts_what_is_missing_and_nothing_else(filler: Filler, plan: TrialPlan, study: Study) -> None:
     rates = study._setting.rates
-    empty = filler.estimate(plan, [])
+    forecast = Forecast(study._setting, {})
+
+    def estimate(plan: TrialPlan) -> cost.Estimate:
+        return forecast.estimate(plan, filler.missing(plan), [])
+
+    empty = estimate(plan)
     filler.fill([plan])
-    filled = filler.estimate(plan, [])
+    filled = estimate(plan)
     assert empty.spend_seconds - filled.spend_seconds == pytest.approx(34 * cost.fill_seconds(plan, rates))
     assert empty.train_seconds == filled.train_seconds  # on an empty store, whatever the order of trials
-    more = filler.estimate(at(plan, alpha=0.1), [])
-    training = cost.training_seconds(at(plan, alpha=0.1), rates) + cost.scoring_seconds(plan, rates)
+    more = estimate(at(plan, alpha=0.1))
+    training = cost.loop_seconds(at(plan, alpha=0.1), rates) + cost.scoring_seconds(plan, rates)
     assert more.spend_seconds - training == pytest.approx(10 * cost.fill_seconds(plan, rates))
 
 
@@ -135,13 +143,18 @@ def test_estimates_learn_from_finished_trials_of_the_same_kind(filler: Filler, p
         "peak_bytes": 2.0 * cost.peak_bytes(plan, rates),
     }
     record = TrialRecord(trial=0, state="done", plan=plan, values=values)
-    plain, learned = filler.estimate(plan, []), filler.estimate(plan, [record])
+    forecast = Forecast(study._setting, {})
+
+    def estimate(plan: TrialPlan, *records: TrialRecord) -> cost.Estimate:
+        return forecast.estimate(plan, filler.missing(plan), records)
+
+    plain, learned = estimate(plan), estimate(plan, record)
     assert learned.train_seconds == pytest.approx(3 * plain.train_seconds)
     assert learned.peak_bytes == pytest.approx(2 * plain.peak_bytes)
     uncached = replace(plan, cache=replace(plan.cache, by="none"))
-    assert filler.estimate(uncached, [record]) == filler.estimate(uncached, [])
-    assert filler.estimate(plan, [replace(record, state="killed")]) == plain
-    assert filler.estimate(plan, [replace(record, same_as=0)]) == plain
+    assert estimate(uncached, record) == estimate(uncached)
+    assert estimate(plan, replace(record, state="killed")) == plain
+    assert estimate(plan, replace(record, same_as=0)) == plain
 
 
 def test_what_is_filled_already_is_not_asked_for(filler: Filler, plan: TrialPlan, stand_in: Any) -> None:
@@ -156,7 +169,7 @@ def test_what_was_evicted_for_another_plan_is_filled_again(
     filler: Filler, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (folder := tmp_path / "records").mkdir()
-    ending(filler, Ended("result", Filling(5, 1.0, {}, 0, {(plan.split, 8): (folder,)}), 1.0, 0), monkeypatch)
+    ending(filler, JobResult("result", Filling(5, 1.0, {}, 0, {(plan.split, 8): (folder,)})), monkeypatch)
     filler.fill([plan])
     assert filler.missing(plan) == 0
     folder.rmdir()
@@ -166,7 +179,7 @@ def test_what_was_evicted_for_another_plan_is_filled_again(
 def test_features_that_had_no_room_stay_missing(
     filler: Filler, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ending(filler, Ended("result", Filling(5, 1.0, {}, 0, {}), 1.0, 0), monkeypatch)
+    ending(filler, JobResult("result", Filling(5, 1.0, {}, 0, {})), monkeypatch)
     filler.fill([plan])
     assert filler.missing(plan) == 34
 
@@ -178,7 +191,7 @@ def test_a_trial_that_stopped_early_teaches_by_the_epochs_it_ran(filler: Filler,
     record = TrialRecord(
         0, "stopped", long, values={"train_seconds": took, "peak_bytes": 1.0}, epochs=({"epoch": 1.0},)
     )
-    assert filler._seconds(record) == (took, took)
+    assert Forecast(filler._setting, {})._seconds(record) == (took, took)
 
 
 def test_codes_of_few_bits_need_room_for_the_eight_bit_ones_too(plan: TrialPlan) -> None:
@@ -215,11 +228,11 @@ def test_measured_seconds_replace_the_estimate_once_a_pass_was_long_enough(
 ) -> None:
     guess = cost.fill_seconds(plan, study._setting.rates)
     assert filler.seconds_each(plan) == guess
-    ending(filler, Ended("result", Filling(5, 1.0, {}, 0, {(plan.split, 8): ()}), 1.0, 0), monkeypatch)
+    ending(filler, JobResult("result", Filling(5, 1.0, {}, 0, {(plan.split, 8): ()})), monkeypatch)
     filler.fill([plan])
     assert filler.seconds_each(plan) == guess  # five samples measure the start-up
     noted = Filling(640, 64.0, {plan.split: 0.1}, 0, {(plan.split, 8): ()})
-    ending(filler, Ended("result", noted, 64.0, 0), monkeypatch)
+    ending(filler, JobResult("result", noted), monkeypatch)
     filler.fill([at(plan, alpha=0.1)])
     assert filler.seconds_each(plan) == 0.1
 
@@ -227,28 +240,28 @@ def test_measured_seconds_replace_the_estimate_once_a_pass_was_long_enough(
 def test_a_pass_over_its_memory_says_so_and_by_how_much(
     filler: Filler, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch, begin: Begin
 ) -> None:
-    filler = begin(Limits(trials=1, memory_bytes=10_000_000), deterministic=False)._filler
+    filler = begin(Budget(trials=1, memory_bytes=10_000_000), deterministic=False)._filler
     filler._filled.clear()
-    ending(filler, Ended("memory", 20_000_000, 1.0, 20_000_000), monkeypatch)
+    ending(filler, JobResult("memory", most_bytes=20_000_000), monkeypatch)
     with pytest.raises(UnfilledError, match=r"--memory 10\.0 MB is too small .* took 20\.0 MB") as told:
         filler.fill([plan])
     assert told.value.constraint == {"memory": pytest.approx(math.log(2))}
 
 
 def test_a_pass_over_its_memory_is_parted(plan: TrialPlan, monkeypatch: pytest.MonkeyPatch, begin: Begin) -> None:
-    filler = begin(Limits(trials=1, memory_bytes=10_000_000), deterministic=False)._filler
+    filler = begin(Budget(trials=1, memory_bytes=10_000_000), deterministic=False)._filler
     filler._filled.clear()
     passes: list[list[int]] = []
 
-    def run(job: Job, *_: object) -> Ended:
+    def run(job: Job, *_: object) -> JobResult[Any]:
         splits = [one.split for one in job.arguments["plans"]]
         passes.append(splits)
         assert job.frees
         if 1 in splits:
-            return Ended("memory", 20_000_000, 1.0, 20_000_000)
-        return Ended("result", Filling(34, 1.0, {}, 0, {(split, 8): () for split in splits}), 1.0, 0)
+            return JobResult("memory", most_bytes=20_000_000)
+        return JobResult("result", Filling(34, 1.0, {}, 0, {(split, 8): () for split in splits}))
 
-    monkeypatch.setattr(filler._supervisor, "run", run)
+    monkeypatch.setattr(filler._sessions["misbehaving"]._supervisor, "run", run)
     filler.prepare([at(plan, split=split) for split in (3, 2, 1)])
     assert passes == [[3, 2, 1], [3], [2, 1], [2], [1]]
     assert {split for split, _, _ in filler._filled} == {3, 2}
@@ -263,10 +276,10 @@ def test_a_pass_over_its_memory_is_parted(plan: TrialPlan, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    "ended", [Ended("deadline", 0.0, 1.0, 0), Ended("result", Filling(5, 1.0, {}, 0, {}, stopped=True), 1.0, 0)]
+    "ended", [JobResult("deadline"), JobResult("result", Filling(5, 1.0, {}, 0, {}, stopped=True))]
 )
 def test_a_pass_that_the_time_ends_is_refused_and_not_counted(
-    filler: Filler, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch, ended: Ended
+    filler: Filler, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch, ended: JobResult[Any]
 ) -> None:
     ending(filler, ended, monkeypatch)
     with pytest.raises(UnfilledError, match="they are kept: give more time"):
@@ -275,13 +288,13 @@ def test_a_pass_that_the_time_ends_is_refused_and_not_counted(
 
 
 def test_other_ends_are_told_apart(filler: Filler, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    ending(filler, Ended("failure", Failure("hat.jpg: no image", ""), 1.0, 0), monkeypatch)
+    ending(filler, JobResult("failure", failure=Failure("hat.jpg: no image", "")), monkeypatch)
     with pytest.raises(TunerError, match=r"^hat\.jpg: no image$"):
         filler.fill([plan])
-    ending(filler, Ended("crashed", -9, 1.0, 0), monkeypatch)
+    ending(filler, JobResult("crashed", exit_code=-9), monkeypatch)
     with pytest.raises(TunerError, match="the frozen prefix ended with exit code -9"):
         filler.fill([plan])
-    ending(filler, Ended("interrupted", None, 1.0, 0), monkeypatch)
+    ending(filler, JobResult("interrupted"), monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         filler.fill([plan])
 
@@ -290,7 +303,7 @@ def test_a_trials_cost_includes_filling_whatever_was_stored(study: Study, plan: 
     values = {"local_accuracy": 0.5, "global_accuracy": 0.5, "train_seconds": 1.0, "peak_bytes": 1e6}
     base = TrialRecord(trial=0, state="failed", plan=plan)
     rates = study._setting.rates
-    record = scored(study._setting, base, Outcome(values), cost.fill_seconds(plan, rates))
+    record = scored_record(study._setting, base, Outcome(values), cost.fill_seconds(plan, rates))
     assert record.values["train_seconds"] == pytest.approx(1.0 + 22 * cost.fill_seconds(plan, rates))
     assert record.values["peak_bytes"] == max(1e6, rates.fill_peak_bytes)
 

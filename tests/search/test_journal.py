@@ -6,21 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tuner.knobs import Choice, Numeric
+from tuner.plugin.knobs import Choice, Numeric
+from tuner.results.config import Budget
+from tuner.results.folder import JOURNAL, TRIALS, read_records
 from tuner.results.objectives import OBJECTIVES
 from tuner.results.records import TrialRecord
-from tuner.search.config import Limits
-from tuner.search.journal import (
-    RECORD,
-    STARTUP_TRIALS,
-    finished,
-    next_trial,
-    open_study,
-    seeded,
-    sound,
-    suggesting,
-    trim,
-)
+from tuner.search.journal import STARTUP_TRIALS, next_trial, open_study, optuna_values, seeded, sound, trim
 from tuner.search.study import Study
 
 DIRECTIONS = [one.optuna_direction for one in OBJECTIVES]
@@ -34,11 +25,6 @@ def journal(begin: Begin, tmp_path: Path) -> bytes:
     return (tmp_path / "journal.log").read_bytes()
 
 
-def records_in(content: bytes) -> list[int]:
-    entries = [json.loads(line) for line in content.splitlines()]
-    return [entry["user_attr"][RECORD]["trial"] for entry in entries if RECORD in entry.get("user_attr", {})]
-
-
 def test_a_cut_at_any_byte_leaves_every_whole_line_and_nothing_else(journal: bytes) -> None:
     line_end = 0
     for cut in range(len(journal) + 1):
@@ -47,15 +33,30 @@ def test_a_cut_at_any_byte_leaves_every_whole_line_and_nothing_else(journal: byt
         assert sound(journal[:cut]) == line_end
 
 
-def test_optuna_opens_what_is_left_with_every_finished_trial(journal: bytes, tmp_path: Path) -> None:
+def test_optuna_opens_what_is_left(journal: bytes, tmp_path: Path) -> None:
     path = tmp_path / "cut.log"
     lines = journal.splitlines(keepends=True)
-    assert records_in(journal) == [0, 1, 2, 3, 4, 5]
     for count in range(len(lines) + 1):
         torn = lines[count][: len(lines[count]) // 2] if count < len(lines) else b""
         path.write_bytes(b"".join(lines[:count]) + torn)
-        study = open_study(path, DIRECTIONS)
-        assert [trial.number for trial in finished(study)] == records_in(b"".join(lines[:count]))
+        open_study(path, DIRECTIONS)
+        assert path.read_bytes().startswith(b"".join(lines[:count]))
+
+
+def test_a_cut_at_any_byte_of_the_records_loses_the_torn_one_alone(
+    begin: Begin, journal: bytes, tmp_path: Path
+) -> None:
+    study = begin()
+    template = study.records[0].plan
+    assert template is not None
+    content = (tmp_path / TRIALS).read_bytes()
+    ends = [at + 1 for at, letter in enumerate(content) if letter == ord("\n")]
+    assert len(ends) == 6
+    (folder := tmp_path / "cut").mkdir()
+    for cut in range(ends[0] - 3, len(content) + 1, 7):
+        (folder / TRIALS).write_bytes(content[:cut])
+        whole = sum(end <= cut or end == cut + 1 for end in ends)  # a line without its end is whole, too
+        assert [record.trial for record in read_records(folder, template)] == list(range(whole))
 
 
 def test_a_tail_of_zeros_or_of_half_lines_is_cut_off(journal: bytes, tmp_path: Path) -> None:
@@ -68,16 +69,39 @@ def test_a_tail_of_zeros_or_of_half_lines_is_cut_off(journal: bytes, tmp_path: P
 
 
 def outcomes(study: Study) -> list[tuple[object, ...]]:
-    return [(one.trial, one.state, one.plan and one.plan.key(), one.values, one.same_as) for one in study.records]
+    return [
+        (record.trial, record.state, record.plan and record.plan.key(), record.values, record.same_as)
+        for record in study.records
+    ]
 
 
-def resume_after_every_line(begin: Begin, path: Path, first: int, limits: Limits) -> int:
-    """Cut a study's journal after every line from `first` on, resume, and return how often it was."""
+def timeline(folder: Path) -> list[tuple[str, bytes]]:
+    """Return the lines of a study's two files in the order they were written: a record before Optuna is told."""
+    journal = (folder / JOURNAL).read_bytes().splitlines(keepends=True)
+    records = iter((folder / TRIALS).read_bytes().splitlines(keepends=True))
+    lines: list[tuple[str, bytes]] = []
+    told: set[int] = set()
+    for line in journal:
+        entry = json.loads(line)
+        ends = entry.get("state") in {1, 2, 3} or "constraint" in json.dumps(entry)
+        if ends and entry["trial_id"] not in told:
+            told.add(entry["trial_id"])
+            lines.append((TRIALS, next(records)))
+        lines.append((JOURNAL, line))
+    assert next(records, None) is None
+    return lines
+
+
+def resume_after_every_line(begin: Begin, folder: Path, first: int, limits: Budget) -> int:
+    """Cut a study after every line from `first` on, resume, and return how often it was."""
     wanted = outcomes(begin(limits))
-    lines = (path.parent / "journal.log").read_bytes().splitlines(keepends=True)
+    lines = timeline(folder)
     for count in range(first, len(lines)):
-        path.write_bytes(b"".join(lines[:count]) + lines[count][:9])
-        study = begin(limits, path=path)
+        for name in (JOURNAL, TRIALS):
+            content = b"".join(line for where, line in lines[:count] if where == name)
+            torn = lines[count][1][:9] if lines[count][0] == name else b""
+            (folder / name).write_bytes(content + torn)
+        study = begin(limits)
         study.run()
         assert outcomes(study) == wanted, f"cut after line {count}"
     return len(lines) - first
@@ -85,45 +109,61 @@ def resume_after_every_line(begin: Begin, path: Path, first: int, limits: Limits
 
 @pytest.mark.slow
 def test_a_study_cut_at_any_line_and_resumed_is_the_undisturbed_one(begin: Begin, tmp_path: Path) -> None:
-    limits = Limits(trials=3)
+    limits = Budget(trials=3)
     begin(limits).run()
-    assert resume_after_every_line(begin, tmp_path / "cut.log", 0, limits) > 30
+    assert resume_after_every_line(begin, tmp_path, 0, limits) > 30
 
 
 @pytest.mark.slow
 def test_so_is_one_that_is_cut_where_the_sampler_has_learned(begin: Begin, tmp_path: Path) -> None:
-    path = tmp_path / "journal.log"
-    begin(Limits(trials=STARTUP_TRIALS + 1)).run()
-    before = len(path.read_bytes().splitlines())
-    limits = Limits(trials=STARTUP_TRIALS + 2)
+    begin(Budget(trials=STARTUP_TRIALS + 1)).run()
+    before = len(timeline(tmp_path))
+    limits = Budget(trials=STARTUP_TRIALS + 2)
     begin(limits).run()
-    assert resume_after_every_line(begin, tmp_path / "cut.log", before, limits) > 5
+    assert resume_after_every_line(begin, tmp_path, before, limits) > 5
+
+
+@pytest.mark.parametrize("lost", [1, 5, 40])
+def test_a_journal_that_lost_more_than_its_last_line_loses_no_finished_trial(
+    begin: Begin, tmp_path: Path, lost: int
+) -> None:
+    begin(Budget(trials=4)).run()
+    journal = tmp_path / JOURNAL
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:-lost]))
+    study = begin(Budget(trials=6))
+    before = [record.trial for record in study.records]
+    assert len(before) >= 4
+    study.run()
+    assert [record.trial for record in study.records] == list(range(len(study.records)))
+    keys = [record.plan.key() for record in study.records if record.plan is not None and record.same_as is None]
+    assert len(keys) == len(set(keys))
 
 
 def test_a_running_trial_is_taken_up_with_the_values_it_had(tmp_path: Path) -> None:
     path = tmp_path / "journal.log"
     study = open_study(path, DIRECTIONS)
     knobs = (Numeric("a.x", 0.0, 1.0, whole=False), Numeric("a.n", 1, 100, whole=True), Choice("a.c", ("p", "q")))
-    source = suggesting(next_trial(study, "tpe", 1))
+    source = optuna_values(next_trial(study, "tpe", 1))
     had = [source(knob) for knob in knobs[:2]]
     taken = next_trial(open_study(path, DIRECTIONS), "tpe", 1)
     assert taken.number == 0
-    again = suggesting(taken)
+    again = optuna_values(taken)
     assert [again(knob) for knob in knobs[:2]] == had
     assert again(knobs[2]) in {"p", "q"}
 
 
 def test_a_record_that_was_written_before_a_kill_is_told_to_optuna(begin: Begin, tmp_path: Path) -> None:
-    path = tmp_path / "journal.log"
+    path = tmp_path / JOURNAL
     begin().run()
-    lines = path.read_bytes().splitlines(keepends=True)
-    at = max(index for index, line in enumerate(lines) if b'"record"' in line)
-    path.write_bytes(b"".join(lines[: at + 1]))
+    lines = timeline(tmp_path)
+    last = max(index for index, (where, _) in enumerate(lines) if where == TRIALS)
+    path.write_bytes(b"".join(line for where, line in lines[: last + 1] if where == JOURNAL))
     study = begin()
     assert [record.trial for record in study.records] == [0, 1, 2, 3, 4, 5]
-    told = open_study(path, DIRECTIONS).get_trials()
-    assert all(trial.state.is_finished() for trial in told)
-    assert [trial.values for trial in told] == [
+    trials = open_study(path, DIRECTIONS).get_trials()
+    assert all(trial.state.is_finished() for trial in trials)
+    assert [trial.values for trial in trials] == [
         [record.values[name] for name in ("local_accuracy", "global_accuracy", "train_seconds", "peak_bytes")]
         for record in study.records
     ]
@@ -137,7 +177,7 @@ def test_seeds_are_stable_across_versions_and_differ_by_part() -> None:
 
 def test_fixed_knobs_are_not_asked_for(tmp_path: Path) -> None:
     trial = next_trial(open_study(tmp_path / "journal.log", DIRECTIONS), "random", 0)
-    source = suggesting(trial)
+    source = optuna_values(trial)
     assert source(Choice("a.c", ("only",))) == "only"
     assert source(Numeric("a.n", 3, 3, whole=True)) == 3
     assert trial.params == {}

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tuner.task.samples import ArraySamples
+from tuner.commands.tune import run
+from tuner.task.data.samples import ArraySamples
 from tuner.task.spec import InputSpec, ModelSpec
 from tuner.task.task import Domain, Task
-from tuner.tune import run
 
 pytestmark = pytest.mark.slow
 LIMIT_BYTES = 130_000_000

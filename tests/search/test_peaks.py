@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 
 from tuner.errors import TunerError
-from tuner.plan import CachePlan, TailEdit, TrialPlan
+from tuner.plan.parts import CachePlan, TailEdit
+from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
-from tuner.planner.lifetimes import Tensor
-from tuner.planner.step import StepPlan
+from tuner.planner.device import nominal
+from tuner.planner.memory.lifetimes import Tensor
+from tuner.planner.memory.step import StepPlan
+from tuner.results.config import Budget
 from tuner.results.records import TrialRecord
-from tuner.search.config import Limits
-from tuner.search.peaks import BESIDE_BYTES, BESIDE_WITH_PREFIX_BYTES, Peaks, limited
+from tuner.search.forecast import BESIDE_BYTES, BESIDE_WITH_PREFIX_BYTES, Forecast, with_memory_limit
+from tuner.search.processes.remote import RemoteSession
 from tuner.search.study import Study
 from tuner.testing import example_model, example_task
 
@@ -21,16 +24,14 @@ Begin = Callable[..., Study]
 PLANNED = 90_000_000
 
 
-class Planner:
-    """Stands in for the supervisor: plans every step at `PLANNED` bytes."""
+class Planner(RemoteSession):
+    """A session that plans every step at `PLANNED` bytes."""
 
     def __init__(self) -> None:
         self.asked: list[TrialPlan] = []
 
-    def call(self, backend: str, method: str, arguments: dict[str, Any], limits: object) -> StepPlan:
-        assert (backend, method) == ("torch", "plan_step")
-        assert limits is not None
-        self.asked.append(arguments["plan"])
+    def plan_step(self, plan: TrialPlan) -> StepPlan:
+        self.asked.append(plan)
         return StepPlan((Tensor("a", PLANNED, 0, 0, "saved"),), ("forward",), 1)
 
 
@@ -54,13 +55,12 @@ def planner() -> Planner:
 def ask(begin: Begin, planner: Planner) -> Callable[..., int | None]:
     def asking(plan: TrialPlan, records: Sequence[TrialRecord] = (), memory: int | None = 300_000_000) -> int | None:
         study = begin(deterministic=False)
-        setting = replace(study._setting, limits=Limits(memory_bytes=memory), rates=cost.nominal(plan.model))
-        supervisor: Any = planner
-        peaks = Peaks(setting, supervisor)
+        setting = replace(study._setting, limits=Budget(memory_bytes=memory), rates=nominal(plan.model))
+        forecast = Forecast(setting, {"torch": planner})
         for one in records:
             if one.plan is not None:
-                peaks.expected(one.plan, [])
-        return peaks.expected(plan, records)
+                forecast.planned_peak(one.plan, [])
+        return forecast.planned_peak(plan, records)
 
     return asking
 
@@ -76,7 +76,7 @@ def test_what_trials_took_beside_their_steps_is_learned(ask: Callable[..., int |
 
 def test_a_prefix_before_every_step_takes_its_own(ask: Callable[..., int | None]) -> None:
     plan = plan_of(split=1)
-    filling = cost.nominal(plan.model).fill_peak_bytes
+    filling = nominal(plan.model).fill_peak_bytes
     expected = max(PLANNED, filling) + BESIDE_WITH_PREFIX_BYTES
     assert ask(plan) == expected
     assert ask(plan, [record(plan_of(batch_size=30), PLANNED + 1e6)]) == expected  # a trial without one tells nothing
@@ -99,7 +99,7 @@ def growing() -> TrialPlan:
 def test_a_tail_that_grows_is_expected_to_take_what_it_starts_with(
     ask: Callable[..., int | None], planner: Planner
 ) -> None:
-    rough = cost.peak_bytes(growing(), cost.nominal(growing().model))
+    rough = cost.peak_bytes(growing(), nominal(growing().model))
     assert ask(growing(), memory=rough - 1) == PLANNED + BESIDE_BYTES
     assert ask(growing(), memory=rough) is None  # its full width fits
     assert len(planner.asked) == 1
@@ -110,12 +110,12 @@ def test_what_a_grown_trial_took_tells_nothing_of_others(ask: Callable[..., int 
 
 
 def test_a_tail_that_grows_is_told_the_limit_and_stays_the_same_plan(begin: Begin) -> None:
-    setting = replace(begin()._setting, limits=Limits(memory_bytes=5), deterministic=False)
-    told = limited(growing(), setting)
+    setting = replace(begin()._setting, limits=Budget(memory_bytes=5), deterministic=False)
+    told = with_memory_limit(growing(), setting)
     assert told.runtime.memory_bytes == 5
     assert told.key() == growing().key()
-    assert limited(plan_of(), setting) == plan_of()
-    assert limited(growing(), replace(setting, deterministic=True)) == growing()
+    assert with_memory_limit(plan_of(), setting) == plan_of()
+    assert with_memory_limit(growing(), replace(setting, deterministic=True)) == growing()
 
 
 @pytest.mark.parametrize(
@@ -139,5 +139,5 @@ def test_a_planner_that_fails_leaves_the_rough_estimate(
     def fail(*_: object) -> StepPlan:
         raise TunerError("too slow")
 
-    monkeypatch.setattr(planner, "call", fail)
+    monkeypatch.setattr(planner, "plan_step", fail)
     assert ask(plan_of()) is None

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from tuner.commands.export import export
 from tuner.errors import BudgetError, RunError
+from tuner.results.run import Run
 from tuner.task import Task
-from tuner.tune import Run
 
 pytestmark = pytest.mark.slow
 Tune = Callable[..., Run]
@@ -39,7 +40,7 @@ def test_a_trial_that_sleeps_forever_does_not_stretch_the_time(tune: Tune, moods
     assert time.monotonic() - started < 12 * 1.02 + 20
     assert [record.state for record in run.records] == ["done", "killed"]
     assert run.records[1].reason == "--time: it did not end before the time was up"
-    assert run.info["ended"] == "the time is up"
+    assert run.info.ended == "the time is up"
 
 
 def test_a_run_goes_on_where_it_ended(tune: Tune, moods: Moods) -> None:
@@ -50,8 +51,8 @@ def test_a_run_goes_on_where_it_ended(tune: Tune, moods: Moods) -> None:
     second = tune(trials=4, resume=True)
     assert second.records[:2] == first.records
     assert len(second.records) == 4
-    assert second.info["spent"]["seconds"] > first.info["spent"]["seconds"]
-    assert second.info["untouched"] == first.info["untouched"] == {"local_accuracy": 0.0, "global_accuracy": 0.9}
+    assert second.info.spent.seconds > first.info.spent.seconds
+    assert second.info.untouched == first.info.untouched == {"local_accuracy": 0.0, "global_accuracy": 0.9}
 
 
 def test_the_untouched_model_is_scored_where_an_earlier_command_ended_before_it_was(
@@ -61,11 +62,11 @@ def test_the_untouched_model_is_scored_where_an_earlier_command_ended_before_it_
     tune(trials=1)
     path = tmp_path / "run" / "run.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"untouched": {}}))
-    assert tune(trials=2, resume=True).info["untouched"] == {"local_accuracy": 0.0, "global_accuracy": 0.9}
+    assert tune(trials=2, resume=True).info.untouched == {"local_accuracy": 0.0, "global_accuracy": 0.9}
 
 
 def test_going_on_with_a_run_that_is_not_there_is_refused(tune: Tune, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="run does not exist, so there is no run to go on with"):
+    with pytest.raises(RunError, match="run does not exist, so there is no run to continue"):
         tune(trials=1, resume=True)
     assert not (tmp_path / "run").exists()
 
@@ -73,11 +74,11 @@ def test_going_on_with_a_run_that_is_not_there_is_refused(tune: Tune, tmp_path: 
 def test_a_resumed_run_tells_of_what_was_before(tune: Tune, moods: Moods, heard: Any) -> None:
     moods("well")
     first = tune(trials=2, listener=heard)
-    assert heard.untouched_values == [first.info["untouched"]]
+    assert heard.untouched_values == [first.info.untouched]
     assert (heard.earlier, heard.end) == ([], None)
     begun = time.monotonic()
     tune(trials=3, time="60s", resume=True, listener=heard)
-    assert heard.untouched_values == [first.info["untouched"]] * 2
+    assert heard.untouched_values == [first.info.untouched] * 2
     assert tuple(heard.earlier) == first.records
     assert [record.trial for record in heard.records] == [0, 1, 2]
     assert begun < heard.end < time.monotonic() + 60
@@ -86,17 +87,19 @@ def test_a_resumed_run_tells_of_what_was_before(tune: Tune, moods: Moods, heard:
 def test_a_run_of_a_task_object_is_exported(tune: Tune, moods: Moods, tmp_path: Path, task: Task) -> None:
     moods("well")
     run = tune(trials=1)
-    assert run.export(tmp_path / "bundle").joinpath("bundle.json").is_file()
-    assert Run.open(run.folder, task).export(tmp_path / "again").is_dir()
-    with pytest.raises(RunError, match=r"was made from a task given in Python: Run\.open\(.*, task\)\.export"):
-        Run.open(run.folder).export(tmp_path / "third")
+    assert export(run, tmp_path / "bundle").joinpath("bundle.json").is_file()
+    assert export(Run.open(run.folder, task), tmp_path / "again").is_dir()
+    with pytest.raises(
+        RunError, match=r"was made from a task given in Python: tuner\.export\(Run\.open\(.*, task\), out\)"
+    ):
+        export(Run.open(run.folder), tmp_path / "third")
     assert sorted(path.name for path in tmp_path.iterdir() if "third" in path.name) == []
 
 
 def test_another_seed_or_space_is_not_the_same_run(tune: Tune, moods: Moods) -> None:
     moods("well")
     tune(trials=1)
-    with pytest.raises(RunError, match="was made with another seed: --resume goes on with the same one"):
+    with pytest.raises(RunError, match="was made with another seed: --resume continues the same one"):
         tune(trials=2, resume=True, seed=5)
     with pytest.raises(RunError, match="was made with another space"):
         tune(space='strategies = ["freeze"]', trials=2, resume=True)

@@ -3,19 +3,17 @@
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tuner.errors import BudgetError, KnobError, TunerError
-from tuner.planner import cost
+from tuner.results.config import Budget
 from tuner.results.objectives import OBJECTIVES
 from tuner.results.records import TrialRecord
 from tuner.search import study as study_module
-from tuner.search.config import Limits
-from tuner.search.journal import finished, open_study
+from tuner.search.journal import open_study
 from tuner.search.study import Study
 
 Begin = Callable[..., Study]
@@ -31,7 +29,11 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def constraints(folder: Path) -> list[dict[str, float]]:
-    return [dict(trial.constraints) for trial in finished(open_study(folder / "journal.log", DIRECTIONS))]
+    return [
+        dict(trial.constraints)
+        for trial in open_study(folder / "journal.log", DIRECTIONS).get_trials()
+        if trial.state.is_finished()
+    ]
 
 
 def plans(study: Study) -> list[tuple[int, str]]:
@@ -39,7 +41,7 @@ def plans(study: Study) -> list[tuple[int, str]]:
 
 
 def test_anchors_come_first(begin: Begin) -> None:
-    study = begin(Limits(trials=4))
+    study = begin(Budget(trials=4))
     study.run()
     assert plans(study)[:3] == [(1, "cache"), (3, "cache"), (4, "none")]
     first = study.records[0].knobs
@@ -50,16 +52,14 @@ def test_anchors_come_first(begin: Begin) -> None:
 
 @pytest.mark.parametrize(("step_seconds", "anchors"), [(0.1, 3), (5.0, 2)])
 def test_full_fine_tuning_is_no_anchor_where_it_takes_over_a_tenth_of_the_time(
-    begin: Begin, monkeypatch: pytest.MonkeyPatch, step_seconds: float, anchors: int
+    begin: Begin, step_seconds: float, anchors: int
 ) -> None:
-    nominal = cost.nominal
-    monkeypatch.setattr(cost, "nominal", lambda model: replace(nominal(model), step_seconds=step_seconds))
-    study = begin(Limits(time_seconds=100.0), deterministic=False)
+    study = begin(Budget(time_seconds=100.0), deterministic=False, step_seconds=step_seconds)
     assert len(study._journal.trials) == anchors
 
 
 def test_it_ends_after_the_trials_asked_for(begin: Begin, stand_in: Any) -> None:
-    study = begin(Limits(trials=4))
+    study = begin(Budget(trials=4))
     study.run()
     assert study.ended == "4 trials are done"
     assert [record.state for record in study.records] == ["done"] * 4
@@ -78,7 +78,7 @@ def test_no_plan_is_trained_twice(begin: Begin, stand_in: Any) -> None:
         "recipe.freeze_bn": True,
         "recipe.micro_batches": 1,
     }
-    study = begin(Limits(trials=100), strategies=("freeze",), wanted=few)
+    study = begin(Budget(trials=100), strategies=("freeze",), wanted=few)
     study.run()
     assert study.ended == "10 plans in a row were tried before: the search space has nothing new"
     trained = stand_in.trained()
@@ -92,7 +92,7 @@ def test_no_plan_is_trained_twice(begin: Begin, stand_in: Any) -> None:
 
 
 def test_refusals_reach_optuna_as_log_of_value_over_limit(begin: Begin, tmp_path: Path, stand_in: Any) -> None:
-    study = begin(Limits(trials=100, memory_bytes=1_000_000))
+    study = begin(Budget(trials=100, memory_bytes=1_000_000))
     study.run()
     assert study.ended == "10 plans in a row were refused, most of them for --memory"
     assert stand_in.trained() == []
@@ -105,14 +105,14 @@ def test_refusals_reach_optuna_as_log_of_value_over_limit(begin: Begin, tmp_path
 
 
 def test_a_plan_may_break_several_limits(begin: Begin) -> None:
-    study = begin(Limits(trials=1, memory_bytes=1000, train_seconds=1e-3, storage_bytes=10))
+    study = begin(Budget(trials=1, memory_bytes=1000, train_seconds=1e-3, storage_bytes=10))
     study.run()
     assert set(study.records[0].constraint) == {"memory", "train-time", "storage"}
 
 
 def test_a_trial_that_turns_out_over_a_limit_is_kept_off_the_front(begin: Begin, moods: Moods, tmp_path: Path) -> None:
     moods("well", "big", "well")
-    study = begin(Limits(trials=3, memory_bytes=500_000_000), deterministic=False)
+    study = begin(Budget(trials=3, memory_bytes=500_000_000), deterministic=False)
     study.run()
     assert [record.state for record in study.records] == ["done"] * 3
     assert constraints(tmp_path)[1]["memory"] == pytest.approx(math.log(2))
@@ -122,7 +122,7 @@ def test_a_trial_that_turns_out_over_a_limit_is_kept_off_the_front(begin: Begin,
 
 def test_what_a_backend_does_not_support_is_refused_unrun(begin: Begin, moods: Moods, stand_in: Any) -> None:
     moods("unsupported")
-    study = begin(Limits(trials=2))
+    study = begin(Budget(trials=2))
     study.run()
     assert {record.reason for record in study.records} == {"it sulks"}
     assert stand_in.trained() == []
@@ -132,7 +132,7 @@ def test_what_a_backend_lacks_for_one_tail_is_refused_unrun_for_every_tail_that_
     begin: Begin, moods: Moods, tmp_path: Path, stand_in: Any
 ) -> None:
     moods("well", "lacking", "well")
-    study = begin(Limits(trials=5))
+    study = begin(Budget(trials=5))
     study.run()
     assert [record.state for record in study.records[:2]] == ["done", "rejected"]
     assert study.records[1].reason == "an operator has no form here"
@@ -147,7 +147,7 @@ def test_what_a_backend_lacks_for_one_tail_is_refused_unrun_for_every_tail_that_
 
 def test_a_trial_that_raises_is_failed_and_keeps_its_traceback(begin: Begin, moods: Moods, tmp_path: Path) -> None:
     moods("raise", "diverge", "nan", "well")
-    study = begin(Limits(trials=4), deterministic=False)
+    study = begin(Budget(trials=4), deterministic=False)
     study.run()
     raised, diverged, strange, well = study.records
     assert [record.state for record in study.records] == ["failed", "failed", "failed", "done"]
@@ -161,7 +161,7 @@ def test_a_trial_that_raises_is_failed_and_keeps_its_traceback(begin: Begin, moo
 
 
 def test_a_strategy_that_raises_three_times_is_put_out_of_the_study(begin: Begin, heard: Any) -> None:
-    study = begin(Limits(trials=5), strategies=("gdm", "freeze", "cache", "raises"))
+    study = begin(Budget(trials=5), strategies=("gdm", "freeze", "cache", "raises"))
     study.run()
     failed, well = study.records[:3], study.records[3:]
     assert [record.state for record in failed] == ["failed"] * 3
@@ -178,7 +178,7 @@ def test_a_sample_that_cannot_be_read_stops_the_study_before_its_first_trial(beg
 
 
 def test_one_that_turns_up_later_fails_the_trials_that_need_it(begin: Begin, moods: Moods) -> None:
-    study = begin(Limits(trials=2))
+    study = begin(Budget(trials=2))
     study._filler._filled.clear()
     moods("bad-sample")
     study.run()
@@ -189,17 +189,17 @@ def test_one_that_turns_up_later_fails_the_trials_that_need_it(begin: Begin, moo
 def test_a_time_that_is_too_short_for_the_features_of_one_trial_is_said_at_once(begin: Begin, stand_in: Any) -> None:
     stand_in.lacking = 1_000_000
     with pytest.raises(BudgetError, match=r"--time is too small for one trial: .* give at least "):
-        begin(Limits(time_seconds=0.02), deterministic=False)
+        begin(Budget(time_seconds=0.02), deterministic=False)
 
 
 def test_a_value_outside_every_legal_range_is_the_users_mistake(begin: Begin) -> None:
-    with pytest.raises(KnobError, match="learning_rate wants 5"):
+    with pytest.raises(KnobError, match="learning_rate: the search space asks for 5"):
         begin(wanted={"recipe.learning_rate": 5.0})
 
 
 def test_a_refused_plan_may_run_after_a_resume_with_more(begin: Begin, stand_in: Any) -> None:
-    begin(Limits(trials=1, memory_bytes=1_000_000)).run()
-    study = begin(Limits(trials=3))
+    begin(Budget(trials=1, memory_bytes=1_000_000)).run()
+    study = begin(Budget(trials=3))
     refused = {record.plan.key() for record in study.records if record.plan is not None}
     assert len(study.records) == len(refused) == 10
     study._journal.enqueue_trial(dict(study._journal.trials[0].params))
@@ -208,8 +208,8 @@ def test_a_refused_plan_may_run_after_a_resume_with_more(begin: Begin, stand_in:
 
 
 def test_resuming_goes_on_counting(begin: Begin, stand_in: Any) -> None:
-    begin(Limits(trials=3)).run()
-    study = begin(Limits(trials=5))
+    begin(Budget(trials=3)).run()
+    study = begin(Budget(trials=5))
     study.run()
     trained = stand_in.trained()
     assert len(trained) == len(set(trained)) == 5
@@ -217,21 +217,21 @@ def test_resuming_goes_on_counting(begin: Begin, stand_in: Any) -> None:
 
 
 def test_only_the_fronts_weights_are_kept(begin: Begin, tmp_path: Path) -> None:
-    study = begin(Limits(trials=6))
+    study = begin(Budget(trials=6))
     study.run()
     kept = {int(path.parent.name) for path in (tmp_path / "trials").glob("*/weights.safetensors")}
     assert kept == set(study.front())
 
 
 def test_observers_and_listeners_hear_of_every_trial(begin: Begin, heard: Any, stand_in: Any) -> None:
-    study = begin(Limits(trials=3))
+    study = begin(Budget(trials=3))
     study.run()
     assert heard.records == study.records
     assert all(isinstance(record, TrialRecord) for record in heard.records)
 
 
 def test_a_record_is_json(begin: Begin) -> None:
-    study = begin(Limits(trials=1))
+    study = begin(Budget(trials=1))
     study.run()
     content = json.loads(json.dumps(study.records[0].to_dict()))
     assert content["sentence"].startswith("train last 1 of 4 blocks on 12 local + 10 global samples")

@@ -68,8 +68,8 @@ def test_narrow_codes_are_the_requantised_master(shape: tuple[int, ...], bits: i
 @pytest.mark.parametrize("bits", [4, 2, 1])
 def test_each_master_code_goes_to_its_nearest_level(bits: int) -> None:
     codes = np.arange(256, dtype=np.uint8)[None]
-    one = np.ones(256, np.float32)
-    levels = Codec(bits, (256,), one * 0, one).decode(requantise(codes, (256,), bits))[0] * (2**bits - 1)
+    ones = np.ones(256, np.float32)
+    levels = Codec(bits, (256,), ones * 0, ones).decode(requantise(codes, (256,), bits))[0] * (2**bits - 1)
     np.testing.assert_allclose(levels, np.round(np.arange(256) * (2**bits - 1) / 255), atol=1e-5)
 
 
@@ -149,17 +149,17 @@ def test_batches_of_any_size_decode_alike() -> None:
 
 
 def test_what_a_codec_cannot_be_is_refused() -> None:
-    one = np.ones(3, np.float32)
+    ones = np.ones(3, np.float32)
     for bad in (
-        lambda: Codec(3, (3,), one, one),
+        lambda: Codec(3, (3,), ones, ones),
         lambda: Codec(8, (3,)),
-        lambda: Codec(32, (3,), one, one),
-        lambda: Codec(8, (4,), one, one),
-        lambda: Codec(8, (3,), one, one - 1),
-        lambda: Codec(8, (3,), one, one * np.float32("inf")),
+        lambda: Codec(32, (3,), ones, ones),
+        lambda: Codec(8, (4,), ones, ones),
+        lambda: Codec(8, (3,), ones, ones - 1),
+        lambda: Codec(8, (3,), ones, ones * np.float32("inf")),
         lambda: Codec(8, ()),
-        lambda: Codec(8, (3,), one, one).encode(np.ones((2, 4), np.float32)),
-        lambda: Codec(8, (3,), one, one).decode(np.ones((2, 4), np.uint8)),
+        lambda: Codec(8, (3,), ones, ones).encode(np.ones((2, 4), np.float32)),
+        lambda: Codec(8, (3,), ones, ones).decode(np.ones((2, 4), np.uint8)),
         lambda: requantise(np.ones((2, 3), np.uint8), (3,), 16),
         lambda: requantise(np.ones((2, 4), np.uint8), (3,), 4),
         lambda: calibrate(np.ones((2, 3), np.float32), 0.5),
@@ -170,7 +170,7 @@ def test_what_a_codec_cannot_be_is_refused() -> None:
 
 
 def test_scales_have_a_name_of_their_own() -> None:
-    one = np.ones(3, np.float32)
+    ones = np.ones(3, np.float32)
     assert Codec(32, (3,)).scales == ""
-    assert Codec(8, (3,), one * 0, one).scales != Codec(8, (3,), one, one).scales
-    assert Codec(8, (3,), one * 0, one).scales == Codec(1, (3,), one * 0, one).scales
+    assert Codec(8, (3,), ones * 0, ones).scales != Codec(8, (3,), ones, ones).scales
+    assert Codec(8, (3,), ones * 0, ones).scales == Codec(1, (3,), ones * 0, ones).scales

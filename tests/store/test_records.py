@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tuner.arrays import Codes, Floats
 from tuner.errors import StoreError
-from tuner.store.codec import Bytes, Codec, Floats, calibrate
+from tuner.store.codec import Codec, calibrate
 from tuner.store.records import BadRecord, RecordFile, StoreFull, StoreKey
 
 SHAPE = (4, 3, 3)
@@ -21,12 +22,12 @@ def sample(number: int) -> str:
     return f"{number:032x}"
 
 
-def records(count: int, codec: Codec | None = None, seed: int = 0) -> Bytes:
+def records(count: int, codec: Codec | None = None, seed: int = 0) -> Codes:
     size = (codec or Codec(32, SHAPE)).record_bytes
     return np.random.default_rng(seed).integers(0, 256, (count, size), dtype=np.uint8)
 
 
-def filled(folder: Path, count: int = 10, batch: int = 3) -> tuple[list[str], Bytes]:
+def filled(folder: Path, count: int = 10, batch: int = 3) -> tuple[list[str], Codes]:
     ids, rows = [sample(i) for i in range(count)], records(count)
     with RecordFile.create_or_open(folder, PLAIN) as file:
         for start in range(0, count, batch):
@@ -43,11 +44,11 @@ def restore(folder: Path, contents: dict[str, bytes]) -> None:
         (folder / name).write_bytes(content)
 
 
-def recompute(file: RecordFile, ids: list[str], rows: Bytes) -> Bytes:
+def recompute(file: RecordFile, ids: list[str], rows: Codes) -> Codes:
     """What a caller does: fill what is missing, read, and fill again what was bad."""
     for _ in range(2):
         missing = file.missing(ids)
-        file.append(missing, np.stack([rows[ids.index(one)] for one in missing]) if missing else rows[:0])
+        file.append(missing, np.stack([rows[ids.index(sample_id)] for sample_id in missing]) if missing else rows[:0])
         try:
             return file.read(ids)
         except BadRecord:
@@ -190,8 +191,8 @@ def test_no_flipped_bit_ever_yields_a_wrong_record(tmp_path: Path) -> None:
             with pytest.raises(BadRecord) as bad:
                 file.read(ids)
             assert bad.value.sample_ids == tuple(file.missing(ids))
-            kept = [one for one in ids if one not in bad.value.sample_ids]
-            np.testing.assert_array_equal(file.read(kept), rows[[ids.index(one) for one in kept]])
+            kept = [sample_id for sample_id in ids if sample_id not in bad.value.sample_ids]
+            np.testing.assert_array_equal(file.read(kept), rows[[ids.index(sample_id) for sample_id in kept]])
             if turn % 5 == 0:  # each waits for the disk
                 np.testing.assert_array_equal(recompute(file, ids, rows), rows)
             assert not file.take_notices()
@@ -229,23 +230,23 @@ def test_the_digest_does_not_depend_on_the_order_of_filling(tmp_path: Path) -> N
 
 def test_a_reader_sees_what_another_file_object_wrote_dropped_or_evicted(tmp_path: Path) -> None:
     with (
-        RecordFile.create_or_open(tmp_path / "a", PLAIN) as one,
-        RecordFile.create_or_open(tmp_path / "a", PLAIN) as two,
+        RecordFile.create_or_open(tmp_path / "a", PLAIN) as first,
+        RecordFile.create_or_open(tmp_path / "a", PLAIN) as second,
     ):
-        one.append([sample(1), sample(2)], records(2))
-        assert sample(1) in two
-        np.testing.assert_array_equal(two.read([sample(2)]), records(2)[1:])
-        one.forget([sample(1)])
-        one.append([sample(3)], records(3)[2:])  # in the slot that was sample 1's
-        np.testing.assert_array_equal(two.read([sample(3), sample(2)]), records(3)[[2, 1]])
+        first.append([sample(1), sample(2)], records(2))
+        assert sample(1) in second
+        np.testing.assert_array_equal(second.read([sample(2)]), records(2)[1:])
+        first.forget([sample(1)])
+        first.append([sample(3)], records(3)[2:])  # in the slot that was sample 1's
+        np.testing.assert_array_equal(second.read([sample(3), sample(2)]), records(3)[[2, 1]])
         with pytest.raises(BadRecord):
-            two.read([sample(1)])
+            second.read([sample(1)])
         for name in ("index", "data", "header"):
             (tmp_path / "a" / name).unlink()
-        assert two.missing([sample(2)]) == [sample(2)]
-        two.append([sample(2)], records(1))
-        np.testing.assert_array_equal(one.read([sample(2)]), records(2)[1:])  # held open, and still right
-        assert one.missing([sample(2), sample(3)]) == [sample(3)]
+        assert second.missing([sample(2)]) == [sample(2)]
+        second.append([sample(2)], records(1))
+        np.testing.assert_array_equal(first.read([sample(2)]), records(2)[1:])  # held open, and still right
+        assert first.missing([sample(2), sample(3)]) == [sample(3)]
 
 
 WRITER = """
@@ -271,14 +272,14 @@ def writer(folder: Path, first: int, last: int, batch: int) -> "subprocess.Popen
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, cwd=root)
 
 
-def expected(first: int, last: int) -> Bytes:
+def expected(first: int, last: int) -> Codes:
     return np.stack([np.full(144, i % 251, np.uint8) for i in range(first, last)])
 
 
 def test_two_processes_append_to_one_file_at_once(tmp_path: Path) -> None:
-    with writer(tmp_path / "a", 0, 120, 4) as one, writer(tmp_path / "a", 80, 200, 4) as two:
-        assert one.wait(120) == 0
-        assert two.wait(120) == 0
+    with writer(tmp_path / "a", 0, 120, 4) as first, writer(tmp_path / "a", 80, 200, 4) as second:
+        assert first.wait(120) == 0
+        assert second.wait(120) == 0
     with RecordFile.create_or_open(tmp_path / "a", PLAIN) as file:
         assert len(file) == 200
         assert file.nbytes == 200 * (144 + 24)
@@ -304,9 +305,9 @@ def test_a_filling_killed_at_random_moments_ends_with_the_same_digest(tmp_path: 
         np.testing.assert_array_equal(file.read(kept), expected(0, len(kept)))
         ids += kept[400:]
         whole = expected(0, len(ids))
-        for one in (file, undisturbed):
-            missing = one.missing(ids)
-            one.append(missing, whole[[int(number, 16) for number in missing]])
+        for target in (file, undisturbed):
+            missing = target.missing(ids)
+            target.append(missing, whole[[int(number, 16) for number in missing]])
         assert file.digest() == undisturbed.digest()
 
 

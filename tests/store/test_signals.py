@@ -4,15 +4,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tuner.augment.maps import augment
+from tuner.augment.operations import active_operations, check_operations
 from tuner.errors import StoreError
-from tuner.store.augment import augment
-from tuner.store.ops import acting, refuse_unlawful
 
 Floats = npt.NDArray[np.float32]
 
 
-def changed(given: Floats, *ops: str, strength: float = 1.0, seed: int = 0) -> Floats:
-    return augment(given, np.random.default_rng(seed), frozenset(ops), strength)
+def changed(original: Floats, *ops: str, strength: float = 1.0, seed: int = 0) -> Floats:
+    return augment(original, np.random.default_rng(seed), frozenset(ops), strength)
 
 
 def signals(*shape: int) -> Floats:
@@ -20,11 +20,11 @@ def signals(*shape: int) -> Floats:
 
 
 def test_pooling_repeats_means_of_neighbours_and_keeps_the_length() -> None:
-    given = signals(200, 2, 10)
-    pooled = changed(given, "pool")
-    assert pooled.shape == given.shape
+    original = signals(200, 2, 10)
+    pooled = changed(original, "pool")
+    assert pooled.shape == original.shape
     seen = set()
-    for before, after in zip(given, pooled, strict=True):
+    for before, after in zip(original, pooled, strict=True):
         fits = [
             size
             for size in (1, 2, 3, 4)
@@ -40,11 +40,11 @@ def test_pooling_repeats_means_of_neighbours_and_keeps_the_length() -> None:
 
 
 def test_noise_is_of_up_to_a_fifth_of_the_deviation() -> None:
-    given = np.zeros((400, 2, 200), np.float32)
-    deviation = changed(given, "noise").std(axis=(1, 2))
+    original = np.zeros((400, 2, 200), np.float32)
+    deviation = changed(original, "noise").std(axis=(1, 2))
     assert deviation.max() < 0.22
     assert 0.08 < deviation.mean() < 0.12
-    assert changed(given, "noise", strength=0.5).std(axis=(1, 2)).max() < 0.11
+    assert changed(original, "noise", strength=0.5).std(axis=(1, 2)).max() < 0.11
 
 
 def test_a_drift_is_slow_bounded_and_another_one_in_each_channel() -> None:
@@ -56,31 +56,31 @@ def test_a_drift_is_slow_bounded_and_another_one_in_each_channel() -> None:
 
 
 def test_all_of_them_together_are_drawn_from_the_trials_own_generator() -> None:
-    given, ops = signals(8, 3, 40), ("noise", "drift", "pool", "shift")
-    one = changed(given, *ops)
-    np.testing.assert_array_equal(one, changed(given, *ops))
-    assert one.dtype == np.float32
-    assert not np.array_equal(one, changed(given, *ops, seed=1))
-    assert changed(given, *ops, strength=0.0) is given
+    original, ops = signals(8, 3, 40), ("noise", "drift", "pool", "shift")
+    altered = changed(original, *ops)
+    np.testing.assert_array_equal(altered, changed(original, *ops))
+    assert altered.dtype == np.float32
+    assert not np.array_equal(altered, changed(original, *ops, seed=1))
+    assert changed(original, *ops, strength=0.0) is original
 
 
 def test_a_map_of_height_one_changes_along_its_width() -> None:
-    given = signals(8, 3, 1, 40)
-    np.testing.assert_array_equal(changed(given, "pool")[:, :, 0], changed(given[:, :, 0], "pool"))
+    original = signals(8, 3, 1, 40)
+    np.testing.assert_array_equal(changed(original, "pool")[:, :, 0], changed(original[:, :, 0], "pool"))
 
 
 def test_noise_and_drift_act_on_inputs_and_never_on_stored_maps() -> None:
     ops = ("noise", "drift", "pool", "shift")
-    assert acting(ops, cached=False) == set(ops)
-    assert acting(ops, cached=True) == {"pool", "shift"}
-    assert acting(("flip", "crop"), cached=True) == {"flip", "crop"}
+    assert active_operations(ops, cached=False) == set(ops)
+    assert active_operations(ops, cached=True) == {"pool", "shift"}
+    assert active_operations(("flip", "crop"), cached=True) == {"flip", "crop"}
 
 
 def test_what_does_not_suit_the_kind_is_refused_with_the_reason() -> None:
-    refuse_unlawful(frozenset({"noise", "drift", "pool", "shift"}), "signals")
+    check_operations(frozenset({"noise", "drift", "pool", "shift"}), "signals")
     with pytest.raises(StoreError, match="can be shifted in time, not changed by brightness"):
-        refuse_unlawful(frozenset({"brightness"}), "signals")
+        check_operations(frozenset({"brightness"}), "signals")
     with pytest.raises(StoreError, match="'noise' changes pixels"):
-        refuse_unlawful(frozenset({"noise"}))
+        check_operations(frozenset({"noise"}))
     with pytest.raises(StoreError, match="no augmentation 'pool'; there are crop, flip and shift"):
-        refuse_unlawful(frozenset({"pool"}))
+        check_operations(frozenset({"pool"}))

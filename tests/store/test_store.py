@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.disk import standing_bytes
-from tuner.store.codec import Bytes
-from tuner.store.kinds import choose_kind, chosen_kind
+from tuner.arrays import Codes
+from tuner.store.engine_choice import choose_engine, chosen_engine
 from tuner.store.records import RecordFile, StoreFull, StoreKey
 from tuner.store.store import Store
 
@@ -25,7 +25,7 @@ def samples(count: int, first: int = 0) -> list[str]:
     return [f"{number:032x}" for number in range(first, first + count)]
 
 
-def records(count: int) -> Bytes:
+def records(count: int) -> Codes:
     return np.random.default_rng(0).integers(0, 256, (count, 144), dtype=np.uint8)
 
 
@@ -91,7 +91,7 @@ def test_a_record_that_does_not_fit_is_refused_and_nothing_else_is_lost(tmp_path
     store = Store(tmp_path, 3000)
     file = fill(store, "a", 10)
     before = on_disk(tmp_path)
-    with pytest.raises(StoreFull, match="do not fit under the 3000"):
+    with pytest.raises(StoreFull, match="do not fit under the store's cap of 3000"):
         file.append(samples(20, 10), records(20))
     assert on_disk(tmp_path) == before
     np.testing.assert_array_equal(file.read(samples(10)), records(10))
@@ -155,8 +155,11 @@ def test_the_cap_holds_at_every_moment_with_two_processes_filling(tmp_path: Path
     watcher.start()
     command = [sys.executable, "-c", FILLER, str(tmp_path)]
     try:
-        with subprocess.Popen([*command, "x"], cwd=root) as one, subprocess.Popen([*command, "y"], cwd=root) as two:
-            codes = one.wait(120), two.wait(120)
+        with (
+            subprocess.Popen([*command, "x"], cwd=root) as first,
+            subprocess.Popen([*command, "y"], cwd=root) as second,
+        ):
+            codes = first.wait(120), second.wait(120)
     finally:
         done.set()
         watcher.join()
@@ -168,7 +171,7 @@ def test_two_processes_may_choose_an_engine_at_once_and_the_first_holds(tmp_path
     stores = [Store(tmp_path / "store") for _ in range(2)]
     with ThreadPoolExecutor(2) as pool:
         for number in range(100):
-            list(pool.map(lambda i, n=number: choose_kind(stores[i], f"model{n}", 1, f"kind{i}"), range(2)))
-            assert chosen_kind(tmp_path / "store", f"model{number}", 1) in {"kind0", "kind1"}
-    choose_kind(stores[0], "model0", 1, "another")
-    assert chosen_kind(tmp_path / "store", "model0", 1) != "another"
+            list(pool.map(lambda i, n=number: choose_engine(stores[i], f"model{n}", 1, f"kind{i}"), range(2)))
+            assert chosen_engine(tmp_path / "store", f"model{number}", 1) in {"kind0", "kind1"}
+    choose_engine(stores[0], "model0", 1, "another")
+    assert chosen_engine(tmp_path / "store", "model0", 1) != "another"

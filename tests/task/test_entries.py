@@ -20,7 +20,7 @@ def test_a_class_folder_without_images_is_named(images: Path, load: Load) -> Non
         load()
 
 
-def test_a_folder_without_class_folders_is_told(images: Path, load: Load) -> None:
+def test_a_folder_without_class_folders_is_reported(images: Path, load: Load) -> None:
     with pytest.raises(TaskError, match=r"l/train/dog: no class folders in it"):
         load({"local.train": "l/train/dog"})
 
@@ -75,31 +75,31 @@ def test_a_multi_label_manifest_separates_labels_by_bars(images: Path, load: Loa
     ("line", "message"),
     [
         ("l/train/dog/9.png,dog", r"m\.csv:2: no such file .*9\.png"),
-        ("l/train/dog/0.png,", r"m\.csv:2: a single-label task wants one label, got ''"),
-        ("l/train/dog/0.png,dog|hat", r"wants one label, got 'dog\|hat': set loss\.kind = \"multi-label\""),
-        ("l/train/dog/0.png", r"m\.csv:2: a line wants path,label, got 1 cells"),
-        ("", r"m\.csv: the train split is empty"),
+        ("l/train/dog/0.png,", r"m\.csv:2: a sample of a single-label task must have one label, got ''"),
+        ("l/train/dog/0.png,dog|hat", r"must have one label, got 'dog\|hat': set loss\.kind = \"multi-label\""),
+        ("l/train/dog/0.png", r"m\.csv:2: a line must have path,label, got 1 cells"),
+        ("", r"m\.csv: the train partition is empty"),
     ],
 )
-def test_a_mistake_in_a_manifest_is_told_with_its_line(images: Path, load: Load, line: str, message: str) -> None:
+def test_a_mistake_in_a_manifest_is_reported_with_its_line(images: Path, load: Load, line: str, message: str) -> None:
     with pytest.raises(TaskError, match=message):
         load({"local.train": manifest(images / "m.csv", line)})
 
 
-def test_a_manifest_without_its_header_or_encoding_is_told(images: Path, load: Load) -> None:
-    with pytest.raises(TaskError, match=r"the first line wants 'path,label', got 'file,class'"):
+def test_a_manifest_without_its_header_or_encoding_is_reported(images: Path, load: Load) -> None:
+    with pytest.raises(TaskError, match=r"the first line must be 'path,label', got 'file,class'"):
         load({"local.train": manifest(images / "m.csv", header="file,class")})
     (images / "m.csv").write_bytes(b"path,label\n\xff\xfe,dog\n")
     with pytest.raises(TaskError, match=r"m\.csv: not a CSV manifest in UTF-8"):
         load({"local.train": "m.csv"})
 
 
-def test_an_npz_gives_its_splits(load_npz: Load) -> None:
+def test_an_npz_gives_its_partitions(load_npz: Load) -> None:
     arrays = {"x_train": X, "y_train": Y, "x_val": X[:2], "y_val": Y[:2], "x_test": X[:3], "y_test": Y[:3]}
     task = load_npz(arrays, {"local.val": "data.npz", "local.test": "data.npz"})
     assert task.labels == ("0", "1")
     assert task.local.test is not None
-    assert [len(split) for split in (task.local.train, task.local.val, task.local.test)] == [6, 2, 3]
+    assert [len(samples) for samples in (task.local.train, task.local.val, task.local.test)] == [6, 2, 3]
     assert task.local.val.name(1) == "x_val[1]"
     assert task.input_shape == (2, 4, 4)
 
@@ -111,7 +111,7 @@ def test_val_is_the_test_arrays_where_there_are_no_val_arrays(load_npz: Load) ->
         load_npz(arrays, {"local.val": "data.npz", "local.test": "data.npz"})
 
 
-def test_one_pair_of_arrays_is_split(load_npz: Load) -> None:
+def test_one_pair_of_arrays_is_divided(load_npz: Load) -> None:
     task = load_npz({"x": X, "y": Y, "classes": np.array(["a", "b"])})
     assert task.labels == ("a", "b")
     assert (len(task.local.train), len(task.local.val)) == (4, 2)
@@ -148,18 +148,18 @@ def test_integers_serve_a_multi_label_task_as_one_label_each(load_npz: Load) -> 
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"x_train": X}, r"train data wants the arrays \(x_train, y_train\) or \(x, y\), got x_train"),
-        ({"x": X, "y": Y[:4]}, r"as many labels as samples are wanted, got \[6, 2, 4, 4\] and \[4\]"),
-        ({"x": X, "y": np.zeros((6, 3), np.float32)}, r"wants integer labels \[n\], got multi-hot \[6, 3\]"),
-        ({"x": X, "y": np.zeros((6, 3, 2))}, r"labels want integers \[n\].*got float64 \[6, 3, 2\]"),
-        ({"x": X, "y": Y - 1}, r"labels want integers from 0, got -1"),
-        ({"x": X, "y": Y, "classes": np.array(["a"])}, r"2 classes want as many different names, got 1"),
-        ({"x": X[:0], "y": Y[:0]}, r"the train split is empty"),
-        ({"x": np.zeros(6), "y": Y}, r"data\.npz:x wants numbers \[n, C, \.\.\.\], got float64"),
+        ({"x_train": X}, r"train data must be in the arrays \(x_train, y_train\) or \(x, y\), got x_train"),
+        ({"x": X, "y": Y[:4]}, r"there must be one label per sample, got \[6, 2, 4, 4\] and \[4\]"),
+        ({"x": X, "y": np.zeros((6, 3), np.float32)}, r"must be integers \[n\], got multi-hot \[6, 3\]"),
+        ({"x": X, "y": np.zeros((6, 3, 2))}, r"labels must be integers \[n\].*got float64 \[6, 3, 2\]"),
+        ({"x": X, "y": Y - 1}, r"labels must be integers from 0, got -1"),
+        ({"x": X, "y": Y, "classes": np.array(["a"])}, r"2 classes need as many different names, got 1"),
+        ({"x": X[:0], "y": Y[:0]}, r"the train partition is empty"),
+        ({"x": np.zeros(6), "y": Y}, r"data\.npz:x must be numbers \[n, C, \.\.\.\], got float64"),
         ({"x": np.array([{}] * 6), "y": Y}, r"cannot be read as \.npz"),
     ],
 )
-def test_a_mistake_in_an_npz_is_told(load_npz: Load, arrays: dict[str, Any], message: str) -> None:
+def test_a_mistake_in_an_npz_is_reported(load_npz: Load, arrays: dict[str, Any], message: str) -> None:
     with pytest.raises(TaskError, match=message):
         load_npz(arrays)
 

@@ -7,7 +7,7 @@ from PIL import Image
 
 from tuner.errors import TaskError
 from tuner.task import InputSpec, decode_image, normalise
-from tuner.task.images import fit_array, fit_pixels
+from tuner.task.data.images import fit_array, fit_pixels
 
 SPEC = InputSpec("images", 4, 4)
 
@@ -116,7 +116,7 @@ def test_without_mean_and_std_bytes_are_only_scaled() -> None:
 
 
 def test_a_mean_of_another_length_than_the_channels_is_refused() -> None:
-    with pytest.raises(TaskError, match=r"input\.mean wants 1 value or one a channel \(4\), got 3"):
+    with pytest.raises(TaskError, match=r"input\.mean must have 1 value or one per channel \(4\), got 3"):
         normalise(np.zeros((1, 4, 2, 2), np.float32), InputSpec("arrays", mean=(0.0, 0.0, 0.0)))
 
 
@@ -134,8 +134,8 @@ def test_arrays_are_resized_channel_by_channel() -> None:
     [
         ({"kind": "images"}, "size is needed"),
         ({"kind": "images", "size": 0}, "at least 1 pixel, got 0"),
-        ({"kind": "images", "size": 8, "resize": 4}, "resize wants at least input.size = 8, got 4"),
-        ({"kind": "arrays", "std": (0.0,)}, "std wants values above 0"),
+        ({"kind": "images", "size": 8, "resize": 4}, "resize must be at least input.size = 8, got 4"),
+        ({"kind": "arrays", "std": (0.0,)}, r"std must be above 0 in every channel, got \[0.0\]"),
     ],
 )
 def test_an_input_that_cannot_be_is_refused(values: dict[str, object], message: str) -> None:

@@ -51,15 +51,15 @@ def test_labels_that_occur_twice_are_told_apart(images: Path, load: Load) -> Non
         ),
         (
             "id\tindex\ncat\tfirst\n",
-            r"classes\.tsv:2: the row in the model's head wants an integer from 0, got 'first'",
+            r"classes\.tsv:2: the row in the model's head must be an integer from 0, got 'first'",
         ),
-        ("id\tindex\ncat\n", r"classes\.tsv:2: a row wants 2 cells as the header has, got 1"),
+        ("id\tindex\ncat\n", r"classes\.tsv:2: a row must have 2 cells like the header, got 1"),
         ("id\tindex\ncat\t1\ndog\t1\n", r"each index may occur once, got 1 2 times"),
         ("id\tindex\ncat\t1\ncat\t2\n", r"each class may occur once, got 'cat' 2 times"),
-        ("", r"wants a header and a row for each class"),
+        ("", r"must have a header and a row per class, got 0 lines"),
     ],
 )
-def test_a_mistake_in_a_classes_file_is_told(images: Path, load: Load, text: str, message: str) -> None:
+def test_a_mistake_in_a_classes_file_is_reported(images: Path, load: Load, text: str, message: str) -> None:
     (images / "classes.tsv").write_text(text)
     with pytest.raises(TaskError, match=message):
         load(WITH_CLASSES)

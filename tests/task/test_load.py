@@ -21,7 +21,7 @@ def test_a_task_of_image_folders_loads(images: Path, load: Load) -> None:
     assert task.input_shape == (3, 6, 6)
     assert task.input.resize == 6
     assert task.global_ is not None
-    assert [len(split) for split in (task.local.train, task.local.val, task.global_.train)] == [8, 8, 8]
+    assert [len(samples) for samples in (task.local.train, task.local.val, task.global_.train)] == [8, 8, 8]
     assert task.local.train.labels.tolist() == [1] * 4 + [2] * 4
     assert task.local.test is None
 
@@ -44,27 +44,27 @@ def test_without_labels_the_inputs_of_an_npz_do(images: Path, load: Load) -> Non
     task = load({**GLOBAL, "local.labels": "none", "local.train": "l.npz", "local.val": None})
     assert (len(task.local.train), len(task.local.val)) == (5, 1)
     np.savez(images / "l.npz", y=np.zeros(6))
-    with pytest.raises(TaskError, match="train data wants one of x_train, x, got y"):
+    with pytest.raises(TaskError, match="train data must be in one of x_train, x, got y"):
         load({**GLOBAL, "local.labels": "none", "local.train": "l.npz", "local.val": None})
 
 
 def test_one_local_class_is_enough(images: Path, load: Load) -> None:
-    for split in ("train", "val"):
-        for file in (images / "l" / split / "dog").iterdir():
+    for partition in ("train", "val"):
+        for file in (images / "l" / partition / "dog").iterdir():
             file.unlink()
-        (images / "l" / split / "dog").rmdir()
+        (images / "l" / partition / "dog").rmdir()
     assert load(GLOBAL).local_labels == (2,)
 
 
-def test_a_missing_val_is_split_from_train(images: Path, load: Load) -> None:
+def test_a_missing_val_is_held_out_from_train(images: Path, load: Load) -> None:
     task = load({"local.val": None})
     assert (len(task.local.train), len(task.local.val)) == (6, 2)
     assert set(task.local.val.labels.tolist()) == {0, 1}
-    names = {split.name(index) for split in (task.local.train, task.local.val) for index in range(len(split))}
+    names = {side.name(index) for side in (task.local.train, task.local.val) for index in range(len(side))}
     assert len(names) == 8
 
 
-def test_too_few_samples_to_split_are_told(images: Path, load: Load) -> None:
+def test_too_few_samples_to_hold_any_out_are_reported(images: Path, load: Load) -> None:
     for name in ("dog", "hat"):
         for number in range(1, 4):
             (images / "l/train" / name / f"{number}.png").unlink()
@@ -100,22 +100,28 @@ def test_a_weights_name_is_kept_as_it_is(images: Path, load: Load) -> None:
     [
         ({"model.weights": "gone.pth"}, r"model\.weights: no such file .*gone\.pth"),
         ({"model.weights": "sub/gone"}, r"model\.weights: no such file"),
-        ({"model.factory": "torchvision.models"}, "model.factory wants module:callable .*got 'torchvision.models'"),
+        ({"model.factory": "torchvision.models"}, "model.factory must be module:callable .*got 'torchvision.models'"),
         ({"model.factory": "net.py:build"}, r"model\.factory: no such file .*net\.py"),
-        ({"local.train": "l/trian"}, r"l/trian: no such file or folder, wanted as train data"),
-        ({"local.train": "weights.pth"}, r"weights\.pth: data is a folder of class folders"),
-        ({"local.trian": "l/train"}, r"unknown key 'local\.trian' \(did you mean 'train'\?\); \[local\] knows kind, "),
+        ({"local.train": "l/trian"}, r"l/trian: no such file or folder for the train data: check the path"),
+        ({"local.train": "weights.pth"}, r"weights\.pth: data must be a folder of class folders, .* got '\.pth'"),
+        (
+            {"local.trian": "l/train"},
+            r"unknown key 'local\.trian' \(did you mean 'train'\?\); keys of \[local\]: kind, ",
+        ),
         ({"loacl.kind": "images"}, r"unknown key 'loacl' \(did you mean 'local'\?\)"),
         ({"globl.kind": "images"}, r"unknown key 'globl' \(did you mean 'global'\?\)"),
-        ({"model.pretrain.epoch": 1}, r"'model\.pretrain\.epoch' \(did you mean 'epochs'\?\); \[model\.pretrain\]"),
+        (
+            {"model.pretrain.epoch": 1},
+            r"'model\.pretrain\.epoch' \(did you mean 'epochs'\?\); keys of \[model\.pretrain\]",
+        ),
         ({"local.train": None}, r"local\.train is missing: add it"),
         ({"local.kind": "image"}, r"local\.kind: input should be 'images', 'arrays' or 'signals', got 'image'"),
         ({"input.size": "big"}, r"input\.size: input should be a valid integer, got 'big'"),
         ({"input.size": None}, r"input\.size is missing"),
-        ({"input.resize": 3}, r"input\.resize wants at least input\.size = 6, got 3"),
-        ({"input.mean": None}, r"input\.mean wants 1 or 3 values for images, got \[\]"),
+        ({"input.resize": 3}, r"input\.resize must be at least input\.size = 6, got 3"),
+        ({"input.mean": None}, r"input\.mean must have 1 or 3 values for images, got \[\]"),
         ({"input.std": [0.0]}, r"input\.std\.0: input should be greater than 0, got 0\.0"),
-        ({"local.labels": "none"}, r'local\.labels = "none" wants \[global\], whose classes'),
+        ({"local.labels": "none"}, r'local\.labels = "none" requires \[global\], whose classes'),
         ({"local.kind": "arrays", "input.size": None}, r'kind "arrays" is read from an \.npz'),
         ({"local.val": "l/train"}, r"is both train and val"),
         (
@@ -126,7 +132,7 @@ def test_a_weights_name_is_kept_as_it_is(images: Path, load: Load) -> None:
         ({**GLOBAL, "global.kind": "arrays"}, r"global\.kind = 'arrays' and local\.kind = 'images' must agree"),
     ],
 )
-def test_a_mistake_in_the_task_file_is_told_in_one_line(
+def test_a_mistake_in_the_task_file_is_reported_in_one_line(
     images: Path, load: Load, changes: dict[str, object], message: str
 ) -> None:
     with pytest.raises(TaskError, match=message) as caught:
@@ -140,7 +146,7 @@ def test_a_missing_section_is_named(tmp_path: Path) -> None:
         load_task(str(tmp_path / "task.toml"))
 
 
-def test_toml_that_does_not_parse_is_told_with_its_line(tmp_path: Path) -> None:
+def test_toml_that_does_not_parse_is_reported_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "task.toml").write_text("[model]\nfactory = \n")
     with pytest.raises(TaskError, match=r"task\.toml: not valid TOML \(.*line 2"):
         load_task(str(tmp_path / "task.toml"))
@@ -158,14 +164,14 @@ def test_a_folder_stands_for_the_task_file_in_it(images: Path, write: Write) -> 
     assert load_task(str(write().parent)).labels == ("dog", "hat")
 
 
-def test_a_built_in_is_found_and_a_misspelt_one_is_told_the_nearest() -> None:
+def test_a_built_in_is_found_and_a_misspelt_one_is_reported_with_the_nearest() -> None:
     assert load_task("digits", {"digits": digits}).name == "digits"
     with pytest.raises(TaskError, match=r"no task 'digit' \(did you mean 'digits'\?\)"):
         load_task("digit", {"digits": digits})
 
 
-def test_a_file_that_is_no_task_is_told(images: Path) -> None:
-    with pytest.raises(TaskError, match=r"a task is a \.toml file or file\.py:function"):
+def test_a_file_that_is_no_task_is_reported(images: Path) -> None:
+    with pytest.raises(TaskError, match=r"a task must be a \.toml file or file\.py:function, got '\.pth'"):
         load_task(str(images / "weights.pth"))
 
 
@@ -177,19 +183,19 @@ def test_a_function_in_a_python_file_gives_a_task(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("def build(): return 3", r"mine\.py:build wants to return a tuner\.Task, got int"),
+        ("def build(): return 3", r"mine\.py:build must return a tuner\.Task, got int"),
         ("def biuld(): ...", r"no function 'build' in it \(did you mean 'biuld'\?\)"),
         ("def build():\n    1 / 0", r"mine\.py:2 raised ZeroDivisionError: division by zero"),
         ("x = 1\ndef build(:", r"mine\.py:2 raised SyntaxError"),
         ("import no_such_module_here", r"mine\.py:1 raised ModuleNotFoundError"),
     ],
 )
-def test_a_python_task_that_fails_is_told_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+def test_a_python_task_that_fails_is_reported_with_its_line(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "mine.py").write_text(text)
     with pytest.raises(TaskError, match=message):
         load_task(f"{tmp_path}/mine.py:build")
 
 
 def test_a_missing_python_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match=r"gone\.py: no such file, wanted for its function 'build'"):
+    with pytest.raises(TaskError, match=r"gone\.py: no such file, which should hold the function 'build'"):
         load_task(f"{tmp_path}/gone.py:build")

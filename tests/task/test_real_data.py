@@ -51,8 +51,8 @@ def test_the_photos_load_with_the_counts_of_the_readme(tmp_path: Path) -> None:
     (tmp_path / "task.toml").write_text(PHOTOS)
     task = load_task(str(tmp_path / "task.toml"))
     assert task.global_ is not None
-    splits = (task.global_.train, task.global_.val, task.local.train, task.local.val)
-    assert [len(split) for split in splits] == [8000, 2000, 1192, 347]
+    partitions = (task.global_.train, task.global_.val, task.local.train, task.local.val)
+    assert [len(samples) for samples in partitions] == [8000, 2000, 1192, 347]
     assert len(task.labels) == 210
     assert len(task.head_rows) == 200
     assert task.labels[200:] == (
@@ -90,10 +90,10 @@ def test_the_muscle_signals_load_with_the_counts_of_the_readme() -> None:
     ]
     assert people[0].isdisjoint(people[1])
     assert [len(side) for side in people] == [18, 4]
-    for _, samples in task.local.splits():
+    for _, samples in task.local.partitions():
         recordings = {samples.name(index).partition("@")[0] for index in range(len(samples))}
         assert len(recordings) == 28
         assert set(samples.labels.tolist()) == set(range(7))
-    local = [{side.name(index).rpartition("[")[0] for index in range(len(side))} for _, side in task.local.splits()]
+    local = [{side.name(index).rpartition("[")[0] for index in range(len(side))} for _, side in task.local.partitions()]
     assert len(set.union(*local)) == 3
     assert len(task.input.mean) == len(task.input.std) == 8

@@ -46,13 +46,13 @@ def test_image_arrays_go_the_way_of_image_files(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("array", [np.zeros((2, 8, 8), np.float32), np.zeros((2, 3, 8, 8), np.uint8)])
 def test_image_arrays_of_another_form_are_refused(array: np.ndarray) -> None:
-    with pytest.raises(TaskError, match=r'x_train of kind "images" wants uint8 \[n, H, W\]'):
+    with pytest.raises(TaskError, match=r'x_train of kind "images" must be uint8 \[n, H, W\]'):
         of(array, IMAGES)
 
 
 @pytest.mark.parametrize("array", [np.zeros(3), np.array([["a"], ["b"]])])
 def test_arrays_that_are_not_samples_of_numbers_are_refused(array: np.ndarray) -> None:
-    with pytest.raises(TaskError, match=r"wants numbers \[n, C, \.\.\.\]"):
+    with pytest.raises(TaskError, match=r"must be numbers \[n, C, \.\.\.\]"):
         of(array)
 
 
@@ -101,15 +101,15 @@ def test_a_subset_is_a_view_with_the_names_and_ids_of_the_whole() -> None:
 
 def test_a_holdout_is_seeded_and_keeps_every_class_on_both_sides() -> None:
     labels = np.array([0] * 10 + [1] * 2 + [2] + [3] * 100)
-    rest, held = stratified_holdout(labels)
-    assert sorted([*rest, *held]) == list(range(len(labels)))
-    assert np.bincount(labels[held], minlength=4).tolist() == [2, 1, 0, 20]
-    assert [part.tolist() for part in stratified_holdout(labels)] == [rest.tolist(), held.tolist()]
-    assert stratified_holdout(labels, seed=1)[1].tolist() != held.tolist()
+    rest, held_out = stratified_holdout(labels)
+    assert sorted([*rest, *held_out]) == list(range(len(labels)))
+    assert np.bincount(labels[held_out], minlength=4).tolist() == [2, 1, 0, 20]
+    assert [part.tolist() for part in stratified_holdout(labels)] == [rest.tolist(), held_out.tolist()]
+    assert stratified_holdout(labels, seed=1)[1].tolist() != held_out.tolist()
 
 
 def test_a_multi_label_holdout_holds_out_no_label_that_the_rest_lacks() -> None:
     labels = (np.random.default_rng(0).random((60, 12)) < 0.06).astype(np.float32)
-    rest, held = stratified_holdout(labels)
-    assert len(held) > 5
-    assert not (labels[held].any(axis=0) & ~labels[rest].any(axis=0)).any()
+    rest, held_out = stratified_holdout(labels)
+    assert len(held_out) > 5
+    assert not (labels[held_out].any(axis=0) & ~labels[rest].any(axis=0)).any()

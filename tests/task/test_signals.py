@@ -1,4 +1,4 @@
-"""Recordings become windows; no window of one side of a split was recorded with the other; mistakes are one line."""
+"""Recordings become windows; no recording has windows in two partitions; mistakes are one line."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tuner.errors import TaskError
-from tuner.task import InputSpec, Task, load_task, normalise
-from tuner.task.split import recording_holdout
+from tuner.task import InputSpec, Task, load_task
+from tuner.task.partition import recording_holdout
 
 Load = Callable[..., Task]
 BASE = {
@@ -34,7 +34,7 @@ def session(labels: list[int], seed: int = 0, channels: int = 2, length: int = 2
 def save(folder: Path, **sessions: dict[str, Any]) -> None:
     """Write ``data.npz``; a double underscore in a session's name stands for a slash."""
     arrays = {
-        f"{name.replace('__', '/')}/{part}": value for name, one in sessions.items() for part, value in one.items()
+        f"{name.replace('__', '/')}/{part}": value for name, parts in sessions.items() for part, value in parts.items()
     }
     np.savez(folder / "data.npz", **arrays)
 
@@ -69,7 +69,7 @@ def test_statistics_come_from_the_training_windows_alone(load_signals: Load) -> 
     x = np.stack([task.local.train.load(index) for index in range(len(task.local.train))])
     np.testing.assert_allclose(task.input.mean, x.mean(axis=(0, 2)), rtol=1e-4)
     np.testing.assert_allclose(task.input.std, x.std(axis=(0, 2)), rtol=1e-4)
-    out = normalise(x, task.input)
+    out = task.batch(task.local.train, range(len(task.local.train)))
     np.testing.assert_allclose([out.mean(axis=(0, 2)), out.std(axis=(0, 2))], [[0, 0], [1, 1]], atol=1e-4)
     assert load_signals({"local.val": "data.npz#bob"}).input == task.input
 
@@ -105,8 +105,8 @@ def people(samples: Any) -> set[str]:
 
 def test_a_missing_val_holds_out_whole_people_else_sessions_else_recordings(load_signals: Load) -> None:
     local = load_signals(ALONE).local
-    assert {one.partition("/")[0] for one in people(local.train)}.isdisjoint(
-        one.partition("/")[0] for one in people(local.val)
+    assert {name.partition("/")[0] for name in people(local.train)}.isdisjoint(
+        name.partition("/")[0] for name in people(local.val)
     )
     local = load_signals({**ALONE, "local.train": "data.npz#ann"}).local
     assert len(people(local.train)) == len(people(local.val)) == 1
@@ -126,11 +126,11 @@ def test_one_sessions_recordings_are_held_out_whole_and_of_each_class(tmp_path: 
 
 def test_no_label_is_held_out_that_the_rest_lacks() -> None:
     labels = np.array([0, 0, 1, 1, 0, 2])
-    rest, held = recording_holdout(labels, np.array([0, 0, 1, 1, 2, 3]), ("a/1", "a/1", "b/1", "c/1"))
+    rest, held_out = recording_holdout(labels, np.array([0, 0, 1, 1, 2, 3]), ("a/1", "a/1", "b/1", "c/1"))
     assert set(labels[rest]) == {0, 1, 2}
-    assert len(held) == 1 or set(labels[held]) == {0}
-    rest, held = recording_holdout(np.array([0, 1]), np.array([0, 1]), ("", ""))
-    assert (len(rest), len(held)) == (2, 0)
+    assert len(held_out) == 1 or set(labels[held_out]) == {0}
+    rest, held_out = recording_holdout(np.array([0, 1]), np.array([0, 1]), ("", ""))
+    assert (len(rest), len(held_out)) == (2, 0)
 
 
 def test_arrays_of_an_npz_are_recordings_too(tmp_path: Path, load: Load) -> None:
@@ -166,8 +166,8 @@ def test_files_are_recordings_in_class_folders_or_in_a_manifest(tmp_path: Path, 
     ("changes", "message"),
     [
         ({"input.window": 26}, r"monday\[0\]: 25 samples are shorter than input\.window = 26: remove the recording or"),
-        ({"input.window": None}, r"input\.hop = 5 wants input\.window"),
-        ({"input.size": 8}, r"input\.size = 8 means nothing for kind 'signals': give input\.window"),
+        ({"input.window": None}, r"input\.hop = 5 requires input\.window"),
+        ({"input.size": 8}, r"input\.size = 8 does not apply to kind 'signals': give input\.window"),
         ({"local.train": "data.npz#anne"}, r"no session 'anne' \(did you mean 'ann'\?\); there are ann/monday, "),
         ({"local.train": "data.npz#ann"}, r"is both train and val"),
         ({"local.train": "gone.npz#ann"}, r"gone\.npz: no such file or folder"),
@@ -175,7 +175,7 @@ def test_files_are_recordings_in_class_folders_or_in_a_manifest(tmp_path: Path, 
         ({"augment.ops": ["noize"]}, r"no augmentation 'noize' \(did you mean 'noise'\?\)"),
     ],
 )
-def test_a_mistake_in_the_task_file_is_told_in_one_line(
+def test_a_mistake_in_the_task_file_is_reported_in_one_line(
     load_signals: Load, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(TaskError, match=message) as caught:
@@ -184,9 +184,9 @@ def test_a_mistake_in_the_task_file_is_told_in_one_line(
 
 
 def damaged(value: float) -> dict[str, Any]:
-    one = session([0, 1])
-    one["signal"][:, 1] = value
-    return one
+    recordings = session([0, 1])
+    recordings["signal"][:, 1] = value
+    return recordings
 
 
 @pytest.mark.parametrize(
@@ -202,17 +202,17 @@ def damaged(value: float) -> dict[str, Any]:
             session([0, 1]),
             r"local\.train: channel 1 is 7 throughout.*leave the channel out, or give input",
         ),
-        (damaged(np.nan), session([0, 1]), r"monday\[0\]: a recording wants finite numbers, got NaN or infinity"),
-        (session([0, 0]), session([0, 0]), r"the only class is '0': a single-label task wants at least two"),
-        ({**session([0, 1]), "start": np.array([0, 25])}, session([0, 1]), r"2 labels want 3 starts, got \[2\]"),
+        (damaged(np.nan), session([0, 1]), r"monday\[0\]: a recording must hold finite numbers, got NaN or infinity"),
+        (session([0, 0]), session([0, 0]), r"the only class is '0': a single-label task needs at least two"),
+        ({**session([0, 1]), "start": np.array([0, 25])}, session([0, 1]), r"2 labels need 3 starts, got \[2\]"),
         (
             {**session([0, 1]), "start": np.array([0, 60, 50])},
             session([0, 1]),
-            r"starts want to grow from 0 up to .*50",
+            r"starts must grow from 0 up to .*50",
         ),
     ],
 )
-def test_a_recording_that_cannot_be_used_is_told_in_one_line(
+def test_a_recording_that_cannot_be_used_is_reported_in_one_line(
     tmp_path: Path, load: Load, monday: dict[str, Any], tuesday: dict[str, Any], message: str
 ) -> None:
     save(tmp_path, ann__monday=monday, ann__tuesday=tuesday)
@@ -232,11 +232,11 @@ def test_recordings_of_one_entry_want_the_same_channels_and_without_a_window_the
         load({**ALONE, "input.window": None, "input.hop": None}, BASE)
 
 
-def test_files_that_hold_no_recording_are_told(tmp_path: Path, load: Load) -> None:
+def test_files_that_hold_no_recording_are_reported(tmp_path: Path, load: Load) -> None:
     for label in "ab":
         (tmp_path / "rec" / label).mkdir(parents=True)
         np.save(tmp_path / "rec" / label / "1.npy", np.zeros((2, 3, 4)))
-    with pytest.raises(TaskError, match=r"a recording wants numbers \[channels, time\], got float64 \[2, 3, 4\]"):
+    with pytest.raises(TaskError, match=r"a recording must be numbers \[channels, time\], got float64 \[2, 3, 4\]"):
         load(FOLDER, BASE)
     (tmp_path / "rec/a/1.npy").write_bytes(b"nothing")
     with pytest.raises(TaskError, match=r"1\.npy: cannot be read as \.npy"):
@@ -244,12 +244,12 @@ def test_files_that_hold_no_recording_are_told(tmp_path: Path, load: Load) -> No
 
 
 def test_a_window_of_nothing_is_refused() -> None:
-    with pytest.raises(TaskError, match=r"input\.window and input\.hop want at least 1 sample, got 10 and 0"):
+    with pytest.raises(TaskError, match=r"input\.window and input\.hop must be at least 1 sample, got 10 and 0"):
         InputSpec("signals", window=10, hop=0)
 
 
 def test_windows_are_for_signals(load: Load, images: Path) -> None:
-    with pytest.raises(TaskError, match=r"input\.window = 10 means nothing for kind 'images': leave it out"):
+    with pytest.raises(TaskError, match=r"input\.window = 10 does not apply to kind 'images': leave it out"):
         load({"input.window": 10})
 
 

@@ -20,18 +20,22 @@ def samples(labels: object, count: int = 4) -> ArraySamples:
 
 
 def build(labels: object, count: int = 4, *, loss: str = "single-label") -> Task:
-    split = samples(labels, count)
-    return Task("t", ModelSpec("m:f"), InputSpec("arrays"), loss, Domain(split, split), None, ("a", "b"), (), (0, 1))  # type: ignore[arg-type]  # mistakes are the point
+    given = samples(labels, count)
+    return Task("t", ModelSpec("m:f"), InputSpec("arrays"), loss, Domain(given, given), None, ("a", "b"), (), (0, 1))  # type: ignore[arg-type]  # mistakes are the point
 
 
 @pytest.mark.parametrize(
     ("labels", "loss", "message"),
     [
-        ([[0, 1]] * 4, "single-label", r"t: local\.train: a single-label task wants labels \[n\], got \[4, 2\]"),
-        ([0, 1, 2, 0], "single-label", r"labels want rows 0 to 1, got 0 to 2"),
-        ([0.0, 1, 1, 0], "single-label", r"labels want int64, got float64"),
-        ([0, 1], "single-label", r"4 samples want as many labels, got 2"),
-        ([0, 1, 1, 0], "multi-label", r"a multi-label task wants float32 \[n, 2\], got int64 \[4\]"),
+        (
+            [[0, 1]] * 4,
+            "single-label",
+            r"t: local\.train: the labels of a single-label task must be \[n\], got \[4, 2\]",
+        ),
+        ([0, 1, 2, 0], "single-label", r"labels must be rows 0 to 1, got 0 to 2"),
+        ([0.0, 1, 1, 0], "single-label", r"labels must be int64, got float64"),
+        ([0, 1], "single-label", r"4 samples need as many labels, got 2"),
+        ([0, 1, 1, 0], "multi-label", r"the labels of a multi-label task must be float32 \[n, 2\], got int64 \[4\]"),
     ],
 )
 def test_labels_of_another_form_are_refused(labels: object, loss: str, message: str) -> None:
@@ -39,7 +43,7 @@ def test_labels_of_another_form_are_refused(labels: object, loss: str, message: 
         build(labels, loss=loss)
 
 
-def test_an_empty_split_is_refused() -> None:
+def test_an_empty_partition_is_refused() -> None:
     task = build([0, 1, 0, 1])
     with pytest.raises(TaskError, match=r"local\.val is empty"):
         replace(task, local=Domain(task.local.train, Subset(task.local.train, [])))
@@ -49,13 +53,23 @@ def test_an_empty_split_is_refused() -> None:
     ("changes", "message"),
     [
         ({"labels": ("a", "a")}, "got 'a' twice"),
-        ({"head_rows": (0, 0)}, "head_rows wants different rows"),
-        ({"local_labels": (2,)}, "local_labels wants rows below 2"),
+        ({"head_rows": (0, 0)}, r"head_rows must be different rows for at most 2 labels, got \[0, 0\]"),
+        ({"local_labels": (2,)}, r"local_labels must be rows below 2, got \[2\]"),
     ],
 )
 def test_a_head_that_cannot_be_is_refused(changes: dict[str, tuple[object]], message: str) -> None:
     with pytest.raises(TaskError, match=message):
         replace(build([0, 1, 0, 1]), **changes)  # type: ignore[arg-type]  # mistakes are the point
+
+
+def test_a_batch_is_decoded_and_normalised_as_the_model_takes_it(images: Path, load: Load) -> None:
+    task = load()
+    samples = task.local.val
+    batch = task.batch(samples, (5, 0))
+    assert (batch.shape, batch.dtype) == ((2, 3, 6, 6), np.dtype(np.float32))
+    for row, index in zip(batch, (5, 0), strict=True):
+        np.testing.assert_allclose(row, (samples.load(index) / 255 - 0.5) / 0.5, rtol=1e-5)
+    assert (task.batch(samples, np.array([5])) == batch[:1]).all()
 
 
 def test_the_fingerprint_is_the_same_each_time_the_task_is_loaded(images: Path, load: Load) -> None:
@@ -108,12 +122,12 @@ def test_digits_know_zero_to_six_and_personalise_to_the_rest() -> None:
     assert task.fingerprint() == digits().fingerprint()
 
 
-def test_digits_never_share_a_sample_between_splits() -> None:
+def test_digits_never_share_a_sample_between_partitions() -> None:
     task = digits()
     assert task.global_ is not None
-    splits = [split for domain in (task.local, task.global_) for _, split in domain.splits()]
-    names = [split.name(index) for split in splits for index in range(len(split))]
-    assert len(splits) == 6
+    partitions = [samples for domain in (task.local, task.global_) for _, samples in domain.partitions()]
+    names = [samples.name(index) for samples in partitions for index in range(len(samples))]
+    assert len(partitions) == 6
     assert len(set(names)) == len(names)
 
 

@@ -27,9 +27,9 @@ def test_new_digits_come_after_five_others() -> None:
     assert {int(label) for label in task.global_.train.labels} == set(range(5))
     assert {int(label) for label in task.local.train.labels} == set(range(5, 10)) == set(task.local_labels)
     assert task.head_rows == tuple(range(5))
-    splits = [part for domain in (task.global_, task.local) for _, part in domain.splits()]
-    assert [len(part) for part in splits] == [3000, 1000, 1000] * 2
-    names = [part.name(index) for part in splits for index in range(len(part))]
+    partitions = [samples for domain in (task.global_, task.local) for _, samples in domain.partitions()]
+    assert [len(samples) for samples in partitions] == [3000, 1000, 1000] * 2
+    names = [samples.name(index) for samples in partitions for index in range(len(samples))]
     assert len(set(names)) == len(names)
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import TaskError
-from tuner.task.variables import expand
+from tuner.task.file.variables import expand
 
 FILE = Path("/nowhere/project/task.toml")
 
@@ -39,7 +39,7 @@ def test_the_data_variable_defaults_to_shared_data_beside_the_project(
     assert expand("${TUNER_DATA}/x", file) == "/elsewhere/x"
 
 
-def test_the_data_variable_without_data_is_told_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_data_variable_without_data_is_reported_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TUNER_DATA", raising=False)
     with pytest.raises(TaskError, match="TUNER_DATA"):
         expand("${TUNER_DATA}", FILE)

@@ -1,18 +1,19 @@
-"""The contract of a backend: it describes a model, fills the store, trains a plan and exports the result.
+"""The contract of a backend: it opens a task, and the session measures, fills the store, trains plans and exports.
 
-A backend's own module loads no tensor library when imported: the methods that need one run in a child process.
+A backend's own module loads no tensor library when imported: `Backend.open` and the session's methods may, and run in
+a child process.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tuner.errors import BundleError
-from tuner.plan import ModelInfo, TrialPlan
-from tuner.planner.cost import Rates
-from tuner.planner.step import StepPlan
+from tuner.plan.info import ModelInfo
+from tuner.plan.trial import TrialPlan
+from tuner.planner.device import Rates
+from tuner.planner.memory.step import StepPlan
 from tuner.results.records import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
@@ -21,7 +22,7 @@ from tuner.task import Task
 Lowering = Callable[[Any, Mapping[str, Any]], Any]
 #: Called with progress; returns whether to stop at the next step.
 Report = Callable[[Mapping[str, Any]], bool]
-#: What a trial that was cut short may go on from, beside its weights; a finished one has none.
+#: State of a trial that was cut short, next to its weights; a finished trial has none.
 CHECKPOINT = "checkpoint.pt"
 
 
@@ -32,16 +33,16 @@ def silent(progress: Mapping[str, Any]) -> bool:  # noqa: ARG001 - the signature
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """What a filling pass did.
+    """The result of a filling pass.
 
     Attributes:
         records: Samples that went through the prefix.
-        seconds: It took.
-        seconds_per_sample: By split: decoding plus the prefix up to there.
-        peak_bytes: Above the resting process, at most.
-        folders: By split and width of its records: the files that now hold all of them, training and validation. Those
+        seconds: Wall time.
+        seconds_per_sample: By cut: decoding plus the prefix up to there.
+        peak_bytes: High-water mark above the resting process.
+        folders: By cut and width of its records: the files that now hold all of them, training and validation. Those
             of a plan without room are left out.
-        stopped: Whether it was told to stop before the end.
+        stopped: Whether it was asked to stop before the end.
     """
 
     records: int
@@ -52,58 +53,69 @@ class Filling:
     stopped: bool = False
 
 
-class Backend(ABC):
-    """Carries plans out. One instance serves any number of tasks; nothing is kept between calls but on disk."""
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A plan to carry out.
 
-    name: ClassVar[str]
-    #: Modules worth importing once in the process that children are forked from.
-    preload: ClassVar[Sequence[str]] = ()
+    Attributes:
+        plan: What to train.
+        seed: Seed of everything that is drawn at random.
+        store: Stored features.
+        weights: Where to write the trained tail.
+        report: Called with progress.
+    """
 
-    def warm(self, task: Task) -> None:  # noqa: B027 - optional
-        """Load what every job on the task needs, once, in the process that their children are forked from.
+    plan: TrialPlan
+    seed: int
+    store: Store
+    weights: Path
+    report: Report = silent
 
-        It must start no thread, as threads do not survive a fork; what it raises is raised again by the first job.
-        """
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """The result of an export.
+
+    Attributes:
+        checks: What the check of the written files measured, by name.
+        sections: Further sections of ``bundle.json``: exits, training, final widths.
+    """
+
+    checks: Mapping[str, float]
+    sections: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Session(ABC):
+    """A task opened on a backend. Children forked from its process inherit it; a process trains one plan at most."""
+
+    @property
+    @abstractmethod
+    def model(self) -> ModelInfo:
+        """The model's chain of blocks."""
 
     @abstractmethod
-    def describe(self, task: Task) -> ModelInfo:
-        """Return the model's chain of blocks.
-
-        Raises:
-            TaskError: The model cannot be built, or the weights do not fit it.
-        """
-
-    @abstractmethod
-    def measure(self, task: Task, threads: int) -> Rates:
+    def measure(self, threads: int) -> Rates:
         """Return this device's speed on this model."""
 
-    @abstractmethod
-    def supports(self, plan: TrialPlan) -> str | None:
-        """Return why this backend cannot carry the plan out, or None. Loads no tensor library."""
-
-    def plan_step(self, task: Task, plan: TrialPlan) -> StepPlan | None:  # noqa: ARG002 - optional
+    def plan_step(self, plan: TrialPlan) -> StepPlan | None:  # noqa: ARG002 - optional
         """Return a plan's training step as it would run here, planned to the byte; None where none is planned."""
         return None
 
     @abstractmethod
-    def untouched(
-        self, task: Task, model: ModelInfo, store: Store, threads: int, report: Report = silent
-    ) -> dict[str, float]:
+    def untouched(self, store: Store, threads: int, report: Report = silent) -> dict[str, float]:
         """Return the given model's own accuracies, global rows only."""
 
     @abstractmethod
-    def missing(self, task: Task, plans: Sequence[TrialPlan], store: Store) -> int:
+    def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:
         """Return how many samples a filling pass for `plans` would run the prefix on."""
 
     @abstractmethod
-    def fill(self, task: Task, plans: Sequence[TrialPlan], store: Store, report: Report = silent) -> Filling:
+    def fill(self, plans: Sequence[TrialPlan], store: Store, report: Report = silent) -> Filling:
         """Run the prefix on every sample that `plans` need and the store lacks, in one pass for all of their cuts."""
 
     @abstractmethod
-    def train(
-        self, task: Task, plan: TrialPlan, seed: int, store: Store, weights: Path, report: Report = silent
-    ) -> Outcome:
-        """Carry the plan out and write the trained tail to `weights` before returning.
+    def train(self, trial: Trial) -> Outcome:
+        """Carry the plan out and write the trained tail to `trial.weights` before returning.
 
         Raises:
             UnsupportedError: The tail holds what this backend cannot train: the trial is refused, not failed.
@@ -111,16 +123,44 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def export(self, task: Task, plan: TrialPlan, weights: Path, folder: Path) -> dict[str, Any]:
-        """Write ``model.onnx`` and ``weights.safetensors``, check them, and return what the check measured."""
+    def export(self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool) -> Exported:
+        """Write ``model.onnx`` and ``weights.safetensors``, and check them.
 
-    def export_trainable(self, task: Task, plan: TrialPlan, weights: Path, folder: Path) -> dict[str, Any]:  # noqa: ARG002 - the backend's own
-        """Do as `export`, with all that `tuner.runtime.Trainer` needs in ``train/``.
-
-        Returns:
-            What the check measured, and under ``train`` what the bundle says of its training.
+        Args:
+            plan: The plan that was trained.
+            weights: The trained tail.
+            folder: To write into.
+            trainable: Whether to write all that `tuner.runtime.Trainer` needs into ``train/`` as well.
 
         Raises:
-            BundleError: The tail's training step cannot be written.
+            BundleError: The check failed, or the tail's training step cannot be written.
         """
-        raise BundleError(f"backend {self.name} writes no training step: export without --trainable")
+
+
+class Backend(ABC):
+    """Carries plans out. One instance serves any number of tasks; it keeps nothing."""
+
+    name: ClassVar[str]
+    #: Modules worth importing once in the process that children are forked from.
+    preload: ClassVar[Sequence[str]] = ()
+
+    @abstractmethod
+    def supports(self, plan: TrialPlan, edits: Collection[str]) -> str | None:
+        """Return why this backend cannot carry the plan out, or None. Loads no tensor library.
+
+        Args:
+            plan: The plan to carry out.
+            edits: Kinds of tail edits that installed plugins realise on this backend.
+        """
+
+    @abstractmethod
+    def open(self, task: Task, lowerings: Mapping[str, Lowering]) -> Session:
+        """Open a task, once, in the process that children are forked from. No thread may be left running.
+
+        Args:
+            task: To personalise on.
+            lowerings: How installed plugins realise tail edits on this backend, by kind.
+
+        Raises:
+            TaskError: The model cannot be built, or the weights do not fit it.
+        """

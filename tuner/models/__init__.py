@@ -1,1 +1,1 @@
-"""Small networks of the source systems; torch is imported with the module of each."""
+"""Small networks of the source systems; each module imports PyTorch when it is used."""

@@ -1,4 +1,4 @@
-"""What a network is made of, counted: parameters and FLOPs, by the rule of the tables that growth is compared with."""
+"""Parameters and FLOPs of a network, counted by the rule of the tables that growth is compared with."""
 
 import math
 from typing import Any
@@ -11,7 +11,7 @@ _POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d, nn.AdaptiveAvg
 
 
 def parameters(model: nn.Module) -> int:
-    """Return the number of learnable values; statistics of norms are none."""
+    """Return the number of learnable values, to which the statistics of norms do not belong."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -21,20 +21,20 @@ def flops(model: nn.Module, shape: tuple[int, ...]) -> int:
     Other layers count nothing. This rule gives the FLOPs of MDLdroidLite's Tables 4 and 5.
 
     Args:
-        model: Any; it is run once in evaluation mode, on zeros.
-        shape: Of one sample, without the batch.
+        model: Any network; it is run once in evaluation mode, on zeros.
+        shape: Shape of one sample, without the batch.
     """
     total = 0
 
-    def count(module: nn.Module, given: tuple[Any, ...], output: torch.Tensor) -> None:
+    def count(module: nn.Module, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
         nonlocal total
         if isinstance(module, _WEIGHTED):
-            each = math.prod(module.weight.shape[1:])  # multiply-accumulates of one output value
-            total += 2 * output.numel() * (each + (module.bias is not None))
+            macs = math.prod(module.weight.shape[1:])  # of one output value
+            total += 2 * output.numel() * (macs + (module.bias is not None))
         elif isinstance(module, nn.ReLU):
             total += output.numel()
         elif isinstance(module, _POOLS):
-            total += given[0].numel()
+            total += inputs[0].numel()
 
     handles = [module.register_forward_hook(count) for module in model.modules()]
     training = model.training

@@ -4,7 +4,14 @@ from torch import nn
 
 
 def build(outputs: int = 7) -> nn.Module:
-    """Return four blocks: three convolutions and a linear head; float32 [n, 1, 8, 8] to [n, outputs]."""
+    """Return four blocks: three convolutions and a linear head.
+
+    Args:
+        outputs: Number of classes.
+
+    Returns:
+        A module from float32 [n, 1, 8, 8] to [n, outputs].
+    """
 
     def convolution(inputs: int, channels: int) -> nn.Sequential:
         return nn.Sequential(nn.Conv2d(inputs, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.ReLU())

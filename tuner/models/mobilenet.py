@@ -1,7 +1,7 @@
-"""MobileNet for signals, in any width.
+"""MobileNet for signals, of any width.
 
 Source: MDLdroidLite, Tables 1, 2 and 5. Two of its entries are corrected, as the printed counts demand: the third
-depthwise convolution has stride 2, and the network has neither biases nor norms but in its last layer.
+depthwise convolution has stride 2, and the network has no norms, and a bias in its last layer only.
 """
 
 from torch import nn
@@ -22,26 +22,28 @@ def mobilenet_1d(
     """Return eight blocks: a convolution of stride 2, three depthwise and pointwise pairs, and a linear head.
 
     Args:
-        channels: Of the signal.
-        time: Samples of one window.
-        kernel: Samples under the first and the depthwise convolutions; the paper's 12 or 14.
-        outputs: Classes.
+        channels: Channels of the signal.
+        time: Length of a window, in samples.
+        kernel: Length of the first and the depthwise convolutions, in samples; the paper has 12 and 14.
+        outputs: Number of classes.
         widths: Outputs of the first convolution and of the three pointwise ones.
 
     Returns:
-        A module of float32 [n, channels, time] to [n, outputs].
+        A module from float32 [n, channels, time] to [n, outputs].
 
     Raises:
         TaskError: A width below 1, or a window too short for four convolutions without padding.
     """
     if len(widths) != len(WIDTHS) or min(widths) < 1:
-        raise TaskError(f"mobilenet_1d wants four widths of at least 1, got {list(widths)}: e.g. {list(WIDTHS)}")
-    left = time
-    for stride in (2, *_STRIDES):
-        left = (left - kernel) // stride + 1
-    if left < 1:
         raise TaskError(
-            f"mobilenet_1d leaves nothing of {time} samples with a kernel of {kernel}: "
+            f"mobilenet_1d: widths must be four numbers of at least 1, got {list(widths)}: e.g. {list(WIDTHS)}"
+        )
+    length = time
+    for stride in (2, *_STRIDES):
+        length = (length - kernel) // stride + 1
+    if length < 1:
+        raise TaskError(
+            f"mobilenet_1d: windows of {time} samples are too short for a kernel of {kernel}: "
             "give a longer input.window or a smaller kernel"
         )
     layers: list[nn.Module] = [nn.Conv1d(channels, widths[0], kernel, 2, bias=False), nn.ReLU()]

@@ -1,4 +1,4 @@
-"""VGG-11 with batch norm for images of 32 × 32, in any width (MDLdroidLite, section VI; CIFAR-10)."""
+"""VGG-11 with batch norm for images of 32 × 32, of any width (MDLdroidLite, section VI; CIFAR-10)."""
 
 from torch import nn
 
@@ -14,18 +14,18 @@ def vgg_11(
     """Return nine blocks: eight 3 × 3 convolutions with their norms, and a linear head.
 
     Args:
-        channels: Of the image.
-        outputs: Classes.
+        channels: Channels of the image.
+        outputs: Number of classes.
         widths: Outputs of the convolutions.
 
     Returns:
-        A module of float32 [n, channels, 32, 32] to [n, outputs].
+        A module from float32 [n, channels, 32, 32] to [n, outputs].
 
     Raises:
         TaskError: A width below 1.
     """
     if len(widths) != len(WIDTHS) or min(widths) < 1:
-        raise TaskError(f"vgg_11 wants eight widths of at least 1, got {list(widths)}: e.g. {list(WIDTHS)}")
+        raise TaskError(f"vgg_11: widths must be eight numbers of at least 1, got {list(widths)}: e.g. {list(WIDTHS)}")
     layers: list[nn.Module] = []
     for place, (inputs, width) in enumerate(zip((channels, *widths), widths, strict=False)):
         layers.append(nn.Sequential(nn.Conv2d(inputs, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()))

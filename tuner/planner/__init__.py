@@ -1,1 +1,1 @@
-"""What a plan will cost, before anything runs and without a tensor library."""
+"""Cost of a plan before anything runs, without a tensor library."""

@@ -1,93 +1,57 @@
-"""Seconds and bytes of a plan: FLOPs and tensor sizes, times rates measured on this device."""
+"""Seconds and bytes of a plan: FLOPs and tensor sizes times the rates measured on this device."""
 
 import math
 from dataclasses import dataclass, replace
 
-from tuner.heads import head_macs, head_parameters
-from tuner.plan import ModelInfo, TrialPlan
-from tuner.results.records import Estimate
+from tuner.plan.heads import head_macs, head_parameters
+from tuner.plan.trial import TrialPlan
+from tuner.planner.device import FLOAT_BYTES, TRAIN_PASSES, Rates
 
-FLOAT_BYTES = 4
-#: Copies of every trained weight, by optimiser: gradient, plus momentum or two moments.
+#: Tensors of the size of a trained weight, by optimiser: its gradient, and momentum or two moments.
 STATE_COPIES = {"sgd": 2, "adam": 3, "adamw": 3}
-#: Backward costs the gradient of the weights and of the input, each one forward.
-TRAIN_PASSES = 3.0
-FILL_BATCH = 16
-#: Of prefix outputs that a filling pass may hold until the scales are known.
-HELD_BYTES = 32_000_000
-#: Width of the codes that a filling pass writes; fewer bits are requantised from them.
+#: Width, in bits, of the codes that a filling pass writes; narrower ones are requantised from them.
 CODED_BITS = 8
-NOMINAL_FLOPS = 1e10
-#: Activations, of a batch, from which on the planned executor pays.
+#: Bytes kept of a batch for the backward pass from which on the planned executor pays.
 PLANNED_BYTES = 64_000_000
-#: Width of the features that a teacher answers on.
+#: Width, in bits, of the features that a teacher answers on.
 EXACT_BITS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
-    """What this device does, measured on the model at hand.
+class Estimate:
+    """Expected cost of a plan on this device.
 
     Attributes:
-        forward_seconds: Of each block's forward pass, per sample, in batches of `FILL_BATCH`.
-        train_seconds: Of each block's forward and backward pass, per sample.
-        step_seconds: Fixed cost of one training step.
-        load_seconds: To read and decode one sample.
-        read_bytes: A second, of stored features decoded.
-        scratch_bytes: What the library holds beside the tensors of a step.
-        fill_peak_bytes: High-water mark of a filling pass above the resting process.
-        prefix_kind: The engine that computes the prefix fastest here.
-        prefix_ratio: Its seconds over the blocks' own forward seconds.
-        latency_seconds: Of one sample through the whole model, alone; 0 where it was not measured.
-        trace_seconds: To trace and plan one block of a tail, once a trial that the planned executor runs.
+        train_seconds: Cost on an empty store: filling and epochs.
+        spend_seconds: Cost that is still to be paid: epochs, scoring, and filling of features not stored yet.
+        peak_bytes: Memory above the resting process.
+        storage_bytes: Size of stored features and trained weights.
     """
 
-    forward_seconds: tuple[float, ...]
-    train_seconds: tuple[float, ...]
-    step_seconds: float
-    load_seconds: float
-    read_bytes: float
-    scratch_bytes: int
-    fill_peak_bytes: int
-    prefix_kind: str = "torch-fp32"
-    prefix_ratio: float = 1.0
-    latency_seconds: float = 0.0
-    trace_seconds: float = 0.0
+    train_seconds: float
+    spend_seconds: float
+    peak_bytes: int
+    storage_bytes: int
 
 
-def nominal(model: ModelInfo) -> Rates:
-    """Return made-up rates that depend on the model alone: FLOPs instead of clocks, for ``--deterministic``."""
-    forward = tuple(block.flops / NOMINAL_FLOPS for block in model.blocks)
-    widest = max(math.prod(block.in_shape) for block in model.blocks)
-    return Rates(
-        forward_seconds=forward,
-        train_seconds=tuple(TRAIN_PASSES * one for one in forward),
-        step_seconds=1e-3,
-        load_seconds=1e-3,
-        read_bytes=4e8,
-        scratch_bytes=8_000_000,
-        fill_peak_bytes=HELD_BYTES + FILL_BATCH * 4 * widest * FLOAT_BYTES,
-    )
-
-
-def widths(plan: TrialPlan) -> dict[int, int]:
-    """Return the bits of the stored values that training reads, by split.
+def feature_bits(plan: TrialPlan) -> dict[int, int]:
+    """Return the width of the stored values that training reads, in bits by cut.
 
     Exits that are trained alone have a teacher, the final head, whose answers come from exact features.
     """
-    taps = {one.block: plan.cache.bits for one in plan.heads.exits}
-    return taps | ({plan.split: plan.cache.bits} if plan.trainable else {plan.model.num_blocks - 1: EXACT_BITS})
+    exits = {exit_.block: plan.cache.bits for exit_ in plan.heads.exits}
+    return exits | ({plan.split: plan.cache.bits} if plan.trainable else {plan.model.num_blocks - 1: EXACT_BITS})
 
 
-def records(plan: TrialPlan) -> tuple[tuple[int, int], ...]:
-    """Return the training records that the prefix pass writes for a plan, as (split, bits), ascending.
+def feature_records(plan: TrialPlan) -> tuple[tuple[int, int], ...]:
+    """Return the feature records that the prefix pass writes for training, as pairs of cut and bits, ascending.
 
     Codes of 4, 2 and 1 bits are requantised from the 8-bit ones: only 8, 16 and 32 bits need the prefix.
     """
-    return tuple(sorted((split, max(CODED_BITS, bits)) for split, bits in widths(plan).items()))
+    return tuple(sorted((cut, max(CODED_BITS, bits)) for cut, bits in feature_bits(plan).items()))
 
 
-def mean_flops(plan: TrialPlan) -> int:
+def forward_flops(plan: TrialPlan) -> int:
     """Return the FLOPs of a forward pass through all blocks."""
     return sum(block.flops for block in plan.model.blocks)
 
@@ -95,27 +59,27 @@ def mean_flops(plan: TrialPlan) -> int:
 def head_flops(plan: TrialPlan) -> tuple[int, ...]:
     """Return the forward FLOPs of each side head, per sample."""
     blocks, outputs = plan.model.blocks, plan.model.outputs
-    return tuple(2 * head_macs(blocks[one.block].in_shape, one.channels, outputs) for one in plan.heads.exits)
+    return tuple(2 * head_macs(blocks[exit_.block].in_shape, exit_.channels, outputs) for exit_ in plan.heads.exits)
 
 
 def estimate(plan: TrialPlan, rates: Rates, missing: int | None = None) -> Estimate:
     """Estimate a plan.
 
     Args:
-        plan: To estimate.
-        rates: Measured on this device.
-        missing: Samples (training and validation) whose features are not stored yet; None where all are.
+        plan: Plan to estimate.
+        rates: Rates of this device.
+        missing: Number of samples (training and validation) whose features are not stored yet; None where all are.
     """
-    spend = training_seconds(plan, rates) + scoring_seconds(plan, rates)
+    spend = loop_seconds(plan, rates) + scoring_seconds(plan, rates)
     if missing is not None:
         spend += missing * fill_seconds(plan, rates)
     return Estimate(train_seconds(plan, rates), spend, peak_bytes(plan, rates), storage_bytes(plan))
 
 
 def train_seconds(plan: TrialPlan, rates: Rates) -> float:
-    """Return the cost of the plan on an empty store: filling for the training records, and the epochs."""
+    """Return the seconds on an empty store: filling of the training samples, and the epochs."""
     filling = plan.train_samples * fill_seconds(plan, rates) if plan.cached else 0.0
-    return filling + training_seconds(plan, rates)
+    return filling + loop_seconds(plan, rates)
 
 
 def fill_seconds(plan: TrialPlan, rates: Rates) -> float:
@@ -123,30 +87,32 @@ def fill_seconds(plan: TrialPlan, rates: Rates) -> float:
     return rates.load_seconds + rates.prefix_ratio * sum(rates.forward_seconds[: plan.split])
 
 
-def training_seconds(plan: TrialPlan, rates: Rates) -> float:
-    """Return the seconds of tracing the step, where that is done, and of all epochs; without scoring."""
+def loop_seconds(plan: TrialPlan, rates: Rates) -> float:
+    """Return the seconds of tracing, where a step is traced, and of all epochs; without scoring."""
     samples = plan.train_samples
     steps = math.ceil(samples / plan.recipe.batch_size) * plan.recipe.micro_batches
-    rounds = 1 if plan.trainable else 0
-    each = rounds * (sum(rates.train_seconds[plan.split :]) + _source_seconds(plan, rates))
+    loops = 1 if plan.trainable else 0
+    sample_seconds = loops * (sum(rates.train_seconds[plan.split :]) + _source_seconds(plan, rates))
     if plan.heads.exits:
-        rounds += 1
-        each += TRAIN_PASSES * _head_seconds(plan, rates) + _taps_seconds(plan, rates)
-    epochs = plan.recipe.epochs * (samples * each + rounds * steps * rates.step_seconds)
-    return tracing_seconds(plan, rates) + epochs
+        loops += 1
+        sample_seconds += TRAIN_PASSES * _head_seconds(plan, rates) + _exit_source_seconds(plan, rates)
+    epoch_seconds = samples * sample_seconds + loops * steps * rates.step_seconds
+    return tracing_seconds(plan, rates) + plan.recipe.epochs * epoch_seconds
 
 
 def tracing_seconds(plan: TrialPlan, rates: Rates) -> float:
     """Return the seconds before the planned executor's first step; micro-batches have two forms of step."""
+    if not worth_planning(plan):
+        return 0.0
     forms = 2 if plan.recipe.micro_batches > 1 else 1
-    return forms * rates.trace_seconds * len(plan.model.blocks[plan.split :]) if worth_planning(plan) else 0.0
+    return forms * rates.trace_seconds * plan.trainable
 
 
 def scoring_seconds(plan: TrialPlan, rates: Rates) -> float:
-    """Return the seconds of scoring: the local samples once an epoch where that can stop it, everything at the end."""
-    rounds = plan.recipe.epochs if plan.recipe.patience else 1
-    samples = plan.task.local_val * rounds + plan.task.global_val
-    heads = _head_seconds(plan, rates) + _taps_seconds(plan, rates)
+    """Return the seconds of scoring: all samples at the end, the local ones after every epoch that may be the last."""
+    times = plan.recipe.epochs if plan.recipe.patience else 1
+    samples = plan.task.local_val * times + plan.task.global_val
+    heads = _head_seconds(plan, rates) + _exit_source_seconds(plan, rates)
     return samples * (sum(rates.forward_seconds[plan.split :]) + _source_seconds(plan, rates) + heads)
 
 
@@ -178,30 +144,30 @@ def kept_bytes(plan: TrialPlan) -> int:
 
 
 def worth_planning(plan: TrialPlan) -> bool:
-    """Return whether a trial runs its steps by the planned executor, as far as it can be traced.
+    """Return whether a trial runs its steps by the planned executor, provided the tail can be traced.
 
-    Tracing takes seconds and tens of MB: where the eager loop keeps less than `PLANNED_BYTES`, that is not won back.
-    Tails whose shapes change while they train would have to be traced again and again.
+    Tracing takes seconds and tens of MB, which do not pay where the eager loop keeps less than `PLANNED_BYTES`. Tails
+    whose shapes change while they train would have to be traced again and again.
     """
     return not plan.shape and kept_bytes(plan) >= PLANNED_BYTES
 
 
 def storage_bytes(plan: TrialPlan) -> int:
-    """Return the bytes on disk: stored features, and the trained weights."""
+    """Return the bytes on disk: stored features and trained weights."""
     return feature_bytes(plan) + weight_bytes(plan)
 
 
 def feature_bytes(plan: TrialPlan) -> int:
     """Return the bytes of stored features: training records at the plan's width, validation records at 16 bits.
 
-    Records of 4, 2 and 1 bits are made from 8-bit ones, which stay beside them.
+    Records of 4, 2 and 1 bits are made from 8-bit ones, which are kept.
     """
     if not plan.cached:
         return 0
     values = [math.prod(block.in_shape) for block in plan.model.blocks]
     train = sum(
         math.ceil(values[cut] * width / 8)
-        for cut, bits in widths(plan).items()
+        for cut, bits in feature_bits(plan).items()
         for width in {bits, max(CODED_BITS, bits)}
     )
     scored = plan.task.local_val + plan.task.global_val
@@ -211,19 +177,19 @@ def feature_bytes(plan: TrialPlan) -> int:
 
 
 def weight_bytes(plan: TrialPlan) -> int:
-    """Return the bytes of the trained weights, which a trial writes and the front keeps."""
+    """Return the bytes of the trained weights, which a trial writes and a run keeps for its front."""
     blocks, outputs = plan.model.blocks, plan.model.outputs
-    heads = sum(head_parameters(blocks[one.block].in_shape, one.channels, outputs) for one in plan.heads.exits)
+    heads = sum(head_parameters(blocks[exit_.block].in_shape, exit_.channels, outputs) for exit_ in plan.heads.exits)
     return FLOAT_BYTES * (heads + sum(block.parameters for block in blocks[plan.split :]))
 
 
-def corrected(one: Estimate, seconds_ratio: float, bytes_ratio: float) -> Estimate:
-    """Return the estimate scaled by what finished trials took beside what was expected of them."""
+def corrected(expected: Estimate, seconds_ratio: float, bytes_ratio: float) -> Estimate:
+    """Return an estimate scaled by the ratios of measured to expected cost of finished trials."""
     return replace(
-        one,
-        train_seconds=one.train_seconds * seconds_ratio,
-        spend_seconds=one.spend_seconds * seconds_ratio,
-        peak_bytes=int(one.peak_bytes * bytes_ratio),
+        expected,
+        train_seconds=expected.train_seconds * seconds_ratio,
+        spend_seconds=expected.spend_seconds * seconds_ratio,
+        peak_bytes=int(expected.peak_bytes * bytes_ratio),
     )
 
 
@@ -231,33 +197,29 @@ def _source_seconds(plan: TrialPlan, rates: Rates) -> float:
     """Return the seconds to get one sample's input of the tail."""
     if not plan.cached:
         return fill_seconds(plan, rates)
-    return (
-        math.prod(plan.model.blocks[min(plan.split, plan.model.num_blocks - 1)].in_shape)
-        * FLOAT_BYTES
-        / rates.read_bytes
-    )
+    return math.prod(plan.source_shape) * FLOAT_BYTES / rates.read_bytes
 
 
-def _taps_seconds(plan: TrialPlan, rates: Rates) -> float:
+def _exit_source_seconds(plan: TrialPlan, rates: Rates) -> float:
     """Return the seconds to get one sample's inputs of all side heads."""
     if not plan.heads.exits or not plan.cached:
         return fill_seconds(plan, rates) if plan.heads.exits else 0.0
-    values = sum(math.prod(plan.model.blocks[one.block].in_shape) for one in plan.heads.exits)
+    values = sum(math.prod(plan.model.blocks[exit_.block].in_shape) for exit_ in plan.heads.exits)
     return values * FLOAT_BYTES / rates.read_bytes
 
 
 def _head_seconds(plan: TrialPlan, rates: Rates) -> float:
     """Return the seconds of all side heads' forward pass, per sample, at the model's own rate."""
-    return sum(head_flops(plan)) * sum(rates.forward_seconds) / max(1, mean_flops(plan))
+    return sum(head_flops(plan)) * sum(rates.forward_seconds) / max(1, forward_flops(plan))
 
 
 def _heads_bytes(plan: TrialPlan, batch: int) -> int:
-    """Return what training the side heads holds: their state, their inputs, and what they keep for backward."""
+    """Return the bytes of training the side heads: their state, their inputs, and what they keep for backward."""
     blocks, outputs = plan.model.blocks, plan.model.outputs
-    state = inputs = 0
-    for one in plan.heads.exits:
-        shape = blocks[one.block].in_shape
-        state += head_parameters(shape, one.channels, outputs) * FLOAT_BYTES * STATE_COPIES[plan.recipe.optimiser]
-        kept = 3 * one.channels * math.prod(-(-extent // 2) for extent in shape[1:])  # convolution, norm, activation
-        inputs += 3 * math.prod(shape) + kept
-    return state + batch * inputs * FLOAT_BYTES
+    state = values = 0
+    for exit_ in plan.heads.exits:
+        shape, channels = blocks[exit_.block].in_shape, exit_.channels
+        state += head_parameters(shape, channels, outputs) * FLOAT_BYTES * STATE_COPIES[plan.recipe.optimiser]
+        halved = math.prod(math.ceil(extent / 2) for extent in shape[1:])
+        values += 3 * math.prod(shape) + 3 * channels * halved  # outputs of convolution, norm and activation
+    return state + batch * values * FLOAT_BYTES

@@ -1,4 +1,4 @@
-"""Objectives: what a study tries to make large or small."""
+"""Objectives: the measured numbers that a study maximises or minimises."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ Direction = Literal["maximise", "minimise"]
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """One measured number a study steers by.
+    """A measured number that a study maximises or minimises.
 
     Attributes:
-        name: Of the measure in a trial's outcome (``"local_accuracy"``).
+        name: Name of the measure in a trial's outcome (``"local_accuracy"``).
         direction: Which way is better.
-        unit: For people: ``"%"`` (a fraction), ``"s"``, ``"B"`` or ``"FLOP"``.
-        needs_global: Whether it means nothing without global data.
+        unit: Unit for people: ``"%"`` (of a fraction), ``"s"``, ``"B"`` or ``"FLOP"``.
+        needs_global: Whether it needs global data.
     """
 
     name: str

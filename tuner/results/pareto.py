@@ -36,17 +36,18 @@ def knee(
     """Return the balanced member: the smallest distance to the ideal point, costs in log, ties to the lower number.
 
     Members with at least 90 % of the best local gain and a global drop of at most 5 points come first; where there is
-    none, all members stand.
+    none, all members are candidates.
 
     Args:
         members: Values of the front by trial number.
-        objectives: What counts.
+        objectives: The study's objectives.
         untouched: The given model's own accuracies.
     """
     if not members:
         return None
-    able = {key: value for key, value in members.items() if _is_able(value, members, untouched)} or dict(members)
-    scaled = {key: tuple(_scale(one, value) for one in objectives) for key, value in able.items()}
+    balanced = {key: value for key, value in members.items() if _is_balanced(value, members, untouched)}
+    candidates = balanced or dict(members)
+    scaled = {key: tuple(_scale(objective, value) for objective in objectives) for key, value in candidates.items()}
     columns = list(zip(*scaled.values(), strict=True))
     lows, highs = [min(column) for column in columns], [max(column) for column in columns]
 
@@ -58,10 +59,10 @@ def knee(
             )
         )
 
-    return min(sorted(able), key=distance)
+    return min(sorted(candidates), key=distance)
 
 
-def _is_able(
+def _is_balanced(
     value: Mapping[str, float], members: Mapping[int, Mapping[str, float]], untouched: Mapping[str, float]
 ) -> bool:
     before = untouched.get("local_accuracy", 0.0)

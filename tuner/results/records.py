@@ -1,33 +1,22 @@
-"""What is kept of a trial, and of a study."""
+"""Trial records: what was asked of a trial, and what came of it."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
 
-from tuner.knobs import Scalar
-from tuner.plan import TrialPlan
+from tuner.plan.parts import Scalar
+from tuner.plan.text import describe
+from tuner.plan.trial import TrialPlan
+from tuner.planner.cost import Estimate
 
-State = Literal["done", "rejected", "stopped", "killed", "failed"]
-STATES: tuple[State, ...] = ("done", "rejected", "stopped", "killed", "failed")
-#: States whose measured values count.
-SCORED: frozenset[State] = frozenset({"done", "stopped"})
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """What a plan is expected to cost on this device.
-
-    Attributes:
-        train_seconds: On an empty store: filling plus epochs.
-        spend_seconds: What is still to be paid now: epochs, scoring, and filling of what is not stored yet.
-        peak_bytes: Above the resting process.
-        storage_bytes: Of stored features.
-    """
-
-    train_seconds: float
-    spend_seconds: float
-    peak_bytes: int
-    storage_bytes: int
+TrialState = Literal["done", "rejected", "stopped", "killed", "failed"]
+STATES: tuple[TrialState, ...] = ("done", "rejected", "stopped", "killed", "failed")
+#: States of trials that have measured values.
+SCORED: frozenset[TrialState] = frozenset({"done", "stopped"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +24,10 @@ class Outcome:
     """What a trial measured.
 
     Attributes:
-        values: By name; every objective of the study is in it.
-        epochs: Per epoch: loss, local validation accuracy, seconds.
-        stopped: Why training ended early; empty where it did not.
-        notes: What the user should know ("run by the eager loop").
+        values: Measured values by name, with every objective of the study.
+        epochs: Loss, seconds and, with patience, local validation accuracy of every epoch.
+        stopped: Why training ended early; empty if it did not.
+        notes: Notes for the user, such as which engine ran the steps.
     """
 
     values: dict[str, float]
@@ -49,10 +38,25 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class TrialRecord:
-    """A finished trial: what was asked, what was expected, what came out."""
+    """A finished trial.
+
+    Attributes:
+        trial: Number of the trial.
+        state: How it ended.
+        plan: What was to be trained; None if no plan could be composed.
+        knobs: Values of the knobs.
+        values: Measured values by name; empty unless the state is one of `SCORED`.
+        estimate: Cost expected before the trial.
+        reason: Why the trial did not run to its end; empty if it did.
+        spent_seconds: Wall time, filling included.
+        epochs: Log of the epochs; see `Outcome`.
+        notes: Notes for the user, and the traceback of an exception.
+        constraint: By how much each limit is broken, as log(value / limit): at most 0 where the limit is obeyed.
+        same_as: Earlier trial with an equal plan, whose values these are.
+    """
 
     trial: int
-    state: State
+    state: TrialState
     plan: TrialPlan | None
     knobs: dict[str, Scalar] = field(default_factory=dict)
     values: dict[str, float] = field(default_factory=dict)
@@ -69,27 +73,32 @@ class TrialRecord:
         content = asdict(self)
         content["plan"] = self.plan.settings() if self.plan else None
         content["key"] = self.plan.key() if self.plan else None
-        content["sentence"] = self.plan.say() if self.plan else ""
+        content["sentence"] = describe(self.plan) if self.plan else ""
         return content
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any], template: TrialPlan) -> "TrialRecord":
         """Read a record back; `template` holds the model and the task that the study is about."""
-        from pydantic import TypeAdapter
-
-        kept = {name: value for name, value in content.items() if name not in {"key", "sentence"}}
-        if kept["plan"] is not None:
+        values = {name: value for name, value in content.items() if name not in {"key", "sentence"}}
+        if values["plan"] is not None:
             base = {"model": asdict(template.model), "task": asdict(template.task)}
-            kept["plan"] = {**base, **kept["plan"]}
-        return TypeAdapter(cls).validate_python(kept)
+            values["plan"] = {**base, **values["plan"]}
+        return _adapter().validate_python(values)
+
+
+@cache
+def _adapter() -> "TypeAdapter[TrialRecord]":
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(TrialRecord)
 
 
 def eligible(record: TrialRecord) -> bool:
-    """Return whether a trial may stand on the front: measured, new, and within every limit."""
+    """Return whether a trial may be on the front: measured, no repetition, and within every limit."""
     within = all(value <= 0 for value in record.constraint.values())
     return record.state in SCORED and record.same_as is None and within
 
 
 def binding(name: str) -> str:
-    """Return what kept a plan from the front, from the name of a record's constraint, for people."""
+    """Return the name of a record's constraint as text for people."""
     return {"failed": "failures", "support": "what the backend cannot do"}.get(name, f"--{name}")

@@ -1,20 +1,21 @@
-"""What runs a bundle on the device, and trains it there again: the base package only, no tensor library."""
+"""Runs a bundle on a device, and trains it there: the base package only, no tensor library."""
 
 from typing import TYPE_CHECKING, Any
 
-from tuner.runtime.bundle import Bundle, Exits
-from tuner.runtime.personaliser import Personaliser, Prediction, Window
+from tuner.bundle.format import Bundle, ExitPolicy
+from tuner.runtime.infer.personaliser import Personaliser, Prediction, Window
 
 if TYPE_CHECKING:
-    from tuner.runtime.exits_trainer import ExitsTrainer
-    from tuner.runtime.orchestrator import Orchestrator, Policy, World
-    from tuner.runtime.ring import Ring
-    from tuner.runtime.rounds import Training, Trains
-    from tuner.runtime.trainer import Trainer
+    from tuner.runtime.service.orchestrator import Orchestrator, Policy, World
+    from tuner.runtime.service.ring import Ring
+    from tuner.runtime.service.round import DeviceTrainer, Training
+    from tuner.runtime.train.exits_trainer import ExitsTrainer
+    from tuner.runtime.train.trainer import Trainer
 
 __all__ = [
     "Bundle",
-    "Exits",
+    "DeviceTrainer",
+    "ExitPolicy",
     "ExitsTrainer",
     "Orchestrator",
     "Personaliser",
@@ -23,27 +24,26 @@ __all__ = [
     "Ring",
     "Trainer",
     "Training",
-    "Trains",
     "Window",
     "World",
 ]
 
-_SERVICE = {
-    "ExitsTrainer": "exits_trainer",
-    "Orchestrator": "orchestrator",
-    "Policy": "orchestrator",
-    "Ring": "ring",
-    "Trainer": "trainer",
-    "Training": "rounds",
-    "Trains": "rounds",
-    "World": "orchestrator",
+_MODULES = {
+    "DeviceTrainer": "service.round",
+    "ExitsTrainer": "train.exits_trainer",
+    "Orchestrator": "service.orchestrator",
+    "Policy": "service.orchestrator",
+    "Ring": "service.ring",
+    "Trainer": "train.trainer",
+    "Training": "service.round",
+    "World": "service.orchestrator",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import what the service needs when it is first used: who only predicts has no memory to spare for it."""
-    if name not in _SERVICE:
+    """Import training and service on first use: a process that only predicts has no memory to spare for them."""
+    if name not in _MODULES:
         raise AttributeError(f"module 'tuner.runtime' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"tuner.runtime.{_SERVICE[name]}"), name)
+    return getattr(import_module(f"tuner.runtime.{_MODULES[name]}"), name)

@@ -1,4 +1,4 @@
-"""The study on disk: Optuna's journal, opened so that a kill at any byte loses no finished trial."""
+"""Optuna's study on disk: a journal that opens whatever byte a kill cut it at."""
 
 import hashlib
 import json
@@ -14,15 +14,15 @@ from optuna.storages.journal import JournalFileBackend, JournalStorage
 from optuna.storages.journal._file import BaseJournalFileLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from tuner.knobs import Choice, Knob, Scalar, Source
+from tuner.plan.parts import Scalar
+from tuner.plugin.knobs import Choice, Knob, ValueSource
 
 NAME = "tuner"
-RECORD = "record"
 STARTUP_TRIALS = 8
 
 
 class _NoLock(BaseJournalFileLock):
-    """The run folder itself is locked, by a lock that a killed process cannot leave behind."""
+    """No lock: the run folder itself is locked, by a lock that a killed process cannot leave behind."""
 
     def acquire(self) -> bool:
         return True
@@ -34,7 +34,7 @@ class _NoLock(BaseJournalFileLock):
 def trim(path: Path) -> int:
     """Cut a torn last line off a journal, and return how many bytes that were.
 
-    A process killed while it writes leaves a piece of a line; Optuna cannot open a journal with one in it.
+    A process killed while it writes leaves a part of a line, with which Optuna cannot open the journal.
     """
     if not path.exists():
         return 0
@@ -81,7 +81,7 @@ class KnobByKnob(BaseSampler):
 
     Args:
         kind: ``tpe`` or ``random``.
-        seed: Of the trial.
+        seed: The trial's seed.
     """
 
     def __init__(self, kind: str, seed: int) -> None:
@@ -130,12 +130,7 @@ def next_trial(study: optuna.Study, kind: str, seed: int) -> Trial:
     return study.ask()
 
 
-def finished(study: optuna.Study) -> list[FrozenTrial]:
-    """Return trials whose record is on disk, in order; also those that were not told before a kill."""
-    return [trial for trial in study.get_trials(deepcopy=False) if RECORD in trial.user_attrs]
-
-
-def suggesting(trial: Trial) -> Source:
+def optuna_values(trial: Trial) -> ValueSource:
     """Return the source that asks Optuna."""
 
     def source(knob: Knob) -> Scalar:

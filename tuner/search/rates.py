@@ -4,18 +4,20 @@ import hashlib
 import json
 import os
 import platform
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from tuner.folders import cache_folder
-from tuner.plan import ModelInfo
-from tuner.planner.cost import Rates
-from tuner.search.config import write_private
+from tuner.backends.base import Session
+from tuner.files import cache_folder, write_private
+from tuner.plan.info import ModelInfo
+from tuner.planner.device import Rates, nominal
+from tuner.search.setting import cores
 
 FORMAT = 3  # of what is measured: a file of another one is measured anew
 
 
-def known(backend: str, model: ModelInfo, threads: int) -> Rates | None:
+def read_rates(backend: str, model: ModelInfo, threads: int) -> Rates | None:
     """Return what was measured on this device for this model, or None."""
     from pydantic import TypeAdapter, ValidationError
 
@@ -25,7 +27,7 @@ def known(backend: str, model: ModelInfo, threads: int) -> Rates | None:
         return None
 
 
-def kept(backend: str, model: ModelInfo, threads: int, rates: Rates) -> None:
+def keep_rates(backend: str, model: ModelInfo, threads: int, rates: Rates) -> None:
     """Keep what was measured."""
     path = _path(backend, model, threads)
     path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -38,3 +40,25 @@ def _path(backend: str, model: ModelInfo, threads: int) -> Path:
         f"{machine} {backend} {model.fingerprint} {threads} {FORMAT}".encode(), digest_size=16
     ).hexdigest()
     return cache_folder() / "rates" / f"{key}.json"
+
+
+def rates_of(
+    session: Session, backend: str, *, measure: bool, announce: Callable[[str], None] = lambda _line: None
+) -> Rates:
+    """Return this device's rates on a session's model: as kept, or measured now.
+
+    Args:
+        session: The opened task.
+        backend: Its name.
+        measure: Whether clocks count; else the rates are derived from FLOPs.
+        announce: Called before a measurement, which takes seconds.
+    """
+    model = session.model
+    if not measure:
+        return nominal(model)
+    rates = read_rates(backend, model, cores())
+    if rates is None:
+        announce("measuring this device on this model, once")
+        rates = session.measure(cores())
+        keep_rates(backend, model, cores(), rates)
+    return rates

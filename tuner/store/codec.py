@@ -1,4 +1,4 @@
-"""How one feature map becomes the bytes of one record, and back (Cache-and-Reuse, equations of C and D).
+"""Conversion of a feature map to the bytes of a record, and back (Cache-and-Reuse, equations of C and D).
 
 A code of `b` bits is `round((x - low) * (2**b - 1) / (high - low))` clamped to `[0, 2**b - 1]`, where `low` and `high`
 are a channel's k and 1-k quantiles over a calibration set. 8-bit codes are the master: 4, 2 and 1 bit codes are
@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from tuner.arrays import Codes, Floats
 from tuner.errors import StoreError
+from tuner.store.quantiles import calibrate, refuse_unfinite
 
-Floats = npt.NDArray[np.float32]
-Bytes = npt.NDArray[np.uint8]
+__all__ = ["WIDTHS", "Codec", "calibrate", "requantise"]
 
 WIDTHS = (32, 16, 8, 4, 2, 1)
 _MASTER_LEVELS = 255
@@ -32,55 +33,57 @@ _PLAIN: dict[int, npt.DTypeLike] = {32: np.float32, 16: np.float16}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Codec:
-    """Features of one cut point to fixed-size records and back.
+    """Converts the features of one cut point to fixed-size records, and back.
 
     Attributes:
         bits: 32 (float32), 16 (float16, clamped to its range), or 8, 4, 2, 1 (codes).
-        shape: Of one sample's features, channels first: `[C, ...]`.
-        low: float32 `[C]`, the code 0 of each channel; `None` at 16 and 32 bits.
-        high: float32 `[C]`, the largest code of each channel; `None` at 16 and 32 bits.
+        shape: Shape of one sample's features, channels first: `[C, ...]`.
+        low: Values of code 0, float32 `[C]`; `None` at 16 and 32 bits.
+        high: Values of the largest code, float32 `[C]`; `None` at 16 and 32 bits.
     """
 
     bits: int
     shape: tuple[int, ...]
     low: Floats | None = None
     high: Floats | None = None
-    _tables: list[tuple[Floats, Floats]] = field(default_factory=list, init=False, repr=False)  # made by first decode
+    _tables: list[tuple[Floats, Floats]] = field(
+        default_factory=list, init=False, repr=False
+    )  # made by the first decode
 
     def __post_init__(self) -> None:
         if self.bits not in WIDTHS:
-            raise StoreError(f"records have 32, 16, 8, 4, 2 or 1 bits, not {self.bits}")
+            raise StoreError(f"records must have 32, 16, 8, 4, 2 or 1 bits, got {self.bits}")
         if not self.shape or min(self.shape) < 1:
-            raise StoreError(f"features have a shape [channels, ...] of positive sizes, not {self.shape}")
+            raise StoreError(f"features must have a shape [channels, ...] of positive sizes, got {list(self.shape)}")
         if self.bits in _PLAIN:
             if self.low is not None or self.high is not None:
                 raise StoreError(f"{self.bits}-bit records hold plain numbers: leave low and high out")
             return
         if self.low is None or self.high is None:
-            raise StoreError(f"{self.bits}-bit records need low and high per channel: calibrate() gives them")
+            raise StoreError(f"{self.bits}-bit records need low and high per channel: calibrate() returns them")
         for name in ("low", "high"):
             bound = np.ascontiguousarray(getattr(self, name), dtype=np.float32)
             if bound.shape != (self.shape[0],):
-                raise StoreError(f"{name} has one value per channel [{self.shape[0]}], not {list(bound.shape)}")
+                raise StoreError(f"{name} must have one value per channel [{self.shape[0]}], got {list(bound.shape)}")
             object.__setattr__(self, name, bound)
         with np.errstate(over="ignore", invalid="ignore"):
             span = self.high - self.low
         if not (np.isfinite(span).all() and (span >= 0).all()):
-            raise StoreError("low and high are finite, in order, and closer than the largest float32")
+            raise StoreError("low and high must be finite, in order, and closer than the largest float32")
 
     @property
     def record_bytes(self) -> int:
-        """Bytes of one sample: `ceil(C·H·W·bits / 8)`."""
+        """Size of one record: `ceil(C·H·W·bits / 8)`."""
         return -(-math.prod(self.shape) * self.bits // 8)
 
     @property
     def scales(self) -> str:
-        """Hash of low and high; empty at 16 and 32 bits. The part of a store key that names the scales."""
+        """Hash of low and high, which names the scales in a store key; empty at 16 and 32 bits."""
         if self.low is None or self.high is None:
             return ""
         return hashlib.sha256(self.low.astype("<f4").tobytes() + self.high.astype("<f4").tobytes()).hexdigest()[:32]
 
-    def encode(self, features: npt.NDArray[np.floating]) -> Bytes:
+    def encode(self, features: npt.NDArray[np.floating]) -> Codes:
         """Code features.
 
         Args:
@@ -93,14 +96,14 @@ class Codec:
             StoreError: A shape differs, or a value is infinite or not a number.
         """
         if features.shape[1:] != self.shape:
-            raise StoreError(f"features have shape [n, {_sizes(self.shape)}], not [{_sizes(features.shape)}]")
+            raise StoreError(f"features must have shape [n, {_sizes(self.shape)}], got [{_sizes(features.shape)}]")
         flat = np.ascontiguousarray(features, dtype=np.float32).reshape(len(features), math.prod(self.shape))
         if self.bits in _PLAIN:
             return self._encode_plain(flat)
         codes = self._encode_master(flat)
         return codes if self.bits == 8 else requantise(codes, self.shape, self.bits)  # noqa: PLR2004 - the master's width
 
-    def decode(self, records: Bytes, out: Floats | None = None) -> Floats:
+    def decode(self, records: Codes, out: Floats | None = None) -> Floats:
         """Restore features.
 
         Args:
@@ -114,12 +117,12 @@ class Codec:
             StoreError: A shape or a type differs.
         """
         if records.dtype != np.uint8 or records.ndim != 2 or records.shape[1] != self.record_bytes:  # noqa: PLR2004 - [n, bytes]
-            raise StoreError(f"records are uint8 [n, {self.record_bytes}], not {records.dtype} {list(records.shape)}")
-        wanted = (len(records), *self.shape)
+            raise StoreError(f"records are uint8 [n, {self.record_bytes}], got {records.dtype} {list(records.shape)}")
+        shape = (len(records), *self.shape)
         if out is None:
-            out = np.empty(wanted, np.float32)
-        elif out.shape != wanted or out.dtype != np.float32 or not out.flags.c_contiguous:
-            raise StoreError(f"out is a contiguous float32 array [{_sizes(wanted)}]")
+            out = np.empty(shape, np.float32)
+        elif out.shape != shape or out.dtype != np.float32 or not out.flags.c_contiguous:
+            raise StoreError(f"out must be a contiguous float32 array [{_sizes(shape)}]")
         flat = out.reshape(len(records), math.prod(self.shape))
         if self.bits in _PLAIN:
             np.copyto(flat, np.ascontiguousarray(records).view(_PLAIN[self.bits]))
@@ -127,14 +130,14 @@ class Codec:
             self._decode_codes(records, flat)
         return out
 
-    def _encode_plain(self, flat: Floats) -> Bytes:
+    def _encode_plain(self, flat: Floats) -> Codes:
         for start, stop in _blocks(flat):
-            _refuse_unfinite(flat[start:stop])
+            refuse_unfinite(flat[start:stop])
         if self.bits == 32:  # noqa: PLR2004 - float32 as it is
             return flat.copy().view(np.uint8)
         return np.clip(flat, -_HALF_MAX, _HALF_MAX).astype(np.float16).view(np.uint8)
 
-    def _encode_master(self, flat: Floats) -> Bytes:
+    def _encode_master(self, flat: Floats) -> Codes:
         low, span = self._bounds()
         with np.errstate(divide="ignore", over="ignore"):
             per_unit = (_MASTER_LEVELS / span.astype(np.float64)).astype(np.float32)
@@ -143,7 +146,7 @@ class Codec:
         codes = np.empty(flat.shape, np.uint8)
         for start, stop in _blocks(flat):
             block = flat[start:stop]
-            _refuse_unfinite(block)
+            refuse_unfinite(block)
             with np.errstate(over="ignore", invalid="ignore"):
                 levels = block - offsets
                 levels *= factors
@@ -152,7 +155,7 @@ class Codec:
             codes[start:stop] = levels
         return codes
 
-    def _decode_codes(self, records: Bytes, flat: Floats) -> None:
+    def _decode_codes(self, records: Codes, flat: Floats) -> None:
         if not self._tables:
             self._tables.append(self._decoding_tables())
         steps, offsets = self._tables[0]
@@ -168,7 +171,7 @@ class Codec:
             block += offsets
 
     def _decoding_tables(self) -> tuple[Floats, Floats]:
-        """What to multiply and to add, per element; a plane's shift is part of its step."""
+        """Return the factor and the summand of each element; a plane's shift is part of its step."""
         low, span = self._bounds()
         steps = self._spread(span / np.float32(2**self.bits - 1))
         for plane in range(8 // self.bits):
@@ -179,53 +182,21 @@ class Codec:
 
     def _bounds(self) -> tuple[Floats, Floats]:
         if self.low is None or self.high is None:
-            raise StoreError(f"{self.bits}-bit records have no scales")
+            raise StoreError(f"{self.bits}-bit records have no scales: they hold plain numbers")
         return self.low, self.high - self.low
 
     def _spread(self, per_channel: Floats) -> Floats:
-        """One value per element: a flat operand runs twice as fast as broadcasting short rows."""
+        """Return one value per element: a flat operand runs twice as fast as broadcasting short rows."""
         rows = np.broadcast_to(per_channel[:, None], (len(per_channel), math.prod(self.shape[1:])))
         return np.array(rows).reshape(-1)
 
 
-def calibrate(features: npt.NDArray[np.floating], quantile: float = 0.01) -> tuple[Floats, Floats]:
-    """Quantiles of each channel over samples and positions, by selection (`np.partition`), interpolated linearly.
-
-    Args:
-        features: float32 `[n, C, ...]`, the calibration set.
-        quantile: The share k clipped at each end, in `[0, 0.5)`; 0 gives minimum and maximum.
-
-    Returns:
-        float32 `[C]` and `[C]`: the k and the 1-k quantile (Cache-and-Reuse, Q_k and Q_{1-k} of C).
-
-    Raises:
-        StoreError: No features, a value that is not finite, or a quantile outside its range.
-    """
-    if not 0.0 <= quantile < 0.5:  # noqa: PLR2004 - beyond the median the two quantiles change places
-        raise StoreError(f"the clip quantile lies in [0, 0.5), not at {quantile}")
-    if features.ndim < 2 or features.size == 0:  # noqa: PLR2004 - [n, C, ...]
-        raise StoreError(f"calibration features have shape [n, C, ...], not {list(features.shape)}")
-    channels = features.shape[1]
-    low, high = np.empty(channels, np.float32), np.empty(channels, np.float32)
-    for channel in range(channels):
-        values = np.array(features[:, channel], dtype=np.float32).reshape(-1)
-        _refuse_unfinite(values)
-        last = len(values) - 1
-        below = math.floor(quantile * last)
-        above = min(below + 1, last)
-        values.partition(sorted({below, above, last - above, last - below}))
-        share = quantile * last - below
-        low[channel] = _between(values[below], values[above], share)
-        high[channel] = _between(values[last - below], values[last - above], share)
-    return low, high
-
-
-def requantise(records8: Bytes, shape: tuple[int, ...], bits: int) -> Bytes:
+def requantise(records8: Codes, shape: tuple[int, ...], bits: int) -> Codes:
     """Narrow 8-bit records.
 
     Args:
         records8: uint8 `[n, C·H·W]`, records of an 8-bit codec.
-        shape: Of one sample's features.
+        shape: Shape of one sample's features.
         bits: 8 (returned as they are), 4, 2 or 1.
 
     Returns:
@@ -236,9 +207,9 @@ def requantise(records8: Bytes, shape: tuple[int, ...], bits: int) -> Bytes:
     """
     elements = math.prod(shape)
     if bits not in {8, 4, 2, 1}:
-        raise StoreError(f"8-bit records can be narrowed to 4, 2 or 1 bits, not {bits}")
+        raise StoreError(f"8-bit records can be narrowed to 4, 2 or 1 bits, got {bits}")
     if records8.dtype != np.uint8 or records8.shape[1:] != (elements,):
-        raise StoreError(f"8-bit records are uint8 [n, {elements}], not {records8.dtype} {list(records8.shape)}")
+        raise StoreError(f"8-bit records are uint8 [n, {elements}], got {records8.dtype} {list(records8.shape)}")
     if bits == 8:  # noqa: PLR2004 - the master's width
         return records8
     planes = 8 // bits
@@ -258,19 +229,6 @@ def _blocks(flat: npt.NDArray[np.generic]) -> Iterator[tuple[int, int]]:
     size = max(1, _BLOCK_ELEMENTS // flat.shape[1])
     for start in range(0, len(flat), size):
         yield start, min(start + size, len(flat))
-
-
-def _refuse_unfinite(values: Floats) -> None:
-    """One fast pass: a sum of squares is finite only if every value is; a sum that overflowed is looked at again."""
-    line = values.reshape(-1)
-    with np.errstate(all="ignore"):
-        squares = np.dot(line, line)
-    if not np.isfinite(squares) and not np.isfinite(line).all():
-        raise StoreError("features hold infinite or undefined values; the prefix or its input is broken")
-
-
-def _between(first: np.float32, second: np.float32, share: float) -> np.float32:
-    return np.float32(float(first) + share * (float(second) - float(first)))
 
 
 def _sizes(shape: tuple[int, ...]) -> str:

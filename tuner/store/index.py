@@ -1,8 +1,8 @@
-"""Which sample lies in which slot of a data file: one 24-byte entry per slot, each with a checksum of its own.
+"""Index of a data file: the sample in each slot, one 24-byte entry per slot, each with a checksum of its own.
 
-An entry is written after its record's data, so an entry that can be read stands for a record that was whole. An entry
-whose checksum fails stands for nothing, and its slot is used again. The checksums start from the file's key: an index
-carried over from another file is an index without one good entry.
+An entry is written after its record's data, so that an intact entry stands for a complete record. An entry whose
+checksum fails stands for nothing, and its slot is used again. The checksums start from the file's key: an index copied
+from another file has no valid entry.
 """
 
 import os
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tuner.store.header import write_at
+from tuner.store.disk import write_at
 
 ENTRY_BYTES = 24  # sample id (16), crc32 of the record, crc32 of this entry
 _CHECKED = 20
@@ -22,14 +22,23 @@ _EMPTY = bytes(ENTRY_BYTES)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a record lies and what it must add up to."""
+    """Position of a record.
+
+    Attributes:
+        slot: Slot number in the data file.
+        checksum: Checksum of the record.
+    """
 
     slot: int
     checksum: int
 
 
 class Index:
-    """A file's entries, mirrored in memory; the caller holds the lock around everything that touches the file."""
+    """A file's entries, mirrored in memory; the caller holds the lock around everything that touches the file.
+
+    Args:
+        salt: Ties the checksums to the file.
+    """
 
     def __init__(self, salt: bytes) -> None:
         self._salt = zlib.crc32(salt)
@@ -42,36 +51,36 @@ class Index:
 
     @property
     def slots(self) -> int:
-        """Slots in the file, used or free."""
+        """Number of slots in the file, used or free."""
         return len(self._rows)
 
     @property
     def free(self) -> int:
-        """Slots that hold nothing."""
+        """Number of slots that hold nothing."""
         return len(self._free)
 
     def find(self, sample: bytes) -> Place | None:
-        """Where a sample's record lies."""
+        """Return the position of a sample's record; None where it has none."""
         return self._places.get(sample)
 
     def samples(self) -> list[bytes]:
-        """Every sample in the index, sorted."""
+        """Return every sample in the index, sorted."""
         return sorted(self._places)
 
     def checksum(self, sample: bytes, record: memoryview) -> int:
-        """Checksum that ties a record to its sample and its file."""
+        """Return a checksum that ties a record to its sample and its file."""
         return zlib.crc32(record, zlib.crc32(sample, self._salt))
 
     def reload(self, descriptor: int) -> int:
-        """Take over what is in the file; return how many entries are damaged (they are emptied in the file)."""
+        """Take over the entries of the file; return the number of damaged ones, which are emptied in the file."""
         size = os.fstat(descriptor).st_size
         content = os.pread(descriptor, size, 0)
         rows = np.frombuffer(content, np.uint8, len(content) // ENTRY_BYTES * ENTRY_BYTES).reshape(-1, ENTRY_BYTES)
         shared = min(len(rows), len(self._rows))
         changed = np.flatnonzero((rows[:shared] != self._rows[:shared]).any(axis=1)).tolist()
-        gone = range(shared, len(self._rows))
-        for slot in [*changed, *gone]:
-            self._leave(slot)
+        removed = range(shared, len(self._rows))
+        for slot in [*changed, *removed]:
+            self._remove(slot)
         self._rows = rows.copy()
         damaged = [slot for slot in [*changed, *range(shared, len(rows))] if not self._enter(slot)]
         for slot in damaged:
@@ -80,12 +89,12 @@ class Index:
         return len(damaged)
 
     def allot(self, count: int) -> list[int]:
-        """Slots for new records: free ones first, then new ones at the end."""
+        """Return slots for new records: free ones first, then new ones at the end."""
         free = sorted(self._free)[:count]
         return free + list(range(self.slots, self.slots + count - len(free)))
 
     def put(self, descriptor: int, slots: Sequence[int], samples: Sequence[bytes], checksums: Sequence[int]) -> None:
-        """Write entries. `slots` come from `allot`, and their data is already in the file."""
+        """Write entries for slots from `allot`, whose records are in the data file already."""
         entries = {
             slot: self._entry(sample, checksum, slot)
             for slot, sample, checksum in zip(slots, samples, checksums, strict=True)
@@ -106,7 +115,7 @@ class Index:
         slots = [place.slot for sample in samples if (place := self._places.get(sample)) is not None]
         for slot in slots:
             write_at(descriptor, _EMPTY, slot * ENTRY_BYTES)
-            self._leave(slot)
+            self._remove(slot)
             self._rows[slot] = 0
             self._free.add(slot)
         return slots
@@ -116,7 +125,7 @@ class Index:
         return front + zlib.crc32(slot.to_bytes(8, "little"), zlib.crc32(front, self._salt)).to_bytes(4, "little")
 
     def _enter(self, slot: int) -> bool:
-        """Mirror a slot's entry; False if it is damaged."""
+        """Mirror a slot's entry; return False if it is damaged."""
         entry: bytes = self._rows[slot].tobytes()
         sample, checksum = entry[:16], int.from_bytes(entry[16:_CHECKED], "little")
         if entry != _EMPTY and entry == self._entry(sample, checksum, slot):
@@ -126,8 +135,8 @@ class Index:
         self._free.add(slot)
         return entry == _EMPTY
 
-    def _leave(self, slot: int) -> None:
-        """Forget what a slot held."""
+    def _remove(self, slot: int) -> None:
+        """Remove a slot's entry from the mirror."""
         self._free.discard(slot)
         sample = self._rows[slot, :16].tobytes()
         if (place := self._places.get(sample)) is not None and place.slot == slot:

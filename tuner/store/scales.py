@@ -1,4 +1,4 @@
-"""The quantile scales of one cut: found once per task from its calibration set, and kept beside the records."""
+"""The quantile scales of one cut: computed once per task from its calibration set, and stored next to the records."""
 
 import hashlib
 from pathlib import Path
@@ -6,20 +6,22 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from tuner.files import write_private
 from tuner.store.codec import Codec
-from tuner.store.header import StoreKey, full_disk_told, write
+from tuner.store.disk import full_disk_as_store_full
+from tuner.store.header import StoreKey
 from tuner.store.store import Store
 
 Scales = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], str]
 
 
 def read_scales(folder: Path, key: StoreKey, task: str) -> Scales | None:
-    """Return (low [C], high [C], their hash as a key names it), or None where none can be trusted.
+    """Return (low [C], high [C], their hash as a key names it); None where there are none, or damaged ones.
 
     Args:
-        folder: The store's.
-        key: Of the cut; its width does not matter.
-        task: Names the calibration set.
+        folder: Folder of the store.
+        key: Key of the cut's records; its width does not matter.
+        task: Name of the calibration set.
     """
     try:
         content = _path(folder, key, task).read_bytes()
@@ -32,22 +34,22 @@ def read_scales(folder: Path, key: StoreKey, task: str) -> Scales | None:
     return scales(key, low, high)
 
 
-def keep_scales(
+def write_scales(
     store: Store, key: StoreKey, task: str, low: npt.NDArray[np.float32], high: npt.NDArray[np.float32]
 ) -> Scales:
-    """Keep the scales of a cut, whole or not at all; return those that hold, which another process may have kept first.
+    """Store the scales of a cut; return the stored ones, which another process may have written first.
 
     Raises:
-        StoreFull: They cannot be kept.
+        StoreFull: They cannot be written.
     """
     path = _path(store.folder, key, task)
     body = np.stack([low, high]).astype(np.float32).tobytes()
-    with store.lock, full_disk_told(store.folder):
-        known = read_scales(store.folder, key, task)
-        if known is not None:
-            return known
+    with store.lock, full_disk_as_store_full(store.folder):
+        stored = read_scales(store.folder, key, task)
+        if stored is not None:
+            return stored
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write(path, hashlib.blake2b(body, digest_size=16).digest() + body)
+        write_private(path, hashlib.blake2b(body, digest_size=16).digest() + body)
     return scales(key, low, high)
 
 
@@ -57,6 +59,6 @@ def scales(key: StoreKey, low: npt.NDArray[np.float32], high: npt.NDArray[np.flo
 
 
 def _path(folder: Path, key: StoreKey, task: str) -> Path:
-    said = f"{key.prefix} {key.preprocessing} {key.kind} {key.cut} {task}"
-    name = hashlib.blake2b(said.encode(), digest_size=16)
-    return folder / "scales" / f"{name.hexdigest()}.bin"
+    identity = f"{key.prefix} {key.preprocessing} {key.kind} {key.cut} {task}"
+    name = hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()
+    return folder / "scales" / f"{name}.bin"

@@ -1,4 +1,4 @@
-"""A folder of record files under one cap: `tuner store list`, `tuner store clear`, and room for what comes next."""
+"""A folder of record files under one cap: listed, cleared, and evicted to make room."""
 
 import os
 from collections.abc import Collection, Iterator, Sequence
@@ -9,13 +9,22 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock
 
-from tuner.errors import StoreError
+from tuner.arrays import Floats
+from tuner.errors import BudgetError, StoreError
+from tuner.files import PART, cache_folder, private_folder
 from tuner.store import header
-from tuner.store.codec import Floats
+from tuner.store.cost import FILE as COST
+from tuner.store.cost import read_cost
+from tuner.store.disk import StoreFull
 from tuner.store.header import DamagedHeaderError, StoreKey
 from tuner.store.index import ENTRY_BYTES
-from tuner.store.records import FILES, RecordFile, StoreFull, read_cost
+from tuner.store.records import HEADER, RecordFile
+from tuner.store.slots import DATA, INDEX
 
+#: The order in which an eviction removes the files; a draft is what earlier versions left when they were killed.
+FILES = (INDEX, DATA, COST, f"{HEADER}.draft", HEADER)
+#: Other names in the folder of a store.
+STORED = frozenset({"lock", "kinds", "scales"})
 _NAME_DIGITS = 32
 _POLL_SECONDS = 0.005
 
@@ -25,12 +34,12 @@ class StoredFile:
     """One record file, as `tuner store list` shows it.
 
     Attributes:
-        path: Its folder.
+        path: Folder of the file.
         key: What the records are; `None` if the header is damaged or of another format.
-        records: How many there are.
-        bytes: On disk, everything counted.
-        last_used: Seconds since the epoch.
-        seconds_per_record: What computing one again takes; `None` if it was never noted.
+        records: Number of records.
+        bytes: Size on disk, everything counted.
+        last_used: Time of the last use, in seconds since the epoch.
+        seconds_per_record: Time to compute a record again; `None` if it was never noted.
     """
 
     path: Path
@@ -42,7 +51,7 @@ class StoredFile:
 
     @property
     def seconds_per_byte(self) -> float:
-        """Time that a byte of this file saves; 0 where it is not known or there is nothing to save."""
+        """Time that a byte of this file saves; 0 where it is unknown or nothing is stored."""
         return (self.seconds_per_record or 0.0) * self.records / self.bytes if self.bytes else 0.0
 
 
@@ -50,9 +59,9 @@ class Store:
     """Record files in one folder. Every change to any of them happens under one lock, so that the cap holds.
 
     Attributes:
-        folder: Made with mode 0700.
-        cap_bytes: All files together stay at or under it, at every moment; may be set anew at any time, and then holds
-            from the next change or `room` on. `None`: no cap.
+        folder: Folder of the store, of mode 0700.
+        cap_bytes: Largest size of all files together, at every moment; a new value applies from the next change or
+            `room` on. `None`: no cap.
         kept: Folders of files in use, which are never evicted.
     """
 
@@ -67,17 +76,17 @@ class Store:
             raise StoreFull(f"{folder} cannot be brought under {cap_bytes} bytes")
 
     def __reduce__(self) -> tuple[type["Store"], tuple[Path, int | None]]:
-        """Cross to another process as the folder and the cap."""
+        """Pickle the folder and the cap, and open the store anew elsewhere."""
         return Store, (self.folder, self.cap_bytes)
 
     @property
     def lock(self) -> FileLock:
-        """Held around every change to any file of the store."""
+        """Lock held around every change to any file of the store."""
         return self._lock
 
     @property
     def nbytes(self) -> int:
-        """Bytes of everything in the folder."""
+        """Size of everything in the folder."""
         return disk_bytes(self.folder)
 
     def file(
@@ -91,9 +100,9 @@ class Store:
 
         Args:
             key: What the records are.
-            low: float32 `[C]` scales at 8 bits and less; not needed for a file that exists.
+            low: float32 `[C]` scales at 8 bits and less; not needed for an existing file.
             high: float32 `[C]`, likewise.
-            seconds_per_record: What computing one record takes, if measured; `RecordFile.note` may tell it later.
+            seconds_per_record: Time to compute one record, if measured; else `RecordFile.note` adds it later.
 
         Raises:
             StoreError: The scales are not those the key names.
@@ -105,21 +114,21 @@ class Store:
         return file
 
     def path(self, key: StoreKey) -> Path:
-        """Where the record file of a key lies, whether or not it exists."""
+        """Return the folder of a key's record file, whether or not it exists."""
         return self.folder / key.digest()[:_NAME_DIGITS]
 
     def list(self) -> Sequence[StoredFile]:
-        """Every record file, the one that an eviction takes first at the front."""
+        """Return every record file, in the order of eviction."""
         files = [_describe(path) for path in self._folders()]
         return sorted(files, key=lambda file: (file.seconds_per_byte, file.last_used, file.path))
 
     def clear(self) -> int:
-        """Delete every record file; return the bytes that were freed."""
+        """Delete every record file; return the bytes freed."""
         with self._lock:
             return sum(_evict(path) for path in self._folders())
 
     def evict(self, path: Path) -> int:
-        """Delete one record file; return the bytes that were freed."""
+        """Delete one record file; return the bytes freed."""
         with self._lock:
             return _evict(path)
 
@@ -127,22 +136,22 @@ class Store:
         """Evict whole files, the one that saves least time per byte first, until so many bytes fit under the cap.
 
         Args:
-            bytes_needed: About to be written.
-            keep: Folders not to be evicted, beside those in `kept`.
+            bytes_needed: Number of bytes about to be written.
+            keep: Folders not to be evicted, in addition to those in `kept`.
 
         Returns:
-            False if they cannot fit; then nothing is evicted, except what already was over the cap.
+            False if they cannot fit; then files are evicted only as far as the store exceeds its cap already.
         """
         if self.cap_bytes is None:
             return True
         with self._lock:
-            held = self.nbytes
-            if held + bytes_needed <= self.cap_bytes:
+            stored_bytes = self.nbytes
+            if stored_bytes + bytes_needed <= self.cap_bytes:
                 return True
-            safe = {*keep, *self.kept}
-            files = [file for file in self.list() if file.path not in safe]
-            fits = held - sum(file.bytes for file in files) + bytes_needed <= self.cap_bytes
-            excess = held - self.cap_bytes + (bytes_needed if fits else 0)
+            protected = {*keep, *self.kept}
+            files = [file for file in self.list() if file.path not in protected]
+            fits = stored_bytes - sum(file.bytes for file in files) + bytes_needed <= self.cap_bytes
+            excess = stored_bytes - self.cap_bytes + (bytes_needed if fits else 0)
             for file in files:
                 if excess <= 0:
                     break
@@ -156,10 +165,12 @@ class Store:
             StoreFull: They cannot fit.
         """
         if not self.room(bytes_needed, {folder}):
-            raise StoreFull(f"{bytes_needed} more bytes do not fit under the {self.cap_bytes} the store may hold")
+            raise StoreFull(
+                f"{bytes_needed} more bytes do not fit under the store's cap of {self.cap_bytes}: give more"
+            )
 
     def _folders(self) -> Iterator[Path]:
-        """Only what this module made: a folder the user pointed at may hold other things."""
+        """Yield the record files' folders alone: a folder that the user has chosen may hold other things."""
         for path in self.folder.iterdir():
             if len(path.name) == _NAME_DIGITS and path.is_dir() and any((path / name).exists() for name in FILES):
                 yield path
@@ -167,18 +178,18 @@ class Store:
 
 def _describe(path: Path) -> StoredFile:
     try:
-        held = header.read(path / "header")
+        stored = header.read(path / HEADER)
     except (DamagedHeaderError, StoreError):
-        held = None
+        stored = None
     try:
-        last_used = (path / "header").stat().st_mtime
-        index = np.frombuffer((path / "index").read_bytes(), np.uint8)
+        last_used = (path / HEADER).stat().st_mtime
+        index = np.frombuffer((path / INDEX).read_bytes(), np.uint8)
     except FileNotFoundError:
         last_used, index = 0.0, np.zeros(0, np.uint8)
     rows = index[: len(index) // ENTRY_BYTES * ENTRY_BYTES].reshape(-1, ENTRY_BYTES)
     return StoredFile(
         path=path,
-        key=held.key if held else None,
+        key=stored.key if stored else None,
         records=int(rows.any(axis=1).sum()),
         bytes=disk_bytes(path),
         last_used=last_used,
@@ -189,13 +200,13 @@ def _describe(path: Path) -> StoredFile:
 def _evict(path: Path) -> int:
     """Delete a record file, the index first. Cutting a file short frees its bytes even where a process has it open."""
     freed = 0
-    for name in FILES:
-        part = path / name
-        if part.exists():
-            freed += part.stat().st_size
-            os.truncate(part, 0)
-            part.unlink()
-    with suppress(OSError):  # something that is not ours lies in it
+    files = [path / name for name in FILES]
+    for file in [*files, *path.glob(f"{HEADER}.*{PART}")]:
+        if file.exists():
+            freed += file.stat().st_size
+            os.truncate(file, 0)
+            file.unlink()
+    with suppress(OSError):  # the folder holds something that is not the store's
         path.rmdir()
     return freed
 
@@ -208,3 +219,24 @@ def disk_bytes(folder: Path) -> int:
             with suppress(FileNotFoundError):  # another process has just removed it
                 total += os.lstat(os.path.join(parent, name)).st_size  # noqa: PTH118 - on the path of every append
     return total
+
+
+def open_store(folder: Path | None = None, cap_bytes: int | None = None, limit: str = "") -> Store:
+    """Open the feature store in a folder, the user's own by default.
+
+    Args:
+        folder: Folder of the store.
+        cap_bytes: Largest size of all its files.
+        limit: Origin of the cap, for the message.
+
+    Raises:
+        StoreError: The folder cannot be used.
+        BudgetError: The cap is less than what cannot be evicted.
+    """
+    folder = private_folder(folder or cache_folder() / "store", StoreError, STORED)
+    try:
+        return Store(folder, cap_bytes)
+    except StoreFull:
+        raise BudgetError(f"{limit} is less than what has to stay in {folder}: give more") from None
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be a store ({error.strerror or error}): give another place") from None

@@ -1,13 +1,13 @@
 """What is personalised: files in, samples out. No tensor library; pydantic only when a task file is read."""
 
+from tuner.task.data.images import decode_image, normalise
+from tuner.task.data.recordings import read_npy
+from tuner.task.data.samples import ArraySamples, FileSamples, Samples, Subset
+from tuner.task.data.signals import Recording, WindowSamples, cut_windows, window_begins
 from tuner.task.digits import digits
-from tuner.task.images import decode_image, normalise
-from tuner.task.load import load_task
-from tuner.task.recordings import read_npy
-from tuner.task.samples import ArraySamples, FileSamples, Samples, Subset
-from tuner.task.signals import Recording, WindowSamples, cut, window_begins
+from tuner.task.file.load import load_task
+from tuner.task.partition import stratified_holdout
 from tuner.task.spec import InputSpec, ModelSpec, Pretrain
-from tuner.task.split import stratified_holdout
 from tuner.task.task import Domain, Task
 
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
     "Subset",
     "Task",
     "WindowSamples",
-    "cut",
+    "cut_windows",
     "decode_image",
     "digits",
     "load_task",

@@ -1,17 +1,18 @@
 """A built-in task that needs no files: scikit-learn's 1,797 handwritten digits, 8 × 8.
 
-The model knows 0 to 6; one user writes 7, 8 and 9, and has at most 60 training samples of each.
+The model is trained for 0 to 6; one user writes 7, 8 and 9, and has at most 60 training samples of each.
 """
 
 import numpy as np
 
+from tuner.arrays import RowNumbers
 from tuner.errors import TaskError
-from tuner.task.samples import ArraySamples, Subset
+from tuner.task.data.samples import ArraySamples, Subset
+from tuner.task.partition import stratified_holdout
 from tuner.task.spec import InputSpec, ModelSpec, Pretrain
-from tuner.task.split import stratified_holdout
 from tuner.task.task import Domain, Task
 
-_KNOWN = 7  # digits below are global, the others local
+_GLOBAL_DIGITS = 7  # digits below are global, the others local
 _LOCAL_TRAIN_PER_CLASS = 60
 
 
@@ -33,21 +34,24 @@ def digits() -> Task:
 
     rest, test = stratified_holdout(labels, 0.2)
     train, val = (rest[part] for part in stratified_holdout(labels[rest], 0.25))
-    new = train[labels[train] >= _KNOWN]
-    few = np.sort(np.concatenate([new[labels[new] == d][:_LOCAL_TRAIN_PER_CLASS] for d in np.unique(labels[new])]))
+    new = train[labels[train] >= _GLOBAL_DIGITS]
+    few = [new[labels[new] == digit][:_LOCAL_TRAIN_PER_CLASS] for digit in np.unique(labels[new])]
 
-    def part(indices: np.ndarray[tuple[int], np.dtype[np.int64]], *, known: bool) -> Subset:
-        return Subset(samples, indices[(labels[indices] < _KNOWN) == known])
+    def local_part(indices: RowNumbers) -> Subset:
+        return Subset(samples, indices[labels[indices] >= _GLOBAL_DIGITS])
+
+    def global_part(indices: RowNumbers) -> Subset:
+        return Subset(samples, indices[labels[indices] < _GLOBAL_DIGITS])
 
     return Task(
         name="digits",
         model=ModelSpec("tuner.models.digits:build", pretrain=Pretrain(epochs=12, learning_rate=3e-3)),
         input=spec,
         loss="single-label",
-        local=Domain(Subset(samples, few), part(val, known=False), part(test, known=False)),
-        global_=Domain(part(train, known=True), part(val, known=True), part(test, known=True)),
+        local=Domain(Subset(samples, np.sort(np.concatenate(few))), local_part(val), local_part(test)),
+        global_=Domain(global_part(train), global_part(val), global_part(test)),
         labels=tuple(str(digit) for digit in range(10)),
-        head_rows=tuple(range(_KNOWN)),
-        local_labels=tuple(range(_KNOWN, 10)),
+        head_rows=tuple(range(_GLOBAL_DIGITS)),
+        local_labels=tuple(range(_GLOBAL_DIGITS, 10)),
         augment=("shift",),  # a flipped digit is another one
     )

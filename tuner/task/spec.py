@@ -1,16 +1,24 @@
-"""What a task says about its model and its input: frozen data, no files opened."""
+"""What a task file says about model and input, as frozen data; no file is opened."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from tuner.errors import TaskError
 
-Kind = Literal["images", "arrays", "signals"]
+SampleKind = Literal["images", "arrays", "signals"]
+#: Whether a sample has one label or several.
+LossKind = Literal["single-label", "multi-label"]
 
 
 @dataclass(frozen=True, slots=True)
 class Pretrain:
-    """Train the whole model on the global training set once, before the study; the backend keeps the result."""
+    """Training of the whole model on the global training set, once before the study; the backend keeps the result.
+
+    Attributes:
+        epochs: Passes over the global training samples.
+        learning_rate: Learning rate at the first step.
+        batch_size: Samples per step.
+    """
 
     epochs: int
     learning_rate: float
@@ -19,13 +27,13 @@ class Pretrain:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """Which network, and which weights it starts from.
+    """The network, and the weights it starts from.
 
     Attributes:
-        factory: ``"package.module:callable"`` or ``"/absolute/net.py:callable"``.
+        factory: Function that builds it: ``"package.module:callable"`` or ``"/absolute/net.py:callable"``.
         arguments: Keyword arguments of the factory, sorted by name.
-        weights: Absolute path of a weights file, a torchvision weights name kept as it is, or None.
-        pretrain: How to train the model before the study, for models that come without weights.
+        weights: Absolute path of a weights file, name of torchvision weights, or None.
+        pretrain: Training before the study, for models that come without weights.
         head: Labels of the rows the weights were saved with, where these are not the factory's own (a bundle's).
     """
 
@@ -38,20 +46,20 @@ class ModelSpec:
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """How one sample becomes the model's input; training and inference share it.
+    """How one sample becomes the model's input, in training and inference alike.
 
     Attributes:
-        kind: ``"images"`` are decoded, resized and cropped; ``"arrays"`` are used as they are unless `size` is given;
-            ``"signals"`` [channels, time] are cut into windows.
+        kind: Kind of the samples. ``"images"`` are decoded, resized and cropped; ``"arrays"`` are used as they are
+            unless `size` is given; ``"signals"`` [channels, time] are cut into windows.
         size: Side of the square the model sees, in pixels.
         resize: Short side before the centre crop, in pixels; None means `size`.
-        mean: Subtracted from each channel: one value a channel, one for all, or none.
-        std: Divides each channel after that; same lengths.
-        window: Samples of a signal's window; None takes each recording whole.
-        hop: Samples from one window's begin to the next; None means `window`, so that windows do not overlap.
+        mean: Values subtracted from the channels: one per channel, one for all, or none.
+        std: Values the channels are divided by after that; same lengths.
+        window: Length of a signal's window, in samples; None takes each recording whole.
+        hop: Distance between the starts of two windows, in samples; None means `window`: no overlap.
     """
 
-    kind: Kind
+    kind: SampleKind
     size: int | None = None
     resize: int | None = None
     mean: tuple[float, ...] = ()
@@ -60,26 +68,36 @@ class InputSpec:
     hop: int | None = None
 
     def __post_init__(self) -> None:
-        if self.size is None and (self.kind == "images" or (self.kind == "arrays" and self.resize is not None)):
+        self._check_size()
+        self._check_kind()
+        self._check_window()
+        if any(value <= 0 for value in self.std):
+            raise TaskError(f"input.std must be above 0 in every channel, got {list(self.std)}")
+
+    def _check_size(self) -> None:
+        needs_size = self.kind == "images" or (self.kind == "arrays" and self.resize is not None)
+        if self.size is None and needs_size:
             raise TaskError(f"input.size is needed for kind {self.kind!r}: give the side in pixels, e.g. size = 160")
         if self.size is not None and self.size < 1:
-            raise TaskError(f"input.size wants at least 1 pixel, got {self.size}")
+            raise TaskError(f"input.size must be at least 1 pixel, got {self.size}")
         if self.size is not None and self.resize is not None and self.resize < self.size:
             raise TaskError(
-                f"input.resize wants at least input.size = {self.size}, got {self.resize}: "
+                f"input.resize must be at least input.size = {self.size}, got {self.resize}: "
                 "the crop is cut out of the resized image"
             )
+
+    def _check_kind(self) -> None:
         signals = self.kind == "signals"
-        strange = ("size", "resize") if signals else ("window", "hop")
-        said = next((key for key in strange if getattr(self, key) is not None), None)
-        if said is not None:
+        foreign = ("size", "resize") if signals else ("window", "hop")
+        key = next((name for name in foreign if getattr(self, name) is not None), None)
+        if key is not None:
             way_out = "give input.window" if signals else 'leave it out, or set kind = "signals"'
-            raise TaskError(f"input.{said} = {getattr(self, said)} means nothing for kind {self.kind!r}: {way_out}")
+            raise TaskError(f"input.{key} = {getattr(self, key)} does not apply to kind {self.kind!r}: {way_out}")
+
+    def _check_window(self) -> None:
         if self.hop is not None and self.window is None:
             raise TaskError(
-                f"input.hop = {self.hop} wants input.window: give both, or neither to take recordings whole"
+                f"input.hop = {self.hop} requires input.window: give both, or neither to take recordings whole"
             )
         if any(value is not None and value < 1 for value in (self.window, self.hop)):
-            raise TaskError(f"input.window and input.hop want at least 1 sample, got {self.window} and {self.hop}")
-        if any(value <= 0 for value in self.std):
-            raise TaskError(f"input.std wants values above 0, got {list(self.std)}")
+            raise TaskError(f"input.window and input.hop must be at least 1 sample, got {self.window} and {self.hop}")

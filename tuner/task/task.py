@@ -1,31 +1,38 @@
-"""A task: one model, what it knows, and what one user adds."""
+"""A task: one model, what it was trained for, and what one user adds."""
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
+from tuner.arrays import Floats
 from tuner.errors import TaskError
-from tuner.task.samples import Samples
-from tuner.task.spec import InputSpec, ModelSpec
+from tuner.task.data.images import normalise
+from tuner.task.data.samples import Samples
+from tuner.task.spec import InputSpec, LossKind, ModelSpec
 
-_SPOT_CHECKS = 16  # samples of each split whose content enters the fingerprint
+_HASHED_SAMPLES = 16  # of each partition, those whose content enters the fingerprint
 
 
 @dataclass(frozen=True)
 class Domain:
-    """The splits of one kind of data. `val` guides the search; `test`, where given, is scored once, at export."""
+    """The partitions of local or of global data.
+
+    Attributes:
+        train: Samples to train on.
+        val: Samples whose scores guide the search.
+        test: Samples that are scored once, at export; None where the task has none.
+    """
 
     train: Samples
     val: Samples
     test: Samples | None = None
 
-    def splits(self) -> Iterator[tuple[str, Samples]]:
-        """Yield the splits that exist, by name."""
+    def partitions(self) -> Iterator[tuple[str, Samples]]:
+        """Yield name and samples of the partitions that exist."""
         yield "train", self.train
         yield "val", self.val
         if self.test is not None:
@@ -37,16 +44,17 @@ class Task:
     """What is personalised.
 
     Attributes:
-        name: What reports call it.
-        model: The network and its weights.
+        name: Name in reports.
+        model: Network and its weights.
         input: How samples become its input.
         loss: Whether a sample has one label or several.
-        local: The user's own data.
-        global_: What the model already knows; None: no mixing of global data and no global objective.
+        local: User's own data.
+        global_: Data of the classes the model was trained for; None for no mixing of global data and no global
+            objective.
         labels: Rows of the union head in order: the global classes, then the new local ones.
-        head_rows: For each global label, the first `len(head_rows)` of `labels`, its row in the given model's head.
-        local_labels: The rows that occur in the local data.
-        augment: Random operations that keep a sample's label (`tuner.store.ops`).
+        head_rows: Row in the given model's head of each global label, the first `len(head_rows)` of `labels`.
+        local_labels: Rows that occur in the local data.
+        augment: Random operations that keep a sample's label (`tuner.augment.operations`).
         labelled: Whether the local labels are the user's; else they mean nothing, and agreement with the given model
             is the objective.
     """
@@ -54,7 +62,7 @@ class Task:
     name: str
     model: ModelSpec
     input: InputSpec
-    loss: Literal["single-label", "multi-label"]
+    loss: LossKind
     local: Domain
     global_: Domain | None
     labels: tuple[str, ...]
@@ -68,70 +76,96 @@ class Task:
         if len(set(self.labels)) != rows:
             raise TaskError(f"{self.name}: labels must differ from each other, got {_repeated(self.labels)!r} twice")
         if len(self.head_rows) > rows or len(set(self.head_rows)) != len(self.head_rows):
-            raise TaskError(f"{self.name}: head_rows wants different rows for at most {rows} labels")
+            raise TaskError(
+                f"{self.name}: head_rows must be different rows for at most {rows} labels, got {list(self.head_rows)}"
+            )
         if any(not 0 <= row < rows for row in self.local_labels):
-            raise TaskError(f"{self.name}: local_labels wants rows below {rows}, got {list(self.local_labels)}")
-        for where, samples in self._splits():
+            raise TaskError(f"{self.name}: local_labels must be rows below {rows}, got {list(self.local_labels)}")
+        for where, samples in self._partitions():
             _check_labels(f"{self.name}: {where}", samples, self.loss, rows)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """The shape of one sample, without the batch."""
+        """Shape of one sample, without the batch."""
         return tuple(self.local.train.load(0).shape)
+
+    def batch(self, samples: Samples, indices: Iterable[int]) -> Floats:
+        """Return samples as the model takes them: decoded, stacked and normalised.
+
+        Args:
+            samples: A partition of this task, or a view of one.
+            indices: Places in `samples`; at least one.
+
+        Returns:
+            float32 [n, C, ...].
+
+        Raises:
+            TaskError: A sample cannot be read.
+        """
+        return normalise(np.stack([samples.load(int(index)) for index in indices]), self.input)
+
+    def hash_samples(self) -> None:
+        """Hash every sample that trials read; the samples keep the hashes."""
+        partitions = [self.local.train, self.local.val, *([self.global_.val] if self.global_ is not None else [])]
+        for samples in partitions:
+            for index in range(len(samples)):
+                samples.sample_id(index)
 
     def fingerprint(self) -> str:
         """Hash what a run depends on, to 32 hex digits, so that a resumed run refuses a task that has changed.
 
-        Weights and a factory's own file count by content; splits by the names, labels and sizes of their samples,
+        Weights and a factory's own file count by content; partitions by the names, labels and sizes of their samples,
         and by the content of a few, spread evenly.
         """
         digest = hashlib.blake2b(digest_size=16)
         model = asdict(self.model)
-        model["weights"] = _content(self.model.weights)
-        model["factory_file"] = _content(self.model.factory.rpartition(":")[0])
-        said = [model, asdict(self.input), self.loss, self.labels, self.head_rows, self.local_labels, self.augment]
-        said += [] if self.labelled else [("unlabelled",)]
-        digest.update(json.dumps(said, sort_keys=True, default=str).encode())
-        for where, samples in self._splits():
+        model["weights"] = _content_hash(self.model.weights)
+        model["factory_file"] = _content_hash(self.model.factory.rpartition(":")[0])
+        parts = [model, asdict(self.input), self.loss, self.labels, self.head_rows, self.local_labels, self.augment]
+        parts += [] if self.labelled else [("unlabelled",)]
+        digest.update(json.dumps(parts, sort_keys=True, default=str).encode())
+        for where, samples in self._partitions():
             digest.update(f"\n{where} {len(samples)}\n".encode())
             digest.update(np.ascontiguousarray(samples.labels).tobytes())
             for index in range(len(samples)):
                 digest.update(f"{samples.name(index)}\t{samples.size_bytes(index)}\n".encode())
-            for index in range(0, len(samples), max(1, len(samples) // _SPOT_CHECKS)):
+            for index in range(0, len(samples), max(1, len(samples) // _HASHED_SAMPLES)):
                 digest.update(samples.sample_id(index).encode())
         return digest.hexdigest()
 
-    def _splits(self) -> Iterator[tuple[str, Samples]]:
+    def _partitions(self) -> Iterator[tuple[str, Samples]]:
+        """Yield the partitions of both domains by their full name, such as ``"local.train"``."""
         for domain_name, domain in (("local", self.local), ("global", self.global_)):
             if domain is not None:
-                for split, samples in domain.splits():
-                    yield f"{domain_name}.{split}", samples
+                for partition, samples in domain.partitions():
+                    yield f"{domain_name}.{partition}", samples
 
 
-def _check_labels(where: str, samples: Samples, loss: str, rows: int) -> None:
+def _check_labels(where: str, samples: Samples, loss: LossKind, rows: int) -> None:
     labels, count = samples.labels, len(samples)
     if count == 0:
-        raise TaskError(f"{where} is empty: a split wants at least one sample")
+        raise TaskError(f"{where} is empty: a partition must have at least one sample")
     if loss == "single-label":
         if labels.ndim > 1:
             raise TaskError(
-                f"{where}: a single-label task wants labels [n], got {list(labels.shape)}: "
-                'give one label a sample, or set loss.kind = "multi-label"'
+                f"{where}: the labels of a single-label task must be [n], got {list(labels.shape)}: "
+                'give one label per sample, or set loss.kind = "multi-label"'
             )
         if labels.dtype != np.int64:
-            raise TaskError(f"{where}: labels want int64, got {labels.dtype}")
+            raise TaskError(f"{where}: labels must be int64, got {labels.dtype}")
         if len(labels) == count and (labels.min() < 0 or labels.max() >= rows):
-            raise TaskError(f"{where}: labels want rows 0 to {rows - 1}, got {labels.min()} to {labels.max()}")
+            raise TaskError(f"{where}: labels must be rows 0 to {rows - 1}, got {labels.min()} to {labels.max()}")
     elif labels.shape[1:] != (rows,) or labels.dtype != np.float32:
         raise TaskError(
-            f"{where}: a multi-label task wants float32 [n, {rows}], got {labels.dtype} {list(labels.shape)}"
+            f"{where}: the labels of a multi-label task must be float32 [n, {rows}], "
+            f"got {labels.dtype} {list(labels.shape)}"
         )
     if len(labels) != count:
-        raise TaskError(f"{where}: {count} samples want as many labels, got {len(labels)}")
+        raise TaskError(f"{where}: {count} samples need as many labels, got {len(labels)}")
 
 
-def _content(path: str | None) -> str | None:
-    """The hash of a file's content; a name that is not an absolute path stands for itself."""
+def _content_hash(path: str | None) -> str | None:
+    """Return the hash of a file's content; a name that is not an absolute path stands for itself."""
     if path is None or not Path(path).is_absolute():
         return path
     try:

@@ -9,7 +9,7 @@ is not documented to the point where it could be repeated.
 import torch
 from torch import nn
 
-from tuner.backends.torch.widths import Width
+from tuner_growth.torch.widths import Width
 
 MOMENTUM = 0.95
 
@@ -18,20 +18,20 @@ class Gates:
     """The gates of one width after a growth.
 
     Args:
-        body: The grown network.
-        width: Of it; the size is that before the growth.
-        meta: Gates by module, float32 [channels]: λ for existing ones, 1 for new ones.
-        steps: Of the optimiser until both meet.
+        body: Grown network.
+        width: Width that grew, with its size before the growth.
+        meta: Meta gates by module, float32 [channels]: λ for existing channels, 1 for new ones.
+        steps: Optimiser steps until both meet.
 
     Attributes:
-        size: Channels before the growth.
-        begun: The gates at the beginning, by module.
+        size: Number of channels before the growth.
+        initial: Meta gates at the beginning, by module.
     """
 
     def __init__(self, body: nn.Module, width: Width, meta: dict[str, torch.Tensor], steps: int) -> None:
         self._modules = {name: body.get_submodule(name) for name in meta}
         self._meta = {name: gate.clone() for name, gate in meta.items()}
-        self.size, self.begun, self._left = width.size, meta, steps
+        self.size, self.initial, self._left = width.size, meta, steps
         first = next(iter(meta.values()))
         bound = 2 * max(float(first[0]), 1 / float(first[0]))
         self._bounds = (1 / bound, bound)
@@ -44,19 +44,19 @@ class Gates:
         """Divide gradients by the RI gates, which move towards equal saliency of existing and new channels.
 
         Args:
-            saliency: Of the batch, float32 [channels].
+            saliency: Saliency of every channel in the batch, float32 [channels].
         """
         means = [float(saliency[: self.size].mean()), float(saliency[self.size :].mean())]
         if self._last is not None:
             self._momentum = [
-                MOMENTUM * one + (1 - MOMENTUM) * (now - before)
-                for one, now, before in zip(self._momentum, means, self._last, strict=True)
+                MOMENTUM * momentum + (1 - MOMENTUM) * (mean - last)
+                for momentum, mean, last in zip(self._momentum, means, self._last, strict=True)
             ]
             signs = (1, -1) if means[0] > means[1] else (-1, 1)  # the more salient group takes smaller steps
             low, high = self._bounds
             self._ratio = [
-                min(high, max(low, ratio + sign * abs(one)))
-                for ratio, sign, one in zip(self._ratio, signs, self._momentum, strict=True)
+                min(high, max(low, ratio + sign * abs(momentum)))
+                for ratio, sign, momentum in zip(self._ratio, signs, self._momentum, strict=True)
             ]
         self._last = means
         for module in self._modules.values():
@@ -75,7 +75,7 @@ class Gates:
         self._left -= 1
 
     def fold(self) -> None:
-        """Multiply the gates into weights and biases, and take them away: outputs stay as they are."""
+        """Multiply the gates into weights and biases, and remove them: outputs stay as they are."""
         for hook in self._hooks:
             hook.remove()
         with torch.no_grad():
@@ -94,5 +94,5 @@ class _Multiply:
         self._gate = gate
 
     def __call__(self, module: nn.Module, inputs: object, output: torch.Tensor) -> torch.Tensor:  # noqa: ARG002 - a hook's
-        # the gate changes in place between steps, so that a step's graph gets a copy
+        # the gate changes in place between steps, so a step's graph gets a copy
         return output * self._gate.clone().reshape(-1, *[1] * (output.ndim - 2))

@@ -8,33 +8,24 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from tuner.backends.torch.evolving import Training
-from tuner.backends.torch.widths import (
-    CONVOLUTIONS,
-    NORMS,
-    Width,
-    WidthError,
-    Widths,
-    find,
-    install,
-    resize,
-    selected,
-    traced,
-    weight_of,
-)
-from tuner_growth import Edit
-from tuner_growth.control import Decision, Network, Rule, State, begun, decide
-from tuner_growth.cost import FIXED, LayerCost, NetworkCost
-from tuner_growth.torch.adapt import ADAPTERS, Site
+from tuner.backends.torch.model.resize import install, resize
+from tuner.backends.torch.trial.evolving import Training
+from tuner_growth.control import ControllerState, Decision, GrowableNetwork, Rule, decide, initial_state
+from tuner_growth.edit import Edit
+from tuner_growth.torch.adapt import ADAPTERS
+from tuner_growth.torch.cost import network_cost
 from tuner_growth.torch.gates import Gates
 from tuner_growth.torch.memory import training_bytes
-
-#: A linear layer starts at this part of the start fraction (the paper's 2 % against 10 %).
-LINEAR_SHARE = 0.2
+from tuner_growth.torch.site import Site
+from tuner_growth.torch.start import refresh, start_size, strongest
+from tuner_growth.torch.widths import WidthError, find, selected, traced, weight_of
 
 
 class GrowingTail(nn.Module):
     """A traced tail of narrow layers, and what makes them wider.
+
+    A state dictionary of any width can be loaded, also where the tail is inside another module: its shapes are taken
+    over first.
 
     Args:
         tail: The full one; its layers are made narrow in place.
@@ -43,7 +34,7 @@ class GrowingTail(nn.Module):
 
     Attributes:
         fresh_norms: Whether the norms' statistics are fresh too.
-        decisions: So far.
+        decisions: Decisions of the controller so far.
 
     Raises:
         WidthError: The tail cannot be traced, or no width of it can grow.
@@ -55,34 +46,39 @@ class GrowingTail(nn.Module):
         self.fresh_norms = scratch
         self.decisions: list[Decision] = []
         self._edit = edit
-        self._found = find(self.body)
-        if not self._found.growable:
-            said = "; ".join(f"{name}: {reason}" for name, reason in self._found.fixed) or "there is no hidden layer"
-            raise WidthError(f"no width of the trained blocks can grow ({said}): train more blocks, or no growth")
-        self._caps = tuple(width.size for width in self._found.growable)
-        self._sizes = tuple(start_size(self.body, width, edit.start) for width in self._found.growable)
-        for width, size in zip(self._found.growable, self._sizes, strict=True):
+        self._all_widths = find(self.body)
+        self._growable = self._all_widths.growable
+        if not self._growable:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in self._all_widths.fixed)
+            raise WidthError(
+                f"no width of the trained blocks can grow ({reasons or 'there is no hidden layer'}): "
+                "train more blocks, or set growth.mode to none"
+            )
+        self._caps = tuple(width.size for width in self._growable)
+        self._sizes = tuple(start_size(self.body, width, edit.start) for width in self._growable)
+        for width, size in zip(self._growable, self._sizes, strict=True):
             install(self.body, selected(self.body, width, strongest(self.body, width, size)))
         if scratch:
-            _refresh(self.body)
-        self._givers = [[self.body.get_submodule(name) for name in width.givers] for width in self._found.growable]
+            refresh(self.body)
+        self._producers = [[self.body.get_submodule(name) for name in width.producers] for width in self._growable]
         self._gates: dict[str, Gates] = {}
         self._seconds = 0.0
+        # unlike `load_state_dict`, a hook is also called when an outer module loads its state
+        self.register_load_state_dict_pre_hook(_take_shapes)  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
     def forward(self, value: torch.Tensor) -> torch.Tensor:
         """Return what the body does."""
         result: torch.Tensor = self.body(value)
         return result
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Take over weights of any width, and the widths with them."""
-        resize(self, state_dict)
-        return super().load_state_dict(state_dict, strict, assign)
-
     @property
     def widths(self) -> dict[str, int]:
-        """Every growable width, by its first module's name in the model."""
-        return {width.name: len(weight_of(self.body, width.name)) for width in self._found.growable}
+        """Every growable width, by its first module's name in the tail that was given."""
+        return {width.name: len(weight_of(self.body, width.name)) for width in self._growable}
+
+    def record(self, names: Mapping[nn.Module, str]) -> dict[str, int]:
+        """Return every growable width, by its first module's name in the whole model."""
+        return {names.get(self.body.get_submodule(name), name): size for name, size in self.widths.items()}
 
     def begin(self, training: Training) -> None:
         """Prepare costs and the controller's state.
@@ -94,9 +90,8 @@ class GrowingTail(nn.Module):
         self._generator = torch.Generator().manual_seed(training.seed)
         edit = self._edit
         self._rule = Rule(edit.controller, edit.horizon, edit.penalty, training.seed)
-        self._state = begun(self._rule, self._sizes)
-        cost = network_cost(self.body, self._found, training.example)
-        self._cost = cost
+        self._state = initial_state(self._rule, self._sizes)
+        self._cost = cost = network_cost(self.body, self._all_widths, training.example)
         for name, unit, share, of in (
             ("cap", "parameters", edit.cap, cost.parameters),
             ("flops", "FLOPs", edit.flops, cost.flops),
@@ -105,7 +100,7 @@ class GrowingTail(nn.Module):
                 begins = f"growth.start = {edit.start:g} begins with {of(self._sizes):,} {unit}"
                 allows = f"growth.{name} = {share:g} allows {int(share * of(self._caps)):,}"
                 raise WidthError(f"{begins}, but {allows}: lower growth.start or raise growth.{name}")
-        self._forget()
+        self._clear_records()
 
     def before_update(self, loss: float) -> None:
         """Record saliencies; move and apply the RI gates."""
@@ -114,12 +109,12 @@ class GrowingTail(nn.Module):
             return
         started = time.perf_counter()
         if len(self._losses) == 1:
-            self._weights = [[one.get_parameter("weight") for one in givers] for givers in self._givers]
+            self._weights = [[module.get_parameter("weight") for module in modules] for modules in self._producers]
         with torch.no_grad():
-            for weights, batches in zip(self._weights, self._batches, strict=True):
+            for weights, batches in zip(self._weights, self._saliencies, strict=True):
                 batches.append(channel_saliency(weights))
             self._seconds += time.perf_counter() - started
-            for width, batches in zip(self._found.growable, self._batches, strict=True):
+            for width, batches in zip(self._growable, self._saliencies, strict=True):
                 if width.name in self._gates:
                     self._gates[width.name].before_update(batches[-1])
 
@@ -132,30 +127,30 @@ class GrowingTail(nn.Module):
         """Fold the gates, let the controller decide, and grow.
 
         Args:
-            epoch: That ended, from 1.
+            epoch: Number of the finished epoch, from 1.
             room: Bytes that training may take beyond its peak so far; None for no limit.
 
         Returns:
-            By width: what was added, its value, the width after it, the penalty; the loss before and after.
+            By width: channels added, their value, the width after it, the penalty; the loss before and after.
         """
         if not self._losses:  # every batch was too small for a norm
             return {}
         started = time.perf_counter()
         self._fold()
         if self._edit.controller == "fixed":
-            self._forget()
+            self._clear_records()
             return {}
-        by_channel = [torch.stack(one) for one in self._batches]  # float32 [batches, channels]
-        saliency = [one.sum(dim=1).tolist() for one in by_channel]
-        network = Network(self._cost, self._caps, self._fits(room))
+        by_channel = [torch.stack(batches) for batches in self._saliencies]  # float32 [batches, channels]
+        saliency = [batches.sum(dim=1).tolist() for batches in by_channel]
+        network = GrowableNetwork(self._cost, self._caps, self._fits(room))
         state, decision = decide(self._rule, self._state, epoch, saliency, self._losses, network)
         self._seconds += time.perf_counter() - started
         self._state = state
         self.decisions.append(decision)
         entry = {"controller_seconds": self._seconds, **self._log(decision)}
         if any(decision.actions):
-            entry |= self._grow(decision.actions, [one.sum(dim=0) for one in by_channel])
-        self._forget()
+            entry |= self._grow(decision.actions, [batches.sum(dim=0) for batches in by_channel])
+        self._clear_records()
         self._seconds = 0.0
         return entry
 
@@ -163,50 +158,49 @@ class GrowingTail(nn.Module):
         """Add channels to every width, from the input to the output.
 
         Args:
-            actions: How many, one a width.
-            saliency: Of every width's channels, float32 [size].
+            actions: Channels to add, one number a width.
+            saliency: Saliency of every width's channels, float32 [size].
         """
         adapter = ADAPTERS[self._edit.adapter]
-        for index, (width, added) in enumerate(zip(self._found.growable, actions, strict=True)):
+        for index, (width, added) in enumerate(zip(self._growable, actions, strict=True)):
             if not added:
                 continue
-            now = replace(width, size=len(weight_of(self.body, width.name)))
-            site = Site(self.body, now, added, saliency[index], self._generator, self._training.loss)
+            current = replace(width, size=len(weight_of(self.body, width.name)))
+            site = Site(self.body, current, added, saliency[index], self._generator, self._training.loss)
             adapted = adapter(site)
             install(self.body, adapted.changes, self._training.optimiser)
             if adapted.gates:
-                self._gates[width.name] = Gates(self.body, now, adapted.gates, self._training.steps)
+                self._gates[width.name] = Gates(self.body, current, adapted.gates, self._training.steps)
 
     def state(self) -> dict[str, Any]:
-        """Return the controller's state, what was decided, the generator's, and the gates as they begin."""
+        """Return the state of the controller and of the generator, the decisions, and the gates as they begin."""
         return {
             "controller": asdict(self._state),
-            "decisions": [asdict(one) for one in self.decisions],
+            "decisions": [asdict(decision) for decision in self.decisions],
             "generator": self._generator.get_state(),
-            "gates": {name: (one.size, one.begun) for name, one in self._gates.items()},
+            "gates": {name: (gates.size, gates.initial) for name, gates in self._gates.items()},
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state, with the weights of then."""
-        self._state = State.from_dict(state["controller"])
-        self.decisions = [Decision(**one) for one in state["decisions"]]
+        """Continue from a state; the weights of that time are loaded already."""
+        self._state = ControllerState.from_dict(state["controller"])
+        self.decisions = [Decision(**decision) for decision in state["decisions"]]
         self._generator.set_state(state["generator"])
-        for width in self._found.growable:
+        for width in self._growable:
             if width.name in state["gates"]:
-                size, begun_at = state["gates"][width.name]
-                self._gates[width.name] = Gates(self.body, replace(width, size=size), begun_at, self._training.steps)
+                size, initial = state["gates"][width.name]
+                self._gates[width.name] = Gates(self.body, replace(width, size=size), initial, self._training.steps)
 
     def finish(self) -> tuple[str, ...]:
-        """Fold the gates; return the final widths."""
+        """Fold the gates; return the final widths, and the widths that cannot grow."""
         self._fold()
-        said = ", ".join(
-            f"{name} {size} of {cap}" for (name, size), cap in zip(self.widths.items(), self._caps, strict=True)
-        )
-        kept = "; ".join(f"{name}: {reason}" for name, reason in self._found.fixed)
-        return (f"final widths: {said}", *([f"cannot grow: {kept}"] if kept else []))
+        sizes = zip(self.widths.items(), self._caps, strict=True)
+        final = ", ".join(f"{name} {size} of {cap}" for (name, size), cap in sizes)
+        fixed = "; ".join(f"{name}: {reason}" for name, reason in self._all_widths.fixed)
+        return (f"final widths: {final}", *([f"cannot grow: {fixed}"] if fixed else []))
 
     def _fits(self, room: int | None) -> Callable[[Sequence[int]], bool]:
-        """Return whether widths keep to the caps on parameters and FLOPs, and to what memory leaves."""
+        """Return whether widths obey the caps on parameters and FLOPs, and fit into the memory that is left."""
         cost, edit, full = self._cost, self._edit, self._caps
         parameters, flops = edit.cap * cost.parameters(full), edit.flops * cost.flops(full)
 
@@ -215,7 +209,7 @@ class GrowingTail(nn.Module):
 
         if room is None:
             return capped
-        needed = training_bytes(self.body, self._found.growable, cost, self._training)
+        needed = training_bytes(self.body, self._growable, cost, self._training)
         most = needed(self._state.widths) + room
         return lambda widths: capped(widths) and needed(widths) <= most
 
@@ -228,7 +222,7 @@ class GrowingTail(nn.Module):
 
     def _log(self, decision: Decision) -> dict[str, float]:
         entry: dict[str, float] = {}
-        for index, width in enumerate(self._found.growable):
+        for index, width in enumerate(self._growable):
             entry |= {
                 f"{width.name}.added": float(decision.actions[index]),
                 f"{width.name}.value": decision.values[index],
@@ -242,78 +236,22 @@ class GrowingTail(nn.Module):
             gates.fold()
         self._gates = {}
 
-    def _forget(self) -> None:
-        """Begin an epoch's records."""
+    def _clear_records(self) -> None:
+        """Start an epoch without losses and saliencies."""
         self._losses: list[float] = []
-        self._batches: list[list[torch.Tensor]] = [[] for _ in self._found.growable]
+        self._saliencies: list[list[torch.Tensor]] = [[] for _ in self._growable]
 
 
 def channel_saliency(weights: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return Σ|∂L/∂W ⊙ W| of every channel of a width, over the weights of all layers that give it; float32 [size]."""
-    parts = [(one.grad * one).abs_().sum(dim=tuple(range(1, one.ndim))) for one in weights if one.grad is not None]
+    """Return Σ|∂L/∂W ⊙ W| of every channel of a width, over the weights of all its producers; float32 [size]."""
+    parts = [
+        (weight.grad * weight).abs_().sum(dim=tuple(range(1, weight.ndim)))
+        for weight in weights
+        if weight.grad is not None
+    ]
     return torch.stack(parts).sum(dim=0) if len(parts) > 1 else parts[0]
 
 
-def start_size(body: nn.Module, width: Width, start: float) -> int:
-    """Return a width's size at the start: its part rounded down, at least 1, and 2 where a depthwise layer keeps it.
-
-    A depthwise convolution of one channel would be a plain one.
-    """
-    linear = isinstance(body.get_submodule(width.name), nn.Linear)
-    part = start * LINEAR_SHARE if linear else start
-    return min(width.size, max(2 if width.along else 1, int(part * width.size + 1e-9)))
-
-
-def strongest(body: nn.Module, width: Width, size: int) -> list[int]:
-    """Return the channels with the largest weights, summed over the layers that give them, in ascending order."""
-    norms = torch.stack([weight_of(body, name).abs().flatten(1).sum(dim=1) for name in width.givers]).sum(dim=0)
-    return sorted(norms.argsort(descending=True, stable=True)[:size].tolist())
-
-
-def network_cost(body: nn.Module, found: Widths, example: torch.Tensor) -> NetworkCost:
-    """Return the costs of a network's convolutions and linears by width; runs one sample to count positions."""
-    gives = {name: index for index, width in enumerate(found.growable) for name in (*width.givers, *width.along)}
-    takes = {name: index for index, width in enumerate(found.growable) for name in width.takers}
-    places: dict[str, int] = {}
-    weighty = [(name, one) for name, one in body.named_modules() if isinstance(one, (*CONVOLUTIONS, nn.Linear))]
-    hooks = [
-        one.register_forward_hook(lambda _, __, out, name=name: places.update({name: out[0, 0].numel()}))
-        for name, one in weighty
-    ]
-    body.eval()
-    with torch.no_grad():
-        body(example[:1])
-    for hook in hooks:
-        hook.remove()
-    layers = []
-    for name, module in weighty:
-        weight = weight_of(body, name)
-        into = takes.get(name, FIXED)
-        inputs = weight.shape[1] if into == FIXED else len(weight_of(body, found.growable[into].name))
-        norms = found.growable[gives[name]].norms if name in gives and name == found.growable[gives[name]].name else ()
-        scalars = sum(len(list(body.get_submodule(norm).parameters())) for norm in norms)
-        layers.append(
-            LayerCost(
-                name,
-                linear=isinstance(module, nn.Linear),
-                out=gives.get(name, FIXED),
-                into=into,
-                out_width=len(weight),
-                in_width=inputs,
-                kernel=weight[0].numel() // inputs,
-                positions=places.get(name, 1),
-                per_output=scalars + (module.bias is not None),
-            )
-        )
-    return NetworkCost(tuple(layers))
-
-
-def _refresh(body: nn.Module) -> None:
-    """Give every layer fresh weights: Xavier-uniform ones, biases of 0, norms as they are made."""
-    for module in body.modules():
-        if isinstance(module, (*CONVOLUTIONS, nn.Linear)):
-            nn.init.xavier_uniform_(module.weight)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
-        elif isinstance(module, NORMS):
-            module.reset_parameters()
+def _take_shapes(tail: nn.Module, state: Mapping[str, Any], prefix: str, *_: object) -> None:
+    """Give a tail the shapes of the weights that are about to be loaded into it, by their names after a prefix."""
+    resize(tail, {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)})

@@ -5,10 +5,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tuner.backends.torch.widths import Width, find, install, traced, weight_of
+from tuner.backends.torch.model.resize import install
 from tuner_growth import ADAPTERS as NAMES
-from tuner_growth.torch.adapt import ADAPTERS, NOISE, Adapted, Site, _scale, dspa
+from tuner_growth.torch.adapt import ADAPTERS, _scale, dspa
 from tuner_growth.torch.gates import Gates
+from tuner_growth.torch.site import NOISE, Adapted, Site
+from tuner_growth.torch.widths import Width, find, traced, weight_of
 
 
 class Net(nn.Module):
@@ -95,7 +97,7 @@ def test_halving_adapters_change_the_function(adapter: str) -> None:
 def silenced(body: nn.Module, width: Width) -> None:
     """Cut newborn channels off from their successors."""
     with torch.no_grad():
-        for name in width.takers:
+        for name in width.consumers:
             weight = body.get_submodule(name).get_parameter("weight")
             blocks = weight.reshape(len(weight), len(weight_of(body, width.name)), -1)
             blocks[:, width.size :] = 0

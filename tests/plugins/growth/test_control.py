@@ -6,7 +6,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tuner_growth.control import Decision, Network, Rule, State, begun, decide, warm_up_steps
+from tuner_growth.control import (
+    ControllerState,
+    Decision,
+    GrowableNetwork,
+    Rule,
+    decide,
+    initial_state,
+    warm_up_steps,
+)
 from tuner_growth.cost import FIXED, LayerCost, NetworkCost
 
 # LeNet-1D on sEMG: 8 channels of 100 samples, kernels of 14, flatten of 15 positions, 6 classes
@@ -42,9 +50,11 @@ def everything_fits(widths: Sequence[int]) -> bool:
     return bool(widths)
 
 
-def run(rule: Rule, epochs: int, network: Network, start: tuple[int, ...] = (2, 5, 10)) -> tuple[State, list[Decision]]:
+def run(
+    rule: Rule, epochs: int, network: GrowableNetwork, start: tuple[int, ...] = (2, 5, 10)
+) -> tuple[ControllerState, list[Decision]]:
     """Feed synthetic scores that decay with epoch and width."""
-    state, decisions = begun(rule, start), []
+    state, decisions = initial_state(rule, start), []
     generator = np.random.default_rng(1)
     for epoch in range(1, epochs + 1):
         losses = 2 * 0.97 ** np.arange(60) * 0.8**epoch + 0.1
@@ -58,13 +68,13 @@ def run(rule: Rule, epochs: int, network: Network, start: tuple[int, ...] = (2, 
 
 def test_the_warm_up_of_lenet_is_the_papers() -> None:
     assert [warm_up_steps(start) for start in (2, 5, 10)] == [(1, 2), (2, 4), (5, 10)]
-    _, decisions = run(Rule(), 3, Network(LENET, CAPS, everything_fits))
+    _, decisions = run(Rule(), 3, GrowableNetwork(LENET, CAPS, everything_fits))
     assert [one.actions for one in decisions] == [(0, 0, 0), (1, 2, 5), (2, 4, 10)]
     assert [one.forced for one in decisions] == [False, True, True]
 
 
 def test_the_controller_decides_from_the_fourth_epoch_on_and_keeps_to_the_caps() -> None:
-    state, decisions = run(Rule(penalty=0.1), 16, Network(LENET, (6, 12, 27), everything_fits))
+    state, decisions = run(Rule(penalty=0.1), 16, GrowableNetwork(LENET, (6, 12, 27), everything_fits))
     assert any(sum(one.actions) for one in decisions[3:])
     assert all(width <= cap for width, cap in zip(state.widths, (6, 12, 27), strict=True))
     for before, after in pairwise(decisions):
@@ -76,15 +86,15 @@ def test_a_memory_limit_ends_growth() -> None:
     def fits(widths: Sequence[int]) -> bool:
         return LENET.parameters(widths) <= 2500
 
-    state, _ = run(Rule("exponential"), 30, Network(LENET, CAPS, fits))
+    state, _ = run(Rule("exponential"), 30, GrowableNetwork(LENET, CAPS, fits))
     assert fits(state.widths)
     assert sum(state.widths) > 17
 
 
 def test_decisions_are_replayed_from_a_stored_state() -> None:
-    network = Network(LENET, CAPS, everything_fits)
+    network = GrowableNetwork(LENET, CAPS, everything_fits)
     state, _ = run(Rule(), 6, network)
-    back = State.from_dict(json.loads(json.dumps(asdict(state))))
+    back = ControllerState.from_dict(json.loads(json.dumps(asdict(state))))
     assert back == state
     losses = list(np.linspace(2, 1, 40))
     saliency = [list(np.linspace(1, width, 40)) for width in state.widths]
@@ -96,11 +106,11 @@ def test_decisions_are_replayed_from_a_stored_state() -> None:
     [("fixed", (2, 5, 10)), ("linear", (6, 15, 30)), ("exponential", (5, 13, 26))],
 )
 def test_step_rules_grow_every_third_epoch(controller: str, widths: tuple[int, ...]) -> None:
-    state, decisions = run(Rule(controller), 6, Network(LENET, CAPS, everything_fits))
+    state, decisions = run(Rule(controller), 6, GrowableNetwork(LENET, CAPS, everything_fits))
     assert state.widths == widths
     assert all(not any(decisions[index].actions) for index in (0, 1, 3, 4))
 
 
 def test_step_rules_reach_the_full_size_and_stay() -> None:
-    state, _ = run(Rule("exponential"), 40, Network(LENET, CAPS, everything_fits))
+    state, _ = run(Rule("exponential"), 40, GrowableNetwork(LENET, CAPS, everything_fits))
     assert state.widths == CAPS

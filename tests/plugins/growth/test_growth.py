@@ -8,20 +8,25 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from tuner.backends.base import CHECKPOINT
-from tuner.backends.torch import TorchBackend
-from tuner.backends.torch.checkpoint import Checkpoint
-from tuner.compose import compose
+from tests.sessions import opened
+from tuner.backends.base import CHECKPOINT, Trial
+from tuner.backends.torch.backend import TorchBackend
+from tuner.backends.torch.trial.checkpoint import Checkpoint
 from tuner.errors import TunerError
-from tuner.host import Host
-from tuner.knobs import Scalar, preferring
-from tuner.plan import RecipePlan, RuntimePlan, Schedule, TailEdit, TrialPlan
+from tuner.plan.parts import RecipePlan, RuntimePlan, Scalar, Schedule, TailEdit
+from tuner.plan.text import describe
+from tuner.plan.toml import from_toml, to_toml
+from tuner.plan.trial import TrialPlan
+from tuner.plugin.compose import compose
+from tuner.plugin.core import build_host
+from tuner.plugin.knobs import preferred_values
 from tuner.results.records import Outcome
 from tuner.store.store import Store
 from tuner.task.digits import digits
+from tuner.task.info import task_info
 from tuner.testing import StrategyContract, example_model, example_task
-from tuner.tune import task_info
-from tuner_growth import ADAPTERS, Edit, Growth, Knobs
+from tuner_growth import ADAPTERS, Growth, Knobs
+from tuner_growth.edit import Edit
 from tuner_growth.torch.tail import GrowingTail
 
 RULE = Edit(start=0.1, cap=1.0, controller="ric", horizon=3, penalty=0.1, adapter="dspa")
@@ -32,7 +37,7 @@ class TestGrowth(StrategyContract):
 
 
 def composed(values: dict[str, Scalar]) -> TrialPlan:
-    return compose([Growth()], preferring(values), example_model(4), example_task()).plan
+    return compose([Growth()], preferred_values(values), example_model(4), example_task()).plan
 
 
 def test_a_trial_may_go_without_growth() -> None:
@@ -46,21 +51,21 @@ def test_the_rules_are_in_the_plan_and_its_sentence_names_the_mode(mode: str) ->
     settings = dict(plan.shape[0].settings)
     assert settings["adapter"] == "cgap"
     assert settings["start"] == pytest.approx(0.1)
-    assert f"grow-{mode}" in plan.say()
+    assert f"grow-{mode}" in describe(plan)
 
 
 def test_the_sentence_says_what_differs_from_the_defaults() -> None:
     plan = composed({"growth.mode": "tail", "growth.controller": "fixed", "growth.start": 1 / 3, "growth.cap": 1.0})
-    assert "grow-tail (controller fixed" in plan.say()
-    assert "start 0.33" in plan.say()
-    assert "cap" not in plan.say()
-    assert TrialPlan.from_toml(plan.to_toml()) == plan
+    assert "grow-tail (controller fixed" in describe(plan)
+    assert "start 0.33" in describe(plan)
+    assert "cap" not in describe(plan)
+    assert from_toml(to_toml(plan)) == plan
 
 
 def test_a_fixed_width_has_no_knobs_of_growing() -> None:
     found = compose(
         [Growth()],
-        preferring({"growth.mode": "scratch", "growth.controller": "fixed"}),
+        preferred_values({"growth.mode": "scratch", "growth.controller": "fixed"}),
         example_model(4),
         example_task(),
     )
@@ -68,7 +73,7 @@ def test_a_fixed_width_has_no_knobs_of_growing() -> None:
 
 
 def test_the_plugin_offers_what_a_prediction_costs_as_objectives() -> None:
-    host = Host()
+    host = build_host()
     assert {"parameters", "flops"} <= host.objectives.keys()
     assert {"grow-scratch", "grow-tail"} <= host.lowerings("torch").keys()
     assert not {"grow-scratch", "grow-tail"} & host.lowerings("ort").keys()
@@ -79,14 +84,18 @@ def trained(
 ) -> tuple[TorchBackend, TrialPlan, Outcome]:
     task, backend = digits(), TorchBackend()
     plan = TrialPlan(
-        backend.describe(task),
+        opened(backend, task).model,
         task_info(task),
         split=split,
         recipe=RecipePlan(epochs=epochs, optimiser="adam", learning_rate=3e-3, schedule="constant", **recipe),
         runtime=RuntimePlan(memory_bytes=memory),
     )
     plan = Growth().apply(plan, Knobs(mode, edit))
-    return backend, plan, backend.train(task, plan, 1, Store(folder / "store"), folder / "weights.safetensors")
+    return (
+        backend,
+        plan,
+        opened(backend, task).train(Trial(plan, 1, Store(folder / "store"), folder / "weights.safetensors")),
+    )
 
 
 def width(outcome: Outcome) -> list[float]:
@@ -100,10 +109,12 @@ def width(outcome: Outcome) -> list[float]:
 def test_a_grown_network_trains_and_exports_what_it_scored(mode: str, split: int, tmp_path: Path) -> None:
     backend, plan, outcome = trained(tmp_path, mode, split=split)
     (tmp_path / "out").mkdir()
-    checked = backend.export(digits(), plan, tmp_path / "weights.safetensors", tmp_path / "out")
-    assert checked["largest_logit_difference"] <= 1e-4
-    assert abs(checked["local_accuracy"] - outcome.values["local_accuracy"]) <= 0.01
-    assert checked["final_widths"][f"grow-{mode}"] == {
+    exported = opened(backend, digits()).export(
+        plan, tmp_path / "weights.safetensors", tmp_path / "out", trainable=False
+    )
+    assert exported.checks["largest_logit_difference"] <= 1e-4
+    assert abs(exported.checks["local_accuracy"] - outcome.values["local_accuracy"]) <= 0.01
+    assert exported.sections["final_widths"][f"grow-{mode}"] == {
         name.removesuffix(".width"): value
         for entry in outcome.epochs
         for name, value in entry.items()
@@ -174,9 +185,9 @@ def test_a_trial_that_was_cut_short_while_it_grew_goes_on_to_the_same_weights(
         weights, store = tmp_path / name / "again" / "weights.safetensors", Store(tmp_path / name / "store")
         if at:
             with pytest.raises(Cut):
-                TorchBackend().train(digits(), plan, 1, store, weights, cut)
+                opened(TorchBackend(), digits()).train(Trial(plan, 1, store, weights, cut))
             assert weights.with_name(CHECKPOINT).stat().st_mode & 0o777 == 0o600
-        results.append((TorchBackend().train(digits(), plan, 1, store, weights), load_file(weights)))
+        results.append((opened(TorchBackend(), digits()).train(Trial(plan, 1, store, weights)), load_file(weights)))
         assert not weights.with_name(CHECKPOINT).exists()
     (undisturbed, left), (resumed, right) = results
     assert width(undisturbed) == width(resumed)
@@ -240,4 +251,4 @@ def test_a_start_wider_than_the_cap_is_told_in_one_line(tmp_path: Path) -> None:
 
 def test_an_edit_of_another_backend_is_not_supported() -> None:
     plan = replace(TrialPlan(example_model(4), example_task()), shape=(TailEdit("grow-sideways"),))
-    assert TorchBackend().supports(plan) == "no plugin realises tail edit 'grow-sideways' on torch"
+    assert TorchBackend().supports(plan, ()) == "no plugin realises tail edit 'grow-sideways' on torch"

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tuner.cli import call
-from tuner.plan import TrialPlan
+from tuner.cli.app import call
+from tuner.plan.toml import from_toml
+from tuner.plan.trial import TrialPlan
 from tuner.runtime import Bundle, Personaliser
 from tuner.task.digits import digits
 
@@ -48,7 +49,7 @@ def total(plan: TrialPlan) -> int:
 
 
 def plan_of(folder: Path) -> TrialPlan:
-    return TrialPlan.from_toml((folder / "plan.toml").read_text(encoding="utf-8"))
+    return from_toml((folder / "plan.toml").read_text(encoding="utf-8"))
 
 
 @pytest.mark.slow
@@ -56,17 +57,19 @@ def test_a_study_of_growth_ends_in_a_bundle_that_trains_again_from_its_widths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("tuner.tune.process_started", time.monotonic)  # --time counts from here, not from the suite's
+    monkeypatch.setattr(
+        "tuner.commands.tune.process_started", time.monotonic
+    )  # --time counts from here, not from the suite's
     space = tmp_path / "growth.toml"
     space.write_text(SPACE, encoding="utf-8")
     folder = tmp_path / "bundle"
     assert call(["run", "digits", "--space", str(space), "--seed", "1", "--out", str(tmp_path / "run")]) == 0
     assert call(["export", str(tmp_path / "run"), str(folder), "--pick", "max(local_accuracy)"]) == 0
     bundle, plan = Bundle.open(folder), plan_of(folder)
-    values = bundle.info["scores"]["trial"]
+    values = bundle.info.scores.trial
     assert 0 < values["parameters"] < total(plan)
     assert 0 < values["flops"] < sum(block.flops for block in plan.model.blocks)
-    assert bundle.info["final_widths"].keys() == {edit.kind for edit in plan.shape}
+    assert bundle.info.evolved.keys() == {edit.kind for edit in plan.shape}
     assert Personaliser(folder).predict(digits().local.val.load(0)).label in bundle.labels
 
     again = tmp_path / "again"
@@ -77,4 +80,4 @@ def test_a_study_of_growth_ends_in_a_bundle_that_trains_again_from_its_widths(
     regrown = tmp_path / "regrown"
     assert call(["apply", str(folder), "digits", str(regrown), "--from", "original"]) == 0
     assert plan_of(regrown).shape == plan.shape
-    assert Bundle.open(regrown).info["final_widths"].keys() == bundle.info["final_widths"].keys()
+    assert Bundle.open(regrown).info.evolved.keys() == bundle.info.evolved.keys()

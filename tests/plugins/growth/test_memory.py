@@ -6,15 +6,18 @@ import pytest
 import torch
 from torch import nn
 
-from tuner.backends.torch.evolving import Training, first_step
-from tuner.backends.torch.model import saved_bytes
-from tuner.backends.torch.widths import find, install, selected, traced
-from tuner.plan import RecipePlan, TrialPlan
-from tuner.planner.cost import FLOAT_BYTES
+from tuner.backends.torch.model.blocks import saved_bytes
+from tuner.backends.torch.model.resize import install
+from tuner.backends.torch.trial.evolving import Training, first_step
+from tuner.plan.parts import RecipePlan
+from tuner.plan.trial import TrialPlan
+from tuner.planner.device import FLOAT_BYTES
 from tuner.testing import example_model, example_task
-from tuner_growth import Edit
+from tuner_growth.edit import Edit
+from tuner_growth.torch.cost import network_cost
 from tuner_growth.torch.memory import BACKWARD, training_bytes
-from tuner_growth.torch.tail import GrowingTail, network_cost
+from tuner_growth.torch.tail import GrowingTail
+from tuner_growth.torch.widths import find, selected, traced
 
 BATCH = 10
 EXAMPLE = torch.zeros(1, 2, 12, 12)

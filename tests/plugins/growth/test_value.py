@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tuner_growth.decay import Decay
-from tuner_growth.value import Best, best, combined, options, raised, reward
+from tuner_growth.value import Best, best, combined_actions, options, raised_penalty, reward
 
 TABLE = tuple(Decay(60 * 0.9**ahead, 0.8, 1) for ahead in range(4))
 
@@ -65,10 +65,10 @@ def test_a_horizon_of_one_is_the_best_single_reward() -> None:
 
 
 def test_the_penalty_never_falls_and_is_at_most_one() -> None:
-    assert raised(0.4, None, 3) == 0.4
-    assert raised(0.4, 5, 3) == pytest.approx(0.5)
-    assert raised(0.4, 3, 5) == 0.4
-    assert raised(0.9, 50, 0) == 1.0
+    assert raised_penalty(0.4, None, 3) == 0.4
+    assert raised_penalty(0.4, 5, 3) == pytest.approx(0.5)
+    assert raised_penalty(0.4, 3, 5) == 0.4
+    assert raised_penalty(0.9, 50, 0) == 1.0
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -93,14 +93,14 @@ def test_layers_are_chosen_as_by_trying_all(seed: int) -> None:
         for grows in product((False, True), repeat=6)
         if any(grows) and not any(yes and not want for yes, want in zip(grows, wanting, strict=True))
     ]
-    taken = combined(layers, flops)
+    taken = combined_actions(layers, flops)
     assert worth([bool(action) for action in taken]) == pytest.approx(max(map(worth, all_of_them)))
 
 
 def test_where_no_layer_wants_to_grow_none_does() -> None:
-    assert combined([Best(0, 1, 1, {})] * 3, lambda _: 1.0) == (0, 0, 0)
+    assert combined_actions([Best(0, 1, 1, {})] * 3, lambda _: 1.0) == (0, 0, 0)
 
 
 def test_many_layers_are_chosen_without_trying_all() -> None:
     layers = [Best(1, 2.0, 1.0, {})] * 40
-    assert sum(combined(layers, lambda actions: 1000 + sum(actions))) == 40
+    assert sum(combined_actions(layers, lambda actions: 1000 + sum(actions))) == 40

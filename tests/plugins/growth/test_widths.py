@@ -5,8 +5,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tuner.backends.torch.widths import WidthError, find, install, resize, selected, traced
-from tuner_growth.torch.tail import network_cost
+from tuner.backends.torch.model.resize import install, resize
+from tuner_growth.torch.cost import network_cost
+from tuner_growth.torch.widths import WidthError, find, selected, traced
 
 
 def lenet_1d(widths: tuple[int, int, int] = (20, 50, 500)) -> nn.Module:
@@ -44,7 +45,7 @@ class Residual(nn.Module):
 
 def test_a_chain_grows_everywhere_but_at_its_ends() -> None:
     found = find(traced(lenet_1d()))
-    assert [(one.name, one.size, one.takers) for one in found.growable] == [
+    assert [(one.name, one.size, one.consumers) for one in found.growable] == [
         ("0", 20, ("3",)),
         ("3", 50, ("7",)),
         ("7", 500, ("9",)),
@@ -54,12 +55,15 @@ def test_a_chain_grows_everywhere_but_at_its_ends() -> None:
 
 def test_a_depthwise_layer_goes_along() -> None:
     found = find(traced(mobilenet_1d()))
-    assert [(one.name, one.along, one.takers) for one in found.growable] == [("0", ("2",), ("4",)), ("4", (), ("8",))]
+    assert [(one.name, one.depthwise, one.consumers) for one in found.growable] == [
+        ("0", ("2",), ("4",)),
+        ("4", (), ("8",)),
+    ]
 
 
 def test_residual_ties_are_one_group_with_every_layer_that_gives_it() -> None:
     found = find(traced(Residual()))
-    assert [(one.givers, one.norms, one.takers) for one in found.growable] == [
+    assert [(one.producers, one.norms, one.consumers) for one in found.growable] == [
         (("stem", "b"), ("nb",), ("a", "fc")),
         (("a",), ("na",), ("b",)),
     ]
@@ -68,7 +72,7 @@ def test_residual_ties_are_one_group_with_every_layer_that_gives_it() -> None:
 def test_a_stream_tied_to_the_input_keeps_its_width_and_hidden_ones_grow() -> None:
     found = find(traced(Residual(8, stem=False)))
     assert [one.name for one in found.growable] == ["a"]
-    assert dict(found.fixed)["b"] == "its width is the tail's input's"
+    assert dict(found.fixed)["b"] == "it has the width of the tail's input"
 
 
 class Odd(nn.Module):
@@ -100,7 +104,7 @@ class Branching(nn.Module):
 
 
 def test_a_model_that_cannot_be_traced_is_told_in_one_line() -> None:
-    with pytest.raises(WidthError, match=r"growth wants a model that torch\.fx can trace, but TraceError") as raised:
+    with pytest.raises(WidthError, match=r"growth needs a model that torch\.fx can trace, but TraceError") as raised:
         traced(Branching())
     assert "\n" not in str(raised.value)
 
@@ -115,7 +119,7 @@ def test_keeping_some_channels_is_what_zeroing_the_others_does(model: nn.Module,
         keep = list(range(0, width.size, 2))
         drop = [index for index in range(width.size) if index not in keep]
         with torch.no_grad():
-            for name in width.takers:
+            for name in width.consumers:
                 weight = body.get_submodule(name).get_parameter("weight")
                 weight.reshape(len(weight), width.size, -1)[:, drop] = 0
         expected = body(value)

@@ -9,13 +9,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from tuner.backends.memory import KEPT_BYTES, PeakMeter, return_freed
-from tuner.backends.torch.model import Loaded
-from tuner.backends.torch.planned import program
-from tuner.backends.torch.prefix import BFLOAT, ORT, TORCH, Floats, channels_last, engine, fast, spatial
-from tuner.backends.torch.step import StepError, trace
-from tuner.plan import RecipePlan
-from tuner.planner.cost import FILL_BATCH, HELD_BYTES, PLANNED_BYTES, Rates
+from tuner.arrays import Floats
+from tuner.backends.torch.features.engines import BFLOAT, ORT, TORCH, prefix_engine
+from tuner.backends.torch.model.layout import channels_last, fast, spatial
+from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.planned.program import program
+from tuner.backends.torch.step.trace import trace
+from tuner.backends.torch.step.traced import StepError
+from tuner.plan.parts import RecipePlan
+from tuner.planner.cost import PLANNED_BYTES
+from tuner.planner.device import FILL_BATCH, UNSCALED_BYTES, Rates
+from tuner.process_memory import KEPT_BYTES, PeakMeter, return_freed
 from tuner.task import Task, normalise
 
 REPEATS = 3
@@ -24,7 +28,7 @@ LOADED_SAMPLES = 16
 #: A smaller model gains nothing from another engine.
 WORTH_FLOPS = 20_000_000
 #: Another engine's seconds over PyTorch's that it has to stay under: it is one more library and a copy of the weights
-#: in memory (MobileNetV2 at 160 px: 110 to 160 MB beside PyTorch's 60 to 80), and single timings differ by a tenth.
+#: in memory (MobileNetV2 at 160 px: 110 to 160 MB next to PyTorch's 60 to 80), and single timings differ by a tenth.
 WORTH_RATIO = 0.85
 COMPARED_SAMPLES = 256
 MOST_CHANGED = 0.005
@@ -32,8 +36,8 @@ MOST_CHANGED = 0.005
 LARGEST_BATCH = 128
 
 
-def measure(task: Task, loaded: Loaded, threads: int) -> Rates:
-    """Run every block a few times, forward, and forward with backward; see `tuner.backends.base.Backend.measure`."""
+def measure(task: Task, model: OpenModel, threads: int) -> Rates:
+    """Run every block a few times, forward, and forward with backward; see `tuner.backends.base.Session.measure`."""
     torch.set_num_threads(threads)
     train = task.local.train
     count = min(LOADED_SAMPLES, len(train))
@@ -43,7 +47,7 @@ def measure(task: Task, loaded: Loaded, threads: int) -> Rates:
     load_seconds = (time.perf_counter() - started) / count
     value = torch.from_numpy(np.resize(batch, (FILL_BATCH, *batch.shape[1:])))
     meter = PeakMeter()
-    parts, folded = _parts(loaded)
+    parts, folded = _parts(model)
     forward, backward, inputs = [], [], spatial(value)
     for part in folded:
         with torch.inference_mode():
@@ -53,17 +57,17 @@ def measure(task: Task, loaded: Loaded, threads: int) -> Rates:
     fill_peak = meter.peak_bytes()
     latency = sum(chain_seconds(folded, value[:1]))
     del folded
-    kind, ratio = _fastest_prefix(task, loaded, value.numpy(), sum(forward[:-1]) * FILL_BATCH, threads)
+    kind, ratio = _fastest_prefix(task, model, value.numpy(), sum(forward[:-1]) * FILL_BATCH, threads)
     inputs = spatial(value)
     for part in parts:
         channels_last(part)
         with torch.inference_mode():
             outputs = part(inputs)
-        given = inputs.clone().requires_grad_()
-        backward.append(_timed(lambda part=part, given=given: _step(part, given)) / FILL_BATCH)  # type: ignore[misc]  # mypy cannot infer the lambda
+        leaf = inputs.clone().requires_grad_()
+        backward.append(_timed(lambda part=part, leaf=leaf: _step(part, leaf)) / FILL_BATCH)  # type: ignore[misc]  # mypy cannot infer the lambda
         inputs = outputs
-    steps, reading, tracing = _overhead_seconds(loaded), _read_bytes(), _trace_seconds(task, loaded)
-    fill_peak = max(fill_peak, _engine_bytes(loaded, kind, value.numpy(), threads))  # last: it slows what follows
+    steps, reading, tracing = _overhead_seconds(model), _read_bytes(), _trace_seconds(task, model)
+    fill_peak = max(fill_peak, _engine_bytes(model, kind, value.numpy(), threads))  # last: it slows what follows
     return Rates(
         forward_seconds=tuple(forward),
         train_seconds=tuple(backward),
@@ -71,7 +75,7 @@ def measure(task: Task, loaded: Loaded, threads: int) -> Rates:
         load_seconds=load_seconds,
         read_bytes=reading,
         scratch_bytes=SCRATCH_BYTES,
-        fill_peak_bytes=fill_peak + HELD_BYTES,
+        fill_peak_bytes=fill_peak + UNSCALED_BYTES,
         prefix_kind=kind,
         prefix_ratio=ratio,
         latency_seconds=latency,
@@ -83,67 +87,67 @@ def chain_seconds(parts: Sequence[nn.Module], sample: torch.Tensor) -> list[floa
     """Return the seconds of each part on the output of the one before it.
 
     Args:
-        parts: In evaluation mode.
+        parts: Parts of the model, in evaluation mode.
         sample: What the first takes: float32 [1, ...] for the latency of one sample.
     """
-    found, value = [], spatial(sample)
+    seconds, value = [], spatial(sample)
     with torch.inference_mode():
         for part in parts:
-            found.append(_timed(lambda part=part, value=value: part(value)))  # type: ignore[misc]  # mypy cannot infer the lambda
+            seconds.append(_timed(lambda part=part, value=value: part(value)))  # type: ignore[misc]  # mypy cannot infer the lambda
             value = part(value)
-    return found
+    return seconds
 
 
-def _fastest_prefix(task: Task, loaded: Loaded, batch: Floats, seconds: float, threads: int) -> tuple[str, float]:
+def _fastest_prefix(task: Task, model: OpenModel, batch: Floats, seconds: float, threads: int) -> tuple[str, float]:
     """Return the engine that runs the prefix fastest, and its seconds over PyTorch's in fp32.
 
     Args:
-        task: For samples to compare predictions on.
-        loaded: The model.
+        task: Its samples are what predictions are compared on.
+        model: The model.
         batch: Normalised, float32 [n, ...].
         seconds: PyTorch's in fp32, up to the last cut.
-        threads: To run with.
+        threads: Threads to run with.
     """
-    if loaded.chain is None or sum(block.flops for block in loaded.info.blocks) < WORTH_FLOPS:
+    if model.chain is None or sum(block.flops for block in model.info.blocks) < WORTH_FLOPS:
         return TORCH, 1.0
-    deepest = [loaded.info.num_blocks - 1]
-    found = {TORCH: seconds}
-    plain = engine(loaded, deepest, TORCH, threads)
-    found[TORCH] = min(seconds, _timed(lambda: plain(batch)))
+    deepest = [model.info.num_blocks - 1]
+    by_kind = {TORCH: seconds}
+    plain = prefix_engine(model, deepest, TORCH, threads)
+    by_kind[TORCH] = min(seconds, _timed(lambda: plain(batch)))
     if find_spec("onnxscript") is not None:
         try:
-            other = engine(loaded, deepest, ORT, threads)
+            other = prefix_engine(model, deepest, ORT, threads)
             if np.allclose(plain(batch)[0], other(batch)[0], atol=1e-3, rtol=1e-3):
-                found[ORT] = _timed(lambda: other(batch))
+                by_kind[ORT] = _timed(lambda: other(batch))
         except Exception:  # noqa: BLE001 - an operator the exporter lacks is no reason to stop: PyTorch runs it
-            found.pop(ORT, None)
-    if torch.cpu._is_avx512_bf16_supported() and _agrees(task, loaded, threads):  # noqa: SLF001 - the only way to ask
-        half = engine(loaded, deepest, BFLOAT, threads)
-        found[BFLOAT] = _timed(lambda: half(batch))
-    best = min(found, key=lambda kind: found[kind])
-    if found[best] > WORTH_RATIO * found[TORCH]:
+            by_kind.pop(ORT, None)
+    if torch.cpu._is_avx512_bf16_supported() and _agrees(task, model, threads):  # noqa: SLF001 - the only way to ask
+        half = prefix_engine(model, deepest, BFLOAT, threads)
+        by_kind[BFLOAT] = _timed(lambda: half(batch))
+    best = min(by_kind, key=lambda kind: by_kind[kind])
+    if by_kind[best] > WORTH_RATIO * by_kind[TORCH]:
         best = TORCH
-    return best, found[best] / max(seconds, 1e-9)
+    return best, by_kind[best] / max(seconds, 1e-9)
 
 
-def _engine_bytes(loaded: Loaded, kind: str, batch: Floats, threads: int) -> int:
+def _engine_bytes(model: OpenModel, kind: str, batch: Floats, threads: int) -> int:
     """Return the high-water mark of a batch through the engine that fills, with its session."""
-    if kind == TORCH or loaded.chain is None:
+    if kind == TORCH or model.chain is None:
         return 0
-    found = []
+    peaks = []
     for _ in range(2):  # the first may load more than it needs again
         return_freed(KEPT_BYTES)  # what was measured before leaves nothing to take from
         meter = PeakMeter()
-        engine(loaded, [loaded.info.num_blocks - 1], kind, threads)(batch)
-        found.append(meter.peak_bytes())
-    return min(found)
+        prefix_engine(model, [model.info.num_blocks - 1], kind, threads)(batch)
+        peaks.append(meter.peak_bytes())
+    return min(peaks)
 
 
-def _agrees(task: Task, loaded: Loaded, threads: int) -> bool:
+def _agrees(task: Task, model: OpenModel, threads: int) -> bool:
     """Return whether bf16 features change at most 0.5 % of the predictions, and so at most 0.5 points of accuracy."""
-    split = loaded.info.num_blocks - 1
-    tail = loaded.tail(split).eval()
-    engines = [engine(loaded, [split], kind, threads) for kind in (TORCH, BFLOAT)]
+    cut = model.info.num_blocks - 1
+    tail = model.tail(cut).eval()
+    engines = [prefix_engine(model, [cut], kind, threads) for kind in (TORCH, BFLOAT)]
     same = total = 0
     for samples in [task.local.val] + ([task.global_.val] if task.global_ is not None else []):
         for begin in range(0, min(len(samples), COMPARED_SAMPLES), FILL_BATCH):
@@ -156,11 +160,11 @@ def _agrees(task: Task, loaded: Loaded, threads: int) -> bool:
     return total - same <= MOST_CHANGED * total
 
 
-def _parts(loaded: Loaded) -> tuple[list[nn.Module], list[nn.Module]]:
-    if loaded.chain is None:
-        return [loaded.model], [loaded.model]
-    edges = [loaded.chain.split_position(split) for split in range(loaded.info.num_blocks + 1)]
-    parts = [loaded.chain.part(begin, end).eval() for begin, end in pairwise(edges)]
+def _parts(model: OpenModel) -> tuple[list[nn.Module], list[nn.Module]]:
+    if model.chain is None:
+        return [model.model], [model.model]
+    edges = [model.chain.split_position(cut) for cut in range(model.info.num_blocks + 1)]
+    parts = [model.chain.part(begin, end).eval() for begin, end in pairwise(edges)]
     return list(parts), [fast(part) for part in parts]
 
 
@@ -175,38 +179,38 @@ def _timed(run: Callable[[], object]) -> float:
     return min(seconds)
 
 
-def _step(part: nn.Module, given: torch.Tensor) -> None:
-    output = part(given)
+def _step(part: nn.Module, value: torch.Tensor) -> None:
+    output = part(value)
     output.backward(torch.ones_like(output))
     for parameter in part.parameters():
         parameter.grad = None
-    given.grad = None
+    value.grad = None
 
 
-def _trace_seconds(task: Task, loaded: Loaded) -> float:
+def _trace_seconds(task: Task, model: OpenModel) -> float:
     """Return the seconds to trace and plan a step, per block of the tail; 0 where no tail would be, or can be.
 
     Tracing takes as long as there are operators, whatever their sizes: the later half of the model stands for all.
     """
-    blocks = loaded.info.blocks
+    blocks = model.info.blocks
     if LARGEST_BATCH * sum(block.saved_bytes for block in blocks) < PLANNED_BYTES:
         return 0.0
-    split = len(blocks) // 2
-    shape, outputs = blocks[split].in_shape, loaded.info.outputs
+    cut = len(blocks) // 2
+    shape, outputs = blocks[cut].in_shape, model.info.outputs
     started = time.perf_counter()
     try:
         step = trace(
-            loaded.tail(split), RecipePlan(), loss=task.loss, input_shape=shape, outputs=outputs, batch_size=FILL_BATCH
+            model.tail(cut), RecipePlan(), loss=task.loss, input_shape=shape, outputs=outputs, batch_size=FILL_BATCH
         )
         program(step)
     except StepError:
         return 0.0
-    return (time.perf_counter() - started) / (len(blocks) - split)
+    return (time.perf_counter() - started) / (len(blocks) - cut)
 
 
-def _overhead_seconds(loaded: Loaded) -> float:
+def _overhead_seconds(model: OpenModel) -> float:
     """Return what an optimiser step costs on the smallest tail, apart from its samples."""
-    tail = loaded.tail(loaded.info.num_blocks - 1)
+    tail = model.tail(model.info.num_blocks - 1)
     parameters = list(tail.parameters())
     optimiser = torch.optim.AdamW(parameters, lr=0.0)
 

@@ -1,0 +1,59 @@
+"""A session that passes every call on to another: what backends of benchmarks and tests change a method of.
+
+Like a backend's own module, it loads no tensor library.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tuner.backends.base import Exported, Filling, Report, Session, Trial, silent
+from tuner.plan.info import ModelInfo
+from tuner.plan.trial import TrialPlan
+from tuner.planner.device import Rates
+from tuner.planner.memory.step import StepPlan
+from tuner.results.records import Outcome
+from tuner.store.store import Store
+
+
+class Delegate(Session):
+    """Passes every call on.
+
+    Args:
+        session: To pass on to.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    @property
+    def model(self) -> ModelInfo:
+        """The model's chain of blocks."""
+        return self.session.model
+
+    def measure(self, threads: int) -> Rates:
+        """Return this device's speed on this model."""
+        return self.session.measure(threads)
+
+    def plan_step(self, plan: TrialPlan) -> StepPlan | None:
+        """Return a plan's training step."""
+        return self.session.plan_step(plan)
+
+    def untouched(self, store: Store, threads: int, report: Report = silent) -> dict[str, float]:
+        """Return the given model's own accuracies."""
+        return self.session.untouched(store, threads, report)
+
+    def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:
+        """Return how many samples the store lacks."""
+        return self.session.missing(plans, store)
+
+    def fill(self, plans: Sequence[TrialPlan], store: Store, report: Report = silent) -> Filling:
+        """Run the prefix on what the plans need and the store lacks."""
+        return self.session.fill(plans, store, report)
+
+    def train(self, trial: Trial) -> Outcome:
+        """Carry a plan out."""
+        return self.session.train(trial)
+
+    def export(self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool) -> Exported:
+        """Write the personalised model and check it."""
+        return self.session.export(plan, weights, folder, trainable=trainable)

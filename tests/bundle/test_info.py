@@ -1,0 +1,121 @@
+"""The content of ``bundle.json``: read into fields, written with the same keys."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.bundle.format import FILE, FORMAT, MODEL, Bundle, file_hash, new_folder, seal, successor
+from tuner.bundle.info import BundleInfo, TrainInfo
+from tuner.bundle.scores import DeviceScores
+from tuner.errors import BundleError
+
+TAIL: dict[str, Any] = {
+    "format": FORMAT,
+    "name": "digits",
+    "made": "2026-11-22T06:15:07Z",
+    "tuner": "0.1.0",
+    "labels": ["0", "1"],
+    "input": {"kind": "arrays", "size": None, "resize": None, "mean": [], "std": [], "window": None, "hop": None},
+    "input_shape": [1, 8, 8],
+    "loss": "single-label",
+    "sentence": "train last 2 of 4 blocks on 180 local samples, 4 epochs SGD 1e-2",
+    "final_widths": {"grow-scratch": {"0.0": 10, "1.0": 21}},
+    "train": {
+        "format": 1,
+        "weights": ["3.0.weight", "3.0.bias"],
+        "split": 2,
+        "batch_size": 16,
+        "replay_samples": 42,
+        "check_samples": 252,
+        "bits": 8,
+        "bytes": 296945,
+        "largest_loss_difference": 1.6e-07,
+    },
+    "run": {"trial": 3, "seed": 0},
+    "scores": {
+        "trial": {"local_accuracy": 0.97},
+        "untouched": {"local_accuracy": 0.0},
+        "from_pixels": {"local_accuracy": 0.97, "largest_logit_difference": 6.7e-06},
+    },
+    "parent": None,
+}
+EXITS: dict[str, Any] = {
+    **{name: value for name, value in TAIL.items() if name not in {"final_widths", "run"}},
+    "parent": "0" * 64,
+    "train": {**TAIL["train"], "format": 2, "exits": 1, "batch_size": 32},
+    "exits": {
+        "segments": ["segments/0.onnx", "segments/1.onnx"],
+        "shares": [0.52, 1.0],
+        "thresholds": [0.6],
+        "temperature": 0.09,
+        "tolerance": 0.01,
+        "reference_accuracy": 0.94,
+        "calibration_samples": 51,
+        "labelled": True,
+        "seconds": [2.1e-05, 3.2e-05],
+        "front": [{"threshold": 0.0, "accuracy": 0.9, "mean_latency_seconds": 2.1e-05}],
+    },
+    "scores": {
+        "untouched": {"local_accuracy": 0.0},
+        "before": {"global_accuracy": None},
+        "after": {"global_accuracy": 0.5, "losses": [2.0, 1.0], "samples": 60},
+    },
+}
+del EXITS["train"]["weights"], EXITS["train"]["split"]
+
+
+@pytest.mark.parametrize("content", [TAIL, EXITS], ids=["tail", "exits"])
+def test_what_is_read_is_written_with_the_same_keys_and_values(content: dict[str, Any]) -> None:
+    written = BundleInfo.from_dict(content).to_dict()
+    assert json.loads(json.dumps(written)) == {**content, "files": {}}
+
+
+def test_sections_are_fields() -> None:
+    tail, exits = BundleInfo.from_dict(TAIL), BundleInfo.from_dict(EXITS)
+    assert tail.train is not None
+    assert exits.train is not None
+    assert (tail.train.cut, tail.train.weights, tail.train.exits) == (2, ("3.0.weight", "3.0.bias"), None)
+    assert (exits.train.format, exits.train.exits, exits.train.cut) == (2, 1, None)
+    assert exits.scores.device == DeviceScores(None, 0.5, (2.0, 1.0), 60)
+    assert exits.exits is not None
+    assert exits.exits.front[0].mean_latency_seconds == 2.1e-05
+
+
+def test_a_training_format_of_a_newer_version_can_be_read_by_who_only_predicts() -> None:
+    newer = BundleInfo.from_dict({**TAIL, "train": {"format": 3, "graph": "train/all.onnx"}})
+    assert newer.train == TrainInfo(3)
+
+
+def test_unknown_sections_are_carried_over(tmp_path: Path) -> None:
+    with new_folder(tmp_path / "first") as part:
+        (part / MODEL).write_bytes(b"one")
+        info = seal(part, {**TAIL, "sparsity": {"share": 0.5}})
+    assert info.other == {"sparsity": {"share": 0.5}}
+    parent = Bundle.open(tmp_path / "first")
+    assert parent.info == info
+    with successor(parent, tmp_path / "second", {MODEL: lambda: b"two"}, DeviceScores(0.5, 0.6, (1.0,), 7)):
+        pass
+    child = Bundle.open(tmp_path / "second")
+    assert child.info.other == info.other
+    assert child.info.parent == parent.identity
+    assert child.info.scores.untouched == parent.info.scores.untouched
+    assert child.info.scores.device == DeviceScores(0.5, 0.6, (1.0,), 7)
+    assert child.info.scores.from_pixels == {}
+    assert child.info.files == {MODEL: file_hash(child.folder / MODEL)}
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ([], "has bundle format None, this version reads 1: update tuner"),
+        ({"format": 2}, "has bundle format 2, this version reads 1: update tuner"),
+        ({"format": 1}, "lacks 'files': export again"),
+        ({**TAIL, "files": {}, "labels": 3}, "export again"),
+    ],
+)
+def test_a_content_that_is_none_is_told(content: Any, says: str, tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text(json.dumps(content))
+    with pytest.raises(BundleError, match=says):
+        Bundle.open(tmp_path)

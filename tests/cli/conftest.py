@@ -1,0 +1,56 @@
+"""A tiny task, and the command line called in this process."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.tiny_task import NET, SPACE, Cli, draw, write
+from tuner.cli.app import call
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of the test's own; ``--time`` counts from the call, not from the start of pytest."""
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("tuner.commands.tune.process_started", time.monotonic)
+
+
+@pytest.fixture
+def task(tmp_path: Path, cache: None) -> Path:
+    """A task on tiny pictures: its model knows cat and dog, the user adds hat."""
+    for part in ("global/train", "global/val", "local/train", "local/val"):
+        for index, name in enumerate(("cat", "dog") if part.startswith("global") else ("hat",)):
+            for number in range(6):
+                draw(tmp_path / part / name / f"{number}.png", index * 6 + number + len(part) * 12)
+    (tmp_path / "net.py").write_text(NET)
+    (tmp_path / "space.toml").write_text(SPACE)
+    return write(tmp_path, "")
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], cache: None) -> Cli:
+    """The command line; an error must be one line."""
+
+    def run(*arguments: object) -> tuple[int, str]:
+        capsys.readouterr()
+        code = call([str(argument) for argument in arguments])
+        error = capsys.readouterr().err
+        assert "Traceback" not in error
+        lines = error.splitlines()
+        if code:
+            assert lines[-1].startswith("tuner: ")
+            assert sum(line.startswith("tuner: ") for line in lines) == 1
+        return code, lines[-1] if lines else ""
+
+    return run
+
+
+@pytest.fixture
+def tune(cli: Cli, tmp_path: Path) -> Cli:
+    """Run a task in `tmp_path / "run"`."""
+
+    def run(task: object, *arguments: object) -> tuple[int, str]:
+        return cli("run", task, "--space", tmp_path / "space.toml", "--out", tmp_path / "run", *arguments)
+
+    return run

@@ -1,0 +1,104 @@
+"""The command line: exit codes, what is printed where, and what is not loaded."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tuner.cli.app import call
+from tuner.search.space import shipped
+
+HEAVY = ("torch", "torchvision", "optuna", "onnx", "onnxruntime", "onnxscript", "scipy", "sklearn")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["run"], "task"),
+        (["run", "digits", "--tme", "5m"], "--tme"),
+        (["run", "digits", "--trials", "many"], "trials"),
+        (["rnu", "digits"], "rnu"),
+        (["predict"], "bundle"),
+    ],
+)
+def test_wrong_usage_exits_2_with_one_line(arguments: list[str], part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    assert line.startswith("tuner: ")
+    assert part.lower() in line.lower()
+    assert line.endswith("See tuner --help.")
+
+
+def test_help_and_version_exit_0(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--help"], ["run", "--help"], ["store", "--help"], ["--version"]):
+        assert call(arguments) == 0
+        assert capsys.readouterr().out
+
+
+def test_help_names_the_search_spaces_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    call(["run", "--help"])
+    text = capsys.readouterr().out
+    assert [name for name in shipped() if name not in text] == []
+
+
+@pytest.mark.parametrize("code", ["import tuner", "from tuner.cli.app import call; call(['--help'])"])
+def test_no_tensor_library_is_loaded(code: str) -> None:
+    look = f"{code}\nimport sys\nprint(sorted(set({HEAVY!r}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", look], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_plugins_are_listed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["plugins", "--json"]) == 0
+    listing = json.loads(capsys.readouterr().out)
+    assert list(listing) == ["plugins", "strategies", "backends", "objectives", "tasks"]
+    names = {strategy["name"] for strategy in listing["strategies"]}
+    assert {"recipe", "runtime", "gdm", "freeze", "cache"} <= names
+    assert "torch" in listing["backends"]
+
+
+def test_an_empty_store_is_listed_and_cleared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["store", "list", "--json", "--store", str(tmp_path / "store")]) == 0
+    assert json.loads(capsys.readouterr().out) == {"files": []}
+    assert call(["store", "clear", "--json", "--store", str(tmp_path / "store")]) == 0
+    assert json.loads(capsys.readouterr().out) == {"freed_bytes": 0}
+    assert call(["store", "list", "--store", str(tmp_path / "store")]) == 0
+    assert capsys.readouterr().out == "the store is empty\n"
+
+
+def test_a_cleared_store_keeps_nothing_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("kinds", "scales"):
+        (tmp_path / "store" / name).mkdir(parents=True)
+        (tmp_path / "store" / name / "file").write_bytes(b"12345")
+    (tmp_path / "store" / "letter.txt").touch()
+    assert call(["store", "clear", "--json", "--store", str(tmp_path / "store")]) == 0
+    assert json.loads(capsys.readouterr().out) == {"freed_bytes": 10}
+    remaining = {path.name for path in (tmp_path / "store").rglob("*") if path.is_file()}
+    assert remaining - {"lock"} == {"letter.txt"}
+
+
+def test_only_stdout_may_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("tuner.cli.options.print", broken, raising=False)
+    assert call(["plugins"]) == 0
+    monkeypatch.setattr("tuner.commands.plugins.plugin_list", broken)
+    with pytest.raises(BrokenPipeError):
+        call(["plugins"])
+
+
+def test_a_reader_that_has_gone_is_no_error(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m tuner plugins | head -n 1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], check=False, capture_output=True, text=True)  # noqa: S607 - any bash
+    assert "Traceback" not in done.stderr
+    assert done.stdout.count("\n") == 1

@@ -1,0 +1,187 @@
+"""Bad input: one line with the rule, the value and the way out, exit 1, before any process starts."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.tiny_task import SPACE, Cli, write
+from tuner.bundle.format import new_folder
+from tuner.errors import BudgetError, BundleError
+from tuner.plan.example import example_model, example_task
+from tuner.results.config import RunConfig
+from tuner.results.folder import Identity, RunInfo, write_run
+from tuner.store.store import open_store
+
+
+def test_a_task_that_is_not_there(tune: Cli, task: Path, tmp_path: Path) -> None:
+    code, line = tune(tmp_path / "none.toml")
+    assert code == 1
+    assert "none.toml: cannot be read (No such file" in line
+    assert tune("digit")[1].startswith("tuner: no task 'digit' (did you mean 'digits'?): give a task.toml")
+    assert not (tmp_path / "run").exists()
+
+
+def test_data_that_is_not_there(tune: Cli, task: Path) -> None:
+    code, line = tune(write(task.parent, "", local="local/nowhere"))
+    assert code == 1
+    assert "local/nowhere: no such file or folder for the train data: check the path in the task file" in line
+
+
+def test_data_that_cannot_be_read(tune: Cli, task: Path) -> None:
+    (task.parent / "broken.csv").write_bytes(b"path,label\n\xff\xfe")
+    code, line = tune(write(task.parent, "", local="broken.csv"))
+    assert code == 1
+    assert "broken.csv: not a CSV manifest in UTF-8" in line
+    assert "save it as CSV with header path,label" in line
+
+
+def test_a_class_folder_without_images(tune: Cli, task: Path) -> None:
+    (task.parent / "local/train/scarf").mkdir()
+    code, line = tune(task)
+    assert code == 1
+    assert "local/train/scarf: no images (" in line
+    assert "add some or remove it" in line
+
+
+def test_an_unknown_key_names_the_nearest(tune: Cli, task: Path) -> None:
+    code, line = tune(write(task.parent, 'wieghts = "x.pth"'))
+    assert code == 1
+    assert "unknown key 'model.wieghts' (did you mean 'weights'?)" in line
+    space = task.parent / "space.toml"
+    space.write_text(SPACE.replace("[limits]", "[limit]"))
+    assert "limit: unknown key (did you mean 'limits'?)" in tune(task)[1]
+    space.write_text(SPACE.replace('time = "60s"', 'tme = "60s"'))
+    assert "limits.tme: unknown limit (did you mean 'time'?)" in tune(task)[1]
+    space.write_text(SPACE.replace('"cache"]', '"cahce"]'))
+    assert "there is no strategy 'cahce' (did you mean 'cache'?)" in tune(write(task.parent, ""))[1]
+
+
+def test_a_space_that_is_not_there(cli: Cli, task: Path) -> None:
+    code, line = cli("run", task, "--space", "smok")
+    assert code == 1
+    assert "there is no search space 'smok' (did you mean 'smoke'?): give a file, or one of " in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--time", "soon"), "--time must be a duration such as 90s, 5m or 1h30m, got 'soon'"),
+        (("--time", "0s"), "--time must be above zero, got '0s'"),
+        (("--memory", "12"), "--memory must be a size such as 512MB or 1GiB, got '12'"),
+        (("--trials", "0"), "--trials must be a whole number of at least 1, got '0'"),
+        (("--backend", "torhc"), "there is no backend 'torhc' (did you mean 'torch'?)"),
+    ],
+)
+def test_limits_that_are_none(tune: Cli, task: Path, arguments: tuple[str, str], message: str) -> None:
+    code, line = tune(task, *arguments)
+    assert code == 1
+    assert message in line
+
+
+def test_a_time_for_a_run_without_clocks(tune: Cli, task: Path) -> None:
+    code, line = tune(task, "--deterministic", "--time", "1s")
+    assert code == 1
+    assert line.endswith("not after --time 1s: remove --time or --deterministic")
+    assert not (task.parent / "run").exists()
+
+
+def test_a_run_that_would_never_end(tune: Cli, task: Path) -> None:
+    (task.parent / "space.toml").write_text(SPACE.replace('time = "60s"', ""))
+    code, line = tune(task)
+    assert code == 1
+    assert "a run ends by --time or by --trials, but neither is given: add one" in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("show", "{}"), "is not a run: it has no run.json; `tuner run TASK --out "),
+        (("export", "{}", "{}/out"), "is not a run: it has no run.json"),
+        (("predict", "{}", "x.png"), "is not a bundle: it has no bundle.json; `tuner export RUN OUT` makes one"),
+        (("describe", "{}/none.toml"), "none.toml: cannot be read"),
+    ],
+)
+def test_folders_that_are_something_else(cli: Cli, tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    code, line = cli(*(argument.format(tmp_path) for argument in arguments))
+    assert code == 1
+    assert message in line
+
+
+@pytest.mark.parametrize("under", ["", "/below"])  # a file is where a folder should be, or where its parent should be
+@pytest.mark.parametrize("option", ["--out", "--store"])
+def test_files_where_folders_should_be(cli: Cli, task: Path, option: str, under: str) -> None:
+    (task.parent / "file").write_text("mine")
+    where = f"{task.parent}/file{under}"
+    rest = () if option == "--out" else ("--out", task.parent / "run")
+    code, line = cli("run", task, "--space", task.parent / "space.toml", *rest, option, where)
+    assert code == 1
+    assert f"{where} cannot be a folder of tuner's (" in line
+    assert (task.parent / "file").read_text() == "mine"
+
+
+def test_a_file_where_the_cache_should_be(tune: Cli, cli: Cli, task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (task.parent / "file").write_text("mine")
+    monkeypatch.setenv("TUNER_CACHE", str(task.parent / "file"))
+    for code, line in (tune(task), cli("store", "list"), cli("forget", "digits")):
+        assert code == 1
+        assert f"{task.parent}/file cannot be a folder of tuner's (File exists): give another place" in line
+
+
+def test_a_bundle_where_something_else_is(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("dear")
+    for out, message in (
+        ("file", "file is not a folder: give another folder"),
+        ("full", "full is not empty: give another folder"),
+        ("file/below", r"file/below cannot be made \(Not a directory\): give another folder"),
+    ):
+        with pytest.raises(BundleError, match=message), new_folder(tmp_path / out):
+            pytest.fail("this would train")
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "full"}
+
+
+def test_a_cap_that_the_store_cannot_keep_is_named(tmp_path: Path) -> None:
+    (tmp_path / "store" / "kinds").mkdir(parents=True)
+    (tmp_path / "store" / "kinds" / "model-1").write_text("torch-fp32")
+    with pytest.raises(BudgetError, match=r"^--storage 1\.0 MB is less than what has to stay in .*store: give more$"):
+        open_store(tmp_path / "store", 0, "--storage 1.0 MB")
+
+
+def test_a_run_that_exists_is_left_alone_without_resume(tune: Cli, task: Path) -> None:
+    run = task.parent / "run"
+    run.mkdir()
+    (run / "run.json").write_text("{}")
+    (run / "journal.log").write_text("precious")
+    code, line = tune(task)
+    assert code == 1
+    assert "holds a run already: add --resume to continue it, or give another --out" in line
+    assert (run / "journal.log").read_text() == "precious"
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(tune: Cli, task: Path) -> None:
+    (task.parent / "run").mkdir()
+    for name in ("journal.log", "letter.txt"):
+        (task.parent / "run" / name).write_text("dear")
+        for more in ((), ("--resume",)):
+            code, line = tune(task, *more)
+            assert code == 1
+            assert "is not empty and is not a run: give another --out" in line
+    assert {path.name: path.read_text() for path in (task.parent / "run").iterdir()} == {
+        "journal.log": "dear",
+        "letter.txt": "dear",
+    }
+
+
+def test_a_resumed_run_whose_task_has_changed_is_refused(tune: Cli, task: Path) -> None:
+    run = task.parent / "run"
+    run.mkdir()
+    identity = Identity(task="another", space="another", seed=0, deterministic=False)
+    names, threads = ("task", "space"), 1
+    write_run(run, RunInfo(identity, RunConfig("task.toml"), *names, threads, example_model(2), example_task(), ()))
+    code, line = tune(task, "--resume")
+    assert code == 1
+    assert "was made with another task and space: --resume continues the same one; give another --out" in line
+    (run / "run.json").write_text(json.dumps({"format": 99}))
+    assert "has run format 99, this version reads 1: update tuner" in tune(task, "--resume")[1]

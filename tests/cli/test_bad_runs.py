@@ -1,0 +1,101 @@
+"""Bad input that shows once the model is there: one line with the rule, the value and the way out, exit 1."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cli.tiny_task import SPACE, Cli, draw, write
+from tuner.cli.app import call
+
+pytestmark = pytest.mark.slow
+
+
+def test_an_image_that_is_not_one(tune: Cli, task: Path) -> None:
+    (task.parent / "local/train/hat/3.png").write_text("not a picture")
+    code, line = tune(task, "--trials", "2")
+    assert code == 1
+    assert "local/train/hat/3.png: not an image that can be decoded (no known format): replace or remove it" in line
+    draw(task.parent / "local/train/hat/3.png", 99)  # put right, the same command continues in the same folder
+    assert tune(task, "--trials", "1", "--resume")[0] in {0, 1}
+
+
+def test_weights_that_do_not_fit_and_the_same_folder_afterwards(tune: Cli, task: Path) -> None:
+    np.savez(task.parent / "weights.npz", a=np.zeros(3))
+    import torch
+
+    torch.save({"0.0.weight": torch.zeros(4, 3, 3, 3)}, task.parent / "weights.pth")
+    code, line = tune(write(task.parent, 'weights = "weights.pth"'), "--trials", "1")
+    assert code == 1
+    assert "model.weights: '0.0.weight' is [8, 3, 3, 3] in the model, [4, 3, 3, 3] in " in line
+    assert "use the factory and arguments the weights were trained with" in line
+    code, line = tune(write(task.parent, ""), "--trials", "1")
+    assert code == 0, line
+
+
+def test_an_unknown_knob_names_the_nearest(tune: Cli, task: Path) -> None:
+    (task.parent / "space.toml").write_text(SPACE + "\n[knobs.freeze]\ntrainable_block = 1\n")
+    code, line = tune(task)
+    assert code == 1
+    assert "there is no knob 'freeze.trainable_block' (did you mean 'freeze.trainable_blocks'?)" in line
+
+
+def test_a_knob_that_wants_what_is_not_legal(tune: Cli, task: Path) -> None:
+    (task.parent / "space.toml").write_text(SPACE + "learning_rate = 1e6\n")
+    code, line = tune(task)
+    assert code == 1
+    assert "recipe.learning_rate: the search space asks for 1000000.0, but this model allows [1e-06, 1]" in line
+
+
+def test_a_budget_too_small_for_one_trial(tune: Cli, task: Path) -> None:
+    code, line = tune(task, "--time", "0.1s")
+    assert code == 1
+    assert "took longer than --time: give more" in line
+    code, line = tune(task, "--memory", "1kB")
+    assert code == 1
+    assert "--memory 1.0 kB is too small to run the frozen prefix, which took " in line
+    assert line.endswith(": give more")
+
+
+def test_a_model_without_a_cut_point_is_trained_whole(
+    tune: Cli, task: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(task.parent, "", factory="net.py:tangled")
+    assert call(["describe", str(task), "--json"]) == 0
+    described = json.loads(capsys.readouterr().out)
+    assert described["note"] == "the model has no inner cut point: only whole-model training is offered"
+    assert len(described["blocks"]) == 1
+    arguments = ["--space", str(task.parent / "space.toml"), "--trials", "2", "--out", str(task.parent / "run")]
+    assert call(["run", str(task), *arguments, "--json"]) == 0
+    captured = capsys.readouterr()
+    assert described["note"] in " ".join(captured.err.split())
+    trials: list[dict[str, Any]] = json.loads(captured.out)["trials"]
+    assert {trial["plan"]["split"] for trial in trials} == {0}
+    assert all(trial["state"] == "done" for trial in trials)
+
+
+def test_training_that_diverges_fails_with_the_reason_and_no_trial_is_feasible(
+    tune: Cli, task: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wild = "learning_rate = 1.0\noptimiser = 'sgd'\nweight_decay = 0.1\n[knobs.freeze]\ntrainable_blocks = 3\n"
+    (task.parent / "space.toml").write_text(SPACE.replace("epochs = [1, 2]", "epochs = [60, 61]") + wild)
+    text = task.read_text().replace("std = [0.5]", "std = [1e-6]")
+    task.write_text(text)
+    code, line = tune(task, "--trials", "2")
+    assert code == 1
+    assert "no trial fits: failures stopped 2 of 2 trials; nearest miss: trial 0, the loss became " in line
+    assert "lower recipe.learning_rate, which is 1" in line
+    assert call(["show", str(task.parent / "run"), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["counts"]["failed"] == 2
+    assert shown["front"] == []
+    assert "the loss became" in shown["trials"][0]["reason"]
+
+
+def test_no_feasible_trial_names_the_limit_and_the_nearest_miss(tune: Cli, task: Path) -> None:
+    code, line = tune(task, "--train-time", "0.0001s")
+    assert code == 1
+    assert "no trial fits: --train-time stopped 50 of 50 trials; nearest miss: trial " in line
+    assert "--train-time: needs " in line

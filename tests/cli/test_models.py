@@ -1,0 +1,122 @@
+"""Models that people bring: described, tuned, exported and predicted with through the command line."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.cli.printed import printed_json
+
+pytestmark = pytest.mark.slow
+NET = """
+import torch
+from torch import nn
+from torchvision.models import VisionTransformer
+
+def small(outputs=3):
+    def unit(i, o):
+        return nn.Sequential(nn.Conv2d(i, o, 3, 2, 1), nn.BatchNorm2d(o), nn.ReLU())
+    head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, outputs))
+    return nn.Sequential(unit(3, 8), unit(8, 16), unit(16, 16), *head)
+
+def vit():
+    return VisionTransformer(32, 8, num_layers=3, num_heads=2, hidden_dim=16, mlp_dim=32, num_classes=3)
+"""
+SPACE = """
+strategies = ["gdm", "freeze", "cache"]
+[limits]
+time = "5m"
+trials = "3"
+[knobs]
+freeze.trainable_blocks = [1, 2]
+runtime.threads = 1
+[knobs.recipe]
+epochs = [1, 2]
+batch_size = 8
+"""
+COLOURS = {"red": (200, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 200), "grey": (120, 120, 120)}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return a folder with a cache of its own, a task of 32-pixel pictures, and networks for it."""
+    folder = tmp_path_factory.mktemp("runs")
+    for part, names, count in (
+        ("global/train", ("red", "green", "blue"), 8),
+        ("global/val", ("red", "green", "blue"), 4),
+        ("local/train", ("grey",), 8),
+        ("local/val", ("grey",), 4),
+    ):
+        for name in names:
+            for number in range(count):
+                path = folder / part / name / f"{number}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                noise = np.random.default_rng(number + len(part)).integers(-30, 30, (32, 32, 3))
+                Image.fromarray((np.array(COLOURS[name]) + noise).astype(np.uint8)).save(path)
+    (folder / "net.py").write_text(NET)
+    (folder / "space.toml").write_text(SPACE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TUNER_CACHE", str(folder / "cache"))
+        patch.setattr("tuner.commands.tune.process_started", time.monotonic)  # --time counts from the call
+        yield folder
+
+
+def write_task(home: Path, factory: str, arguments: str = "{ num_classes = 3 }", size: int = 32) -> Path:
+    path = home / f"{factory.rpartition(':')[2]}.toml"
+    path.write_text(
+        f"""
+        [model]
+        factory = "{factory}"
+        arguments = {arguments}
+        [global]
+        kind = "images"
+        train = "global/train"
+        val = "global/val"
+        [local]
+        kind = "images"
+        train = "local/train"
+        val = "local/val"
+        [input]
+        size = {size}
+        mean = [0.5]
+        std = [0.5]
+        """
+    )
+    return path
+
+
+def test_describe_takes_a_vision_transformer(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    task = write_task(home, "torchvision.models:vit_b_16", "{ num_classes = 3, image_size = 32 }")
+    description = printed_json(capsys, "describe", task)
+    assert len(description["blocks"]) == 14
+    assert description["outputs"] == 4
+    assert description["note"] == ""
+
+
+@pytest.mark.parametrize(
+    ("factory", "arguments"),
+    [
+        ("torchvision.models:resnet18", "{ num_classes = 3 }"),
+        ("torchvision.models:efficientnet_b0", "{ num_classes = 3 }"),
+        ("net.py:vit", "{}"),
+        ("net.py:small", "{ outputs = 3 }"),
+    ],
+)
+def test_models_that_people_bring_go_all_the_way(
+    home: Path, factory: str, arguments: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = write_task(home, factory, arguments)
+    described = printed_json(capsys, "describe", task)
+    assert len(described["blocks"]) > 3
+    out, bundle = home / f"run-{task.stem}", home / f"bundle-{task.stem}"
+    shown = printed_json(capsys, "run", task, "--space", home / "space.toml", "--out", out)
+    assert shown["counts"]["done"] == 3
+    exported = printed_json(capsys, "export", out, bundle)
+    assert exported["scores"]["from_pixels"]["largest_logit_difference"] <= 1e-3
+    pictures = sorted((home / "local/val/grey").glob("*.png"))
+    predictions = printed_json(capsys, "predict", bundle, *pictures)["predictions"]
+    assert [prediction["file"] for prediction in predictions] == [str(path) for path in pictures]
+    assert {prediction["label"] for prediction in predictions} <= {"red", "green", "blue", "grey"}

@@ -1,0 +1,143 @@
+"""Growth and a second edit of the tail, in both orders: they train, export and resume as growth alone does."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from tuner.backends.base import CHECKPOINT, Session, Trial
+from tuner.backends.torch.backend import TorchBackend
+from tuner.backends.torch.trial.evolving import Training, begin_evolving
+from tuner.plan.parts import RecipePlan, TailEdit
+from tuner.plan.trial import TrialPlan
+from tuner.plugin.core import build_host
+from tuner.store.store import Store
+from tuner.task.digits import digits
+from tuner.task.info import task_info
+from tuner_growth.edit import Edit
+from tuner_growth.torch.tail import GrowingTail
+
+GROWTH = TailEdit("grow-scratch", Edit(start=0.2, controller="exponential", adapter="dspa").settings)
+SETTINGS = (("rate", 0.2),)
+#: Epochs have 6 steps, and the tail grows after the third.
+EPOCHS, STEP_AFTER_GROWTH = 5, 21
+
+
+def in_sequence(tail: Any, settings: Mapping[str, Any]) -> Any:
+    """Put a dropout in front of the tail, as the example in the documentation of plugins does."""
+    return nn.Sequential(nn.Dropout(settings["rate"]), tail)
+
+
+class Scaled(nn.Module):
+    """A tail behind a learned factor and a dropout."""
+
+    def __init__(self, tail: nn.Module, rate: float) -> None:
+        super().__init__()
+        self.factor, self.noise, self.inner = nn.Parameter(torch.ones(())), nn.Dropout(rate), tail
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.inner(self.noise(value * self.factor))
+        return outputs
+
+
+def scaled(tail: Any, settings: Mapping[str, Any]) -> Any:
+    """Put the tail into a module of another name and with a weight of its own."""
+    return Scaled(tail, settings["rate"])
+
+
+def session() -> Session:
+    """Open the digits with growth's lowerings and the two of this file."""
+    lowerings = {**build_host().lowerings("torch"), "in-sequence": in_sequence, "scaled": scaled}
+    return TorchBackend().open(digits(), lowerings)
+
+
+def planned(*edits: TailEdit) -> TrialPlan:
+    """Return a plan that trains all blocks with some edits."""
+    recipe = RecipePlan(epochs=EPOCHS, optimiser="adam", learning_rate=3e-3)
+    return TrialPlan(session().model, task_info(digits()), shape=edits, recipe=recipe)
+
+
+class Interruption(Exception):  # noqa: N818 - what a kill looks like from inside
+    pass
+
+
+def interrupt(progress: Mapping[str, Any]) -> bool:
+    """Raise in the middle of the epoch after the growth."""
+    if progress.get("step") == STEP_AFTER_GROWTH:
+        raise Interruption
+    return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("second", ["in-sequence", "scaled"])
+@pytest.mark.parametrize("growth_first", [True, False])
+def test_two_edits_train_and_export_what_was_scored(second: str, growth_first: bool, tmp_path: Path) -> None:
+    other = TailEdit(second, SETTINGS)
+    plan = planned(GROWTH, other) if growth_first else planned(other, GROWTH)
+    weights, folder = tmp_path / "weights.safetensors", tmp_path / "out"
+    outcome = session().train(Trial(plan, 1, Store(tmp_path / "store"), weights))
+    assert sum(value for entry in outcome.epochs for name, value in entry.items() if name.endswith(".added")) > 0
+    folder.mkdir()
+    exported = session().export(plan, weights, folder, trainable=False)
+    assert exported.checks["largest_logit_difference"] < 1e-3
+    assert abs(exported.checks["local_accuracy"] - outcome.values["local_accuracy"]) <= 0.01
+    widths = {name: value for entry in outcome.epochs for name, value in entry.items() if name.endswith(".width")}
+    in_the_model = dict(zip(("0.0", "1.0", "3.0"), widths.values(), strict=True))
+    assert exported.sections["final_widths"] == {GROWTH.kind: in_the_model}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("second", ["in-sequence", "scaled"])
+@pytest.mark.parametrize("growth_first", [True, False])
+def test_two_edits_resume_to_the_same_weights(second: str, growth_first: bool, tmp_path: Path) -> None:
+    other = TailEdit(second, SETTINGS)
+    plan = planned(GROWTH, other) if growth_first else planned(other, GROWTH)
+    store, results = Store(tmp_path / "store"), []
+    for name in ("undisturbed", "resumed"):
+        weights = tmp_path / name / "weights.safetensors"
+        if name == "resumed":
+            with pytest.raises(Interruption):
+                session().train(Trial(plan, 1, store, weights, interrupt))
+            assert weights.with_name(CHECKPOINT).is_file()
+        outcome = session().train(Trial(plan, 1, store, weights))
+        assert len(outcome.epochs) == EPOCHS
+        results.append(([entry["loss"] for entry in outcome.epochs], load_file(weights)))
+    (losses, state), (resumed_losses, resumed_state) = results
+    assert resumed_losses == losses
+    assert resumed_state.keys() == state.keys()
+    assert all(torch.equal(resumed_state[name], value) for name, value in state.items())
+
+
+@pytest.mark.parametrize(
+    ("front", "body", "start"),
+    [
+        (nn.Linear(3, 5), [nn.Linear(5, 10), nn.ReLU(), nn.Linear(10, 2)], 1.0),
+        (nn.Conv1d(3, 5, 1), [nn.Conv1d(5, 10, 3), nn.ReLU(), nn.Flatten(), nn.Linear(50, 2)], 0.2),
+    ],
+)
+def test_a_tail_inside_another_module_grows_by_its_own_inputs_and_the_loss_of_all(
+    front: nn.Module, body: list[nn.Module], start: float
+) -> None:
+    torch.manual_seed(0)
+    growing = GrowingTail(nn.Sequential(*body), Edit(start=start, controller="linear", adapter="nest"), scratch=True)
+    tail = nn.Sequential(front, growing)
+    values = torch.randn(6, 3) if isinstance(front, nn.Linear) else torch.randn(6, 3, 7)
+
+    def loss(candidate: nn.Module) -> torch.Tensor:
+        mean: torch.Tensor = candidate.eval()(values).square().mean()
+        return mean
+
+    optimiser = torch.optim.Adam(tail.parameters())
+    begin_evolving(tail, Training(optimiser, values[:1], loss, steps=1, seed=0))
+    value = loss(tail)
+    value.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    growing.before_update(value.item())
+    entry = growing.after_epoch(3)
+    assert growing.widths == {"0": 4}
+    assert entry["loss_before_growth"] == value.item()
+    assert entry["loss_after_growth"] == loss(tail).item()
+    assert tail[1] is growing

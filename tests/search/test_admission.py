@@ -1,0 +1,105 @@
+"""The one place that refuses: each reason by itself, and several at once."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tuner.plan.trial import TrialPlan
+from tuner.planner import cost
+from tuner.results.config import Budget
+from tuner.results.records import TrialRecord
+from tuner.search.admission import Admission, Admitted, Refused
+from tuner.search.filling import UnfilledError
+from tuner.search.processes.guard import JobResult
+from tuner.search.study import Study
+
+Begin = Callable[..., Study]
+Moods = Callable[..., None]
+PLENTY = Budget(trials=1, train_seconds=1e6, memory_bytes=10**12, storage_bytes=10**12)
+
+
+@pytest.fixture
+def study(begin: Begin) -> Study:
+    return begin(PLENTY)
+
+
+@pytest.fixture
+def plan(study: Study) -> TrialPlan:
+    study.run()
+    plan = study.records[0].plan
+    assert plan is not None
+    return plan
+
+
+def decide(study: Study, plan: TrialPlan, limits: Budget = PLENTY) -> Admitted | Refused:
+    """Decide with other limits than the study's own."""
+    filler = study._filler
+    setting = replace(study._setting, limits=limits)
+    return Admission(setting, study._host, study._admission._forecast, filler).admit(plan, [])
+
+
+def test_a_plan_within_every_limit_is_admitted_with_its_estimate(study: Study, plan: TrialPlan) -> None:
+    decision = decide(study, plan)
+    assert isinstance(decision, Admitted)
+    assert decision.estimate == cost.estimate(plan, study._setting.rates, 0)
+
+
+@pytest.mark.parametrize(
+    ("limits", "name"),
+    [
+        (Budget(train_seconds=1e-3), "train-time"),
+        (Budget(memory_bytes=1000), "memory"),
+        (Budget(storage_bytes=1), "storage"),
+    ],
+)
+def test_each_limit_refuses_by_name_and_by_how_much(study: Study, plan: TrialPlan, limits: Budget, name: str) -> None:
+    decision = decide(study, plan, limits)
+    assert isinstance(decision, Refused)
+    assert list(decision.constraint) == [name]
+    assert decision.reason.startswith(f"--{name}: needs ")
+    if name == "train-time":
+        assert decision.constraint[name] == pytest.approx(math.log(decision.estimate.train_seconds / 1e-3))
+
+
+def test_every_broken_limit_is_named(study: Study, plan: TrialPlan) -> None:
+    decision = decide(study, plan, Budget(train_seconds=1e-3, memory_bytes=1000))
+    assert isinstance(decision, Refused)
+    assert set(decision.constraint) == {"train-time", "memory"}
+    assert decision.reason.count("; ") == 1
+
+
+def test_what_the_backend_cannot_do_is_refused_first(study: Study, plan: TrialPlan, moods: Moods) -> None:
+    moods("unsupported")
+    decision = decide(study, plan, Budget(memory_bytes=1000))
+    assert decision == Refused(decision.estimate, "it sulks", {"support": 1.0})
+
+
+def test_what_failed_for_the_backends_sake_is_not_tried_again(study: Study, plan: TrialPlan) -> None:
+    failed = TrialRecord(0, "rejected", plan, reason="no form", spent_seconds=1.0, constraint={"support": 1.0})
+    decision = study._admission.admit(plan, [failed])
+    assert isinstance(decision, Refused)
+    assert decision.reason == "no form"
+    assert isinstance(study._admission.admit(replace(plan, split=plan.split + 1), [failed]), Admitted)
+    assert isinstance(study._admission.admit(plan, [replace(failed, spent_seconds=0.0)]), Admitted)
+
+
+def test_a_filling_pass_that_memory_was_too_small_for_is_not_begun_again(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = begin(Budget(trials=1, memory_bytes=10**12), deterministic=False)
+    study.run()
+    plan = study.records[0].plan
+    assert plan is not None
+    study._filler._filled.clear()
+    sessions: Any = study._filler._sessions["misbehaving"]
+    monkeypatch.setattr(sessions._supervisor, "run", lambda *_: JobResult("memory", most_bytes=2 * 10**12))
+    assert isinstance(study._admission.admit(plan, []), Admitted)
+    with pytest.raises(UnfilledError):
+        study._filler.fill([plan])
+    decision = study._admission.admit(plan, [])
+    assert isinstance(decision, Refused)
+    assert decision.constraint == {"memory": pytest.approx(math.log(2))}
+    assert "is too small to run the frozen prefix" in decision.reason

@@ -1,0 +1,14 @@
+"""Array types, by what they hold."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.uint8]
+RowNumbers = npt.NDArray[np.int64]
+#: int64 [n], one label a sample; or float32 [n, outputs], several.
+Labels = npt.NDArray[Any]

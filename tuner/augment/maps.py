@@ -1,0 +1,114 @@
+"""Random geometry on stored feature maps, in place of random geometry on pixels (Cache-and-Reuse, step B2).
+
+A prefix is nearly equivariant under geometry and not at all under changes of colour, so only geometry moves from the
+input to the map. Every operation here is linear and acts on each axis by itself, so a sample's whole draw is one small
+matrix per axis, applied to all channels alike; pooled maps have no geometry and stay as they are.
+"""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.arrays import Floats
+from tuner.augment.operations import GEOMETRIC, INPUT_ONLY, TEMPORAL, check_operations
+from tuner.augment.signals import augment_signals
+from tuner.errors import StoreError
+
+_SMALLEST_AREA = 0.5  # share of the map that a crop of full strength keeps at least
+_WIDEST_ASPECT = 4 / 3
+_FARTHEST = 0.1  # shift of full strength, in sizes
+_MAP_DIMENSIONS, _SIGNAL_DIMENSIONS = 4, 3
+
+_Operator = npt.NDArray[np.float32]  # [n, size, size]: row i weighs the sources of element i
+
+
+def augment(maps: Floats, generator: np.random.Generator, ops: frozenset[str], strength: float) -> Floats:
+    """Draw one geometric change per sample and apply it to all its channels.
+
+    Args:
+        maps: float32 `[n, C, H, W]` or `[n, C, T]`; `[n, C]` and maps of one position are returned as they are.
+        generator: Generator of the trial; the same state gives the same maps.
+        ops: `flip` (left-right, every other sample), `crop` (a box of at least `1 - strength / 2` of the area and an
+            aspect within 3/4 and 4/3, resized back, bilinear with corners not aligned), `shift` (by up to
+            `round(0.1 * strength * size)`, zeros moving in). Signals `[n, C, T]` take `shift` and what
+            `tuner.augment.signals.augment_signals` adds to it, along the last axis.
+        strength: From 0 (maps are returned as they are) to 1.
+
+    Returns:
+        float32, the shape of `maps`.
+
+    Raises:
+        StoreError: An operation that is unknown, photometric, or not one for signals; a strength out of range.
+    """
+    of_signals = maps.ndim == _SIGNAL_DIMENSIONS or bool(ops & (TEMPORAL | INPUT_ONLY) - GEOMETRIC)
+    if not of_signals:
+        check_operations(ops)
+    if not 0.0 <= strength <= 1.0:
+        raise StoreError(f"augmentation strength must be in [0, 1], got {strength}")
+    positions = math.prod(maps.shape[2:])
+    if not ops or strength == 0.0 or positions == 1 or maps.size == 0:
+        return maps
+    if of_signals:
+        check_operations(ops, "signals")
+        lines = maps.reshape(len(maps), -1, maps.shape[-1])
+        return augment_signals(lines, generator, ops, strength).reshape(maps.shape)
+    if maps.ndim != _MAP_DIMENSIONS:
+        raise StoreError(f"maps must have shape [n, C, H, W] or [n, C, T], got {list(maps.shape)}")
+    rows, columns = _draw(maps.shape, generator, ops, strength)
+    return _apply(maps, rows, columns)
+
+
+def _draw(
+    shape: tuple[int, ...], generator: np.random.Generator, ops: frozenset[str], strength: float
+) -> tuple[_Operator | None, _Operator]:
+    """Return operators of the two axes; `None` where rows stay in place."""
+    count, _, height, width = shape
+    rows: _Operator | None = None
+    columns = np.broadcast_to(np.eye(width, dtype=np.float32), (count, width, width))
+    if "crop" in ops:
+        rows, columns = _crop(count, (height, width), generator, strength)
+    if "flip" in ops:
+        flipped = generator.random(count) < 0.5  # noqa: PLR2004 - as likely as not
+        columns = np.where(flipped[:, None, None], columns[:, ::-1], columns)
+    if "shift" in ops:
+        down = _shift(count, height, generator, strength)
+        rows = down if rows is None else np.matmul(down, rows)
+        columns = np.matmul(_shift(count, width, generator, strength), columns)
+    return rows, columns
+
+
+def _crop(
+    count: int, size: tuple[int, int], generator: np.random.Generator, strength: float
+) -> tuple[_Operator, _Operator]:
+    area = generator.uniform(1 - (1 - _SMALLEST_AREA) * strength, 1, count)
+    reach = math.log(_WIDEST_ASPECT) * strength
+    aspect = np.exp(generator.uniform(-reach, reach, count))
+    shares = (np.minimum(np.sqrt(area / aspect), 1), np.minimum(np.sqrt(area * aspect), 1))
+    return _resize(shares[0], size[0], generator), _resize(shares[1], size[1], generator)
+
+
+def _resize(share: npt.NDArray[np.float64], size: int, generator: np.random.Generator) -> _Operator:
+    """Stretch a random section of `share * size` elements over the whole axis, linearly, with edges repeated."""
+    start = generator.random(len(share)) * (1 - share) * size
+    centres = start[:, None] + (np.arange(size) + 0.5) * share[:, None] - 0.5
+    centres = np.clip(centres, 0, size - 1)
+    weights: npt.NDArray[np.float64] = np.maximum(0, 1 - np.abs(centres[:, :, None] - np.arange(size)))
+    return weights.astype(np.float32)
+
+
+def _shift(count: int, size: int, generator: np.random.Generator, strength: float) -> _Operator:
+    reach = math.floor(_FARTHEST * strength * size + 0.5)
+    by = generator.integers(-reach, reach, count, endpoint=True)
+    sources: npt.NDArray[np.int64] = np.arange(size) - by[:, None]
+    return np.equal(sources[:, :, None], np.arange(size)).astype(np.float32)
+
+
+def _apply(maps: Floats, rows: _Operator | None, columns: _Operator) -> Floats:
+    """Contract the columns of a whole sample at once, then the rows channel by channel."""
+    count, channels, height, width = maps.shape
+    lines = maps.reshape(count, channels * height, width)
+    moved: Floats = np.matmul(lines, columns.transpose(0, 2, 1)).reshape(maps.shape)
+    if rows is not None:
+        moved = np.matmul(rows[:, None], moved)
+    return moved

@@ -1,0 +1,63 @@
+"""Names of the random changes that keep a sample's label, and the kinds of samples that each suits."""
+
+from collections.abc import Iterable
+
+from tuner.errors import StoreError, nearest
+
+GEOMETRIC = frozenset({"crop", "flip", "shift"})
+#: For signals [C, T]: these move values along time, and so act on inputs and on stored maps alike.
+TEMPORAL = frozenset({"pool", "shift"})
+#: For signals too, but these change the values themselves, which a prefix does not carry through.
+INPUT_ONLY = frozenset({"drift", "noise"})
+PHOTOMETRIC = frozenset(
+    {
+        "blur",
+        "brightness",
+        "color",
+        "colour",
+        "contrast",
+        "grayscale",
+        "hue",
+        "jitter",
+        "noise",
+        "saturation",
+        "sharpness",
+    }
+)
+
+
+def active_operations(ops: Iterable[str], *, cached: bool) -> frozenset[str]:
+    """Return those of a task's operations that act: all on inputs, none of `INPUT_ONLY` on stored maps."""
+    return frozenset(ops) - INPUT_ONLY if cached else frozenset(ops)
+
+
+def check_operations(ops: frozenset[str], kind: str = "images") -> None:
+    """Refuse operations that samples of a kind cannot take.
+
+    Args:
+        ops: Names of the operations.
+        kind: Kind of the samples: ``signals``, or anything else.
+
+    Raises:
+        StoreError: An operation is unknown, or does not suit the samples.
+    """
+    if kind == "signals":
+        _refuse_for_signals(ops)
+        return
+    for op in sorted(ops - GEOMETRIC):
+        if op in PHOTOMETRIC:
+            raise StoreError(
+                f"{op!r} changes pixels, and stored features are computed before it could: a prefix does not carry a "
+                "change of colour through as it does geometry; use flip, crop or shift"
+            )
+        raise StoreError(f"no augmentation {op!r}{nearest(op, GEOMETRIC)}; there are crop, flip and shift")
+
+
+def _refuse_for_signals(ops: frozenset[str]) -> None:
+    suitable = TEMPORAL | INPUT_ONLY
+    for op in sorted(ops - suitable):
+        if op in GEOMETRIC | PHOTOMETRIC:
+            raise StoreError(
+                f"a signal [C, T] can be shifted in time, not changed by {op}: use drift, noise, pool or shift"
+            )
+        raise StoreError(f"no augmentation {op!r}{nearest(op, suitable)}; signals have drift, noise, pool and shift")

@@ -1,0 +1,33 @@
+"""The ONNX Runtime backend. This module loads no tensor library: `OrtBackend.open` does, in a child process."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import ClassVar
+
+from tuner.backends.base import Lowering, Session
+from tuner.backends.torch.backend import TorchBackend
+from tuner.plan.trial import TrialPlan
+from tuner.task import Task
+
+
+class OrtBackend(TorchBackend):
+    """Trains with the ordinary onnxruntime, in a step that PyTorch traces; in all else the PyTorch backend."""
+
+    name = "onnxruntime"
+    preload: ClassVar[Sequence[str]] = (*TorchBackend.preload, "tuner.backends.torch.engines.onnxruntime")
+
+    def supports(self, plan: TrialPlan, edits: Collection[str]) -> str | None:
+        """Return why this backend cannot carry the plan out, or None."""
+        if plan.shape:
+            return f"backend onnxruntime writes the step once: no {plan.shape[0].kind}; --backend torch can"
+        if plan.heads.exits:
+            return "backend onnxruntime trains no exits; --backend torch does"
+        if plan.recipe.micro_batches > 1:
+            return "backend onnxruntime trains on whole batches: recipe.micro_batches is 1; --backend torch cuts them"
+        return super().supports(plan, edits)
+
+    def open(self, task: Task, lowerings: Mapping[str, Lowering]) -> Session:
+        """Build and trace the model, on one thread; ONNX Runtime arranges a step's memory itself: none is planned."""
+        from tuner.backends.torch.engines.onnxruntime import OrtSteps
+        from tuner.backends.torch.session import TorchSession
+
+        return TorchSession(task, lowerings, OrtSteps, plans_steps=False)

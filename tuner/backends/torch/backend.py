@@ -1,0 +1,45 @@
+"""The PyTorch backend. This module loads no tensor library: `TorchBackend.open` does, in a child process."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import ClassVar
+
+from tuner.backends.base import Backend, Lowering, Session
+from tuner.plan.trial import TrialPlan
+from tuner.task import Task
+
+
+class TorchBackend(Backend):
+    """Trains with PyTorch on the processor."""
+
+    name = "torch"
+    preload: ClassVar[Sequence[str]] = (
+        "torch",
+        "torch._dynamo",  # any optimiser imports it, for 1.8 s: once here instead of in every child
+        "torch.fx.experimental.symbolic_shapes",  # likewise, by shape propagation
+        "torch.utils.flop_counter",
+        "tuner.backends.torch.session",
+        "tuner.backends.torch.trial.run",
+        "tuner.backends.torch.engines.planned",
+        "tuner.backends.torch.measure",
+    )
+
+    def supports(self, plan: TrialPlan, edits: Collection[str]) -> str | None:
+        """Return why PyTorch cannot carry the plan out, or None."""
+        for edit in plan.shape:
+            if edit.kind not in edits:
+                return f"no plugin realises tail edit {edit.kind!r} on torch"
+        if plan.recipe.micro_batches > 1 and (plan.shape or not plan.recipe.freeze_bn):
+            what = f"tail edit {plan.shape[0].kind!r}" if plan.shape else "recipe.freeze_bn = false"
+            return f"a batch norm that trains needs whole batches: with {what}, recipe.micro_batches is 1"
+        if plan.heads.exits and plan.shape:
+            return "exits and edits of the tail are not trained together"
+        if not plan.task.labelled and plan.heads.mode != "exits-only":
+            return "the local samples have no labels, and only exits learn without them: exits.mode = 'exits-only'"
+        return None
+
+    def open(self, task: Task, lowerings: Mapping[str, Lowering]) -> Session:
+        """Build and trace the model, on one thread: a pool of threads would not survive a fork."""
+        from tuner.backends.torch.engines.planned import planned_or_eager
+        from tuner.backends.torch.session import TorchSession
+
+        return TorchSession(task, lowerings, planned_or_eager, plans_steps=True)

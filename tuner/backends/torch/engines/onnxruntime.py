@@ -1,0 +1,73 @@
+"""Training steps by ONNX Runtime: PyTorch traces and exports the tail's step, and runs none of its own."""
+
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from tuner.arrays import Floats, RowNumbers
+from tuner.backends.torch.onnx.write import write
+from tuner.backends.torch.step.trace import trace
+from tuner.backends.torch.trial.inputs import TailInputs
+from tuner.backends.torch.trial.steps import TrialSteps
+from tuner.ort.training_step import SessionSteps, StepSession, TrainingRows
+from tuner.plan.trial import TrialPlan
+from tuner.task import Task
+
+
+class OrtSteps(TrialSteps):
+    """Trains a tail in the ordinary onnxruntime; the tail's modules have the weights between epochs.
+
+    Args:
+        task: Its loss.
+        plan: Its recipe.
+        tail: What trains.
+        inputs: What it reads.
+        seed: Seed of the noise of dropouts.
+
+    Raises:
+        StepError: The tail's step cannot be traced, or has no ONNX form.
+    """
+
+    def __init__(self, task: Task, plan: TrialPlan, tail: nn.Module, inputs: TailInputs, seed: int) -> None:
+        self._tail = tail
+        started = time.perf_counter()
+        self.example = inputs.read(np.zeros(1, np.int64))
+        step = trace(
+            tail,
+            plan.recipe,
+            loss=task.loss,
+            input_shape=self.example.shape[1:],
+            outputs=len(task.labels),
+            batch_size=plan.recipe.batch_size,
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "step.onnx"
+            write(step, path)
+            size = path.stat().st_size
+            state = {name: value.numpy(force=True) for name, value in tail.state_dict().items()}
+            self._session = StepSession(path, state, plan.runtime.threads, seed)
+        seconds = time.perf_counter() - started
+        self.notes = (f"trained by ONNX Runtime: the step was traced and written in {seconds:.1f} s, {size} bytes",)
+        rows = TrainingRows(lambda batch: _array(inputs.read(batch)), inputs.labels)
+        self._steps = SessionSteps(self._session, rows, plan.recipe)
+        self.norms_train = self._steps.norms_train
+
+    def step(self, rows: RowNumbers, rate: float) -> float:
+        """Train on one batch; return its mean loss."""
+        return self._steps.step(rows, rate)
+
+    def end_epoch(self) -> None:
+        """Copy the trained weights into the tail, to be scored."""
+        state = self._tail.state_dict()
+        with torch.no_grad():
+            for name, value in self._session.weights().items():
+                state[name].copy_(torch.from_numpy(value))
+
+
+def _array(value: torch.Tensor) -> Floats:
+    array: Floats = value.numpy()
+    return array

@@ -1,0 +1,112 @@
+"""Training steps by the planned executor: the tail's step is traced once and run in the planned order."""
+
+import gc
+import time
+
+import numpy as np
+import torch
+from torch import nn
+
+from tuner.arrays import RowNumbers
+from tuner.backends.torch.engines.eager import EagerSteps
+from tuner.backends.torch.model.layout import spatial
+from tuner.backends.torch.planned.bound_step import BoundStep, bound, held_by
+from tuner.backends.torch.planned.program import program
+from tuner.backends.torch.planned.step_plan import steps_of
+from tuner.backends.torch.step.traced import StepError
+from tuner.backends.torch.trial.inputs import TailInputs
+from tuner.backends.torch.trial.steps import TrialSteps
+from tuner.plan.trial import TrialPlan
+from tuner.planner.cost import PLANNED_BYTES, kept_bytes, worth_planning
+from tuner.task import Task
+from tuner.training.schedule import batches_of
+
+
+def planned_or_eager(task: Task, plan: TrialPlan, tail: nn.Module, inputs: TailInputs, seed: int) -> TrialSteps:
+    """Return the planned executor where it pays and the tail can be traced, else `EagerSteps`.
+
+    The notes say which, and why.
+    """
+    if worth_planning(plan):
+        try:
+            return PlannedSteps(task, plan, tail, inputs, seed)
+        except StepError as error:
+            reason = str(error)
+    elif plan.shape:
+        reason = "the tail changes while it trains"
+    else:
+        saved = f"{kept_bytes(plan) / 1e6:,.1f} MB kept for the backward pass"
+        reason = f"{saved}, and planning pays from {PLANNED_BYTES / 1e6:,.0f} MB"
+    steps = EagerSteps(task, plan, tail, inputs, seed)
+    steps.notes = (f"run by PyTorch's eager loop: {reason}",)
+    return steps
+
+
+class PlannedSteps(EagerSteps):
+    """`EagerSteps` run by the planned executor, which overwrites the tail's weights where they lie.
+
+    Batches of fewer samples are filled up with samples of weight zero.
+
+    Raises:
+        StepError: The tail cannot be traced.
+    """
+
+    def __init__(self, task: Task, plan: TrialPlan, tail: nn.Module, inputs: TailInputs, seed: int) -> None:
+        super().__init__(task, plan, tail, inputs, seed)
+        started = time.perf_counter()
+        steps = steps_of(tail, plan, task.loss)
+        programs = [program(step) for step in steps]
+        held = held_by(steps[-1], tail)
+        self._ports = [
+            [port for name in code.batch for port in step.inputs if port.name == name]
+            for code, step in zip(programs, steps, strict=True)
+        ]
+        self._sums = [value for name, value in held.items() if name.startswith("sum.") and len(steps) > 1]
+        del steps
+        gc.collect()  # graphs refer to themselves in circles, and would stay in memory next to the steps
+        self._bound: list[BoundStep] = [bound(code, held) for code in programs]
+        self._part_size = self._ports[0][0].shape[0]
+        self._steps_done = 0
+        seconds = time.perf_counter() - started
+        self.notes = (f"run by the planned executor: the step was traced and planned in {seconds:.1f} s",)
+
+    def step(self, rows: RowNumbers, rate: float) -> float:
+        """Train on one batch; return its mean loss."""
+        self._steps_done += 1
+        for total in self._sums:
+            total.zero_()
+        loss, parts = 0.0, batches_of(rows, self._part_size)
+        for number, part in enumerate(parts):
+            which = -1 if number == len(parts) - 1 else 0  # all parts but the last add their gradients to sums
+            loss += float(self._bound[which](*self._arguments(which, part, len(rows), rate)))
+        return loss
+
+    def state(self) -> None:
+        """Return nothing: the optimiser's state lies in the planned step, and a trial starts again."""
+
+    def _arguments(self, which: int, part: RowNumbers, samples: int, rate: float) -> list[torch.Tensor]:
+        """Return a step's arguments, in its order, for a part of a batch of `samples`."""
+        numbers = {
+            "sample_weight": (torch.arange(self._part_size) < len(part)).float(),
+            "share": torch.tensor(len(part) / samples),
+            "learning_rate": torch.tensor(float(rate)),
+            "step_count": torch.tensor(float(self._steps_done)),
+        }
+        arguments = []
+        for port in self._ports[which]:
+            if port.kind == "input":
+                arguments.append(spatial(_filled(self._inputs.read(part), self._part_size)))
+            elif port.kind == "label":
+                labels = torch.from_numpy(np.ascontiguousarray(self._inputs.labels[part]))
+                arguments.append(_filled(labels, self._part_size))
+            elif port.kind == "noise":
+                arguments.append(torch.rand(port.shape))
+            else:
+                arguments.append(numbers[port.kind])
+        return arguments
+
+
+def _filled(value: torch.Tensor, size: int) -> torch.Tensor:
+    """Return a batch of `size` samples: those given, then the first one again and again."""
+    missing = size - len(value)
+    return torch.cat([value, value[:1].expand(missing, *value.shape[1:])]) if missing else value

@@ -1,0 +1,1 @@
+"""Side heads: built, trained, calibrated and scored."""

@@ -1,0 +1,50 @@
+"""Side heads as PyTorch modules."""
+
+import torch
+from torch import nn
+
+from tuner.backends.torch.model.layout import channels_last
+from tuner.plan.heads import MAP_DIMENSIONS
+from tuner.plan.trial import TrialPlan
+
+
+def head(in_shape: tuple[int, ...], channels: int, outputs: int) -> nn.Sequential:
+    """Return MSDNet's intermediate classifier: two 3 × 3 convolutions of stride 2, pooling, a linear layer.
+
+    The pooling is global, so that a map of any size will do. What is no map is read as a vector by two linear layers.
+
+    Source: Huang et al., 2018; PersEPhonEE's published ratios fit 128 channels and global pooling.
+
+    Args:
+        in_shape: Shape of what it reads, per sample.
+        channels: Channels between its layers.
+        outputs: Number of logits.
+    """
+    if len(in_shape) != MAP_DIMENSIONS:
+        values = int(torch.Size(in_shape).numel())
+        return nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(values, channels, bias=False),
+            nn.BatchNorm1d(channels),
+            nn.ReLU(),
+            nn.Linear(channels, outputs),
+        )
+    return nn.Sequential(
+        *_halving(in_shape[0], channels),
+        *_halving(channels, channels),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(channels, outputs),
+    )
+
+
+def _halving(inputs: int, channels: int) -> tuple[nn.Module, ...]:
+    convolution = nn.Conv2d(inputs, channels, 3, stride=2, padding=1, bias=False)
+    return convolution, nn.BatchNorm2d(channels), nn.ReLU()
+
+
+def build_heads(plan: TrialPlan) -> nn.ModuleList:
+    """Return the plan's side heads, untrained."""
+    shapes = [plan.model.blocks[place.block].in_shape for place in plan.heads.exits]
+    pairs = zip(plan.heads.exits, shapes, strict=True)
+    return nn.ModuleList(channels_last(head(shape, place.channels, plan.model.outputs)) for place, shape in pairs)

@@ -1,0 +1,129 @@
+"""Side heads: trained on what is stored of several cuts, calibrated on samples held out, scored as they will answer.
+
+Source: PersEPhonEE (HotMobile 2021). The path to the final head never changes: in mode `exits-only` it is the given
+model's, in `with-tail` that of the tail trained before.
+"""
+
+import time
+
+import numpy as np
+import torch
+from torch import nn
+
+from tuner.backends.base import Trial
+from tuner.backends.torch.exits.calibrate import describe_exits, exit_costs, truths
+from tuner.backends.torch.exits.heads import build_heads
+from tuner.backends.torch.exits.inputs import ExitInputs
+from tuner.backends.torch.exits.logits import exit_logits
+from tuner.backends.torch.exits.steps import HeadsSteps
+from tuner.backends.torch.exits.weights import write_exits
+from tuner.backends.torch.features.fill import fill
+from tuner.backends.torch.features.selection import calibration_selection
+from tuner.backends.torch.model.fingerprint import state_hash
+from tuner.backends.torch.trial.opened import OpenTask
+from tuner.backends.torch.trial.run import TrainedTail, train_tail
+from tuner.errors import TrainingError
+from tuner.metrics import score
+from tuner.plan.trial import TrialPlan
+from tuner.process_memory import PeakMeter
+from tuner.results.records import Outcome
+from tuner.runtime.infer.calibration import confidences, exits_taken
+from tuner.runtime.train.exit_calibration import ExitCalibration, calibrate_exits
+from tuner.task import Task, normalise
+from tuner.training.epoch import EpochLoop
+from tuner.training.epochs import BetweenEpochs, TrainingLog, train_epochs
+
+
+def run(trial: Trial, opened: OpenTask) -> Outcome:
+    """Train the exits, and before them the tail where the plan has one; see `tuner.backends.base.Session.train`."""
+    task, model, plan = opened.task, opened.model, trial.plan
+    start, tail = PeakMeter(), TrainedTail(Outcome({}), requested=False)
+    access = opened.access(plan, trial.store, trial.report)
+    torch.set_num_threads(plan.runtime.threads)
+    if not len(calibration_selection(task)):
+        raise TrainingError(
+            f"exits are calibrated on a fifth of each class's local samples, but no class has two of the "
+            f"{len(task.local.train)}: add samples, or leave exits out"
+        )
+    if plan.trainable:
+        tail = train_tail(trial, opened)
+    elif plan.cached:
+        fill(access, [plan])  # nothing to do in a study, which fills ahead
+    torch.manual_seed(trial.seed)
+    meter = PeakMeter()
+    trial.report({"resting_bytes": start.resting})
+    backbone_hash = state_hash(model.model)
+    heads = build_heads(plan)
+    final = model.tail(plan.cuts[-1]).eval()
+    inputs = ExitInputs.resolve(access, plan)
+    log = TrainingLog() if tail.requested else _train(trial, task, heads, final, inputs)
+    if state_hash(model.model) != backbone_hash:
+        raise TrainingError("the backbone changed while exits trained: the trial does not count")
+    sample = torch.from_numpy(normalise(task.local.val.load(0)[None], task.input))
+    values, calibration, notes = _scored(opened, plan, heads, final, inputs, sample)
+    values["train_seconds"] = tail.outcome.values.get("train_seconds", 0.0) + log.seconds
+    peak = max(tail.outcome.values.get("peak_bytes", 0.0), meter.peak_bytes() + meter.resting - start.resting)
+    values["peak_bytes"] = float(max(0, peak))
+    state = model.tail(plan.split).state_dict() if plan.trainable else {}
+    write_exits(trial.weights, state, heads, calibration)
+    ended = "; ".join(reason for reason in (tail.outcome.stopped, log.ended) if reason)
+    return Outcome(values, (*tail.outcome.epochs, *log.entries), ended, (*tail.outcome.notes, *notes))
+
+
+def _train(trial: Trial, task: Task, heads: nn.ModuleList, final: nn.Module, inputs: ExitInputs) -> TrainingLog:
+    """Train the heads.
+
+    Patience watches the mean of the exits' own accuracies on the local validation samples: thresholds, and with them
+    the accuracy of leaving early, are calibrated once, when training has ended.
+    """
+    plan, multi, local = trial.plan, task.loss == "multi-label", inputs.validation["local"]
+
+    def mean_accuracy() -> float:
+        logits = exit_logits(plan, heads, final, local)
+        truth = truths(task, "local", logits, local.labels)
+        return float(np.mean([score(own, truth, multi=multi) for own in logits[:-1]]))
+
+    started = time.perf_counter()
+    steps = HeadsSteps(plan, heads, final, inputs.train, multi=multi)
+    samples = len(inputs.train.labels)
+    loop = EpochLoop(steps, plan.recipe, samples, trial.seed, loss_name="the exits' loss")
+    start = TrainingLog(seconds=time.perf_counter() - started)
+    return train_epochs(loop, trial.report, BetweenEpochs(mean_accuracy), start, of=" of the exits")
+
+
+def _scored(
+    opened: OpenTask, plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, inputs: ExitInputs, sample: torch.Tensor
+) -> tuple[dict[str, float], ExitCalibration, list[str]]:
+    """Calibrate, then score the policy that came out on the validation samples.
+
+    Args:
+        opened: The task and its model.
+        plan: Its exits.
+        heads: Their heads.
+        final: The final head, and what of the tail is before it.
+        inputs: What they read.
+        sample: One input of the model, whose latency is measured.
+    """
+    task, multi = opened.task, opened.task.loss == "multi-label"
+    logits = exit_logits(plan, heads, final, inputs.calibration)
+    truth = truths(task, "local", logits, inputs.calibration.labels)
+    costs = exit_costs(opened.model, plan, heads, sample)
+    calibration = calibrate_exits(logits, truth, plan.heads, costs, multi=multi, prune=True)
+    notes = describe_exits(plan, calibration, logits, truth, multi=multi)
+    values: dict[str, float] = {}
+    for domain, samples in inputs.validation.items():
+        logits = exit_logits(plan, heads, final, samples)
+        truth = truths(task, domain, logits, samples.labels)
+        kept = logits[[*calibration.kept, -1]]
+        exits = exits_taken(confidences(kept, calibration.temperature, multi=multi), calibration.thresholds)
+        values[f"{domain}_accuracy"] = score(kept[exits, np.arange(len(exits))], truth, multi=multi)
+        values[f"final_{domain}_accuracy"] = score(logits[-1], truth, multi=multi)
+        for place, own in enumerate(kept[:-1]):
+            values[f"exit{place}_{domain}_accuracy"] = score(own, truth, multi=multi)
+        if domain == "local":
+            rates = np.bincount(exits, minlength=len(kept)) / len(exits)
+            kept_costs = costs.only(calibration.kept)
+            values["mean_latency_seconds"] = float(rates @ kept_costs.seconds.leaving())
+            values["mean_flops"] = float(rates @ kept_costs.flops.leaving())
+            values["whole_latency_seconds"] = costs.seconds.reached[-1]
+    return values, calibration, notes

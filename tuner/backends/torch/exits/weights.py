@@ -1,0 +1,65 @@
+"""The weights file of a trial with exits: the tail, the kept heads, and their calibration."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from tuner.bundle.format import Section
+from tuner.errors import BundleError
+from tuner.runtime.train.exit_calibration import ExitCalibration
+
+#: Key of the calibration in the file's metadata, and the beginning of the names of the heads' weights.
+METADATA = Section.EXITS.value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExitWeights:
+    """What a trial with exits leaves.
+
+    Attributes:
+        kept: Indices of the plan's exits that are worth having.
+        tail: State dictionary of the tail; empty where only exits trained.
+        heads: State dictionary of each kept head.
+    """
+
+    kept: tuple[int, ...]
+    tail: dict[str, torch.Tensor]
+    heads: tuple[dict[str, torch.Tensor], ...]
+
+    @classmethod
+    def read(cls, path: Path) -> "ExitWeights":
+        """Read what `write_exits` wrote.
+
+        Raises:
+            BundleError: The weights are not those of a trial with exits.
+        """
+        with safe_open(path, "pt") as file:
+            calibration = (file.metadata() or {}).get(METADATA)
+        if calibration is None:
+            raise BundleError(f"{path} holds no exits: export a trial that has some")
+        kept, tensors = tuple(json.loads(calibration)["kept"]), load_file(path)
+        tail = {name: value for name, value in tensors.items() if not name.startswith(f"{METADATA}.")}
+        heads = []
+        for place in range(len(kept)):
+            begin = f"{METADATA}.{place}."
+            heads.append({name[len(begin) :]: value for name, value in tensors.items() if name.startswith(begin)})
+        return cls(kept, tail, tuple(heads))
+
+
+def write_exits(
+    path: Path, tail: Mapping[str, torch.Tensor], heads: nn.ModuleList, calibration: ExitCalibration
+) -> None:
+    """Write the tail, the kept heads (``exits.N.…``) and the calibration into one file."""
+    tensors = {name: value.contiguous() for name, value in tail.items()}
+    for place, index in enumerate(calibration.kept):
+        state = heads[index].state_dict()
+        tensors |= {f"{METADATA}.{place}.{name}": value.contiguous() for name, value in state.items()}
+    tensors = tensors or {"nothing": torch.zeros(1)}  # a file without tensors keeps no metadata
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, path, {METADATA: json.dumps(asdict(calibration))})

@@ -1,0 +1,1 @@
+"""Write a personalised model as a bundle, and check it."""

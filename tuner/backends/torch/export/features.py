@@ -1,0 +1,69 @@
+"""Features that a bundle brings along, made by its own frozen blocks."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from tuner.arrays import Floats
+from tuner.backends.torch.features.access import VALIDATION_BITS
+from tuner.backends.torch.features.selection import Selection, whole_partition
+from tuner.bundle.replay import Replay
+from tuner.plan.trial import TrialPlan
+from tuner.planner.cost import CODED_BITS
+from tuner.store.codec import Codec, calibrate
+from tuner.task import Samples, Task, normalise
+from tuner.training.schedule import batches_of
+
+CALIBRATION_SAMPLES = 256  # of each domain
+BATCH = 32
+CLIPPED = 0.01
+
+
+class Features:
+    """What the exported model's frozen blocks make of a task's samples.
+
+    Args:
+        task: Its samples.
+        plan: Where the tail begins, and in how many bits its features are kept.
+        carry: The frozen blocks: takes inputs, returns features.
+    """
+
+    def __init__(self, task: Task, plan: TrialPlan, carry: Callable[[Floats], Floats]) -> None:
+        self._task, self._plan, self._carry = task, plan, carry
+
+    def batches(self, selection: Selection) -> Iterator[Floats]:
+        """Yield float32 [n, *shape], a few samples at a time."""
+        for indices in batches_of(selection.indices, BATCH):
+            raw = np.stack([selection.samples.load(int(index)) for index in indices])
+            yield self._carry(normalise(raw, self._task.input))
+
+    def of(self, selection: Selection) -> Floats:
+        """Return float32 [n, *shape]."""
+        return np.concatenate(list(self.batches(selection)))
+
+    def codec(self) -> Codec:
+        """Return how features are kept: in the plan's width, in 8 bits where the plan keeps none.
+
+        The scales are per channel, of local and global training samples as in a study. Inputs are not clipped: 8 bits
+        hold the pixels of an image as they are.
+        """
+        bits = self._plan.cache.bits if self._plan.cached else CODED_BITS
+        selections = [drawn(whole_partition(self._task, "local.train"), CALIBRATION_SAMPLES)]
+        if self._task.global_ is not None:
+            selections.append(drawn(whole_partition(self._task, "global.train"), CALIBRATION_SAMPLES))
+        maps = np.concatenate([batch for selection in selections for batch in self.batches(selection)])
+        scales = calibrate(maps, CLIPPED if self._plan.split else 0.0) if bits < VALIDATION_BITS else (None, None)
+        return Codec(bits, maps.shape[1:], *scales)
+
+    def replay(self, selections: Sequence[Selection], codec: Codec) -> Replay:
+        """Return the codes and labels of some selections."""
+        codes = [codec.encode(batch) for selection in selections for batch in self.batches(selection)]
+        samples: Samples = self._task.local.train  # gives labels of the right kind where there are no samples
+        labels = np.concatenate([samples.labels[:0], *(selection.labels() for selection in selections)])
+        return Replay(codec, np.concatenate([np.empty((0, codec.record_bytes), np.uint8), *codes]), labels)
+
+
+def drawn(selection: Selection, count: int) -> Selection:
+    """Return at most `count` samples of a selection, drawn with a seed."""
+    chosen = np.sort(np.random.default_rng(0).permutation(len(selection))[:count])
+    return Selection(selection.partition, selection.samples, selection.indices[chosen])

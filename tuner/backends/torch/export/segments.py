@@ -1,0 +1,185 @@
+"""Export with exits: a chain of ONNX files, one for each exit, each weight once; calibrated again as it will run."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from tuner.backends.base import Exported
+from tuner.backends.torch.exits.calibrate import exit_flops, truths
+from tuner.backends.torch.exits.heads import build_heads
+from tuner.backends.torch.exits.weights import ExitWeights
+from tuner.backends.torch.export.check import compare, scored_partitions
+from tuner.backends.torch.export.trainable_exits import write_trainable_exits
+from tuner.backends.torch.features.selection import calibration_selection
+from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.onnx.inference import write_onnx
+from tuner.backends.torch.trial.opened import OpenTask
+from tuner.bundle.exit_policy import ExitPolicy
+from tuner.bundle.format import WEIGHTS, Section
+from tuner.errors import BundleError
+from tuner.metrics import score
+from tuner.ort.parity import largest, require_parity
+from tuner.ort.session import FEATURES, LOGITS
+from tuner.plan.trial import TrialPlan
+from tuner.runtime.infer.calibration import Costs, confidences, exits_taken
+from tuner.runtime.infer.chain import Chain
+from tuner.runtime.train.exit_calibration import ExitCosts, calibrate_exits
+from tuner.runtime.train.files import EXIT_WEIGHTS
+from tuner.task import Subset, Task, normalise
+
+TIMED_RUNS = 7
+
+
+class Segment(nn.Module):
+    """The blocks up to an exit, and the exit.
+
+    It maps float32 [n, ...] to the next segment's input and the exit's logits.
+    """
+
+    def __init__(self, body: nn.Module, side: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+        self.side = side
+
+    def forward(self, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return features and logits."""
+        features = self.body(value)
+        return features, self.side(features)
+
+
+def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool = False) -> Exported:
+    """Write ``segments/N.onnx``, ``weights.safetensors`` and ``exits.safetensors``; see `Session.export`.
+
+    Thresholds and temperature are set again on the calibration samples from pixels, by ONNX Runtime: a trial sets them
+    on stored features. With `trainable` the exits' weights keep their names, so that those trained later can take their
+    place; see `tuner.backends.torch.export.trainable_exits`. Where calibration has kept no exit, there is nothing to
+    train.
+
+    Raises:
+        BundleError: A segment cannot be written as ONNX, or ONNX Runtime computes something else.
+    """
+    task, model = opened.task, opened.model
+    torch.set_num_threads(plan.runtime.threads)
+    kept, segments = restored(model, plan, weights)
+    names = _write_segments(segments, task, folder, optimize=not trainable)
+    sides = [segment.side for segment in segments if isinstance(segment, Segment)]
+    save_file({name: value.contiguous() for name, value in model.model.state_dict().items()}, folder / WEIGHTS)
+    heads = {f"{at}.{name}": value for at, side in enumerate(sides) for name, value in side.state_dict().items()}
+    if heads:
+        save_file({name: value.contiguous() for name, value in heads.items()}, folder / EXIT_WEIGHTS)
+    chain = Chain([folder / name for name in names], plan.model.outputs, threads=plan.runtime.threads)
+    checks, policy = _checked(task, plan, kept, chain, segments, names)
+    sections: dict[str, Any] = {Section.EXITS.value: policy.to_dict()}
+    if trainable and kept:
+        sections[Section.TRAIN.value] = write_trainable_exits(task, plan, kept, chain, sides, folder)
+    return Exported(checks, sections)
+
+
+def restored(model: OpenModel, plan: TrialPlan, weights: Path) -> tuple[tuple[int, ...], list[nn.Module]]:
+    """Return which exits a trial kept, and its model as segments; the last has no exit.
+
+    Raises:
+        BundleError: The weights are not those of a trial with exits.
+    """
+    trained, heads = ExitWeights.read(weights), build_heads(plan)
+    if model.chain is None:
+        raise BundleError(f"{weights} holds no exits: export a trial that has some")
+    if plan.trainable:
+        model.tail(plan.split).load_state_dict(trained.tail)
+    for index, state in zip(trained.kept, trained.heads, strict=True):
+        heads[index].load_state_dict(state)
+    cuts = [0, *(plan.heads.exits[index].block for index in trained.kept), plan.model.num_blocks]
+    positions = [model.chain.split_position(cut) for cut in cuts]
+    bodies = [model.chain.part(begin, end) for begin, end in pairwise(positions)]
+    segments = [Segment(body, heads[index]) for body, index in zip(bodies, trained.kept, strict=False)]
+    return trained.kept, [segment.eval() for segment in (*segments, bodies[-1])]
+
+
+def _write_segments(segments: Sequence[nn.Module], task: Task, folder: Path, *, optimize: bool) -> list[str]:
+    """Write a file for each segment; return their names.
+
+    Raises:
+        BundleError: A segment cannot be written as ONNX.
+    """
+    names = [f"segments/{number}.onnx" for number in range(len(segments))]
+    (folder / "segments").mkdir(mode=0o700)
+    sample = torch.from_numpy(normalise(task.local.val.load(0)[None], task.input))
+    value = torch.cat([sample, sample])
+    for name, segment in zip(names, segments, strict=True):
+        is_last = name == names[-1]
+        try:
+            write_onnx(segment, value, folder / name, [LOGITS] if is_last else [FEATURES, LOGITS], optimize=optimize)
+        except Exception as error:  # the exporter raises many kinds
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise BundleError(f"{name} cannot be written as ONNX ({reason}): pick a trial without exits") from error
+        with torch.inference_mode():
+            value = value if is_last else segment(value)[0].clone()
+    return names
+
+
+def _checked(
+    task: Task,
+    plan: TrialPlan,
+    kept: tuple[int, ...],
+    chain: Chain,
+    segments: Sequence[nn.Module],
+    names: Sequence[str],
+) -> tuple[dict[str, float], ExitPolicy]:
+    """Run the samples through ONNX Runtime: compare with PyTorch, set the thresholds, score.
+
+    Raises:
+        BundleError: ONNX Runtime computes something else.
+    """
+    multi = task.loss == "multi-label"
+
+    def original(batch: torch.Tensor) -> torch.Tensor:
+        value, logits = batch, []
+        for segment in segments[:-1]:
+            value, of_exit = segment(value)
+            logits.append(of_exit)
+        return torch.stack([*logits, segments[-1](value)])
+
+    selection = calibration_selection(task)
+    logits, difference = compare(task, Subset(selection.samples, selection.indices), chain.every, original)
+    differences = [difference]
+    truth = truths(task, "local", logits, selection.labels())
+    costs = ExitCosts(seconds=_seconds(task, chain), flops=exit_flops(plan, kept))
+    calibration = calibrate_exits(logits, truth, plan.heads, costs, multi=multi, prune=False)
+    checks: dict[str, float] = {}
+    for name, samples in scored_partitions(task).items():
+        logits, difference = compare(task, samples, chain.every, original)
+        differences.append(difference)
+        truth = truths(task, "global" if name == "global_accuracy" else "local", logits, samples.labels)
+        exits = exits_taken(confidences(logits, calibration.temperature, multi=multi), calibration.thresholds)
+        checks[name] = score(logits[exits, np.arange(len(exits))], truth, multi=multi)
+        if name == "local_accuracy":
+            rates = np.bincount(exits, minlength=len(names)) / len(exits)
+            checks |= {f"exit{number}_share": float(rate) for number, rate in enumerate(rates)}
+            checks["mean_latency_seconds"] = float(rates @ costs.seconds.leaving())
+            checks["mean_flops"] = float(rates @ costs.flops.leaving())
+    worst = largest(differences)
+    require_parity("ONNX Runtime", "PyTorch", worst)
+    checks["largest_logit_difference"] = worst
+    return checks, calibration.policy(names, costs, labelled=task.labelled)
+
+
+def _seconds(task: Task, chain: Chain) -> Costs:
+    """Return the seconds of one sample up to each exit, by ONNX Runtime; each segment holds its own head."""
+    features, medians = normalise(task.local.val.load(0)[None], task.input), []
+    for number in range(len(chain)):
+        seconds = []
+        for _ in range(TIMED_RUNS):
+            started = perf_counter()
+            following, _ = chain.step(number, features)
+            seconds.append(perf_counter() - started)
+        medians.append(median(seconds))
+        features = following
+    return Costs(tuple(np.cumsum(medians).tolist()), (0.0,) * (len(medians) - 1))

@@ -1,0 +1,94 @@
+"""Write what a bundle needs to train again without PyTorch, and check it by training it next to PyTorch.
+
+Into ``train/`` go the traced step, the tail's inference, the plan's global samples as stored features (mixed in, as
+training on new samples alone forgets), and other global samples that say what was forgotten. Of the user's own samples
+nothing is written but the range of each feature channel.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.nn import functional
+
+from tuner.backends.torch.export.features import BATCH, Features, drawn
+from tuner.backends.torch.export.step_check import MeanLoss, compare_training, random_labels
+from tuner.backends.torch.features.access import VALIDATION_BITS
+from tuner.backends.torch.features.selection import mixed_selections, whole_partition
+from tuner.backends.torch.onnx.write import write
+from tuner.backends.torch.step.inference import trace_inference
+from tuner.backends.torch.step.trace import trace
+from tuner.backends.torch.step.traced import StepError
+from tuner.bundle.format import MODEL, Section
+from tuner.bundle.info import TrainInfo
+from tuner.errors import BundleError
+from tuner.ort.session import Session
+from tuner.plan.trial import TrialPlan
+from tuner.runtime.train.files import CHECK, REPLAY, STEP, TAIL, TAIL_FORMAT
+from tuner.store.codec import Codec
+from tuner.task import Task
+
+CHECK_SAMPLES = 500
+LOSSES: Mapping[str, MeanLoss] = {
+    "single-label": functional.cross_entropy,
+    "multi-label": functional.binary_cross_entropy_with_logits,
+}
+
+
+def refuse_untrainable(tail: nn.Module, state: Mapping[str, Any], plan: TrialPlan) -> None:
+    """Refuse, before anything is written, a tail whose weights the whole model does not have by the same names.
+
+    Raises:
+        BundleError: It is one.
+    """
+    strange = [name for name in tail.state_dict() if name not in state]
+    if plan.shape or strange:
+        why = (
+            f"the tail edit {plan.shape[0].kind}"
+            if plan.shape
+            else f"a weight {strange[0]} that the model does not have"
+        )
+        raise BundleError(f"--trainable writes the model's own tail, but this one has {why}: export without it")
+
+
+def write_trainable(task: Task, plan: TrialPlan, tail: nn.Module, folder: Path) -> dict[str, Any]:
+    """Write ``train/`` next to a model that was exported for it; see `tuner.backends.torch.export.whole.export`.
+
+    Returns:
+        The section of ``bundle.json`` about it.
+
+    Raises:
+        BundleError: The step cannot be written, or trains other than PyTorch.
+    """
+    (folder / Section.TRAIN).mkdir(mode=0o700)
+    session = Session(folder / MODEL, plan.runtime.threads)
+    features = Features(task, plan, session.features if plan.split else lambda pixels: pixels)
+    replay = features.replay(mixed_selections(task, plan), features.codec())
+    replay.save(folder / REPLAY)
+    check = [drawn(whole_partition(task, "global.val"), CHECK_SAMPLES)] if task.global_ is not None else []
+    features.replay(check, Codec(VALIDATION_BITS, replay.codec.shape)).save(folder / CHECK)
+    shape, outputs, recipe = replay.codec.shape, len(task.labels), plan.recipe
+    try:
+        write(
+            trace(tail, recipe, loss=task.loss, input_shape=shape, outputs=outputs, batch_size=recipe.batch_size),
+            folder / STEP,
+        )
+        write(trace_inference(tail, input_shape=shape, outputs=outputs, batch_size=BATCH), folder / TAIL)
+    except StepError as error:
+        reason = str(error).rpartition(": ")[0]
+        raise BundleError(f"{reason}, so --trainable cannot write it: export without --trainable") from error
+    inputs = features.of(drawn(whole_partition(task, "local.train"), recipe.batch_size))
+    labels = random_labels(recipe, outputs, multi=task.loss == "multi-label")
+    difference = compare_training(tail, recipe, folder / STEP, inputs, labels, LOSSES[task.loss], plan.runtime.threads)
+    return TrainInfo(
+        format=TAIL_FORMAT,
+        batch_size=recipe.batch_size,
+        replay_samples=len(replay),
+        check_samples=sum(map(len, check)),
+        bits=replay.codec.bits,
+        bytes=sum(path.stat().st_size for path in (folder / Section.TRAIN).iterdir()),
+        largest_loss_difference=difference,
+        weights=tuple(tail.state_dict()),
+        cut=plan.split,
+    ).to_dict()

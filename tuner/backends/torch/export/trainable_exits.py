@@ -1,0 +1,111 @@
+"""Write what a bundle with exits needs to train them again without PyTorch, and check it next to PyTorch.
+
+The path to the final head stays as it is: it is the exits' teacher. Into ``train/`` go a traced step and the inference
+of each exit, and the plan's global samples, with others to say what was forgotten, as features at the first exit: what
+deeper exits read, and the teacher's answers, are computed from there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from tuner.arrays import Floats, Labels
+from tuner.backends.torch.export.features import BATCH, Features, drawn
+from tuner.backends.torch.export.step_check import compare_training, random_labels
+from tuner.backends.torch.export.trainable import CHECK_SAMPLES
+from tuner.backends.torch.features.access import VALIDATION_BITS
+from tuner.backends.torch.features.selection import mixed_selections, whole_partition
+from tuner.backends.torch.onnx.write import write
+from tuner.backends.torch.step.inference import trace_inference
+from tuner.backends.torch.step.losses import ExitLoss
+from tuner.backends.torch.step.trace import trace
+from tuner.backends.torch.step.traced import StepError
+from tuner.bundle.format import Section
+from tuner.bundle.info import TrainInfo
+from tuner.errors import BundleError
+from tuner.plan.parts import CachePlan
+from tuner.plan.trial import TrialPlan
+from tuner.runtime.infer.chain import Chain
+from tuner.runtime.train.files import CHECK, EXITS_FORMAT, LOGITS_OF, REPLAY, STEP_OF
+from tuner.store.codec import Codec
+from tuner.task import Task
+
+
+def write_trainable_exits(
+    task: Task, plan: TrialPlan, kept: Sequence[int], chain: Chain, sides: Sequence[nn.Module], folder: Path
+) -> dict[str, Any]:
+    """Write ``train/`` next to segments that were exported for it; see `tuner.backends.torch.export.segments.export`.
+
+    Args:
+        task: Its samples.
+        plan: Plan with exits.
+        kept: Indices of those that the bundle has; at least one.
+        chain: The bundle's segments.
+        sides: The kept exits' heads.
+        folder: The bundle's.
+
+    Returns:
+        The section of ``bundle.json`` about it.
+
+    Raises:
+        BundleError: A step cannot be written, or trains other than PyTorch.
+    """
+    (folder / Section.TRAIN).mkdir(mode=0o700)
+    # 8 bits whatever the plan stores: all that is deeper, the teacher's answers too, comes from these
+    at_first = replace(plan, split=plan.heads.exits[kept[0]].block, cache=CachePlan())
+    features = Features(task, at_first, lambda pixels: chain.step(0, pixels)[0])
+    replay = features.replay(mixed_selections(task, plan), features.codec())
+    replay.save(folder / REPLAY)
+    check = [drawn(whole_partition(task, "global.val"), CHECK_SAMPLES)] if task.global_ is not None else []
+    features.replay(check, Codec(VALIDATION_BITS, replay.codec.shape)).save(folder / CHECK)
+    inputs, worst = features.of(drawn(whole_partition(task, "local.train"), plan.recipe.batch_size)), 0.0
+    for number, side in enumerate(sides):
+        if number:
+            inputs = chain.step(number, inputs)[0]
+        worst = max(worst, _write_exit(task, plan, side, inputs, folder, number))
+    return TrainInfo(
+        format=EXITS_FORMAT,
+        batch_size=plan.recipe.batch_size,
+        replay_samples=len(replay),
+        check_samples=sum(map(len, check)),
+        bits=replay.codec.bits,
+        bytes=sum(path.stat().st_size for path in (folder / Section.TRAIN).iterdir()),
+        largest_loss_difference=worst,
+        exits=len(sides),
+    ).to_dict()
+
+
+def _write_exit(task: Task, plan: TrialPlan, side: nn.Module, inputs: Floats, folder: Path, number: int) -> float:
+    """Write an exit's step and inference; return the largest relative difference of losses from PyTorch's.
+
+    Raises:
+        BundleError: They cannot be written, or the step trains other than PyTorch.
+    """
+    multi, shape, outputs = task.loss == "multi-label", inputs.shape[1:], len(task.labels)
+    recipe = replace(plan.recipe, freeze_bn=False)  # an exit's norms have no statistics but its own
+    loss, path = ExitLoss(plan.heads, multi), folder / STEP_OF.format(number)
+    try:
+        step = trace(side, recipe, loss=loss, input_shape=shape, outputs=outputs, batch_size=recipe.batch_size)
+        write(step, path)
+        inference = trace_inference(side, input_shape=shape, outputs=outputs, batch_size=BATCH)
+        write(inference, folder / LOGITS_OF.format(number))
+    except StepError as error:
+        reason = str(error).rpartition(": ")[0]
+        raise BundleError(f"{reason}, so --trainable cannot write it: export without --trainable") from error
+    labels = [_probabilities(own, outputs) for own in random_labels(recipe, outputs, multi=multi)]
+
+    def mean(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return loss.losses(logits, targets).mean()
+
+    return compare_training(side, recipe, path, inputs, labels, mean, plan.runtime.threads)
+
+
+def _probabilities(labels: Labels, outputs: int) -> Floats:
+    """Return labels as what an exit shall answer, hard and softened alike."""
+    hard = labels if labels.ndim > 1 else np.eye(outputs, dtype=np.float32)[labels]
+    return np.concatenate([hard, hard], axis=1)

@@ -1,0 +1,103 @@
+"""Write the personalised model as ONNX, and check it against PyTorch on the validation samples."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import fx, nn
+
+from tuner.backends.base import Exported
+from tuner.backends.torch.export.check import compare, scored_partitions
+from tuner.backends.torch.export.trainable import refuse_untrainable, write_trainable
+from tuner.backends.torch.model.layout import fast
+from tuner.backends.torch.onnx.inference import write_onnx
+from tuner.backends.torch.trial.edits import edited
+from tuner.backends.torch.trial.opened import OpenTask
+from tuner.bundle.format import MODEL, WEIGHTS, Section
+from tuner.errors import BundleError
+from tuner.metrics import score
+from tuner.ort.parity import largest, require_parity
+from tuner.ort.session import FEATURES, LOGITS, Session
+from tuner.plan.trial import TrialPlan
+from tuner.task import Task, normalise
+
+
+def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool = False) -> Exported:
+    """Write ``model.onnx`` and ``weights.safetensors``; see `tuner.backends.base.Session.export`.
+
+    With `trainable`, the frozen blocks' output is an output too, and the tail's weights keep their names and shapes, so
+    that those trained later can take their place; see `tuner.backends.torch.export.trainable`.
+
+    Raises:
+        BundleError: The model cannot be written as ONNX, or ONNX Runtime computes something else.
+    """
+    task, model = opened.task, opened.model
+    torch.set_num_threads(plan.runtime.threads)
+    edits = edited(model.tail(plan.split), plan, opened.lowerings)
+    tail = edits.tail
+    tail.load_state_dict(load_file(weights))
+    state = {name: value.contiguous() for name, value in model.model.state_dict().items()}
+    if trainable:
+        refuse_untrainable(tail, state, plan)
+    prefix = model.prefix(plan.split)
+    if isinstance(prefix, fx.GraphModule) and trainable:
+        prefix = fast(prefix)  # its norms fold here, as the exporter's optimiser would fold the tail's too
+    parts = Parts(prefix if plan.split else nn.Identity(), tail, with_features=trainable and plan.split > 0).eval()
+    sample = torch.from_numpy(normalise(task.local.val.load(0)[None], task.input))
+    path = folder / MODEL
+    try:
+        outputs = [LOGITS, FEATURES] if parts.with_features else [LOGITS]
+        write_onnx(parts, torch.cat([sample, sample]), path, outputs, optimize=not trainable)
+    except Exception as error:  # the exporter raises many kinds
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise BundleError(f"the model cannot be written as ONNX ({reason}): pick another model or operator") from error
+    save_file(state, folder / WEIGHTS)
+    records = edits.records(model.model)
+    checks = _checked(task, parts, path)
+    sections: dict[str, Any] = {Section.EVOLVED.value: records} if records else {}
+    if trainable:
+        sections[Section.TRAIN.value] = write_trainable(task, plan, tail, folder)
+    return Exported(checks, sections)
+
+
+class Parts(nn.Module):
+    """The frozen blocks and the tail, under names that distinguish their weights.
+
+    Args:
+        prefix: The frozen blocks.
+        tail: The others.
+        with_features: Whether the frozen blocks' output is a result too.
+    """
+
+    def __init__(self, prefix: nn.Module, tail: nn.Module, *, with_features: bool) -> None:
+        super().__init__()
+        self.prefix, self.tail, self.with_features = prefix, tail, with_features
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        """Return the logits, and the features where they are wanted."""
+        features = self.prefix(batch)
+        logits: torch.Tensor = self.tail(features)
+        return (logits, features) if self.with_features else logits
+
+
+def _checked(task: Task, parts: Parts, path: Path) -> dict[str, float]:
+    """Run validation and test samples through ONNX Runtime; compare logits with PyTorch's, and score.
+
+    Raises:
+        BundleError: ONNX Runtime computes something else.
+    """
+    session = Session(path)
+
+    def original(batch: torch.Tensor) -> torch.Tensor:
+        outputs = parts(batch)
+        return outputs[0] if parts.with_features else outputs  # type: ignore[no-any-return]  # a module's call is untyped
+
+    checks, differences = {}, []
+    for name, samples in scored_partitions(task).items():
+        logits, difference = compare(task, samples, session.logits, original)
+        differences.append(difference)
+        checks[name] = score(logits, samples.labels, multi=task.loss == "multi-label")
+    worst = largest(differences)
+    require_parity("ONNX Runtime", "PyTorch", worst)
+    return {**checks, "largest_logit_difference": worst}

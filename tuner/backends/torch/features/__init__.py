@@ -1,0 +1,1 @@
+"""The frozen prefix's outputs: computed, stored and read."""

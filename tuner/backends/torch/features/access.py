@@ -1,0 +1,121 @@
+"""A task's stored features: keys, codecs, scales, files."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from tuner.backends.base import Report
+from tuner.backends.torch.features.prefix import Prefix, Shallower
+from tuner.backends.torch.model.fingerprint import state_hash, structure_hash
+from tuner.backends.torch.model.load import OpenModel
+from tuner.planner.cost import EXACT_BITS
+from tuner.store.codec import Codec
+from tuner.store.engine_choice import chosen_engine
+from tuner.store.header import StoreKey
+from tuner.store.records import RecordFile
+from tuner.store.scales import Scales, read_scales
+from tuner.store.store import Store
+from tuner.task import Task
+
+VALIDATION_BITS = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """A task's features in a store.
+
+    Attributes:
+        task: Its samples.
+        loaded: The model whose prefix makes the features.
+        store: Where they are stored.
+        threads: Threads that the prefix runs with.
+        report: Receives progress and warnings.
+        unstored: Scales by cut that a full disk left no room for.
+    """
+
+    task: Task
+    loaded: OpenModel
+    store: Store
+    threads: int
+    report: Report
+    unstored: dict[int, Scales] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """The engine that computes the prefix."""
+        return chosen_engine(self.store.folder, self.loaded.info.fingerprint, self.threads)
+
+    def key(self, cut: int, bits: int, scales: str = "") -> StoreKey:
+        """Return what must match for a stored feature to be read as right."""
+        block = self.loaded.info.blocks[cut]
+        return StoreKey(
+            prefix=_prefix_hash(self.loaded, cut),
+            preprocessing=hashlib.blake2b(json.dumps(asdict(self.task.input)).encode(), digest_size=16).hexdigest(),
+            kind=self.kind,
+            cut=block.cut,
+            bits=bits,
+            shape=block.in_shape,
+            scales=scales,
+        )
+
+    def scales(self, cut: int) -> Scales | None:
+        """Return the cut's scales; None where there are none yet."""
+        unstored = self.unstored.get(cut)
+        return unstored or read_scales(self.store.folder, self.key(cut, EXACT_BITS), self.loaded.task_fingerprint)
+
+    def codec(self, cut: int, bits: int) -> Codec:
+        """Return what codes the records of one cut at one width.
+
+        Raises:
+            LookupError: The width needs scales, and the cut has none yet.
+        """
+        low, high, _ = self._needed_scales(cut, bits)
+        return Codec(bits, self.loaded.info.blocks[cut].in_shape, low, high)
+
+    def folder(self, cut: int, bits: int) -> Path:
+        """Return where the records of one cut at one width lie, or would lie."""
+        return self.store.path(self.key(cut, bits, self._needed_scales(cut, bits)[2]))
+
+    def file(self, cut: int, bits: int) -> RecordFile:
+        """Open the records of one cut at one width, and keep them from being evicted while this process lives.
+
+        Raises:
+            LookupError: The width needs scales, and the cut has none yet.
+            StoreFull: There is no room for even an empty file.
+        """
+        low, high, scales = self._needed_scales(cut, bits)
+        key = self.key(cut, bits, scales)
+        self.store.kept.add(self.store.path(key))
+        file = self.store.file(key, low, high)
+        for notice in file.take_notices():
+            self.report({"warning": notice})
+        return file
+
+    def prefix(self, cuts: Sequence[int]) -> Prefix:
+        """Return the prefix up to some cuts, ascending; it starts from stored 32-bit records where there are any.
+
+        Fewer bits would do too, but then a record would depend on which way it was computed.
+        """
+        above = range(min(cuts) - 1, 0, -1)
+        stored = next((cut for cut in above if self.store.path(self.key(cut, EXACT_BITS)).exists()), None)
+        shallower = Shallower(stored, self.file(stored, EXACT_BITS)) if stored is not None else None
+        return Prefix(self.task, self.loaded, cuts, self.kind, self.threads, shallower)
+
+    def _needed_scales(self, cut: int, bits: int) -> Scales | tuple[None, None, str]:
+        if bits >= VALIDATION_BITS:
+            return None, None, ""
+        scales = self.scales(cut)
+        if scales is None:
+            raise LookupError(f"cut {cut} has no scales yet")
+        return scales
+
+
+@lru_cache(maxsize=128)
+def _prefix_hash(model: OpenModel, cut: int) -> str:
+    if model.chain is None:
+        raise ValueError("a model without cut points has no features to store")
+    prefix = model.chain.prefix(cut)
+    return f"{state_hash(prefix)}-{structure_hash(prefix)}"

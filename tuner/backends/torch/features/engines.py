@@ -1,0 +1,53 @@
+"""The engines that compute a frozen prefix: PyTorch in two precisions, and ONNX Runtime."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tuner.arrays import Floats
+from tuner.backends.torch.model.layout import fast, spatial
+from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.onnx.inference import write_onnx
+from tuner.files import cache_folder, private_file
+
+TORCH, BFLOAT, ORT = "torch-fp32", "torch-bf16", "onnxruntime-fp32"
+#: Takes a batch, returns float32 [n, *shape] of every cut.
+PrefixEngine = Callable[[Floats], Sequence[Floats]]
+
+
+def prefix_engine(model: OpenModel, cuts: Sequence[int], kind: str, threads: int, begin: int = 0) -> PrefixEngine:
+    """Return what computes the prefix's outputs at `cuts`, from pixels or from the input of block `begin`."""
+    if model.chain is None:
+        raise ValueError("a model without cut points has no prefix")
+    if kind == ORT:
+        from tuner.ort.prefix import OrtPrefix
+
+        names = [_name(cut) for cut in cuts]
+        return OrtPrefix(exported_prefix(model), names, threads, _name(begin) if begin else "")
+    part = fast(model.chain.outputs(list(map(model.chain.split_position, cuts)), model.chain.split_position(begin)))
+
+    def run(batch: Floats) -> list[Floats]:
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=kind == BFLOAT):
+            outputs = part(spatial(torch.from_numpy(batch)))
+        return [np.ascontiguousarray(output.float().numpy()) for output in outputs]
+
+    return run
+
+
+def exported_prefix(model: OpenModel) -> Path:
+    """Return the prefix as an ONNX file with one output per inner cut, made once per device and model."""
+    path = cache_folder() / "prefix" / f"{model.info.fingerprint}.onnx"
+    if not path.exists() and model.chain is not None:
+        inner = range(1, model.info.num_blocks)
+        part = model.chain.outputs([model.chain.split_position(cut) for cut in inner])
+        sample = torch.zeros(2, *model.info.blocks[0].in_shape)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with private_file(path) as draft:
+            write_onnx(part.eval(), sample, draft, [_name(cut) for cut in inner])
+    return path
+
+
+def _name(cut: int) -> str:
+    return f"cut{cut}"

@@ -1,0 +1,124 @@
+"""The frozen prefix up to several cuts in one go, decoding ahead of computing."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from threading import Lock
+
+import numpy as np
+
+from tuner.arrays import Floats
+from tuner.backends.torch.features.batches import Batch, partitions_of
+from tuner.backends.torch.features.engines import prefix_engine
+from tuner.backends.torch.model.load import OpenModel
+from tuner.planner.device import FILL_BATCH
+from tuner.store.records import BadRecord, RecordFile
+from tuner.task import Task, normalise
+
+DECODERS = 2
+AHEAD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Shallower:
+    """Records of a cut above those that are wanted, as exact as the prefix itself: 32 bits.
+
+    Attributes:
+        cut: Block number whose input they are.
+        file: File that holds them.
+    """
+
+    cut: int
+    file: RecordFile
+
+
+class Prefix:
+    """The prefix up to some cuts, from pixels or from what is stored of a shallower cut.
+
+    Args:
+        task: Its samples and preprocessing.
+        model: The model.
+        cuts: Block numbers, ascending.
+        kind: The engine.
+        threads: Threads it runs with.
+        shallower: Stored records to start from, for batches that they hold whole.
+
+    Attributes:
+        shortened: Samples that did not start from pixels so far.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        model: OpenModel,
+        cuts: Sequence[int],
+        kind: str,
+        threads: int,
+        shallower: Shallower | None = None,
+    ) -> None:
+        self._task = task
+        self._samples = partitions_of(task)
+        self._cuts = list(cuts)
+        self._engine = lru_cache(lambda begin: prefix_engine(model, cuts, kind, threads, begin))
+        self._shallower = shallower
+        self._reading = Lock()
+        self.shortened = 0
+        self._decoding: list[float] = []  # seconds a sample, by batch
+        flops = [sum(block.flops for block in model.info.blocks[:cut]) for cut in cuts]
+        self._shares = {cut: own / max(flops[-1], 1) for cut, own in zip(cuts, flops, strict=True)}
+
+    def seconds_each(self, cut: int, seconds: float) -> float:
+        """Return the seconds a sample takes up to `cut`: decoding, and its part of the FLOPs.
+
+        Args:
+            cut: One of this prefix's.
+            seconds: Time of a sample through the whole of it.
+        """
+        decoding = min(seconds, sum(self._decoding) / max(1, len(self._decoding)))
+        return decoding + (seconds - decoding) * max(self._shares[cut], 1e-3)
+
+    def over(self, todo: Iterable[Batch]) -> Iterator[tuple[Batch, dict[int, Floats]]]:
+        """Yield (batch, float32 [n, *shape] by cut), decoding the next batches while one runs."""
+        remaining = iter(todo)
+        with ThreadPoolExecutor(DECODERS) as pool:
+            ahead: list[tuple[Batch, Future[tuple[int, Floats]]]] = [
+                (batch, pool.submit(self._load, batch)) for batch in islice(remaining, AHEAD)
+            ]
+            try:
+                while ahead:
+                    batch, loading = ahead.pop(0)
+                    begin, value = loading.result()
+                    ahead.extend((following, pool.submit(self._load, following)) for following in islice(remaining, 1))
+                    count = len(batch.indices)
+                    self.shortened += count if begin else 0
+                    outputs = self._engine(begin)(value)
+                    yield batch, {cut: output[:count] for cut, output in zip(self._cuts, outputs, strict=True)}
+            finally:
+                for _, loading in ahead:
+                    loading.cancel()
+
+    def _load(self, batch: Batch) -> tuple[int, Floats]:
+        """Return the block to start at and its input, padded to a full batch with the first sample."""
+        begin, value = self._stored(batch) or (0, self._pixels(batch))
+        return begin, np.concatenate([value, *[value[:1]] * (FILL_BATCH - len(value))])
+
+    def _pixels(self, batch: Batch) -> Floats:
+        samples, started = self._samples[batch.partition], time.perf_counter()
+        pixels = normalise(np.stack([samples.load(index) for index in batch.indices]), self._task.input)
+        self._decoding.append((time.perf_counter() - started) / len(batch.indices))
+        return pixels
+
+    def _stored(self, batch: Batch) -> tuple[int, Floats] | None:
+        """Return what the shallower records hold of a batch; None where they lack any of it."""
+        if self._shallower is None:
+            return None
+        samples, file = self._samples[batch.partition], self._shallower.file
+        try:
+            with self._reading:
+                records = file.read([samples.sample_id(index) for index in batch.indices])
+        except BadRecord:
+            return None
+        return self._shallower.cut, file.codec.decode(records)

@@ -1,0 +1,110 @@
+"""Reading features batch by batch; what is not there is computed again."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import numpy as np
+
+from tuner.arrays import Codes, Floats
+from tuner.backends.torch.features.access import Access
+from tuner.backends.torch.features.batches import batches, exactly, partitions_of
+from tuner.backends.torch.features.prefix import Prefix
+from tuner.backends.torch.features.selection import Selection
+from tuner.planner.cost import CODED_BITS
+from tuner.store.codec import requantise
+from tuner.store.records import BadRecord, RecordFile, StoreFull
+
+
+class Reader:
+    """Reads features; what the store lacks, or holds damaged, is computed again, which is reported.
+
+    Args:
+        access: The task's features.
+        cut: Block number where the tail begins.
+        bits: Width of the records.
+        selections: The rows that will be read.
+
+    Raises:
+        LookupError: The width needs scales, and the cut has none yet.
+    """
+
+    def __init__(self, access: Access, cut: int, bits: int, selections: Sequence[Selection]) -> None:
+        self._access, self._cut = access, cut
+        self._codec = access.codec(cut, bits)
+        self._file: RecordFile | None = None
+        with suppress(StoreFull):  # reported when it was filled
+            self._file = access.file(cut, bits)
+        self._has_room = self._file is not None
+        self._places = {
+            sample_id: (selection.partition, int(index))
+            for selection in selections
+            for sample_id, index in zip(selection.ids(), selection.indices, strict=True)
+        }
+        self._prefix: Prefix | None = None
+        self._reported = False
+
+    def read(self, ids: Sequence[str]) -> Floats:
+        """Return float32 [n, *shape]."""
+        lost: Sequence[str] = ids
+        codes: dict[str, Codes] = {}
+        if self._file is not None:
+            try:
+                return self._codec.decode(self._file.read(ids))
+            except BadRecord as bad:
+                lost = bad.sample_ids
+            whole = sorted(set(ids).difference(lost))
+            codes = dict(zip(whole, self._file.read(whole), strict=True))
+        codes |= self._derived(lost)
+        if rest := [sample_id for sample_id in lost if sample_id not in codes]:
+            codes |= self._computed(rest)
+        return self._codec.decode(np.stack([codes[sample_id] for sample_id in ids]))
+
+    def _derived(self, ids: Sequence[str]) -> dict[str, Codes]:
+        """Return records of 4, 2 or 1 bits made from those 8-bit ones that are there: they may have had no room."""
+        bits = self._codec.bits
+        if bits >= CODED_BITS:
+            return {}
+        try:
+            coded = self._access.file(self._cut, CODED_BITS)
+        except StoreFull:
+            return {}
+        absent = set(coded.missing(ids))
+        there = [sample_id for sample_id in dict.fromkeys(ids) if sample_id not in absent]
+        try:
+            records = coded.read(there)
+        except BadRecord as bad:
+            there = [sample_id for sample_id in there if sample_id not in bad.sample_ids]
+            records = coded.read(there)
+        return dict(zip(there, requantise(records, coded.codec.shape, bits), strict=True))
+
+    def _computed(self, ids: Sequence[str]) -> dict[str, Codes]:
+        """Return records computed again.
+
+        As long as there is room they are put back with all of their batch, which runs as in a filling pass: the same
+        bytes, and no batch twice. Without room just these run.
+        """
+        if not self._reported:
+            self._reported = True
+            text = f"{len(ids)} stored features were missing or damaged and are computed again"
+            self._access.report({"warning": text})
+        if self._prefix is None:
+            self._prefix = self._access.prefix([self._cut])
+        wanted: dict[str, set[int]] = {}
+        asked = set(ids)
+        for sample_id in asked:
+            partition, index = self._places[sample_id]
+            wanted.setdefault(partition, set()).add(index)
+        samples = partitions_of(self._access.task)
+        computed: dict[str, Codes] = {}
+        todo = batches(self._access.task, wanted) if self._has_room else exactly(wanted)
+        for batch, outputs in self._prefix.over(todo):
+            records = self._codec.encode(outputs[self._cut])
+            by_id = dict(zip(map(samples[batch.partition].sample_id, batch.indices), records, strict=True))
+            computed |= {sample_id: record for sample_id, record in by_id.items() if sample_id in asked}
+            useful = [sample_id for sample_id in by_id if sample_id in self._places]
+            if self._file is not None and self._has_room:
+                try:
+                    self._file.append(useful, np.stack([by_id[sample_id] for sample_id in useful]))
+                except StoreFull:
+                    self._has_room = False
+        return computed

@@ -1,0 +1,66 @@
+"""The scales of coded features, fixed once for each cut on a seeded set of samples."""
+
+from collections.abc import Sequence
+from itertools import islice
+
+import numpy as np
+
+from tuner.arrays import Floats
+from tuner.backends.torch.features.access import Access
+from tuner.backends.torch.features.batches import Batch, batches
+from tuner.backends.torch.features.prefix import Prefix
+from tuner.planner.cost import EXACT_BITS
+from tuner.planner.device import FILL_BATCH, UNSCALED_BYTES
+from tuner.store.quantiles import calibrate
+from tuner.store.records import StoreFull
+from tuner.store.scales import scales, write_scales
+from tuner.task import Task
+
+CALIBRATION_SAMPLES = 256
+CALIBRATION_POSITIONS = 64
+
+
+def fix_scales(access: Access, prefix: Prefix, cuts: Sequence[int]) -> dict[Batch, dict[int, Floats]]:
+    """Fix the scales of every cut that has none: one seeded set of local and global training samples.
+
+    Returns:
+        What was computed for it, as far as it may be held: these batches need not run again.
+    """
+    unscaled = [cut for cut in cuts if access.scales(cut) is None]
+    if not unscaled:
+        return {}
+    thinned: dict[int, list[Floats]] = {cut: [] for cut in unscaled}
+    held: dict[Batch, dict[int, Floats]] = {}
+    room = UNSCALED_BYTES
+    todo = _calibration_batches(access.task)
+    for number, (batch, outputs) in enumerate(prefix.over(todo)):
+        access.report({"calibrated": number + 1, "of": len(todo)})
+        for cut in unscaled:
+            thinned[cut].append(_thinned(outputs[cut]))
+        room -= sum(output.nbytes for output in outputs.values())
+        if room >= 0:
+            held[batch] = outputs
+    for cut in unscaled:
+        low, high = calibrate(np.concatenate(thinned.pop(cut)))
+        key = access.key(cut, EXACT_BITS)
+        try:
+            write_scales(access.store, key, access.loaded.task_fingerprint, low, high)
+        except StoreFull as error:
+            access.unstored[cut] = scales(key, low, high)
+            access.report({"warning": f"{error}; every trial computes the scales anew"})
+    return held
+
+
+def _calibration_batches(task: Task) -> list[Batch]:
+    """Return 256 local training samples, drawn with a seed, and the 256 global ones that are mixed in first."""
+    count = CALIBRATION_SAMPLES // FILL_BATCH
+    local = list(batches(task, {"local.train": set(range(len(task.local.train)))}))
+    chosen = [local[number] for number in np.sort(np.random.default_rng(0).permutation(len(local))[:count])]
+    mixing = {"global.train": set(range(len(task.global_.train)))} if task.global_ is not None else {}
+    return chosen + list(islice(batches(task, mixing), count))
+
+
+def _thinned(maps: Floats) -> Floats:
+    """Return [n, C, at most 64 positions], evenly spread: quantiles need no more."""
+    flat = maps.reshape(*maps.shape[:2], -1)
+    return np.ascontiguousarray(flat[:, :, :: -(-flat.shape[2] // CALIBRATION_POSITIONS)])

@@ -1,0 +1,143 @@
+"""The model as a chain: cut points of the traced graph, and the blocks between them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import fx, nn
+from torch.fx.passes.shape_prop import ShapeProp
+
+from tuner.backends.torch.model.grouping import Block, blocks_of
+
+
+class Tracer(fx.Tracer):
+    """Traces down to torch's own modules, and to any module without parameters or children."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        """Return whether a call of the module stays one node."""
+        if super().is_leaf_module(m, module_qualified_name):
+            return True
+        return (
+            next(m.parameters(), None) is None and next(m.children(), None) is None and not isinstance(m, nn.Sequential)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A traced model and where it can be cut.
+
+    Attributes:
+        module: The traced model; shares the given model's weights.
+        cuts: Positions of nodes after which exactly one tensor crosses, the last node not among them.
+        blocks: Blocks, in order.
+    """
+
+    module: fx.GraphModule
+    cuts: tuple[int, ...]
+    blocks: tuple[Block, ...]
+
+    @property
+    def nodes(self) -> list[fx.Node]:
+        """The graph's nodes in order."""
+        return list(self.module.graph.nodes)
+
+    def part(self, begin: int, end: int) -> fx.GraphModule:
+        """Return the nodes after position `begin`, up to and with `end`, as a module that shares the weights."""
+        nodes = self.nodes
+        available = set(nodes[: begin + 1]) - {node for node in nodes if node.op == "get_attr"}
+        graph, copies = self._copied(nodes[begin], _needed(nodes[end], available))
+        graph.output(copies[nodes[end]])
+        return fx.GraphModule(self.module, graph)
+
+    def outputs(self, ends: Sequence[int], begin: int | None = None) -> fx.GraphModule:
+        """Return what gives several positions' values as one module with a tuple; shares the weights.
+
+        Args:
+            ends: The positions.
+            begin: A cut whose value takes the place of the model's input.
+        """
+        nodes = self.nodes
+        start = nodes[self.blocks[0].begin if begin is None else begin]
+        graph, copies = self._copied(start, set().union(*(_needed(nodes[end], {start}) for end in ends)))
+        graph.output(tuple(copies[nodes[end]] for end in ends))
+        return fx.GraphModule(self.module, graph)
+
+    def split_position(self, cut: int) -> int:
+        """Return the position of the cut in front of block `cut`; the last node's where nothing is left."""
+        return self.blocks[cut].begin if cut < len(self.blocks) else self.blocks[-1].end
+
+    def prefix(self, cut: int) -> fx.GraphModule:
+        """Return the frozen part: blocks ``[0, cut)`` and what runs before block `cut` without parameters."""
+        return self.part(self.blocks[0].begin, self.split_position(cut))
+
+    def tail(self, cut: int) -> fx.GraphModule:
+        """Return the trainable part: blocks ``[cut, num_blocks)``."""
+        return self.part(self.split_position(cut), self.blocks[-1].end)
+
+    def _copied(self, start: fx.Node, needed: set[fx.Node]) -> tuple[fx.Graph, dict[fx.Node, fx.Node]]:
+        """Return a graph of some nodes whose input takes the place of `start`, and each node's copy."""
+        graph, copies = fx.Graph(), {}
+        copies[start] = graph.placeholder("x")
+        for node in self.nodes:
+            if node in needed and node not in copies:
+                copies[node] = graph.node_copy(node, lambda argument: copies[argument])
+        return graph, copies
+
+
+def chain(model: nn.Module, sample: torch.Tensor) -> Chain:
+    """Trace a model in evaluation mode and find its blocks.
+
+    Args:
+        model: Module with one tensor in and one out.
+        sample: float32 [1, ...], as the model takes it.
+
+    Raises:
+        ValueError: The model cannot be traced; the message says why.
+    """
+    model.eval()
+    try:
+        graph = Tracer().trace(model)
+        module = fx.GraphModule(model, graph)
+        ShapeProp(module).propagate(sample)
+    except Exception as error:  # noqa: BLE001 - a user's forward may raise anything when it is traced
+        raise ValueError(f"{type(error).__name__}: {error}".splitlines()[0]) from None
+    graph.eliminate_dead_code()
+    module.recompile()
+    nodes = list(graph.nodes)
+    inputs = [node for node in nodes if node.op == "placeholder"]
+    result = nodes[-1].args[0]
+    if len([node for node in inputs if node.users]) != 1 or not isinstance(result, fx.Node):
+        raise ValueError("it has more than one input or output")
+    cuts = tuple(_cut_positions(nodes))
+    return Chain(module, cuts, tuple(blocks_of(module, nodes, cuts)))
+
+
+def _needed(last: fx.Node, available: set[fx.Node]) -> set[fx.Node]:
+    """Return what must be computed for `last` when `available` nodes need not be."""
+    needed, pending = set(), [last]
+    while pending:
+        node = pending.pop()
+        if node not in needed and node not in available:
+            needed.add(node)
+            pending.extend(node.all_input_nodes)
+    return needed
+
+
+def _cut_positions(nodes: list[fx.Node]) -> Iterator[int]:
+    """Yield positions after which exactly one value crosses, a tensor; parameters do not count."""
+    position = {node: index for index, node in enumerate(nodes)}
+    last_use = {node: max((position[user] for user in node.users), default=-1) for node in nodes}
+    crossing: set[fx.Node] = set()
+    started = False
+    for index, node in enumerate(nodes[:-1]):
+        crossing = {value for value in crossing if last_use[value] > index}
+        if node.op == "placeholder":
+            started = True
+        if node.op != "get_attr" and last_use[node] > index:
+            crossing.add(node)
+        if started and crossing == {node} and _is_tensor(node):
+            yield index
+
+
+def _is_tensor(node: fx.Node) -> bool:
+    return "tensor_meta" in node.meta and hasattr(node.meta["tensor_meta"], "shape")

@@ -1,0 +1,38 @@
+"""Memory layout of modules and tensors, and modules prepared for inference."""
+
+import copy
+
+import torch
+from torch import fx, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+
+def fast(part: fx.GraphModule) -> nn.Module:
+    """Return an inference copy: norms folded into convolutions, channels last."""
+    folded = copy.deepcopy(part).eval()
+    modules = dict(folded.named_modules())
+    for node in list(folded.graph.nodes):
+        before = node.args[0] if node.args else None
+        if node.op != "call_module" or not isinstance(before, fx.Node) or before.op != "call_module":
+            continue
+        norm, convolution = modules[str(node.target)], modules[str(before.target)]
+        is_pair = isinstance(norm, nn.BatchNorm2d) and isinstance(convolution, nn.Conv2d)
+        if is_pair and norm.track_running_stats and len(before.users) == 1:
+            fused = fuse_conv_bn_eval(convolution, norm)
+            folded.set_submodule(str(before.target), fused)
+            node.replace_all_uses_with(before)
+            folded.graph.erase_node(node)
+    folded.recompile()
+    return channels_last(folded)
+
+
+def channels_last(module: nn.Module) -> nn.Module:
+    """Put a module's four-dimensional weights in the layout that convolutions are fastest in."""
+    module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
+    return module
+
+
+def spatial(value: torch.Tensor) -> torch.Tensor:
+    """Return maps [n, C, H, W] with channels last in memory; anything else as it is."""
+    maps = 4
+    return value.contiguous(memory_format=torch.channels_last) if value.ndim == maps else value

@@ -1,0 +1,116 @@
+"""Load a model, give it one head row per label, and describe it as a chain of blocks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import nn
+
+from tuner.backends.torch.model.blocks import model_info
+from tuner.backends.torch.model.factory import build
+from tuner.backends.torch.model.fingerprint import model_hash
+from tuner.backends.torch.model.graph import Chain, chain
+from tuner.backends.torch.model.head import resize_head
+from tuner.backends.torch.model.pretrain import pretrained
+from tuner.errors import TaskError
+from tuner.plan.info import ModelInfo
+from tuner.task import Task, normalise
+
+
+@dataclass(frozen=True, eq=False)
+class OpenModel:
+    """A model ready to be personalised.
+
+    Attributes:
+        model: The model with the union head, in evaluation mode.
+        chain: Its blocks; None where it cannot be traced.
+        fingerprint: Hash of the graph, and of every weight and buffer before training.
+        trusted_rows: Number of the first head rows that the given model brought along.
+        task_fingerprint: Fingerprint of the task.
+        measured: Measures the blocks; see `info`.
+    """
+
+    model: nn.Module
+    chain: Chain | None
+    fingerprint: str
+    trusted_rows: int
+    task_fingerprint: str
+    measured: Callable[[], ModelInfo]
+
+    @cached_property
+    def info(self) -> ModelInfo:
+        """The blocks in numbers; measured when first asked for."""
+        return self.measured()
+
+    def with_info(self, info: ModelInfo) -> "OpenModel":
+        """Return the same model, its blocks in the numbers that were measured before."""
+        return replace(self, measured=lambda: info)
+
+    def prefix(self, cut: int) -> nn.Module:
+        """Return blocks ``[0, cut)``; shares the model's weights."""
+        return self.chain.prefix(cut) if self.chain else nn.Identity()
+
+    def tail(self, cut: int) -> nn.Module:
+        """Return blocks ``[cut, num_blocks)``; shares the model's weights."""
+        if self.chain is None or cut == 0:
+            return self.model
+        return self.chain.tail(cut)
+
+
+def load(task: Task) -> OpenModel:
+    """Build the task's model with one head row per label, and find its blocks.
+
+    Raises:
+        TaskError: The model cannot be built, weights do not fit, or the head cannot be given the labels' rows.
+        TrainingError: The pretraining's loss is no longer a number.
+    """
+    torch.manual_seed(0)  # a factory without weights starts from the same ones every time
+    model = build(task.model)
+    if task.model.pretrain is not None:
+        pretrained(task, model)
+    sample = _sample(task)
+    rows = _check_forward(task, model, sample)
+    new = len(task.labels) - len(task.head_rows)
+    wanted = task.head_rows or ()
+    if max(wanted, default=-1) >= rows:
+        raise TaskError(f"classes name row {max(wanted)} of the head, but the model has {rows} outputs")
+    if wanted != tuple(range(rows)) or new:
+        resize_head(model, wanted, new, task.model.factory)
+    note, blocks = "", None
+    try:
+        blocks = chain(model, sample)
+    except ValueError as error:
+        note = f"the model cannot be traced ({error}): only whole-model training is offered"
+    if blocks is not None and len(blocks.blocks) < 2:  # noqa: PLR2004 - one block is no chain
+        note = "the model has no inner cut point: only whole-model training is offered"
+        blocks = None
+    fingerprint = model_hash(model, blocks.module if blocks else model)
+    return OpenModel(
+        model=model,
+        chain=blocks,
+        fingerprint=fingerprint,
+        trusted_rows=len(task.head_rows),
+        task_fingerprint=task.fingerprint(),
+        measured=lambda: model_info(task, model, blocks, sample, note, fingerprint),
+    )
+
+
+def _sample(task: Task) -> torch.Tensor:
+    batch = task.local.train.load(0)[None]
+    return torch.from_numpy(normalise(batch, task.input))
+
+
+def _check_forward(task: Task, model: nn.Module, sample: torch.Tensor) -> int:
+    try:
+        with torch.inference_mode():
+            output = model(sample)
+    except (RuntimeError, ValueError, AssertionError, TypeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise TaskError(
+            f"the model does not take inputs of shape {list(sample.shape)}: {reason}; see [input]"
+        ) from None
+    if not isinstance(output, torch.Tensor) or output.ndim != 2:  # noqa: PLR2004 - [n, classes]
+        shape = list(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
+        raise TaskError(f"the model must return one tensor [n, classes], but {task.model.factory} returns {shape}")
+    return int(output.shape[1])

@@ -1,0 +1,76 @@
+"""Pretrain a built-in task's network on its global data, once per device."""
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.nn import functional
+
+from tuner.arrays import RowNumbers
+from tuner.backends.torch.model.fingerprint import state_hash
+from tuner.errors import TaskError
+from tuner.files import cache_folder, private_file
+from tuner.plan.parts import RecipePlan
+from tuner.task import Task, normalise
+from tuner.task.data.samples import Samples
+from tuner.training.epoch import EpochLoop
+from tuner.training.schedule import even_batches_of
+from tuner.training.steps import Steps
+
+
+def pretrained(task: Task, model: nn.Module) -> None:
+    """Give `model` weights trained on the global training samples; kept on this device for the next time.
+
+    Raises:
+        TaskError: The task has no global data to train on.
+        TrainingError: The loss is no longer a number.
+    """
+    settings, domain = task.model.pretrain, task.global_
+    if settings is None or domain is None:
+        raise TaskError("model.pretrain needs [global] data to train on: add it, or give model.weights")
+    data = replace(task, local=domain, local_labels=(), labelled=True).fingerprint()  # whatever a user's own data are
+    digest = hashlib.blake2b(f"{data}{state_hash(model)}{settings}".encode(), digest_size=16).hexdigest()
+    path = cache_folder() / "pretrained" / f"{digest}.safetensors"
+    if path.exists():
+        model.load_state_dict(load_file(path))
+        return
+    recipe = RecipePlan(settings.epochs, settings.batch_size, learning_rate=settings.learning_rate)
+    steps = _WholeModel(task, model, domain.train, recipe)
+    for _ in EpochLoop(steps, recipe, len(domain.train), 0, batches=even_batches_of).epochs():
+        pass
+    model.eval()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with private_file(path) as part:
+        save_file(model.state_dict(), part)
+
+
+class _WholeModel(Steps):
+    """Trains all of a model on samples in memory."""
+
+    def __init__(self, task: Task, model: nn.Module, samples: Samples, recipe: RecipePlan) -> None:
+        pixels = np.stack([samples.load(index) for index in range(len(samples))])
+        self._inputs = torch.from_numpy(normalise(pixels, task.input))
+        self._labels = torch.from_numpy(samples.labels)
+        self._model, self._multi = model, task.loss == "multi-label"
+        self._optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate)  # decays by PyTorch's own 0.01
+
+    def begin_epoch(self) -> None:
+        """Put the model in training mode."""
+        self._model.train()
+
+    def step(self, rows: RowNumbers, rate: float) -> float:
+        """Train on one batch; return its mean loss."""
+        for group in self._optimiser.param_groups:
+            group["lr"] = rate
+        self._optimiser.zero_grad()
+        outputs, labels = self._model(self._inputs[rows]), self._labels[rows]
+        if self._multi:
+            loss = functional.binary_cross_entropy_with_logits(outputs, labels[:, : outputs.shape[1]])
+        else:
+            loss = functional.cross_entropy(outputs, labels)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self._optimiser.step()
+        return float(loss.detach())

@@ -1,0 +1,83 @@
+"""Read a state dictionary, and load one that must fit to the last tensor."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from tuner.backends.torch.model.vision import torchvision
+from tuner.errors import TaskError, nearest
+from tuner.task import ModelSpec
+
+
+def read_weights(spec: ModelSpec) -> Mapping[str, torch.Tensor]:
+    """Read a state dictionary, without pickle's code execution.
+
+    Raises:
+        TaskError: The file is not a state dictionary.
+    """
+    weights = str(spec.weights)
+    path = Path(weights)
+    if path.suffix == ".safetensors":
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            return dict(load_file(path))
+        except (OSError, SafetensorError) as error:
+            raise TaskError(f"model.weights: {path} is not a safetensors file: {error}") from None
+    if path.is_absolute() or path.suffix:
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # noqa: BLE001 - torch raises many kinds for a file that is not its own
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise TaskError(f"model.weights: {path} does not load as a state_dict of tensors only: {reason}") from None
+        if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
+            raise TaskError(
+                f"model.weights must be a state_dict of tensors, but {path} holds a {type(state).__name__}: save one"
+            )
+        return state
+    return _named_weights(spec, weights)
+
+
+def fit(model: nn.Module, state: Mapping[str, torch.Tensor], source: str) -> None:
+    """Load a state dictionary that must fit to the last tensor.
+
+    Raises:
+        TaskError: The first tensor that does not fit.
+    """
+    own = model.state_dict()
+    for name, value in state.items():
+        if name not in own:
+            raise TaskError(f"model.weights: {source} has {name!r}, which the model does not have{nearest(name, own)}")
+        if own[name].shape != value.shape:
+            raise TaskError(
+                f"model.weights: {name!r} is {list(own[name].shape)} in the model, {list(value.shape)} in {source}: "
+                "use the factory and arguments the weights were trained with"
+            )
+    missing = [name for name in own if name not in state and not name.endswith("num_batches_tracked")]
+    if missing:
+        raise TaskError(
+            f"model.weights: {source} lacks {missing[0]!r} and {len(missing) - 1} more of the model's: "
+            "use the factory and arguments the weights were trained with"
+        )
+    model.load_state_dict(state, strict=False)
+
+
+def _named_weights(spec: ModelSpec, name: str) -> Mapping[str, torch.Tensor]:
+    models = torchvision().models
+    builder = spec.factory.rpartition(":")[2]
+    try:
+        members = models.get_model_weights(builder)
+    except ValueError:
+        raise TaskError(
+            f"model.weights: {name!r} names torchvision weights, but {builder!r} is not its model"
+        ) from None
+    if name not in members.__members__:
+        raise TaskError(f"model.weights: {builder} has no weights {name!r}{nearest(name, members.__members__)}")
+    try:
+        state: Mapping[str, torch.Tensor] = members[name].get_state_dict(progress=False, check_hash=True)
+    except OSError as error:
+        raise TaskError(f"model.weights: {name} is not on this device and cannot be fetched ({error})") from None
+    return state

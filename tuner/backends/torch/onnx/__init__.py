@@ -1,0 +1,1 @@
+"""Write a traced step as an ONNX file that the ordinary onnxruntime trains with."""

@@ -1,0 +1,61 @@
+"""Write a module's inference as an ONNX file, by PyTorch's own exporter."""
+
+import logging
+import warnings
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+
+def write_onnx(
+    module: nn.Module, sample: torch.Tensor, path: Path, outputs: Sequence[str], *, optimize: bool = True
+) -> None:
+    """Export a module with a dynamic batch; quietly, and to one file that names no place on this device.
+
+    Args:
+        module: Module in evaluation mode.
+        sample: At least two samples: an example of one would fix the batch at one.
+        path: File to write.
+        outputs: Names of the outputs.
+        optimize: Whether the exporter may fold weights into others. ONNX Runtime does it when it loads the file.
+    """
+    output = StringIO()
+    with warnings.catch_warnings(), redirect_stdout(output), redirect_stderr(output):
+        warnings.simplefilter("ignore")
+        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+        program: Any = torch.onnx.export(
+            module,
+            (sample,),
+            input_names=["input"],
+            output_names=list(outputs),
+            dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
+            dynamo=True,
+            verbose=False,
+            optimize=optimize,
+        )
+        _strip(program.model)
+        program.save(path, external_data=False)
+
+
+def _strip(model: Any) -> None:
+    """Drop the exporter's notes on where an operator comes from: its Python source, by absolute path, and its module.
+
+    Args:
+        model: As the exporter returns it: ``onnx_ir.Model``.
+    """
+    model.metadata_props.clear()
+    for graph in (model.graph, *(function.graph for function in model.functions.values())):
+        graph.metadata_props.clear()
+        for value in (*graph.inputs, *graph.initializers.values()):
+            value.metadata_props.clear()
+        for node in graph.all_nodes():
+            node.metadata_props.clear()
+            for value in node.outputs:
+                value.metadata_props.clear()
+    for function in model.functions.values():
+        function.metadata_props.clear()

@@ -1,0 +1,80 @@
+"""A plan's training step traced, and counted to the byte."""
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import flop_registry
+
+from tuner.backends.torch.model.layout import channels_last
+from tuner.backends.torch.planned.library_memory import Library, measured
+from tuner.backends.torch.planned.program import program
+from tuner.backends.torch.step.trace import BatchPart, StepLoss, trace
+from tuner.backends.torch.step.traced import Step
+from tuner.plan.trial import TrialPlan
+from tuner.planner.memory import step as planner
+
+
+def steps_of(tail: nn.Module, plan: TrialPlan, loss: StepLoss) -> tuple[Step, ...]:
+    """Trace what one batch of a plan needs: one step, or that of a micro-batch and that of the last one.
+
+    Batches are as large as the plan has samples, at most. Where the last batch of an epoch is a smaller one, norms that
+    train leave out samples of weight zero; else they are PyTorch's own.
+
+    Args:
+        tail: Channels last.
+        plan: Its recipe, and its number of samples.
+        loss: As for `trace`.
+
+    Raises:
+        StepError: The tail cannot be traced.
+    """
+    recipe, samples = plan.recipe, plan.train_samples
+    whole = recipe.part_size >= min(recipe.batch_size, samples)
+    parts: tuple[BatchPart, ...] = ("whole",) if whole else ("adding", "last")
+    size = min(recipe.part_size, samples)
+    return tuple(
+        trace(
+            tail,
+            recipe,
+            loss=loss,
+            input_shape=plan.model.blocks[plan.split].in_shape,
+            outputs=plan.model.outputs,
+            batch_size=size,
+            padded=samples % size != 0,
+            part=part,
+        )
+        for part in parts
+    )
+
+
+def planned_step(tail: nn.Module, plan: TrialPlan, loss: StepLoss, library: Library = measured) -> planner.StepPlan:
+    """Return a plan's training step in numbers; nothing trains.
+
+    Args:
+        tail: What trains; put in the layout that it trains in.
+        plan: As for `steps_of`.
+        loss: As for `trace`.
+        library: What the library takes in addition to tensors; by default as measured here.
+
+    Raises:
+        StepError: The tail cannot be traced.
+    """
+    steps = steps_of(channels_last(tail), plan, loss)
+    size = steps[0].inputs[0].shape[0]
+    parts = -(-min(plan.recipe.batch_size, plan.train_samples) // size)
+    runs = []
+    for step in steps:
+        code = program(step, library)
+        times = 1 if step is steps[-1] else parts - 1
+        runs.append(planner.StepRun(code.tensors, code.steps, flops_of(step), times))
+    return planner.in_sequence(runs)
+
+
+def flops_of(step: Step) -> int:
+    """Return the FLOPs of a traced step's convolutions and matrix products, as PyTorch's own counter has them."""
+    total = 0
+    for node in step.graph.graph.nodes:
+        formula = flop_registry.get(getattr(node.target, "overloadpacket", None))
+        if formula is not None:
+            args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda source: source.meta["val"])
+            total += formula(*args, **kwargs, out_val=node.meta["val"])
+    return total

@@ -1,0 +1,108 @@
+"""A task opened on PyTorch: its model is built and traced once, for every job that follows."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+from tuner.backends.base import Exported, Filling, Lowering, Report, Session, Trial, silent
+from tuner.backends.torch.exits import trial as exits_trial
+from tuner.backends.torch.export import segments, whole
+from tuner.backends.torch.features.access import Access
+from tuner.backends.torch.features.fill import fill, missing
+from tuner.backends.torch.measure import measure
+from tuner.backends.torch.model.load import load
+from tuner.backends.torch.planned.step_plan import planned_step
+from tuner.backends.torch.step.traced import StepError
+from tuner.backends.torch.trial import run as tail_trial
+from tuner.backends.torch.trial.edits import edit_tail
+from tuner.backends.torch.trial.evolving import first_step
+from tuner.backends.torch.trial.opened import OpenTask
+from tuner.backends.torch.trial.steps import TrialStepsFactory
+from tuner.backends.torch.trial.untouched import untouched
+from tuner.plan.info import ModelInfo
+from tuner.plan.trial import TrialPlan
+from tuner.planner.device import Rates
+from tuner.planner.memory.step import StepPlan
+from tuner.results.records import Outcome
+from tuner.store.store import Store
+from tuner.task import Task
+
+
+class TorchSession(Session):
+    """A task, its model and the plugins' lowerings.
+
+    Args:
+        task: To personalise on.
+        lowerings: How plugins realise tail edits, by kind.
+        steps: Makes what runs the steps of a trial.
+        plans_steps: Whether the memory of a step can be planned.
+
+    Raises:
+        TaskError: The model cannot be built, or the weights do not fit it.
+    """
+
+    def __init__(
+        self, task: Task, lowerings: Mapping[str, Lowering], steps: TrialStepsFactory, *, plans_steps: bool
+    ) -> None:
+        torch.set_num_threads(1)  # a pool of threads would not survive a fork
+        self._opened = OpenTask(task, load(task), lowerings, steps)
+        self._plans_steps = plans_steps
+
+    @cached_property
+    def model(self) -> ModelInfo:
+        """The model's chain of blocks."""
+        return self._opened.model.info
+
+    def measure(self, threads: int) -> Rates:
+        """Time every block of the model."""
+        return measure(self._opened.task, self._opened.model, threads)
+
+    def plan_step(self, plan: TrialPlan) -> StepPlan | None:
+        """Trace and plan a step, or, of a tail that changes while it trains, count the one it starts with.
+
+        None where the step cannot be traced, or is not planned by this backend.
+        """
+        if not self._plans_steps:
+            return None
+        torch.set_num_threads(plan.runtime.threads)
+        tail = self._of(plan).model.tail(plan.split)
+        if plan.shape:
+            return first_step(edit_tail(tail, plan, self._opened.lowerings), plan)
+        try:
+            return planned_step(tail, plan, self._opened.task.loss)
+        except StepError:
+            return None
+
+    def untouched(self, store: Store, threads: int, report: Report = silent) -> dict[str, float]:
+        """Score the given model."""
+        torch.set_num_threads(threads)
+        return untouched(Access(self._opened.task, self._opened.model, store, threads, report))
+
+    def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:
+        """Return how many samples the store lacks."""
+        return missing(self._of(plans[0]).access(plans[0], store), plans)
+
+    def fill(self, plans: Sequence[TrialPlan], store: Store, report: Report = silent) -> Filling:
+        """Run the prefix on what the plans need and the store lacks."""
+        torch.set_num_threads(plans[0].runtime.threads)
+        return fill(self._of(plans[0]).access(plans[0], store, report), plans)
+
+    def train(self, trial: Trial) -> Outcome:
+        """Train the tail, and the exits where the plan has any."""
+        carry_out = exits_trial.run if trial.plan.heads.exits else tail_trial.run
+        return carry_out(trial, self._of(trial.plan))
+
+    def export(self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool) -> Exported:
+        """Write the personalised model, and with `trainable` its training step and the replay."""
+        write = segments.export if plan.heads.exits else whole.export
+        return write(self._of(plan), plan, weights, folder, trainable=trainable)
+
+    def _of(self, plan: TrialPlan) -> OpenTask:
+        """Return the task with its model as a plan describes it.
+
+        Raises:
+            TaskError: The plan is about another model.
+        """
+        return self._opened.described_by(plan)

@@ -1,0 +1,43 @@
+"""A tail's inference as a traced step: its weights are inputs, as they are of its training step."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from tuner.backends.torch.step.prepare import sharing_weights
+from tuner.backends.torch.step.substitutes import GlobalPools
+from tuner.backends.torch.step.traced import Step, graph_of, port_of
+from tuner.ort.port import Port
+
+
+def trace_inference(tail: nn.Module, *, input_shape: Sequence[int], outputs: int, batch_size: int) -> Step:
+    """Trace a tail in evaluation mode, its weights as inputs: what says how good the current weights are.
+
+    Args:
+        tail: Tail, as for `tuner.backends.torch.step.trace.trace`.
+        input_shape: Shape of one sample.
+        outputs: Number of the tail's outputs.
+        batch_size: Samples at once.
+
+    Returns:
+        A step whose one output, `logits` [n, outputs], updates nothing.
+
+    Raises:
+        StepError: The tail depends on the values of tensors.
+    """
+    model = sharing_weights(tail).eval()
+    inputs = (
+        Port("input", "input", (batch_size, *input_shape), "float32"),
+        *(port_of(name, "parameter", value) for name, value in model.named_parameters()),
+        *(port_of(name, "buffer", value) for name, value in model.named_buffers()),
+    )
+
+    def infer(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        by_name = {port.name: value for port, value in zip(inputs, values, strict=True)}
+        with torch.no_grad(), GlobalPools():
+            return (functional_call(model, by_name, (by_name.pop("input"),)),)
+
+    logits = Port("logits", "logits", (batch_size, outputs), "float32")
+    return Step(graph_of(infer, inputs), inputs, (logits,), {})

@@ -1,0 +1,97 @@
+"""Losses: of the task, and of side heads that learn from labels or from the final head's answers."""
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+
+from tuner.plan.heads import HeadsPlan
+
+
+def exit_loss(
+    outputs: torch.Tensor, teacher: torch.Tensor, labels: torch.Tensor, plan: HeadsPlan, *, multi: bool = False
+) -> torch.Tensor:
+    """Return one exit's loss; the formula is `HeadsPlan`'s.
+
+    With several labels a sample, cross-entropy is binary, softened answers are one Bernoulli each, and hard answers
+    are those with p > 0.5; the divergence is then a mean over labels.
+
+    Args:
+        outputs: float32 [n, classes], the exit's logits.
+        teacher: float32 [n, classes], the final head's.
+        labels: int64 [n], or float32 [n, classes].
+        plan: The weights and the temperature.
+        multi: Whether a sample may have several labels.
+    """
+    total = outputs.new_zeros(())
+    if plan.supervised:
+        total = total + plan.supervised * _hard(outputs, labels, multi=multi)
+    if plan.pseudo:
+        answers = (teacher > 0).to(outputs.dtype) if multi else teacher.argmax(dim=1)
+        total = total + plan.pseudo * _hard(outputs, answers, multi=multi)
+    if plan.distilled:
+        soft = _bernoulli(outputs, teacher, plan.temperature) if multi else _soft(outputs, teacher, plan.temperature)
+        total = total + plan.distilled * plan.temperature**2 * soft
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class ExitLoss:
+    """An exit's loss for a traced step: its targets are one input, wherever they come from.
+
+    It is `exit_loss` but for the entropy of the targets, which no weight of the exit moves.
+
+    Attributes:
+        plan: Weights and temperature.
+        multi: Whether a sample may have several labels.
+    """
+
+    plan: HeadsPlan
+    multi: bool
+
+    def losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return each sample's loss, float32 [n].
+
+        Args:
+            outputs: float32 [n, classes], the exit's logits.
+            targets: float32 [n, 2 · classes]: probabilities of the hard answer, then of the softened one; see
+                `tuner.runtime.train.exit_targets.exit_targets`.
+        """
+        hard, soft = targets.chunk(2, dim=1)
+        plan, total = self.plan, outputs.new_zeros(len(outputs))
+        if weight := plan.supervised + plan.pseudo:  # one of them is 0
+            total = total + weight * self._cross(outputs, hard)
+        if plan.distilled:
+            total = total + plan.distilled * plan.temperature**2 * self._cross(outputs / plan.temperature, soft)
+        return total
+
+    def _cross(self, outputs: torch.Tensor, probabilities: torch.Tensor) -> torch.Tensor:
+        if self.multi:
+            return functional.binary_cross_entropy_with_logits(outputs, probabilities, reduction="none").mean(1)
+        return -(probabilities * functional.log_softmax(outputs, dim=1)).sum(1)
+
+
+def _hard(outputs: torch.Tensor, answers: torch.Tensor, *, multi: bool) -> torch.Tensor:
+    if multi:
+        return functional.binary_cross_entropy_with_logits(outputs, answers)
+    return functional.cross_entropy(outputs, answers)
+
+
+def _soft(outputs: torch.Tensor, teacher: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Return KL(teacher ‖ exit), the mean over samples."""
+    return functional.kl_div(
+        functional.log_softmax(outputs / temperature, dim=1),
+        functional.log_softmax(teacher / temperature, dim=1),
+        reduction="batchmean",
+        log_target=True,
+    )
+
+
+def _bernoulli(outputs: torch.Tensor, teacher: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Return KL(teacher ‖ exit) of one Bernoulli a label, the mean over samples and labels."""
+    ours, theirs = outputs / temperature, teacher / temperature
+    share = torch.sigmoid(theirs)
+    log, other = functional.logsigmoid, torch.neg
+    yes = share * (log(theirs) - log(ours))
+    no = (1 - share) * (log(other(theirs)) - log(other(ours)))
+    return (yes + no).mean()

@@ -1,0 +1,64 @@
+"""A tail made ready to be traced: its dropouts and batch norms read from what a step feeds them."""
+
+import copy
+import itertools
+
+import torch
+from torch import nn
+from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from tuner.backends.torch.model.kinds import NORMS
+from tuner.backends.torch.step.substitutes import Dropout, Feed, WeightedNorm
+from tuner.plan.parts import RecipePlan
+
+DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+
+
+def prepared(tail: nn.Module, recipe: RecipePlan, feed: Feed, *, padded: bool) -> nn.Module:
+    """Return a copy of the tail that shares its weights, in training mode, with modules that read from `feed`."""
+    model = sharing_weights(tail).train()
+    for module in model.modules():
+        if recipe.freeze_bn and isinstance(module, NORMS):
+            module.eval()
+    for name, module in list(model.named_modules()):
+        if isinstance(module, DROPOUTS) and module.p > 0:
+            model = _with(model, name, Dropout(module, module.p, feed))
+        elif padded and isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
+            model = _with(model, name, WeightedNorm(module, feed))
+    return model
+
+
+def sharing_weights(tail: nn.Module) -> nn.Module:
+    """Return a copy of a module that has the same parameters and buffers."""
+    shared = {id(value): value for value in itertools.chain(tail.parameters(), tail.buffers())}
+    return copy.deepcopy(tail, shared)
+
+
+def noise_shapes(model: nn.Module, sample: torch.Tensor, feed: Feed) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every dropout's noise, by name, in the order of their calls."""
+    if not any(isinstance(module, Dropout) for module in model.modules()):
+        return {}
+    feed.weight = torch.ones(len(sample))
+    values = itertools.chain(model.named_parameters(), model.named_buffers())
+    with torch.no_grad():  # on copies, as counters move even here
+        functional_call(model, {name: torch.empty_like(value) for name, value in values}, (sample,))
+    return {f"noise.{index}": shape for index, shape in enumerate(feed.shapes)}
+
+
+def moving_buffers(model: nn.Module) -> list[str]:
+    """Return the buffers that a step changes: running statistics of norms that train."""
+    return [
+        f"{name}.{key}".lstrip(".")
+        for name, module in model.named_modules()
+        if isinstance(module, (WeightedNorm, nn.modules.batchnorm._NormBase))  # noqa: SLF001 - torch has no public base class of its norms
+        and module.training
+        for key, _ in module.named_buffers()
+    ]
+
+
+def _with(model: nn.Module, name: str, module: nn.Module) -> nn.Module:
+    if not name:
+        return module
+    model.set_submodule(name, module)
+    return model

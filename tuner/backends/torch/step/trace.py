@@ -1,0 +1,162 @@
+"""The training step as a graph: forward, loss, gradients and optimiser update of a tail, traced once.
+
+The graph is pure. What changes from step to step goes in and comes out: weights, running statistics, optimiser state.
+What a step draws or looks up goes in: the learning rate, Adam's step count, the noise of dropout. So it can be planned
+(`tuner.planner`), run by PyTorch in the planned order, and exported to ONNX (`tuner.backends.torch.onnx.write`).
+
+Four things differ from the eager loop (`tuner.backends.torch.engines.eager`) in form, none in what is computed:
+
+- **Dropout** is active in the eager loop, which draws masks from PyTorch's generator. Here every dropout takes an input
+  of kind `noise`, uniform in [0, 1): an element is kept where the noise is at least the dropout's probability. The
+  distribution is the eager one's; given the same masks, the losses are too.
+- **Partial batches** are padded with samples of weight zero. Loss, gradients and, where batch norms train, their
+  statistics are those of the real samples.
+- **Optimisers** follow torch.optim's single-tensor formulas; Adam's bias corrections are computed in float64, as there.
+- **Micro-batches** are two steps: one that adds a part's gradients to sums, and the last part's, which updates.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functional_call
+from torch.nn import functional
+
+from tuner.backends.torch.model.layout import spatial
+from tuner.backends.torch.step.losses import ExitLoss
+from tuner.backends.torch.step.optimiser import MOMENTUM
+from tuner.backends.torch.step.prepare import moving_buffers, noise_shapes, prepared
+from tuner.backends.torch.step.substitutes import Feed, GlobalPools
+from tuner.backends.torch.step.traced import Step, StepError, graph_of, port_of
+from tuner.backends.torch.step.update import STATES, bias_corrected, updated
+from tuner.ort.port import Port
+from tuner.plan.parts import RecipePlan
+
+StepLoss = Literal["single-label", "multi-label", "squared"]
+#: What a step does with gradients: update by them; add them to sums; add the sums to them and update.
+BatchPart = Literal["whole", "adding", "last"]
+
+
+def trace(
+    tail: nn.Module,
+    recipe: RecipePlan,
+    *,
+    loss: StepLoss | ExitLoss,
+    input_shape: Sequence[int],
+    outputs: int,
+    batch_size: int,
+    padded: bool = True,
+    part: BatchPart = "whole",
+    momentum: float = MOMENTUM,
+) -> Step:
+    """Trace one training step of a tail. Nothing is computed and nothing of the tail changes.
+
+    Args:
+        tail: What trains, every parameter of it; one tensor in, logits [n, outputs] out.
+        recipe: Optimiser, weight decay and whether batch norms keep their statistics.
+        loss: `single-label`: cross entropy, labels int64 [n]; `multi-label`: binary cross entropy with logits, labels
+            float32 [n, outputs]; `squared`: mean squared error, which no task has but NNTrainer's models do, labels
+            likewise; an exit's, labels float32 [n, 2 · outputs].
+        input_shape: Shape of one sample.
+        outputs: Number of the tail's outputs.
+        batch_size: Samples a step, or of one part of a batch.
+        padded: Whether samples of weight zero leave the statistics of training batch norms alone. Without it these are
+            PyTorch's own, which are faster, and a partial batch needs a step of its own size.
+        part: Where a batch is cut into parts, `adding` for all but the last one: gradients, times the part's share of
+            the batch's weight (an input of kind `share`), are added to states named ``sum.NAME``, which whoever runs
+            the steps sets to 0 before the first part. The sum over the parts is the batch's gradient.
+        momentum: Momentum of SGD; 0 keeps no state.
+
+    Raises:
+        StepError: The tail draws random numbers outside of dropout modules, or depends on the values of tensors; or the
+            loss is another one.
+    """
+    if loss not in get_args(StepLoss) and not isinstance(loss, ExitLoss):
+        raise StepError(f"a step has the loss {' or '.join(get_args(StepLoss))}, not {loss!r}: train it eagerly")
+    feed = Feed()
+    model = prepared(tail, recipe, feed, padded=padded)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        sample = spatial(torch.empty(batch_size, *input_shape))
+        noises = noise_shapes(model, sample, feed)
+    moving = moving_buffers(model)
+    stateless = part == "adding" or (recipe.optimiser == "sgd" and momentum == 0)
+    states = () if stateless else STATES[recipe.optimiser]
+    inputs = (
+        Port("input", "input", tuple(sample.shape), "float32"),
+        _label_port(loss, batch_size, outputs),
+        Port("sample_weight", "sample_weight", (batch_size,), "float32"),
+        *(Port(name, name, (), "float32") for name in _numbers(recipe, part)),
+        *(Port(name, "noise", shape, "float32") for name, shape in noises.items()),
+        *(port_of(name, "parameter", value) for name, value in model.named_parameters()),
+        *(port_of(name, "buffer", value) for name, value in model.named_buffers()),
+        *(port_of(f"{state}.{name}", "state", value) for name, value in model.named_parameters() for state in states),
+    )
+    sums = tuple(port_of(f"sum.{name}", "state", value) for name, value in model.named_parameters())
+    trained = sums if part == "adding" else [port for port in inputs if port.kind in {"parameter", "state"}]
+    inputs += () if part == "whole" else sums
+    replaced = [port for port in inputs if port in trained or port.name in moving]
+
+    def step(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        before = {port.name: value for port, value in zip(inputs, values, strict=True)}
+        after = {name: before[name].clone() for name in moving}
+        weights = {
+            port.name: before[port.name].detach().requires_grad_() for port in inputs if port.kind == "parameter"
+        }
+        buffers = {port.name: before[port.name] for port in inputs if port.kind == "buffer"} | after
+        feed.weight, feed.noise = before["sample_weight"], [before[name] for name in noises]
+        with GlobalPools():
+            logits = functional_call(model, weights | buffers, (before["input"],))
+        mean = _mean_loss(loss, logits, before["label"], before["sample_weight"])
+        mean = mean if part == "whole" else mean * before["share"]
+        gradients = torch.autograd.grad(mean, list(weights.values()), allow_unused=True)
+        rates = None if part == "adding" else bias_corrected(recipe, before)
+        for (name, value), gradient in zip(weights.items(), gradients, strict=True):
+            total = None if part == "whole" else before[f"sum.{name}"]
+            summed = gradient if total is None or gradient is None else total + gradient
+            names = [f"sum.{name}"] if part == "adding" else [name, *(f"{state}.{name}" for state in states)]
+            old = [value.detach() if own == name else before[own] for own in names]
+            if summed is None:  # torch.optim leaves it alone
+                new = [own.clone() for own in old]
+            else:
+                new = [summed]
+                if rates is not None:
+                    new = updated(recipe, momentum, old, summed, before["learning_rate"], rates)
+            after.update(zip(names, new, strict=True))
+        return mean.detach(), *(after[port.name] for port in replaced)
+
+    graph = graph_of(step, inputs)
+    results = tuple(Port(f"next.{port.name}", port.kind, port.shape, port.dtype) for port in replaced)
+    updates = {new.name: old.name for new, old in zip(results, replaced, strict=True)}
+    followed = None if part == "adding" else recipe
+    return Step(graph, inputs, (Port("loss", "loss", (), "float32"), *results), updates, followed)
+
+
+def _label_port(loss: StepLoss | ExitLoss, batch_size: int, outputs: int) -> Port:
+    if loss == "single-label":
+        return Port("label", "label", (batch_size,), "int64")
+    values = 2 * outputs if isinstance(loss, ExitLoss) else outputs
+    return Port("label", "label", (batch_size, values), "float32")
+
+
+def _numbers(recipe: RecipePlan, part: BatchPart) -> list[str]:
+    """Return the names of the scalars that a step takes."""
+    share = ["share"] if part != "whole" else []
+    count = ["step_count"] if recipe.optimiser != "sgd" else []
+    return share if part == "adding" else [*share, "learning_rate", *count]
+
+
+def _mean_loss(
+    loss: StepLoss | ExitLoss, logits: torch.Tensor, label: torch.Tensor, weight: torch.Tensor
+) -> torch.Tensor:
+    """Return the weighted mean of the samples' losses."""
+    if isinstance(loss, ExitLoss):
+        losses = loss.losses(logits, label)
+    elif loss == "squared":
+        losses = functional.mse_loss(logits, label, reduction="none").mean(1)
+    elif loss == "multi-label":
+        losses = functional.binary_cross_entropy_with_logits(logits, label, reduction="none").mean(1)
+    else:
+        losses = functional.cross_entropy(logits, label, reduction="none")
+    return (losses * weight).sum() / weight.sum()

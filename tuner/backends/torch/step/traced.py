@@ -1,0 +1,122 @@
+"""A traced training step, and how a function of tensors becomes one's graph."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from tuner.backends.torch.model.layout import spatial
+from tuner.errors import UnsupportedError
+from tuner.ort.port import Port
+from tuner.plan.parts import RecipePlan
+
+
+class StepError(UnsupportedError):
+    """A training step cannot be traced; the eager loop can still run it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """A traced training step.
+
+    Attributes:
+        graph: Graph at the level of ATen, functional, not decomposed; takes tensors in the order of `inputs`, returns a
+            tuple in the order of `outputs`. Traced with maps and convolution weights channels last, as the eager loop
+            has them.
+        inputs: Inputs, in order.
+        outputs: Outputs, in order; the loss, the real samples' mean, is the first.
+        updates: Input that an output replaces in the next step, by the output's name.
+        recipe: What its updates follow; None where it has none, or adds gradients to sums.
+    """
+
+    graph: fx.GraphModule
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    updates: Mapping[str, str]
+    recipe: RecipePlan | None = None
+
+
+def port_of(name: str, kind: str, value: torch.Tensor) -> Port:
+    """Return the port of a tensor."""
+    return Port(name, kind, tuple(value.shape), str(value.dtype).removeprefix("torch."))
+
+
+def graph_of(function: Callable[..., tuple[torch.Tensor, ...]], inputs: Sequence[Port]) -> fx.GraphModule:
+    """Return a function of tensors as a pure graph of ATen operators. Nothing is computed.
+
+    Raises:
+        StepError: It cannot be one.
+    """
+    with FakeTensorMode():
+        example = [spatial(torch.empty(port.shape, dtype=getattr(torch, port.dtype))) for port in inputs]
+    try:
+        graph = make_fx(function, {torch.ops.aten.native_batch_norm.default: _batch_norm}, tracing_mode="fake")(
+            *example
+        )
+        graph = make_fx(torch.func.functionalize(graph, remove="mutations"), tracing_mode="fake")(*example)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise StepError(f"a step is traced once, but this tail cannot be ({reason}): train it eagerly") from error
+    _clean(graph)
+    return graph
+
+
+def _batch_norm(
+    value: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    mean: torch.Tensor | None,
+    variance: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """Let running statistics move where functionalisation sees it: the operator's schema hides that it changes them."""
+    if not training or mean is None or variance is None:
+        return NotImplemented
+    functional_norm = torch.ops.aten._native_batch_norm_legit_functional.default  # noqa: SLF001 - torch names it so
+    normalised, batch_mean, scale, *moved = functional_norm(
+        value, weight, bias, mean, variance, training, momentum, eps
+    )
+    mean.copy_(moved[0])
+    variance.copy_(moved[1])
+    return normalised, batch_mean, scale
+
+
+def _clean(graph: fx.GraphModule) -> None:
+    """Drop what has no effect, and check that nothing is random or changed in place.
+
+    Raises:
+        StepError: The operator that is.
+    """
+    aten = torch.ops.aten
+    for node in graph.graph.nodes:
+        if node.target == aten.copy.default and _is_alike(node, node.args[1]):
+            node.replace_all_uses_with(node.args[1])
+        is_copy = node.target == aten.clone.default and not node.kwargs  # of use only where it is a result of the step
+        if is_copy or node.target in {aten.detach.default, aten.alias.default}:
+            is_input = node.args[0].op == "placeholder"  # which is not a result
+            node.replace_all_uses_with(
+                node.args[0], lambda user, is_input=is_input: not (is_input and user.op == "output")
+            )
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    for node in graph.graph.nodes:
+        if isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001 - the class has no public name
+            if torch.Tag.nondeterministic_seeded in node.target.tags:
+                raise StepError(
+                    f"a step draws random numbers in dropout modules only, but here in {node.target}: train it eagerly"
+                )
+            if node.target._schema.is_mutable:  # noqa: SLF001 - the schema has no public name
+                raise StepError(
+                    f"a step changes no buffer but norms' statistics, but {node.target} does: train it eagerly"
+                )
+
+
+def _is_alike(node: fx.Node, other: fx.Node) -> bool:
+    ours, theirs = node.meta["val"], other.meta["val"]
+    return bool(ours.shape == theirs.shape and ours.dtype == theirs.dtype)

@@ -1,0 +1,1 @@
+"""One trial: its inputs, its epochs, its scores, its checkpoint."""

@@ -1,0 +1,156 @@
+"""What a trial reads, resolved from its plan once: from the store, or from the samples and the frozen prefix."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from tuner.arrays import Floats, Labels, RowNumbers
+from tuner.augment.maps import augment
+from tuner.augment.operations import active_operations
+from tuner.backends.torch.features.access import VALIDATION_BITS, Access
+from tuner.backends.torch.features.reader import Reader
+from tuner.backends.torch.features.selection import Selection, training_selections, validation_selections
+from tuner.backends.torch.model.layout import fast, spatial
+from tuner.backends.torch.model.load import OpenModel
+from tuner.plan.trial import TrialPlan
+from tuner.planner.cost import feature_bits
+from tuner.planner.device import FILL_BATCH
+from tuner.task import Task, normalise
+
+Change = Callable[[Floats], Floats]
+
+
+def unchanged(maps: Floats) -> Floats:
+    """Return the maps as they are."""
+    return maps
+
+
+@dataclass(frozen=True, slots=True)
+class TailInputs:
+    """What a tail reads of some samples.
+
+    Attributes:
+        read: Takes row numbers and returns the tail's input for them, float32 [n, ...].
+        labels: Labels of all rows.
+    """
+
+    read: Callable[[RowNumbers], torch.Tensor]
+    labels: Labels
+
+
+@dataclass(frozen=True, slots=True)
+class TrialInputs:
+    """What a trial of a tail reads.
+
+    Attributes:
+        cut: Block number where the tail begins.
+        bits: Width of the stored training records; None where the prefix runs in every epoch.
+        train: What an epoch trains on, changed at random as the plan says.
+        validation: What scores are taken on, by domain: ``local``, and ``global`` where the task has one.
+    """
+
+    cut: int
+    bits: int | None
+    train: TailInputs
+    validation: Mapping[str, TailInputs]
+
+    @classmethod
+    def resolve(cls, access: Access, plan: TrialPlan, changes: np.random.Generator) -> "TrialInputs":
+        """Return what a plan's tail reads: stored features where the plan keeps them, else the prefix's outputs.
+
+        Args:
+            access: The task's features.
+            plan: What to train.
+            changes: Draws the random changes.
+
+        Raises:
+            LookupError: The features are coded, and the cut has no scales yet.
+        """
+        cut, change = plan.split, augmenting(plan, changes)
+        training, scored = training_selections(access.task, plan), validation_selections(access.task)
+        if not plan.cached:
+            prefix = inference_prefix(access.loaded, cut)
+            train = computed_inputs(access.task, prefix, training, change)
+            validation = {selection.domain: computed_inputs(access.task, prefix, [selection]) for selection in scored}
+            return cls(cut, None, train, validation)
+        bits = feature_bits(plan)[cut]
+        train = stored_inputs(Reader(access, cut, bits, training), training, change)
+        exact = Reader(access, cut, VALIDATION_BITS, scored)
+        return cls(cut, bits, train, {selection.domain: stored_inputs(exact, [selection]) for selection in scored})
+
+
+def tail_inputs(
+    task: Task,
+    model: OpenModel,
+    cut: int,
+    selections: Sequence[Selection],
+    stored: Reader | None,
+    change: Change = unchanged,
+) -> TailInputs:
+    """Return the rows of some selections, one after the other.
+
+    Args:
+        task: For preprocessing.
+        model: The model.
+        cut: Block number where the tail begins.
+        selections: The samples.
+        stored: Their features; None to run the prefix every time.
+        change: Made to the stored maps, or to the pixels where nothing is stored.
+    """
+    if stored is not None:
+        return stored_inputs(stored, selections, change)
+    return computed_inputs(task, inference_prefix(model, cut), selections, change)
+
+
+def stored_inputs(stored: Reader, selections: Sequence[Selection], change: Change = unchanged) -> TailInputs:
+    """Return the rows of some selections, their features read from the store; see `tail_inputs`."""
+    ids = [sample_id for selection in selections for sample_id in selection.ids()]
+
+    def read(rows: RowNumbers) -> torch.Tensor:
+        return torch.from_numpy(change(stored.read([ids[row] for row in rows])))
+
+    return TailInputs(read, _labels(selections))
+
+
+def computed_inputs(
+    task: Task, prefix: nn.Module, selections: Sequence[Selection], change: Change = unchanged
+) -> TailInputs:
+    """Return the rows of some selections, their features computed whenever they are read; see `tail_inputs`.
+
+    Args:
+        task: For preprocessing.
+        prefix: As `inference_prefix` returns it.
+        selections: The samples.
+        change: Made to the pixels.
+    """
+    places = [(selection.samples, int(index)) for selection in selections for index in selection.indices]
+
+    def read(rows: RowNumbers) -> torch.Tensor:
+        raw = np.stack([samples.load(index) for samples, index in (places[row] for row in rows)])
+        pixels = torch.from_numpy(change(normalise(raw, task.input)))
+        with torch.inference_mode():  # as many at a time as a filling pass takes, whatever the batch
+            parts = [prefix(spatial(pixels[at : at + FILL_BATCH])) for at in range(0, len(pixels), FILL_BATCH)]
+        return torch.cat(parts)  # out of inference mode, so that autograd may keep it
+
+    return TailInputs(read, _labels(selections))
+
+
+def inference_prefix(model: OpenModel, cut: int) -> nn.Module:
+    """Return a copy of the blocks before a cut for inference; of none of them the identity."""
+    return fast(model.chain.prefix(cut)) if model.chain is not None and cut > 0 else nn.Identity()
+
+
+def augmenting(plan: TrialPlan, seed: int | np.random.Generator) -> Change:
+    """Return the plan's random changes, drawn from the trial's own generator or from a given one."""
+    if not plan.cache.augment:
+        return unchanged
+    generator = seed if isinstance(seed, np.random.Generator) else np.random.default_rng((seed, 1))
+    operations, strength = active_operations(plan.task.augment, cached=plan.cached), plan.cache.augment
+    return lambda maps: augment(maps, generator, operations, strength)
+
+
+def _labels(selections: Sequence[Selection]) -> Labels:
+    return np.concatenate([selection.labels() for selection in selections])

@@ -1,0 +1,100 @@
+"""One trial: a tail is trained and scored."""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from tuner.backends.base import Trial
+from tuner.backends.torch.features.fill import fill
+from tuner.backends.torch.model.fingerprint import state_hash
+from tuner.backends.torch.trial.checkpoint import Checkpoint, restore
+from tuner.backends.torch.trial.edits import edit_tail
+from tuner.backends.torch.trial.evolving import room
+from tuner.backends.torch.trial.inputs import TrialInputs
+from tuner.backends.torch.trial.opened import OpenTask
+from tuner.backends.torch.trial.scoring import score, sizes
+from tuner.errors import TrainingError
+from tuner.plan.parts import RecipePlan
+from tuner.process_memory import PeakMeter
+from tuner.results.records import Outcome
+from tuner.training.epoch import EpochLoop
+from tuner.training.epochs import BetweenEpochs, train_epochs
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedTail:
+    """The result of a tail's training.
+
+    Attributes:
+        outcome: Scores, log and notes.
+        requested: Whether training ended on request.
+    """
+
+    outcome: Outcome
+    requested: bool
+
+
+def run(trial: Trial, opened: OpenTask) -> Outcome:
+    """Train the tail as planned, score it, write it; see `tuner.backends.base.Session.train`."""
+    return train_tail(trial, opened).outcome
+
+
+def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
+    """Do as `run`; the time that the engine takes to get ready is training time."""
+    task, model, plan = opened.task, opened.model, trial.plan
+    torch.set_num_threads(plan.runtime.threads)
+    torch.manual_seed(trial.seed)
+    access = opened.access(plan, trial.store, trial.report)
+    if plan.cached:
+        fill(access, [plan])  # nothing to do in a study, which fills ahead
+    meter = PeakMeter()
+    trial.report({"resting_bytes": meter.resting})
+    frozen = model.prefix(plan.split)
+    frozen_hash = state_hash(frozen)
+    tail = edit_tail(model.tail(plan.split), plan, opened.lowerings)
+    checkpoint = Checkpoint.of(plan, trial.seed, trial.weights)
+    saved = checkpoint.read()
+    if saved is not None:
+        tail.load_state_dict(saved.tail)
+    changes = np.random.default_rng((trial.seed, 1))
+    inputs = TrialInputs.resolve(access, plan, changes)
+    local = inputs.validation["local"]
+    started = time.perf_counter()
+    steps = opened.steps(task, plan, tail, inputs.train, trial.seed)
+    loop = EpochLoop(steps, plan.recipe, len(inputs.train.labels), trial.seed)
+    start = restore(loop, changes, saved, time.perf_counter() - started)
+    between = BetweenEpochs(
+        lambda: score(task, tail, local),
+        lambda: room(plan, meter),
+        lambda entries, seconds: checkpoint.write(tail, loop, changes, entries, seconds),
+    )
+    log = train_epochs(loop, trial.report, between, start)
+    notes = (*steps.notes, *steps.finish())
+    _refuse_broken(tail, plan.recipe)
+    values = {
+        "local_accuracy": score(task, tail, local),
+        "train_seconds": log.seconds,
+        **sizes(model, plan.split, tail, steps.example),
+    }
+    if "global" in inputs.validation:
+        values["global_accuracy"] = score(task, tail, inputs.validation["global"])
+    if state_hash(frozen) != frozen_hash:
+        raise TrainingError("the frozen prefix changed while the tail trained: the trial does not count")
+    trial.weights.parent.mkdir(parents=True, exist_ok=True)
+    save_file({name: value.contiguous() for name, value in tail.state_dict().items()}, trial.weights)
+    checkpoint.clear()
+    values["peak_bytes"] = float(meter.peak_bytes())
+    return TrainedTail(Outcome(values, log.entries, log.ended, notes), log.requested)
+
+
+def _refuse_broken(tail: nn.Module, recipe: RecipePlan) -> None:
+    """Refuse to score weights that are not numbers: the last step, or half an epoch, may have broken them unseen."""
+    for name, value in tail.state_dict().items():
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            raise TrainingError(
+                f"{name} is no longer finite: lower recipe.learning_rate, which is {recipe.learning_rate:g}"
+            )

@@ -1,0 +1,239 @@
+"""A bundle as a device reads it: a folder with a format version and a hash of every part."""
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tuner.bundle.exit_policy import ExitPolicy
+from tuner.bundle.info import FORMAT, BundleInfo, Section
+from tuner.bundle.rounds import current
+from tuner.bundle.scores import DeviceScores, Scores
+from tuner.errors import BundleError, TunerError
+from tuner.files import write_private
+from tuner.task import InputSpec
+
+__all__ = [
+    "FILE",
+    "FORMAT",
+    "MODEL",
+    "PLAN",
+    "WEIGHTS",
+    "Bundle",
+    "ExitPolicy",
+    "Section",
+    "file_hash",
+    "new_folder",
+    "seal",
+    "successor",
+]
+
+FILE = "bundle.json"
+MODEL, WEIGHTS, PLAN = "model.onnx", "weights.safetensors", "plan.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """An exported model.
+
+    Attributes:
+        folder: Folder of the bundle.
+        info: Content of ``bundle.json``.
+    """
+
+    folder: Path
+    info: BundleInfo
+
+    @property
+    def name(self) -> str:
+        """Name of the task."""
+        return self.info.name
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels of the outputs, in order."""
+        return self.info.labels
+
+    @property
+    def input(self) -> InputSpec:
+        """How a sample becomes the model's input."""
+        return self.info.input
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one sample, without the batch."""
+        return self.info.input_shape
+
+    @property
+    def loss(self) -> str:
+        """``single-label`` or ``multi-label``."""
+        return self.info.loss
+
+    @property
+    def exits(self) -> ExitPolicy | None:
+        """Exits of a chain of segments; None where the model is one file."""
+        return self.info.exits
+
+    @property
+    def models(self) -> tuple[Path, ...]:
+        """The ONNX files, in the order they run in: one for each exit."""
+        return tuple(self.folder / name for name in (self.exits.segments if self.exits else (MODEL,)))
+
+    @property
+    def identity(self) -> str:
+        """Hash of ``bundle.json``, which holds the hash of every part; a bundle trained from this one names it."""
+        return file_hash(self.folder / FILE)
+
+    @classmethod
+    def open(cls, folder: str | Path) -> "Bundle":
+        """Read a bundle and check every part; of a bundle that has trained on the device, the round in use.
+
+        Raises:
+            BundleError: It is not a bundle, comes from a newer version, or a part has changed since it was written.
+        """
+        return cls.read(current(Path(folder)))
+
+    @classmethod
+    def read(cls, folder: Path) -> "Bundle":
+        """Read the bundle in this very folder, whatever round is in use, and check every part.
+
+        Raises:
+            BundleError: As `open`.
+        """
+        content = _content(folder)
+        try:
+            _check_files(folder, content["files"])
+            return cls(folder, _checked(BundleInfo.from_dict(content)))
+        except (KeyError, TypeError) as error:
+            raise BundleError(f"{folder / FILE} lacks {error}: export again") from None
+        except BundleError:
+            raise
+        except TunerError as error:
+            raise BundleError(f"{folder / FILE}: {error}") from None
+
+
+@contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """Give a folder to write a bundle into, and put it in place whole; an unfinished one is removed.
+
+    Raises:
+        BundleError: `out` exists already and is not an empty folder, or cannot be made; raised before anything is
+            trained for it.
+    """
+    part = out.with_name(f".{out.name}.{os.getpid()}.part")
+    try:
+        if (out.exists() or out.is_symlink()) and (not out.is_dir() or any(out.iterdir())):
+            reason = "is not empty" if out.is_dir() else "is not a folder"
+            raise BundleError(f"{out} {reason}: give another folder")
+        part.mkdir(mode=0o700, parents=True)
+    except OSError as error:
+        raise BundleError(f"{out} cannot be made ({error.strerror or error}): give another folder") from None
+    try:
+        yield part
+        if out.exists():
+            out.rmdir()
+        part.rename(out)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    Bundle.open(out)
+
+
+@contextmanager
+def successor(
+    parent: Bundle,
+    out: Path,
+    replaced: Mapping[str, Callable[[], bytes | bytearray]],
+    scores: DeviceScores,
+    exits: ExitPolicy | None = None,
+) -> Iterator[Path]:
+    """Give a folder with a bundle's files, some of them replaced, to check; it is then sealed and put in place.
+
+    Args:
+        parent: The bundle that training started from.
+        out: As for `new_folder`.
+        replaced: Functions that return new contents, by file; called in turn, so that one content is in memory.
+        scores: Values before and after training.
+        exits: New exits; the parent's where they are not given.
+
+    Raises:
+        BundleError: As `new_folder`.
+    """
+    from importlib.metadata import version  # imports much that a process which only predicts does without
+
+    info = replace(
+        parent.info,
+        made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        tuner=version("tuner"),
+        parent=parent.identity,
+        scores=Scores(untouched=parent.info.scores.untouched, device=scores),
+        exits=exits or parent.exits,
+    )
+    with new_folder(out) as part:
+        for name in parent.info.files:
+            (part / name).parent.mkdir(mode=0o700, exist_ok=True)
+            if name in replaced:
+                (part / name).write_bytes(replaced[name]())
+            else:
+                shutil.copyfile(parent.folder / name, part / name)
+        yield part
+        seal(part, info.to_dict())
+
+
+def seal(part: Path, content: Mapping[str, Any]) -> BundleInfo:
+    """Write ``bundle.json`` with the hash of every file in a folder, and make all of it the user's own.
+
+    Args:
+        part: Folder of the bundle.
+        content: What ``bundle.json`` says, without the hashes.
+
+    Returns:
+        What was written.
+    """
+    files = sorted(path for path in part.rglob("*") if path.is_file())
+    hashes = {path.relative_to(part).as_posix(): file_hash(path) for path in files}
+    whole = {**content, "files": hashes}
+    write_private(part / FILE, json.dumps(whole, indent=1))
+    for path in part.rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    return BundleInfo.from_dict(json.loads(json.dumps(whole)))
+
+
+def file_hash(path: Path) -> str:
+    """Return a file's SHA-256."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _content(folder: Path) -> Mapping[str, Any]:
+    try:
+        content = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BundleError(f"{folder} is not a bundle: it has no {FILE}; `tuner export RUN OUT` makes one") from None
+    except (OSError, ValueError) as error:
+        raise BundleError(f"{folder / FILE} cannot be read: {error}") from None
+    version = content.get("format") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or version != FORMAT:
+        raise BundleError(f"{folder} has bundle format {version!r}, this version reads {FORMAT}: update tuner")
+    return content
+
+
+def _check_files(folder: Path, files: Mapping[str, str]) -> None:
+    for name, digest in files.items():
+        if not (folder / name).is_file():
+            raise BundleError(f"{folder} lacks {name}: copy the whole folder")
+        if file_hash(folder / name) != digest:
+            raise BundleError(f"{folder / name} is not what was exported (its hash differs): export again")
+
+
+def _checked(info: BundleInfo) -> BundleInfo:
+    unhashed = sorted(set(info.exits.segments) - set(info.files)) if info.exits else []
+    if unhashed:
+        raise BundleError(f"no hash of {unhashed[0]}: export again")
+    return info

@@ -1,0 +1,84 @@
+"""Stored features of global samples with their labels, in one file, which a bundle brings along against forgetting."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from tuner.errors import BundleError
+from tuner.files import private_file
+from tuner.store.codec import Codec
+
+FORMAT = "1"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replay:
+    """Stored features of samples, and the samples' labels.
+
+    Attributes:
+        codec: How features become codes.
+        codes: Codes of the features, uint8 [n, `codec.record_bytes`].
+        labels: int64 [n], or float32 [n, outputs] with several labels a sample.
+    """
+
+    codec: Codec
+    codes: npt.NDArray[np.uint8]
+    labels: npt.NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def read(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """Return features, float32 [n, *shape]."""
+        return self.codec.decode(self.codes[rows])
+
+    def more(self, codes: npt.NDArray[np.uint8], labels: npt.NDArray[Any]) -> "Replay":
+        """Return these samples, followed by others of the same codec and kind of labels."""
+        return Replay(self.codec, np.concatenate([self.codes, codes]), np.concatenate([self.labels, labels]))
+
+    def only(self, rows: npt.NDArray[np.int64]) -> "Replay":
+        """Return some of these samples."""
+        return Replay(self.codec, self.codes[rows], self.labels[rows])
+
+    def none(self) -> "Replay":
+        """Return an empty replay of the same codec and kind of labels."""
+        return Replay(self.codec, self.codes[:0], self.labels[:0])
+
+    def save(self, path: Path) -> None:
+        """Write the samples as safetensors.
+
+        Raises:
+            OSError: The disk is full or cannot be written.
+        """
+        tensors: dict[str, npt.NDArray[Any]] = {"codes": self.codes, "labels": self.labels}
+        if self.codec.low is not None and self.codec.high is not None:
+            tensors |= {"low": self.codec.low, "high": self.codec.high}
+        metadata = {"format": FORMAT, "bits": str(self.codec.bits), "shape": " ".join(map(str, self.codec.shape))}
+        with private_file(path) as part:
+            save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, part, metadata)
+
+    @classmethod
+    def load(cls, path: Path) -> "Replay":
+        """Read what `save` wrote.
+
+        Raises:
+            BundleError: The file cannot be read, or has another version's format.
+        """
+        try:
+            with safe_open(path, framework="numpy") as file:
+                metadata = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+        except (OSError, SafetensorError) as error:
+            raise BundleError(f"{path} cannot be read ({error}): copy the whole bundle again") from None
+        if metadata.get("format") != FORMAT:
+            raise BundleError(
+                f"{path} has record format {metadata.get('format')}, this version reads {FORMAT}: update tuner"
+            )
+        shape = tuple(map(int, metadata["shape"].split()))
+        codec = Codec(int(metadata["bits"]), shape, tensors.get("low"), tensors.get("high"))
+        return cls(codec, tensors["codes"], tensors["labels"])

@@ -1,0 +1,135 @@
+"""Rounds of training next to an exported bundle, and a pointer to the round in use.
+
+``BUNDLE/device/current`` lists rounds, the one in use first, the one to fall back to next; the exported bundle itself
+(``0000``) is always the last. A second line counts all rounds ever installed, so that no two have one name. The file
+is replaced whole: whenever the process is killed, the old list is there or the new one.
+"""
+
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from tuner.errors import BundleError
+from tuner.files import flush, remove_parts, write_private
+
+FOLDER, CURRENT, ROUNDS, LOCK = "device", "current", "rounds", "lock"
+EXPORTED = "0000"
+KEPT = 2  # rounds: the one in use, and the last good one
+NAME = re.compile(r"\d{4,}")
+
+
+def rounds_in_use(bundle: Path) -> tuple[str, ...]:
+    """Return the rounds of a bundle, the one in use first, the exported bundle last.
+
+    Raises:
+        BundleError: The list cannot be read.
+    """
+    return _read(bundle)[0]
+
+
+def folder_of(bundle: Path, name: str) -> Path:
+    """Return the folder of a round, or the bundle itself for the exported one."""
+    return bundle if name == EXPORTED else bundle / FOLDER / ROUNDS / name
+
+
+def current(bundle: Path) -> Path:
+    """Return the folder in use: a round's, or the bundle itself.
+
+    Raises:
+        BundleError: The list of rounds cannot be read.
+    """
+    return folder_of(bundle, rounds_in_use(bundle)[0])
+
+
+def install_round(bundle: Path, made: Path) -> str:
+    """Copy a new bundle in as a round, make it the one in use, and return its name.
+
+    Raises:
+        OSError: The disk is full or cannot be written; the round in use stays.
+    """
+    from filelock import FileLock
+
+    home = device_folder(bundle)
+    with FileLock(home / LOCK):
+        _sweep(bundle)
+        names, count = _read(bundle)
+        name = f"{count + 1:04d}"
+        part = home / ROUNDS / f".{name}.part"
+        try:
+            shutil.copytree(made, part, ignore=shutil.ignore_patterns(FOLDER))
+            for path in (part, *part.rglob("*")):
+                path.chmod(0o700 if path.is_dir() else 0o600)
+                flush(path)
+            part.rename(home / ROUNDS / name)
+        except BaseException:
+            shutil.rmtree(part, ignore_errors=True)
+            raise
+        flush(home / ROUNDS)
+        older = [earlier for earlier in names if earlier != EXPORTED][: KEPT - 1]
+        _point(home, (name, *older, EXPORTED), count + 1)
+        _sweep(bundle)
+    return name
+
+
+def roll_back(bundle: Path) -> tuple[str, str]:
+    """Return to the round before the one in use; return the names of the round that was in use and of that which is.
+
+    Raises:
+        BundleError: The bundle is in use as it was exported.
+    """
+    from filelock import FileLock
+
+    home = device_folder(bundle)
+    with FileLock(home / LOCK):
+        (before, *rest), count = _read(bundle)
+        if not rest:
+            raise BundleError(f"{bundle} is in use as it was exported: there is no earlier round to go back to")
+        _point(home, rest, count)
+        _sweep(bundle)
+    return before, rest[0]
+
+
+def device_folder(bundle: Path) -> Path:
+    """Return ``BUNDLE/device``, made if need be, readable by the user only.
+
+    Raises:
+        BundleError: It cannot be made.
+    """
+    home = bundle / FOLDER
+    try:
+        home.mkdir(mode=0o700, exist_ok=True)
+        (home / ROUNDS).mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise BundleError(f"{home} cannot be made ({error.strerror}): the bundle's folder must be writable") from None
+    return home
+
+
+def _read(bundle: Path) -> tuple[tuple[str, ...], int]:
+    """Return the rounds in use, and how many there have ever been."""
+    pointer = bundle / FOLDER / CURRENT
+    try:
+        first, count = pointer.read_text(encoding="utf-8").splitlines()
+        names = tuple(first.split())
+        if names[-1:] == (EXPORTED,) and all(NAME.fullmatch(name) for name in names):
+            return names, int(count)
+    except (FileNotFoundError, NotADirectoryError):
+        return (EXPORTED,), 0
+    except OSError as error:
+        raise BundleError(f"{pointer} cannot be read ({error.strerror}): check its permissions") from None
+    except ValueError:
+        pass
+    raise BundleError(f"{pointer} is damaged: remove it to use the bundle as exported")
+
+
+def _point(home: Path, names: Sequence[str], count: int) -> None:
+    write_private(home / CURRENT, f"{' '.join(names)}\n{count}\n")
+
+
+def _sweep(bundle: Path) -> None:
+    """Remove rounds that are no longer in use, and unfinished ones of processes that were killed."""
+    in_use = rounds_in_use(bundle)
+    remove_parts(bundle / FOLDER / CURRENT)
+    for path in (bundle / FOLDER / ROUNDS).iterdir():
+        if path.name not in in_use:
+            shutil.rmtree(path, ignore_errors=True)

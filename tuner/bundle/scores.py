@@ -1,0 +1,71 @@
+"""What was measured of a bundle: in the trial, of the exported files, and by training on a device."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceScores:
+    """What training on a device came to.
+
+    Attributes:
+        before: Accuracy on the bundle's check samples before training; None where it brings none.
+        after: The same after training.
+        losses: Mean loss of each epoch.
+        samples: Number of new samples that were trained on.
+    """
+
+    before: float | None
+    after: float | None
+    losses: tuple[float, ...]
+    samples: int
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "DeviceScores":
+        """Read ``before`` and ``after`` as JSON holds them.
+
+        Raises:
+            KeyError: A required key is missing.
+        """
+        after = content["after"]
+        before = content["before"]["global_accuracy"]
+        return cls(before, after["global_accuracy"], tuple(map(float, after["losses"])), after["samples"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return ``before`` and ``after`` as JSON holds them."""
+        after = {"global_accuracy": self.after, "losses": list(self.losses), "samples": self.samples}
+        return {"before": {"global_accuracy": self.before}, "after": after}
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Measured values, by name.
+
+    Attributes:
+        trial: Values of the trial that the bundle was exported from; none after training on a device.
+        untouched: The given model's accuracies.
+        from_pixels: Values of the exported files, computed from pixels by ONNX Runtime; likewise.
+        device: Values before and after training on a device; None where there was none.
+    """
+
+    trial: Mapping[str, float] = field(default_factory=dict)
+    untouched: Mapping[str, float] = field(default_factory=dict)
+    from_pixels: Mapping[str, float] = field(default_factory=dict)
+    device: DeviceScores | None = None
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "Scores":
+        """Read the scores as JSON holds them.
+
+        Raises:
+            KeyError: A required key is missing.
+        """
+        device = DeviceScores.from_dict(content) if "after" in content else None
+        return cls(content.get("trial", {}), content.get("untouched", {}), content.get("from_pixels", {}), device)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the scores as JSON holds them."""
+        measured = {"trial": dict(self.trial), "untouched": dict(self.untouched), "from_pixels": dict(self.from_pixels)}
+        content = {name: values for name, values in measured.items() if values or name == "untouched"}
+        return {**content, **(self.device.to_dict() if self.device else {})}

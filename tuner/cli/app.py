@@ -1,0 +1,61 @@
+"""The command line: arguments in, one call, text or JSON out, and the error boundary."""
+
+import os
+import sys
+from contextlib import suppress
+
+from cyclopts import App, CycloptsError
+
+from tuner.cli.bundle import apply, export, predict
+from tuner.cli.describe import describe, plugins
+from tuner.cli.options import ReaderGoneError
+from tuner.cli.run import demo, run, show
+from tuner.cli.service import rollback, status, watch
+from tuner.cli.store import forget, store_app
+from tuner.errors import TunerError, missing_extra
+
+DONE, MISTAKE, USAGE, INTERRUPTED = 0, 1, 2, 130
+app = App(
+    name="tuner",
+    help="Tune how a model is personalised on this device, within a time and memory budget.",
+    version_flags=["--version"],
+    result_action="return_value",
+    suppress_keyboard_interrupt=False,  # `call` reports it in one line
+    help_format="plaintext",  # markdown would cost a quarter of the time that --help takes
+)
+
+
+app.command(store_app)
+for command in (run, show, export, apply, predict, describe, plugins, demo, forget, watch, status, rollback):
+    app.command(command)
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    sys.exit(call(sys.argv[1:]))
+
+
+def call(arguments: list[str]) -> int:
+    """Run one command and return its exit code: 0 done, 1 the user's mistake or a limit, 2 usage, 130 interrupted."""
+    try:
+        app(arguments, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        print(f"tuner: {' '.join(str(error).split())} See tuner --help.", file=sys.stderr)
+        return USAGE
+    except TunerError as error:
+        print(f"tuner: {error}", file=sys.stderr)
+        return MISTAKE
+    except ModuleNotFoundError as error:
+        hint = missing_extra(error)
+        if hint is None:
+            raise
+        print(f"tuner: {hint}", file=sys.stderr)
+        return MISTAKE
+    except KeyboardInterrupt:
+        print("tuner: interrupted; nothing finished is lost", file=sys.stderr)
+        return INTERRUPTED
+    except ReaderGoneError:
+        with suppress(OSError):  # what is still buffered goes nowhere, without an error at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    return DONE

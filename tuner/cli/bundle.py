@@ -1,0 +1,108 @@
+"""The commands of a bundle: export, apply, predict."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from tuner.cli.options import Flag, Json, print_line, progress
+
+
+def export(
+    run: Path,
+    out: Path,
+    /,
+    *,
+    pick: str = "knee",
+    trainable: Annotated[bool, Flag] = False,
+    json_output: Json = False,
+) -> None:
+    """Write a trial of the Pareto front as a bundle, an ONNX model that runs without PyTorch; nothing is trained.
+
+    Parameters
+    ----------
+    run
+        A run's folder.
+    out
+        The bundle's folder, which must be empty or not exist yet.
+    pick
+        knee, a trial's number, or an expression: 'global_accuracy >= 0.5 and min(train_seconds)'.
+    trainable
+        Let the bundle train again without PyTorch; it then holds features of global samples.
+    """
+    from tuner.commands.export import export as write
+    from tuner.commands.interruption import terminated_as_interrupted
+    from tuner.results.run import Run
+
+    result = Run.open(run)
+    print("exporting; validation samples run through ONNX Runtime for a check", file=sys.stderr, flush=True)
+    with terminated_as_interrupted():
+        folder = write(result, out, pick, trainable=trainable)
+    _print_bundle(folder, json_output=json_output)
+
+
+def apply(
+    bundle: Path,
+    task: str,
+    out: Path,
+    /,
+    *,
+    source: Annotated[str, Parameter(name="--from")] = "bundle",
+    json_output: Json = False,
+) -> None:
+    """Train a bundle's plan on a task, and write a new bundle that names the given one as its parent.
+
+    Parameters
+    ----------
+    bundle
+        A bundle's folder.
+    task
+        A task.toml, a file.py:function, or the name of a built-in task.
+    out
+        The new bundle's folder, which must be empty or not exist yet.
+    source
+        The weights that training starts from: bundle (the bundle's) or original (the task's).
+    """
+    from tuner.commands.apply import apply_bundle
+
+    _print_bundle(apply_bundle(bundle, task, out, source, progress()), json_output=json_output)
+
+
+def predict(
+    bundle: Path, files: Annotated[list[Path], Parameter(consume_multiple=True)], /, *, json_output: Json = False
+) -> None:
+    """Predict the labels of files with a bundle.
+
+    Parameters
+    ----------
+    bundle
+        A bundle's folder.
+    files
+        Images, or .npy arrays for a model of arrays, or .npy recordings [channels, time] for a model of signals.
+    """
+    from tuner.cli.text.bundle import format_prediction
+    from tuner.runtime import Personaliser
+
+    personaliser = Personaliser(bundle)
+    predictions = [(path, personaliser.predict_file(path)) for path in files]
+    if json_output:
+        content = [{"file": str(path), **prediction.to_dict()} for path, prediction in predictions]
+        print_line(json.dumps({"predictions": content}))
+        return
+    for path, prediction in predictions:
+        print_line(format_prediction(path, prediction, exits=personaliser.exits))
+
+
+def _print_bundle(folder: Path, *, json_output: bool) -> None:
+    from tuner.cli.text.bundle import format_bundle
+    from tuner.runtime import Bundle
+
+    info = Bundle.open(folder).info
+    if not json_output:
+        print_line(format_bundle(folder, info))
+        return
+    train = {} if info.train is None else {"train": info.train.to_dict()}
+    content = {"bundle": str(folder), "sentence": info.sentence, "scores": info.scores.to_dict(), **train}
+    print_line(json.dumps(content))

@@ -1,0 +1,49 @@
+"""The commands that look without training: describe, plugins."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from tuner.cli.options import Json, print_line
+from tuner.errors import TunerError
+
+
+def describe(task: str, /, *, plan: Path | None = None, picture: Path | None = None, json_output: Json = False) -> None:
+    """Show a model's blocks, cuts, FLOPs and bytes; with a plan, its cost and the memory of its training step.
+
+    Of an NNTrainer model file, show its layers and the planned memory of a training step.
+
+    Parameters
+    ----------
+    task
+        A task.toml, a file.py:function, the name of a built-in task, or a model.ini.
+    plan
+        A plan.toml to estimate, for a task.
+    picture
+        SVG file to draw the memory over a training step into, for a model.ini, or for a task with a plan.
+    """
+    if task.endswith(".ini"):
+        from tuner.cli.text.describe import format_ini
+        from tuner.planner.nntrainer.describe import describe_ini
+
+        if plan is not None:
+            raise TunerError(f"--plan is for a task, but {task} is a model file: leave it out")
+        layers = describe_ini(Path(task), picture)
+        print_line(json.dumps(layers) if json_output else format_ini(layers))
+        return
+    from tuner.cli.text.describe import format_task
+    from tuner.commands.describe import describe_task
+
+    if picture is not None and plan is None:
+        raise TunerError(f"--picture of the task {task!r} shows a plan's step, but there is no --plan: give one")
+    description = describe_task(task, plan, picture)
+    print_line(json.dumps(description.to_dict()) if json_output else format_task(description))
+
+
+def plugins(*, json_output: Json = False) -> None:
+    """List the installed plugins, their origin, every knob, and which plugins were refused and why."""
+    from tuner.cli.text.plugins import format_plugins
+    from tuner.commands.plugins import plugin_list
+
+    listing = plugin_list()
+    print_line(json.dumps(asdict(listing)) if json_output else format_plugins(listing))

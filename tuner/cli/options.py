@@ -1,0 +1,47 @@
+"""What the commands share: options, progress on stderr, and printing that notices when nobody reads."""
+
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tuner.cli.progress import Progress
+
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object and nothing else.")]
+Flag = Parameter(negative="")
+
+
+class ReaderGoneError(Exception):
+    """Nobody reads stdout any more, as in ``tuner show RUN | head -n 1``."""
+
+
+def print_line(text: str) -> None:
+    """Print a line to stdout at once.
+
+    Raises:
+        ReaderGoneError: Nobody reads it.
+    """
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        raise ReaderGoneError from None
+
+
+def stdout_console() -> "Console":
+    """Return a console on stdout; printing to it raises `ReaderGoneError` when nobody reads."""
+    from rich.console import Console
+
+    class Stdout(Console):
+        def on_broken_pipe(self) -> None:
+            raise ReaderGoneError
+
+    return Stdout(soft_wrap=True)
+
+
+def progress() -> "Progress":
+    """Return a listener that shows progress on stderr."""
+    from tuner.cli.progress import Progress
+
+    return Progress()

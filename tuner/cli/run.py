@@ -1,0 +1,139 @@
+"""The commands of a run: run, show, demo."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+from tuner.cli.options import Flag, Json, print_line, progress, stdout_console
+
+
+def run(
+    task: str,
+    /,
+    *,
+    space: str = "board-10min",
+    time: str | None = None,
+    train_time: str | None = None,
+    memory: str | None = None,
+    storage: str | None = None,
+    trials: int | None = None,
+    backend: str | None = None,
+    seed: int = 0,
+    deterministic: Annotated[bool, Flag] = False,
+    out: Path | None = None,
+    store: Path | None = None,
+    resume: Annotated[bool, Flag] = False,
+    dry_run: Annotated[bool, Flag] = False,
+    json_output: Json = False,
+) -> None:
+    """Tune a task: try plans by training them, within limits, and write the results as a run.
+
+    Parameters
+    ----------
+    task
+        A task.toml, a file.py:function, or the name of a built-in task.
+    space
+        A search space's file, or one of board-10min, early-exits, phone-overnight, smoke, wearable.
+    time
+        Limit on the whole command, such as 90s, 10m or 1h30m.
+    train_time
+        Limit on a result's training time, filling an empty feature store included.
+    memory
+        Limit on the memory that a trial adds to its process, such as 512MB.
+    storage
+        Limit on stored features and the run folder together, such as 2GB.
+    trials
+        Limit on the number of trials.
+    backend
+        The only backend to use [default: any that is installed].
+    seed
+        The study's seed: the same seed suggests the same plans.
+    deterministic
+        Use one thread and take costs from FLOPs instead of clocks; a run then ends after --trials only.
+    out
+        The run's folder [default: runs/TASK].
+    store
+        The feature store's folder [default: in the user's cache].
+    resume
+        Continue the run in --out.
+    dry_run
+        Show what would be searched and what fits; train nothing.
+    """
+    limits = {"time": time, "train_time": train_time, "memory": memory, "storage": storage, "trials": trials}
+    from tuner.commands.tune import process_started
+
+    started = process_started()
+    if dry_run:
+        from tuner.cli.text.dry_run import format_dry_run
+        from tuner.commands.dry_run import dry_run as look
+
+        preview = look(
+            task, space=space, limits=limits, backend=backend, deterministic=deterministic, store=store, started=started
+        )
+        print_line(json.dumps(asdict(preview)) if json_output else format_dry_run(preview))
+        return
+    from tuner.cli.text.run import print_run
+    from tuner.commands.show import as_json
+    from tuner.commands.tune import run as tune
+
+    result = tune(
+        task,
+        space=space,
+        **limits,  # type: ignore[arg-type]  # mypy does not follow the names of a dictionary
+        backend=backend,
+        seed=seed,
+        deterministic=deterministic,
+        out=out,
+        store=store,
+        resume=resume,
+        started=started,
+        listener=progress(),
+    )
+    if json_output:
+        print_line(json.dumps(as_json(result)))
+    else:
+        print_run(result, stdout_console())
+    if not result.front:
+        from tuner.errors import BudgetError
+        from tuner.results.pick import nothing_feasible
+
+        raise BudgetError(f"no trial fits: {nothing_feasible(result)}")
+
+
+def show(run: Path, /, *, json_output: Json = False) -> None:
+    """Show a run: the untouched model, the Pareto front, the number of trials by state, and what was spent.
+
+    Parameters
+    ----------
+    run
+        A run's folder.
+    """
+    from tuner.cli.text.run import print_run
+    from tuner.commands.show import as_json
+    from tuner.results.run import Run
+
+    result = Run.open(run)
+    if json_output:
+        print_line(json.dumps(as_json(result)))
+    else:
+        print_run(result, stdout_console())
+
+
+def demo(*, out: Path | None = None) -> None:
+    """Tune, export and predict on real handwritten digits; takes about a minute and needs no data.
+
+    Parameters
+    ----------
+    out
+        Folder for the run and the bundle [default: a new folder in the current one].
+    """
+    from tuner.cli.text.demo import QUESTION, print_demo
+    from tuner.cli.text.run import print_run
+    from tuner.commands.demo import export_and_predict, tune_digits
+
+    console = stdout_console()
+    console.print(QUESTION)
+    result = tune_digits(out, progress())
+    print_run(result, console)
+    print_demo(export_and_predict(result), console)

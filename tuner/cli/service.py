@@ -1,0 +1,116 @@
+"""The commands of a bundle in service: watch, status, rollback."""
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from tuner.cli.options import Flag, Json, print_line
+
+
+def watch(
+    bundle: Path,
+    /,
+    *,
+    samples: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    once: Annotated[bool, Flag] = False,
+    enough: int = 100,
+    exploration: float = 0.05,
+    window: str | None = None,
+    any_time: Annotated[bool, Flag] = False,
+    keep: str = "256MB",
+    json_output: Json = False,
+) -> None:
+    """Predict files as they come, keep them for training, watch for drift, and train when the device is idle.
+
+    Parameters
+    ----------
+    bundle
+        A bundle's folder.
+    samples
+        A folder of files, or of class folders where labels are known; - reads a path a line from standard input.
+    once
+        End when every existing file has been predicted; else wait for more, until Ctrl-C.
+    enough
+        Number of new samples at which a round of training is due.
+    exploration
+        Probability that all exits run on a sample and are compared.
+    window
+        Hours within which a round may start, such as 01:00-05:30.
+    any_time
+        Start rounds whether or not the device is idle, charging and cool.
+    keep
+        Largest size of the samples kept, such as 256MB; the oldest are removed.
+    """
+    from tuner.commands.watch import SampleSource
+    from tuner.commands.watch import watch as serve
+    from tuner.errors import BudgetError
+    from tuner.runtime import Policy
+    from tuner.runtime.service.conditions import ANY_TIME, Conditions, read_window
+    from tuner.runtime.service.monitor import Watch
+    from tuner.units import parse_size
+
+    if enough < 1:
+        raise BudgetError(f"--enough must be at least 1 sample, got {enough}")
+    if not 0 <= exploration <= 1:
+        raise BudgetError(f"--exploration must be a probability from 0 to 1, got {exploration:g}")
+    hours = None if window is None else read_window(window)
+    conditions = ANY_TIME if any_time else Conditions(window=hours)
+    policy = Policy(watch=Watch(exploration=exploration, enough=enough), conditions=conditions)
+    listener = _print_json if json_output else _print_event
+    serve(bundle, SampleSource(samples, once), listener, policy=policy, most_bytes=parse_size(keep, "--keep"))
+
+
+def status(bundle: Path, /, *, json_output: Json = False) -> None:
+    """Show how a watched bundle does: exits, thresholds, drift, samples kept, rounds and the reasons of their verdicts.
+
+    Parameters
+    ----------
+    bundle
+        A bundle's folder.
+    """
+    from tuner.cli.text.status import format_status
+    from tuner.commands.watch import status as status_of
+
+    current = status_of(bundle)
+    print_line(json.dumps(asdict(current)) if json_output else format_status(current))
+
+
+def rollback(bundle: Path, /, *, json_output: Json = False) -> None:
+    """Return to the model that was in use before the last accepted round.
+
+    Parameters
+    ----------
+    bundle
+        A bundle's folder.
+    """
+    from tuner.bundle.rounds import EXPORTED, roll_back
+    from tuner.runtime import Bundle
+
+    Bundle.read(bundle)
+    before, in_use = roll_back(bundle)
+    if json_output:
+        print_line(json.dumps({"left": before, "round": in_use}))
+        return
+    target = "the bundle as it was exported" if in_use == EXPORTED else f"round {in_use}"
+    print_line(f"{bundle}: rolled back from round {before} to {target}")
+
+
+def _print_json(event: Mapping[str, Any]) -> None:
+    print_line(json.dumps(event))
+
+
+def _print_event(event: Mapping[str, Any]) -> None:
+    if "label" in event:
+        begin = f"@{event['begin']}" if "begin" in event else ""
+        print_line(
+            f"{event['file']}{begin}: {event['label']} ({100 * event['probability']:.0f} %, exit {event['exit']})"
+        )
+    elif "round" in event:
+        print_line(f"round {event['round']}: {event['reason']}")
+    else:
+        print(f"tuner: {event.get('refused') or event.get('problem')}", file=sys.stderr, flush=True)

@@ -1,0 +1,53 @@
+"""The commands of what this device keeps: store list, store clear, forget."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from cyclopts import App
+
+from tuner.cli.options import Json, print_line
+
+store_app = App(name="store", help="List or clear the outputs of the frozen prefix that this device keeps.")
+
+
+def forget(task: str, /, *, store: Path | None = None, json_output: Json = False) -> None:
+    """Remove everything that this device keeps of a task's samples: stored features, and samples kept by its bundles.
+
+    Parameters
+    ----------
+    task
+        A task.toml, a file.py:function, or the name of a built-in task; or a bundle's folder, for its samples alone.
+    store
+        The feature store's folder [default: in the user's cache].
+    """
+    from tuner.commands.forget import forget as remove
+
+    removed = remove(task, store)
+    if json_output:
+        print_line(json.dumps(asdict(removed)))
+        return
+    print_line(
+        f"forgot {removed.task}: {removed.records} feature records in {removed.files} files, "
+        f"{removed.samples} kept samples"
+    )
+
+
+@store_app.command(name="list")
+def store_list(*, store: Path | None = None, json_output: Json = False) -> None:
+    """List the files of the feature store, in the order of eviction."""
+    from tuner.cli.text.store import format_store
+    from tuner.commands.store import store_files
+
+    files = store_files(store)
+    print_line(json.dumps({"files": [asdict(file) for file in files]}) if json_output else format_store(files))
+
+
+@store_app.command(name="clear")
+def store_clear(*, store: Path | None = None, json_output: Json = False) -> None:
+    """Delete everything in the feature store."""
+    from tuner.commands.store import clear_store
+    from tuner.units import format_bytes
+
+    freed = clear_store(store)
+    print_line(json.dumps({"freed_bytes": freed}) if json_output else f"freed {format_bytes(freed)}")

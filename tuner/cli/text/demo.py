@@ -1,0 +1,18 @@
+"""The demonstration as text."""
+
+from rich.console import Console
+
+from tuner.commands.demo import Demo
+
+QUESTION = "A network knows the digits 0 to 6; one user writes 7, 8 and 9. What should the device train?"
+
+
+def print_demo(demo: Demo, console: Console) -> None:
+    """Print the exported bundle, its predictions next to the true labels, and the commands to try next."""
+    console.print(f"exported trial {demo.trial} to {demo.bundle}", highlight=False)
+    for example in demo.examples:
+        prediction = example.prediction
+        answer = f"predicted {prediction.label} ({100 * prediction.probability:.0f} %)"
+        console.print(f"{example.file}: {answer}, written as {example.label}", highlight=False)
+    commands = f"tuner show {demo.run}; tuner predict {demo.bundle} {demo.examples[0].file}"
+    console.print(f"try: {commands}", highlight=False)

@@ -1,0 +1,82 @@
+"""The demonstration: tune, export and predict on real handwritten digits, with no data to fetch."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tuner.commands.export import export
+from tuner.commands.tune import run
+from tuner.results.run import Run
+from tuner.runtime import Personaliser, Prediction
+from tuner.search.listener import Listener
+from tuner.task.digits import digits
+
+EXAMPLES = 5
+TIME = "2m"  # a first import of the tensor library from a slow disk may take half a minute; the trials take seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A validation sample and its prediction.
+
+    Attributes:
+        file: The sample's file.
+        prediction: The bundle's prediction.
+        label: The true label.
+    """
+
+    file: Path
+    prediction: Prediction
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """The result of the demonstration.
+
+    Attributes:
+        run: The run's folder.
+        trial: Number of the exported trial.
+        bundle: The bundle's folder.
+        examples: A few predictions.
+    """
+
+    run: Path
+    trial: int | None
+    bundle: Path
+    examples: tuple[Example, ...]
+
+
+def tune_digits(folder: Path | None, listener: Listener) -> Run:
+    """Run the built-in task ``digits`` in the space ``smoke``.
+
+    Args:
+        folder: Folder for the run and the bundle; None for a new one, named after the time.
+        listener: Receives progress.
+
+    Raises:
+        TunerError: The folder is in use, or scikit-learn is not installed.
+    """
+    folder = folder or Path(time.strftime("tuner-demo-%Y%m%d-%H%M%S"))
+    return run("digits", space="smoke", time=TIME, out=folder / "run", listener=listener)
+
+
+def export_and_predict(result: Run) -> Demo:
+    """Export the knee of a run of `tune_digits` next to it, and predict a few samples.
+
+    Raises:
+        TunerError: The front is empty, or the bundle's folder is in use.
+    """
+    folder = result.folder.parent
+    bundle = export(result, folder / "bundle")
+    personaliser = Personaliser(bundle)
+    task = digits()
+    examples = []
+    for index in range(EXAMPLES):
+        file = folder / f"digit-{index}.npy"
+        np.save(file, task.local.val.load(index))
+        label = task.labels[int(task.local.val.labels[index])]
+        examples.append(Example(file, personaliser.predict_file(file), label))
+    return Demo(result.folder, result.knee, bundle, tuple(examples))

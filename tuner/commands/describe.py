@@ -1,0 +1,215 @@
+"""Describe a model as blocks and cuts, and what a plan would cost on this device."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tuner.errors import TaskError
+from tuner.plan.text import describe
+from tuner.plan.toml import from_toml
+from tuner.plan.trial import TrialPlan
+from tuner.planner import cost
+from tuner.planner.device import Rates
+from tuner.planner.memory.placement import smallest
+from tuner.planner.memory.step import StepPlan
+from tuner.planner.memory.summary import memory_summary, write_picture
+from tuner.plugin.core import build_host
+from tuner.search.forecast import expected_bytes
+from tuner.search.processes.remote import open_remote
+from tuner.search.rates import rates_of
+from tuner.task import load_task
+from tuner.task.info import task_info
+from tuner.units import format_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BlockDescription:
+    """A block of the model.
+
+    Attributes:
+        index: Block number.
+        name: Module's name in the model.
+        cut: Graph node whose output enters the block.
+        in_shape: Shape of that output, per sample.
+        flops: FLOPs of the forward pass, per sample.
+        parameters: Number of learnable scalars.
+        saved_bytes: Bytes kept for the backward pass, per sample.
+    """
+
+    index: int
+    name: str
+    cut: str
+    in_shape: tuple[int, ...]
+    flops: int
+    parameters: int
+    saved_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepDescription:
+    """A training step as planned.
+
+    Attributes:
+        batch_size: Samples of a step.
+        micro_batches: Parts that the batch is cut into.
+        executor: What runs the step in a trial.
+        flops: FLOPs of the step.
+        seconds: Expected time of the step on this device.
+        memory: Memory of the step without the weights (`tuner.planner.memory.summary.memory_summary`).
+    """
+
+    batch_size: int
+    micro_batches: int
+    executor: Literal["planned", "eager"]
+    flops: int
+    seconds: float
+    memory: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDescription:
+    """A plan, estimated on this device.
+
+    Attributes:
+        sentence: The plan in a sentence.
+        supported: ``yes``, or the reason why the plan's backend cannot carry it out.
+        train_seconds: Cost on an empty store: filling and epochs.
+        peak_bytes: Memory in addition to the idle process.
+        storage_bytes: Size of stored features and trained weights.
+        flops: FLOPs of the whole trial on an empty store.
+        step: The training step; None where it cannot be planned.
+    """
+
+    sentence: str
+    supported: str
+    train_seconds: float
+    peak_bytes: int
+    storage_bytes: int
+    flops: int
+    step: StepDescription | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDescription:
+    """A task's model in numbers, and a plan for it.
+
+    Attributes:
+        task: Name of the task.
+        model: Name of the model.
+        note: Reason why only whole-model training is offered; empty where cuts are.
+        outputs: Number of outputs.
+        parameters: Number of learnable scalars.
+        flops: FLOPs of the forward pass, per sample.
+        blocks: Blocks from the input to the head.
+        plan: The plan that was asked for, if any.
+    """
+
+    task: str
+    model: str
+    note: str
+    outputs: int
+    parameters: int
+    flops: int
+    blocks: tuple[BlockDescription, ...]
+    plan: PlanDescription | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the description as JSON's types; ``plan`` only where there is one."""
+        content = asdict(self)
+        if self.plan is None:
+            del content["plan"]
+        return content
+
+
+def describe_task(task: str, plan_file: Path | None, picture: Path | None = None) -> TaskDescription:
+    """Return a model's blocks in numbers; with a plan, its estimate on this device and its training step as planned.
+
+    Args:
+        task: Task, as for `tuner.run`.
+        plan_file: A ``plan.toml``.
+        picture: SVG file to draw the memory over the plan's training step into.
+
+    Raises:
+        TunerError: The task, the model or the plan cannot be used, or no step is planned that could be drawn.
+    """
+    host = build_host()
+    loaded = load_task(task, host.tasks)
+    plan = None if plan_file is None else _read_plan(plan_file)
+    first = next(iter(host.backends))
+    name = first if plan is None else plan.runtime.backend
+    step: StepPlan | None = None
+    reason: str | None = None
+    with open_remote(host, task, [name]) as sessions:
+        session = sessions[name]
+        model, rates = session.model, rates_of(session, first, measure=plan is not None)
+        if plan is not None:
+            plan = plan.carried_to(model, task_info(loaded))
+            reason = host.backend(name).supports(plan, host.lowerings(name))
+            step = None if reason else session.plan_step(plan)
+    if picture is not None and plan is not None:
+        _draw(picture, plan, step)
+    return TaskDescription(
+        task=loaded.name,
+        model=model.name,
+        note=model.note,
+        outputs=model.outputs,
+        parameters=sum(block.parameters for block in model.blocks),
+        flops=sum(block.flops for block in model.blocks),
+        blocks=tuple(BlockDescription(index, **asdict(block)) for index, block in enumerate(model.blocks)),
+        plan=None if plan is None else _describe_plan(plan, rates, step, reason),
+    )
+
+
+def _read_plan(path: Path) -> TrialPlan:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TaskError(f"--plan {path} cannot be read: {error}") from None
+    return from_toml(text)
+
+
+def _describe_plan(plan: TrialPlan, rates: Rates, step: StepPlan | None, reason: str | None) -> PlanDescription:
+    """Return a plan's estimate.
+
+    Args:
+        plan: The plan, for this model and task.
+        rates: This device's rates on the model.
+        step: Its training step; None where it cannot be planned.
+        reason: Why the backend cannot carry it out; None where it can.
+    """
+    estimate = cost.estimate(plan, rates)
+    peak_bytes = estimate.peak_bytes
+    if step is not None and cost.worth_planning(plan):
+        peak_bytes = expected_bytes(plan, step.peak_bytes, rates)  # the planned executor runs it
+    return PlanDescription(
+        sentence=describe(plan),
+        supported=reason or "yes",
+        train_seconds=estimate.train_seconds,
+        peak_bytes=peak_bytes,
+        storage_bytes=estimate.storage_bytes,
+        flops=cost.training_flops(plan),
+        step=None if step is None else _describe_step(plan, rates, step),
+    )
+
+
+def _describe_step(plan: TrialPlan, rates: Rates, step: StepPlan) -> StepDescription:
+    planner, placement = smallest(step.tensors)
+    steps = math.ceil(plan.train_samples / plan.recipe.batch_size)
+    return StepDescription(
+        batch_size=plan.recipe.batch_size,
+        micro_batches=plan.recipe.micro_batches,
+        executor="planned" if cost.worth_planning(plan) else "eager",
+        flops=step.flops,
+        seconds=cost.loop_seconds(plan, rates) / (plan.recipe.epochs * steps),
+        memory=memory_summary(step.tensors, placement, planner, step.steps),
+    )
+
+
+def _draw(path: Path, plan: TrialPlan, step: StepPlan | None) -> None:
+    if step is None:
+        raise TaskError("--picture shows a planned step, but this plan's cannot be traced: leave it out")
+    planner, placement = smallest(step.tensors)
+    title = f"{describe(plan)}: {format_bytes(placement.pool_bytes)}, planner {planner}"
+    write_picture(path, step.tensors, placement, step.steps, title)

@@ -1,0 +1,116 @@
+"""Export a trial of a run as a bundle."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tuner.bundle.format import FORMAT, PLAN, WEIGHTS, new_folder, seal
+from tuner.bundle.info import BundleInfo
+from tuner.errors import BundleError, RunError
+from tuner.files import write_private
+from tuner.plan.text import describe
+from tuner.plan.toml import to_toml
+from tuner.plan.trial import TrialPlan
+from tuner.plugin.core import build_host
+from tuner.results.pick import pick_trial
+from tuner.results.run import Run
+from tuner.search.processes.remote import open_remote
+from tuner.task import Task, load_task
+
+
+def export(run: Run, out: str | Path, pick: str = "knee", *, trainable: bool = False) -> Path:
+    """Write a trial of the Pareto front as a bundle: a folder with an ONNX model that runs without PyTorch.
+
+    Nothing is trained. Validation samples run through ONNX Runtime to check what was written: the logits must be
+    those of PyTorch. The bundle appears at `out` whole or not at all.
+
+    Args:
+        run: A run, finished or interrupted, as `tuner.run` or ``tuner.Run.open`` returns it.
+        out: Folder of the bundle, which must be empty or not exist yet.
+        pick: Trial to export: ``knee``, a trial's number, or an expression over the values of the front such as
+            ``global_accuracy >= 0.5 and min(train_seconds)``.
+        trainable: Whether the bundle can train again without PyTorch, by `tuner.runtime.Trainer`, or by
+            `tuner.runtime.ExitsTrainer` where it has exits. It then holds features of global samples.
+
+    Returns:
+        The bundle's folder.
+
+    Raises:
+        RunError: `pick` names no trial with weights, or the task has changed since the run.
+        BundleError: `out` is in use, the written model differs from PyTorch's, or the tail's training step cannot be
+            written.
+        TunerError: The task can no longer be loaded.
+    """
+    record = pick_trial(run, pick)
+    weights = run.folder / "trials" / str(record.trial) / WEIGHTS
+    if record.plan is None or not weights.is_file():
+        front = ", ".join(map(str, run.front)) or "none"
+        raise RunError(f"trial {record.trial} has no weights: only trials of the front keep them ({front}); pick one")
+    name = str(run.info.config.task)
+    if run.task is None and name.startswith("<"):
+        raise RunError(
+            f"{run.folder} was made from a task given in Python: tuner.export(Run.open({str(run.folder)!r}, task), out)"
+        )
+    task = run.task or load_task(name, build_host().tasks)
+    if task.fingerprint() != run.info.identity.task:
+        raise RunError(f"the task {name} has changed since {run.folder} was made: run it again")
+    scores = {"trial": record.values, "untouched": run.info.untouched}
+    origin = {"run": {"trial": record.trial, "seed": run.info.config.seed}, "scores": scores, "parent": None}
+    with new_folder(Path(out)) as part:
+        info = write_bundle(run.task or name, task, record.plan, weights, part, origin, trainable=trainable)
+        if trainable and info.train is None:
+            raise BundleError(
+                f"--trainable trains exits, but calibration kept none of trial {record.trial}'s: pick another trial"
+            )
+    return Path(out)
+
+
+def write_bundle(
+    source: str | Task,
+    task: Task,
+    plan: TrialPlan,
+    weights: Path,
+    part: Path,
+    origin: Mapping[str, Any],
+    *,
+    trainable: bool = False,
+) -> BundleInfo:
+    """Export with the plan's backend into a folder of `new_folder`, and check what was written.
+
+    Args:
+        source: The task as another process opens it: the text that names it, or the task itself.
+        task: The task.
+        plan: The plan that was trained.
+        weights: File of the trained tail.
+        part: Folder to write into.
+        origin: Sections of ``bundle.json`` on where the bundle comes from: ``run``, ``scores``, ``parent``.
+        trainable: Whether the bundle can train again without PyTorch.
+
+    Returns:
+        The content of ``bundle.json``.
+
+    Raises:
+        BundleError: The check failed.
+    """
+    backend = plan.runtime.backend
+    with open_remote(build_host(), source, [backend]) as sessions:
+        exported = sessions[backend].export(plan, weights, part, trainable=trainable)
+    write_private(part / PLAN, to_toml(plan))
+    content = {
+        "format": FORMAT,
+        "name": task.name,
+        "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "tuner": version("tuner"),
+        "labels": task.labels,
+        "input": asdict(task.input),
+        "input_shape": task.input_shape,
+        "loss": task.loss,
+        "sentence": describe(plan),
+        **exported.sections,
+        **origin,
+        "scores": {**origin.get("scores", {}), "from_pixels": dict(exported.checks)},
+    }
+    return seal(part, content)

@@ -1,0 +1,62 @@
+"""A run for people and for scripts."""
+
+from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from tuner.plan.text import describe
+from tuner.plan.trial import TrialPlan
+from tuner.results.records import STATES, TrialRecord
+
+if TYPE_CHECKING:
+    from tuner.results.run import Run
+
+#: Parts of a trial's record that are shown.
+_KEYS = ("trial", "state", "values", "estimate", "reason", "plan", "sentence", "spent_seconds", "epochs", "same_as")
+
+
+def as_json(run: "Run") -> dict[str, Any]:
+    """Return everything that ``tuner show --json`` prints."""
+    info = run.info
+    peaks = [record.values["peak_bytes"] for record in run.records if "peak_bytes" in record.values]
+    return {
+        "task": info.task_name,
+        "space": info.space_name,
+        "seed": info.config.seed,
+        "limits": asdict(info.config.limits),
+        "untouched": info.untouched,
+        "spent": {
+            "storage_bytes": info.spent.storage_bytes,
+            "seconds": info.spent.seconds,
+            "prefix_samples": info.spent.prefix_samples,
+            "peak_bytes": max(peaks, default=0),
+        },
+        "ended": info.ended,
+        "objectives": [{"name": objective.name, "direction": objective.direction} for objective in run.objectives],
+        "counts": counts(run),
+        "front": [_member(run, trial, plan) for trial in run.front if (plan := run.record(trial).plan) is not None],
+        "trials": [_trial(record) for record in run.records],
+    }
+
+
+def counts(run: "Run") -> dict[str, int]:
+    """Return the number of trials in each state; a plan suggested again is not counted again."""
+    numbers = Counter(record.state for record in run.records if record.same_as is None)
+    return {state: numbers[state] for state in STATES}
+
+
+def _member(run: "Run", trial: int, plan: TrialPlan) -> dict[str, Any]:
+    """Return a member of the front."""
+    values = run.record(trial).values
+    return {
+        "trial": trial,
+        "values": {objective.name: values[objective.name] for objective in run.objectives},
+        "plan": plan.settings(),
+        "sentence": describe(plan),
+        "knee": trial == run.knee,
+    }
+
+
+def _trial(record: TrialRecord) -> dict[str, Any]:
+    content = record.to_dict()
+    return {**{name: content[name] for name in _KEYS}, "measured": record.values}

@@ -1,0 +1,109 @@
+"""Where this device keeps what outlives a run, and folders and files that are private to the user."""
+
+import os
+import threading
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tuner.errors import RunError, StoreError, TunerError
+
+OTHERS = 0o077
+CACHED = frozenset({"store", "rates", "pretrained", "prefix"})
+PART = ".part"
+
+
+def private_folder(folder: Path, kind: type[TunerError] = RunError, ours: Collection[str] = ()) -> Path:
+    """Make a folder that only the user can read; an existing one becomes so if nothing of anyone else's is in it.
+
+    Args:
+        folder: To make, with its parents.
+        kind: Class of the error that is raised.
+        ours: Names that may be in it; where there are others, its mode is the user's own choice.
+
+    Raises:
+        TunerError: It cannot be made.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+        is_open = status.st_mode & OTHERS and status.st_uid == os.geteuid()
+        if is_open and all(path.name in ours for path in folder.iterdir()):
+            folder.chmod(0o700)
+    except OSError as error:
+        raise kind(f"{folder} cannot be a folder of tuner's ({error.strerror or error}): give another place") from None
+    return folder
+
+
+def cache_folder() -> Path:
+    """Return ``$XDG_CACHE_HOME/tuner`` (or the platform's own), made private to the user.
+
+    Raises:
+        StoreError: It cannot be made.
+    """
+    import platformdirs  # a process that only predicts does without
+
+    folder = Path(os.environ.get("TUNER_CACHE") or platformdirs.user_cache_dir("tuner"))
+    return private_folder(folder, StoreError, CACHED)
+
+
+def write_private(path: Path, content: bytes | str, *, durable: bool = True) -> None:
+    """Write a file whole or not at all, readable by the user only; arguments and errors as in `private_file`."""
+    with private_file(path, durable=durable) as part:
+        part.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def private_file(path: Path, *, durable: bool = True) -> Iterator[Path]:
+    """Give a file to write into, which then takes the place of another; only the user can read either.
+
+    Whenever the process is killed, there is the old file or the new one, and neither is torn. Threads and processes may
+    write at once; the last holds.
+
+    Args:
+        path: To replace, or to make in a folder that exists.
+        durable: Whether to wait until the disk has it. Without, a power cut may leave an empty or torn file.
+
+    Raises:
+        OSError: The disk is full or cannot be written; what was there stays, and no part of the new file does.
+    """
+    part = path.with_name(f"{path.name}.{threading.get_native_id()}{PART}")
+    try:
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+        yield part
+        part.chmod(0o600)  # a writer may have put a file of its own there
+        if durable:
+            flush(part)
+        part.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
+    if durable:
+        flush(path.parent)
+
+
+def remove_parts(path: Path) -> None:
+    """Remove what killed processes left of a file; to be called under the lock that its writers hold."""
+    for part in path.parent.glob(f"{path.name}.*{PART}"):
+        part.unlink(missing_ok=True)
+
+
+def mark_changed(place: Path | int) -> None:
+    """Give a file or folder a change time of its own: the kernel may tick every 10 ms only, then two share one."""
+    now_ns = time.time_ns()
+    os.utime(place, ns=(now_ns, now_ns))
+
+
+def flush(path: Path) -> None:
+    """Wait until the disk has a file's content, or a folder's names.
+
+    Raises:
+        OSError: The disk is full or cannot be written.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

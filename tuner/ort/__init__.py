@@ -1,0 +1,1 @@
+"""ONNX Runtime sessions: inference, and training steps. The base package only."""

@@ -1,0 +1,100 @@
+"""ONNX Runtime sessions, with settings that hoard neither memory nor processor time."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+
+from tuner.arrays import Floats
+from tuner.errors import BundleError, TunerError
+
+LOGITS, FEATURES = "logits", "features"
+
+
+def open_session(
+    model: Path | bytes,
+    threads: int | None = None,
+    *,
+    fixed_shapes: bool = False,
+    repeats: bool = False,
+    error: type[TunerError] = BundleError,
+) -> Any:
+    """Return an ONNX Runtime session of a model.
+
+    The arena is off: it grows to many times the model where shapes vary (onnxruntime issue 11627). Threads sleep while
+    they wait for work instead of spinning, which would take the processor from the next session of a chain, from what
+    decodes samples, and from the user.
+
+    Args:
+        model: The ONNX file, or its content.
+        threads: Threads within an operator; all that the process may use where it is not given.
+        fixed_shapes: Whether all runs have the same shapes. Memory is then taken operator by operator: one block for a
+            whole run, next to the arena, takes a third more, and is no faster.
+        repeats: Whether the model is a step that runs again and again. The arena then keeps its memory from run to run:
+            what one operator freed fits the next, and less is taken, in less time. Threads spin between its operators,
+            which are many and short, but not beyond the step.
+        error: Raised where the model cannot be opened.
+
+    Raises:
+        TunerError: The model is not one that this ONNX Runtime can run.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or len(os.sched_getaffinity(0))
+    options.log_severity_level = 3
+    options.enable_cpu_mem_arena = repeats
+    options.enable_mem_pattern = not fixed_shapes
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if repeats else "0")
+    if fixed_shapes:
+        options.add_session_config_entry("session.force_spinning_stop", "1")
+    try:
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as reason:  # noqa: BLE001 - onnxruntime raises many kinds for a file that is not a model
+        raise error(f"{named(model)} cannot be run: {str(reason).splitlines()[0]}") from None
+
+
+def named(model: Path | bytes) -> str:
+    """Return what messages call a model."""
+    return str(model) if isinstance(model, Path) else "the model"
+
+
+class Session:
+    """Runs a model.
+
+    Args:
+        model: The ONNX file, or its content.
+        threads: Threads within an operator; all that the process may use where it is not given.
+
+    Attributes:
+        outputs: Names of the model's outputs.
+
+    Raises:
+        BundleError: The file is not a model that this ONNX Runtime can run.
+    """
+
+    def __init__(self, model: Path | bytes, threads: int | None = None) -> None:
+        self._name, self._session = named(model), open_session(model, threads)
+        self._input = self._session.get_inputs()[0].name
+        self.outputs: tuple[str, ...] = tuple(output.name for output in self._session.get_outputs())
+        self._options: Any = onnxruntime.RunOptions()
+        self._options.only_execute_path_to_fetches = True
+
+    def logits(self, batch: Floats) -> Floats:
+        """Return float32 [n, outputs] of a normalised batch [n, ...]."""
+        return self.run(batch, LOGITS)[0]
+
+    def features(self, batch: Floats) -> Floats:
+        """Return what the model passes on of a batch, float32 [n, ...]; nothing beyond it runs."""
+        return self.run(batch, FEATURES)[0]
+
+    def run(self, batch: Floats, *names: str) -> list[Floats]:
+        """Return the named outputs; nothing runs that they do not need.
+
+        Raises:
+            BundleError: The model cannot compute this batch.
+        """
+        try:
+            outputs: list[Floats] = self._session.run(list(names), {self._input: batch}, self._options)
+        except Exception as error:  # noqa: BLE001 - onnxruntime raises many kinds, all of its own making
+            raise BundleError(f"{self._name} fails as it runs: {str(error).splitlines()[0]}") from None
+        return outputs

@@ -1,0 +1,50 @@
+"""A tail's inference with its current weights: its file holds none."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from tuner.arrays import Array, Floats
+from tuner.ort.layout import StepFileError, layout_of
+from tuner.ort.session import open_session
+from tuner.training.schedule import batches_of
+
+
+class Tail:
+    """The trainable part of a bundle, from features to logits.
+
+    Args:
+        path: A file that `tuner.backends.torch.onnx.write.write` wrote of
+            `tuner.backends.torch.step.inference.trace_inference`.
+        threads: Threads within an operator.
+
+    Attributes:
+        batch_size: Samples that run at once; fewer are padded.
+
+    Raises:
+        StepFileError: The file is none.
+    """
+
+    def __init__(self, path: Path, threads: int) -> None:
+        self._session = open_session(path, threads, fixed_shapes=True, error=StepFileError)
+        self._layout = layout_of(path, self._session)
+        self.batch_size = self._layout.batch_size
+
+    def logits(self, features: Floats, weights: Mapping[str, Array]) -> Floats:
+        """Return float32 [n, outputs] of features [n, ...].
+
+        Args:
+            features: The tail's input.
+            weights: Its parameters and buffers, by name.
+        """
+        shapes = {value.name: value.shape for value in self._session.get_inputs()}  # some are vectors in the file
+        ports = {port.name: port for port in self._layout.inputs if port.name in weights}
+        state = {name: weights[name].astype(port.dtype).reshape(shapes[name]) for name, port in ports.items()}
+        batch = np.zeros(self._layout.only("input").shape, np.float32)
+        logits = []
+        for rows in batches_of(np.arange(len(features)), self.batch_size):
+            batch[: len(rows)] = features[rows]
+            outputs: Floats = self._session.run(None, {"input": batch, **state})[0]
+            logits.append(outputs[: len(rows)])
+        return np.concatenate(logits)

@@ -1,0 +1,178 @@
+"""Train with the ordinary onnxruntime: a traced step runs again and again, its results becoming its next inputs.
+
+Weights and optimiser state lie in two sets of buffers. A step reads one and writes the other, then the two swap roles:
+nothing is copied between steps. This module needs the base package alone.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tuner.arrays import Array, Floats, Labels, RowNumbers
+from tuner.errors import TunerError
+from tuner.ort.layout import StepFileError, layout_of
+from tuner.ort.port import Port
+from tuner.ort.session import open_session
+from tuner.plan.parts import RecipePlan
+from tuner.training.epoch import EpochLoop, EpochResult, Watch
+from tuner.training.steps import Steps
+
+#: Takes row numbers and returns the tail's input for them, float32 [n, ...].
+Read = Callable[[RowNumbers], Floats]
+
+
+class StepSession:
+    """A step file, its weights and its optimiser's state.
+
+    Args:
+        path: A file that `tuner.backends.torch.onnx.write.write` wrote.
+        weights: The tail's state dictionary; copied.
+        threads: Threads within an operator.
+        seed: Seed of the noise of dropouts.
+
+    Attributes:
+        layout: What the file's inputs mean.
+
+    Raises:
+        StepFileError: The file is not a step, or the weights are another tail's.
+    """
+
+    def __init__(self, path: Path, weights: Mapping[str, Array], threads: int = 1, seed: int = 0) -> None:
+        self._session = open_session(path, threads, fixed_shapes=True, repeats=True, error=StepFileError)
+        self.layout = layout_of(path, self._session)
+        self._noise = np.random.default_rng(seed)
+        self._steps = 0
+        replaced = set(self.layout.updates.values())
+        first = {port.name: _first(port, weights) for port in self.layout.inputs}
+        second = {name: np.empty_like(value) if name in replaced else value for name, value in first.items()}
+        self._sets = (first, second)
+        self._loss = np.zeros((), np.float32)
+        self._bindings = tuple(self._bound(*pair) for pair in ((first, second), (second, first)))
+
+    def step(self, features: Floats, labels: Labels, learning_rate: float) -> float:
+        """Train on one batch; return its mean loss.
+
+        Args:
+            features: The tail's input, float32 [n, ...], n at most the step's batch size.
+            labels: int64 [n], or float32 [n, outputs] of several labels a sample.
+            learning_rate: Learning rate of this step.
+        """
+        most, count = self.layout.batch_size, len(features)
+        if not 0 < count <= most:
+            raise StepFileError(f"this step takes 1 to {most} samples, but got {count}: trace one for that batch size")
+        self._steps += 1
+        for port in self.layout.inputs:
+            value = self._sets[0][port.name]
+            if port.kind == "input":
+                value[:count], value[count:] = features, features[:1]  # real values: of weight zero, but not NaN
+            elif port.kind == "label":
+                value[:count], value[count:] = labels, labels[:1]
+            elif port.kind == "sample_weight":
+                value[:count], value[count:] = 1, 0
+            elif port.kind == "learning_rate":
+                value[...] = learning_rate
+            elif port.kind == "step_count":
+                value[...] = self._steps
+            elif port.kind == "noise":
+                self._noise.random(dtype=np.float32, out=value)
+        try:
+            self._session.run_with_iobinding(self._bindings[(self._steps - 1) % 2])
+        except Exception as error:  # noqa: BLE001 - onnxruntime raises many kinds
+            reason = str(error).splitlines()[0]
+            raise TunerError(f"ONNX Runtime cannot run step {self._steps} (of numbers that grow?): {reason}") from None
+        return float(self._loss)
+
+    def weights(self) -> dict[str, Array]:
+        """Return copies of the tail's current parameters and buffers, by their names in its state."""
+        current = self._sets[self._steps % 2]
+        names = [port.name for port in self.layout.inputs if port.kind in {"parameter", "buffer"}]
+        return {name: current[name].copy() for name in names}
+
+    def _bound(self, before: Mapping[str, Array], after: Mapping[str, Array]) -> Any:
+        """Return a binding of inputs and outputs to buffers, which must outlive it."""
+        binding = self._session.io_binding()
+        for value in self._session.get_inputs():
+            _bind(binding.bind_input, value, before[value.name])
+        for value in self._session.get_outputs():
+            name = self.layout.updates.get(value.name)
+            _bind(binding.bind_output, value, self._loss if name is None else after[name])
+        return binding
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRows:
+    """Samples to train on.
+
+    Attributes:
+        read: Returns their features, as often as asked: a store's reader, with or without random changes.
+        labels: Labels of all rows.
+    """
+
+    read: Read
+    labels: Labels
+
+
+class SessionSteps(Steps):
+    """The steps of a training that ONNX Runtime runs.
+
+    Args:
+        session: A step traced for the recipe.
+        rows: The samples.
+        recipe: Whether batch norms train, and a batch size of at most the step's.
+
+    Raises:
+        StepFileError: The batches are larger than those the step was planned for.
+    """
+
+    def __init__(self, session: StepSession, rows: TrainingRows, recipe: RecipePlan) -> None:
+        most = session.layout.batch_size
+        if recipe.batch_size > most:
+            raise StepFileError(
+                f"the step was planned for batches of at most {most}, but recipe.batch_size is {recipe.batch_size}"
+            )
+        self._session, self._rows, self.norms_train = session, rows, not recipe.freeze_bn
+
+    def step(self, rows: RowNumbers, rate: float) -> float:
+        """Train on one batch; return its mean loss."""
+        return self._session.step(self._rows.read(rows), self._rows.labels[rows], rate)
+
+
+def train(
+    session: StepSession, rows: TrainingRows, recipe: RecipePlan, seed: int, watch: Watch = lambda _step, _steps: False
+) -> Iterator[EpochResult]:
+    """Train for a recipe's epochs; see `tuner.training.epoch.EpochLoop`.
+
+    Args:
+        session: A step traced for the recipe.
+        rows: The samples.
+        recipe: Epochs, learning rate and its schedule, and a batch size of at most the step's; the optimiser is the
+            step's.
+        seed: Seed of the order of samples.
+        watch: Called after every step.
+
+    Raises:
+        StepFileError: The batches are larger than those the step was planned for.
+        TunerError: The loss is no longer a number.
+    """
+    return EpochLoop(SessionSteps(session, rows, recipe), recipe, len(rows.labels), seed).epochs(watch)
+
+
+def _first(port: Port, weights: Mapping[str, Array]) -> Array:
+    """Return an input's buffer as it is before the first step."""
+    if port.kind not in {"parameter", "buffer"}:
+        return np.zeros(port.shape, port.dtype)
+    value = weights.get(port.name)
+    if value is None or value.shape != port.shape:
+        state = "are not there" if value is None else f"have shape {list(value.shape)}"
+        raise StepFileError(
+            f"the step trains {port.name} of shape {list(port.shape)}, but the weights {state}: give those of its tail"
+        )
+    return np.array(value, port.dtype, order="C")
+
+
+def _bind(bind: Callable[..., None], value: Any, buffer: Array) -> None:
+    """Bind a buffer to an input or output, in the shape that the file gives it."""
+    bind(value.name, "cpu", 0, buffer.dtype.type, value.shape, buffer.ctypes.data)

@@ -1,0 +1,141 @@
+"""Side heads as data: their places, widths, costs and losses, and when a sample leaves.
+
+Source: PersEPhonEE (HotMobile 2021); the head is MSDNet's intermediate classifier (Huang et al., 2018).
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+from tuner.plan.info import FORBID
+
+HeadsMode = Literal["none", "exits-only", "with-tail"]
+Against = Literal["original", "best"]
+#: Dimensions of a map (C, H, W).
+MAP_DIMENSIONS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """A side head.
+
+    Attributes:
+        block: Number of blocks before it; it reads their output.
+        channels: Channels of its two convolutions.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
+    block: int
+    channels: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeadsPlan:
+    """Side heads, anywhere along the blocks.
+
+    An exit's loss is `supervised` · CE(ŷ, y) + `distilled` · T² · KL(softmax(z/T) ‖ softmax(ŷ/T)) + `pseudo` ·
+    CE(ŷ, argmax z), where z are the final head's logits (PersEPhonEE, eq. 1; as printed its weights multiply nothing).
+
+    Attributes:
+        mode: What trains: ``"exits-only"``, the paper's mode, the exits alone; ``"with-tail"``, a hybrid of this
+            project, first the tail, which then teaches the exits.
+        exits: Exits from the input to the final head.
+        supervised: Weight of the labels; excludes `pseudo`.
+        distilled: Weight of the final head's softened answers.
+        pseudo: Weight of the final head's hard answers; excludes `supervised`.
+        temperature: T, above 0.
+        tolerance: Accuracy on the calibration samples that leaving early may cost at most, in [0, 1].
+        against: Reference of `tolerance`: the final head's accuracy, or the best that any threshold reaches.
+        per_exit: Whether every exit has a threshold of its own.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
+    mode: HeadsMode = "none"
+    exits: tuple[Exit, ...] = ()
+    supervised: float = 0.0
+    distilled: float = 1.0
+    pseudo: float = 0.0
+    temperature: float = 4.0
+    tolerance: float = 0.01
+    against: Against = "original"
+    per_exit: bool = False
+
+
+def head_rules(heads: HeadsPlan, num_blocks: int) -> tuple[tuple[bool, str, object], ...]:
+    """Return the rules of side heads: whether each holds, the rule, and the value it is about.
+
+    Args:
+        heads: Heads to check.
+        num_blocks: Blocks of their model.
+    """
+    weights = heads.supervised, heads.distilled, heads.pseudo
+    places = [exit_.block for exit_ in heads.exits]
+    channels = [exit_.channels for exit_ in heads.exits]
+    return (
+        (
+            all(0 <= place <= num_blocks for place in places),
+            f"heads.exits must be on blocks 0 to {num_blocks}",
+            places,
+        ),
+        (all(count >= 1 for count in channels), "heads.exits must have at least one channel each", channels),
+        (all(0 <= weight < math.inf for weight in weights), "the weights of heads' losses must be at least 0", weights),
+        (any(weights), "one of heads.supervised, heads.distilled and heads.pseudo must be above 0", weights),
+        (
+            not (heads.supervised and heads.pseudo),
+            "one of heads.supervised and heads.pseudo must be 0, as both weight a hard answer",
+            weights,
+        ),
+        (0 < heads.temperature < math.inf, "heads.temperature must be above 0", heads.temperature),
+        (0 <= heads.tolerance <= 1, "heads.tolerance must be in [0, 1]", heads.tolerance),
+    )
+
+
+def effective_heads(heads: HeadsPlan, cut: int, *, labelled: bool) -> HeadsPlan:
+    """Return the heads that can be trained, with idle settings at their defaults.
+
+    Next to a tail that trains, exits are below its cut. Without labels, the weight of the labels goes to distillation.
+
+    Args:
+        heads: Heads as a strategy wrote them.
+        cut: First block of the tail.
+        labelled: Whether the local samples have labels.
+    """
+    if heads.mode == "with-tail":
+        heads = replace(heads, exits=tuple(exit_ for exit_ in heads.exits if exit_.block <= cut))
+    if not heads.exits:
+        return HeadsPlan()
+    if heads.supervised and not labelled:
+        heads = replace(heads, supervised=0.0, distilled=heads.distilled or heads.supervised)
+    if heads.distilled == 0:  # nothing else is softened by the temperature
+        heads = replace(heads, temperature=HeadsPlan().temperature)
+    return heads
+
+
+def head_parameters(in_shape: tuple[int, ...], channels: int, outputs: int) -> int:
+    """Return a head's learnable scalars: two 3 × 3 convolutions with their norms, and a linear layer.
+
+    Args:
+        in_shape: Shape of the head's input, per sample; anything but a map (C, H, W) is read as a vector by two linear
+            layers.
+        channels: Channels of both convolutions.
+        outputs: Outputs of the linear layer.
+    """
+    last = channels * outputs + outputs
+    if len(in_shape) != MAP_DIMENSIONS:
+        return math.prod(in_shape) * channels + 2 * channels + last
+    return 9 * channels * (in_shape[0] + channels) + 4 * channels + last
+
+
+def head_macs(in_shape: tuple[int, ...], channels: int, outputs: int) -> int:
+    """Return a head's multiply-accumulates per sample; arguments as for `head_parameters`."""
+    if len(in_shape) != MAP_DIMENSIONS:
+        return math.prod(in_shape) * channels + channels * outputs
+    _, height, width = in_shape
+    half = _half(height) * _half(width)
+    quarter = _half(_half(height)) * _half(_half(width))
+    return 9 * channels * (in_shape[0] * half + channels * quarter) + channels * outputs
+
+
+def _half(extent: int) -> int:
+    """Return the extent after a 3 × 3 convolution of stride 2 with padding 1."""
+    return (extent + 1) // 2

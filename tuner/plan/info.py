@@ -1,0 +1,82 @@
+"""What a plan is about: the model as a chain of blocks, and the task in numbers."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+#: How pydantic reads every part of a plan: an unknown key is an error.
+FORBID: dict[str, Any] = {"extra": "forbid"}
+
+
+@dataclass(frozen=True, slots=True)
+class BlockInfo:
+    """One block of the chain: the unit that is frozen or trained.
+
+    Attributes:
+        name: Module's name in the model (``"features.17"``).
+        cut: Graph node whose output enters the block; the store keeps it where the model is cut here.
+        in_shape: Shape of that output, per sample.
+        flops: FLOPs of the forward pass, per sample; one multiply-accumulate counts two.
+        parameters: Number of learnable scalars.
+        saved_bytes: Bytes kept for the backward pass, per sample, when the block trains (fp32).
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
+    name: str
+    cut: str
+    in_shape: tuple[int, ...]
+    flops: int
+    parameters: int
+    saved_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """The model as a chain of blocks, without a tensor.
+
+    Attributes:
+        name: Factory's name.
+        fingerprint: Hash of the graph and of every weight and buffer before training.
+        outputs: Rows of the union head.
+        blocks: Chain from the input to the head; at least one block.
+        note: Reason why only whole-model training is offered; empty where cuts are.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
+    name: str
+    fingerprint: str
+    outputs: int
+    blocks: tuple[BlockInfo, ...]
+    note: str = ""
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of blocks in the chain."""
+        return len(self.blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInfo:
+    """The task in numbers: how many samples of each kind there are.
+
+    Attributes:
+        name: Task's name.
+        fingerprint: Hash of the task; compared when a run is resumed.
+        local_train: Number of local training samples.
+        local_val: Number of local validation samples.
+        global_per_class: Number of global training samples of each class that has any.
+        global_val: Number of global validation samples; 0 for a task without global data.
+        noun: Word for the samples (``"images"``).
+        augment: Operations that keep a sample's label, as the task lists them (`tuner.augment.operations`).
+        labelled: Whether the local samples have labels.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
+    name: str
+    fingerprint: str
+    local_train: int
+    local_val: int
+    global_per_class: tuple[int, ...] = ()
+    global_val: int = 0
+    noun: str = "samples"
+    augment: tuple[str, ...] = ()
+    labelled: bool = True

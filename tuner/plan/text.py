@@ -1,0 +1,86 @@
+"""A plan as one English line."""
+
+import math
+
+from tuner.plan.heads import HeadsPlan
+from tuner.plan.parts import TailEdit
+from tuner.plan.trial import TrialPlan
+
+#: How a backend is mentioned; the default one is not.
+BACKENDS = {"torch": "", "onnxruntime": " by ONNX Runtime"}
+OPTIMISERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
+
+
+def describe(plan: TrialPlan) -> str:
+    """Return what a plan trains, on which samples, from which features, and how."""
+    edits = "".join(f", {edit.kind}{_settings(edit)}" for edit in plan.shape)
+    backend = BACKENDS.get(plan.runtime.backend, f" by {plan.runtime.backend}")
+    return f"train {_part(plan)} on {_data(plan)}{_source(plan)}, {_recipe(plan)}{edits}{_heads(plan.heads)}{backend}"
+
+
+def _part(plan: TrialPlan) -> str:
+    if not plan.trainable:
+        return "side heads only"
+    return "the whole model" if plan.split == 0 else f"last {plan.trainable} of {plan.model.num_blocks} blocks"
+
+
+def _data(plan: TrialPlan) -> str:
+    local = f"{plan.task.local_train:,} local"
+    if not plan.global_samples:
+        return f"{local} {plan.task.noun}"
+    realised = plan.global_samples / sum(plan.task.global_per_class)
+    mixed = f"{plan.global_samples:,} global {plan.task.noun}"
+    return f"{local} + {mixed} (α {_percent(plan.data.alpha)}, realised {_percent(realised)})"
+
+
+def _source(plan: TrialPlan) -> str:
+    """Return where samples come from and how they are changed; or why not, where the task allows changes."""
+    strength = plan.cache.augment
+    if not plan.cached:
+        return f", augmented by {strength:.2g}" if strength else ""
+    article = "an" if plan.cache.bits == 8 else "a"  # noqa: PLR2004 - "an eight"
+    source = f" from {article} {plan.cache.bits}-bit cache"
+    if strength:
+        return f"{source} augmented by {strength:.2g}"
+    if plan.task.augment and not plan.can_augment:
+        return f"{source} ({_unaugmented(plan.source_shape)}: not augmented)"
+    return source
+
+
+def _unaugmented(shape: tuple[int, ...]) -> str:
+    """Return the name of features of which the task allows no random change."""
+    if math.prod(shape[1:]) > 1:
+        return "stored maps"
+    return "vectors" if len(shape) == 1 else "1 × 1 maps"
+
+
+def _recipe(plan: TrialPlan) -> str:
+    recipe = plan.recipe
+    plural = "" if recipe.epochs == 1 else "s"
+    parts = f" in {recipe.micro_batches} micro-batches" if recipe.micro_batches > 1 else ""
+    return f"{recipe.epochs} epoch{plural} {OPTIMISERS[recipe.optimiser]} {_rate(recipe.learning_rate)}{parts}"
+
+
+def _settings(edit: TailEdit) -> str:
+    values = ((name, f"{value:.2g}" if isinstance(value, float) else value) for name, value in edit.settings)
+    listed = ", ".join(f"{name} {value}" for name, value in values)
+    return f" ({listed})" if listed else ""
+
+
+def _rate(value: float) -> str:
+    """Return a learning rate in the usual notation: ``"1e-3"``, ``"3.2e-4"``."""
+    mantissa, _, exponent = f"{value:.1e}".partition("e")
+    return f"{mantissa.removesuffix('.0')}e{int(exponent)}" if int(exponent) < -1 else f"{value:.2g}"
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.2g} %"
+
+
+def _heads(heads: HeadsPlan) -> str:
+    if not heads.exits:
+        return ""
+    weights = (("labels", heads.supervised), ("own answers", heads.pseudo), ("distillation", heads.distilled))
+    teachers = " and ".join(name for name, weight in weights if weight)
+    plural = "" if len(heads.exits) == 1 else "s"
+    return f", {len(heads.exits)} exit{plural} ({heads.mode}; taught by {teachers})"

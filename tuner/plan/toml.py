@@ -1,0 +1,67 @@
+"""A plan as TOML: what a bundle exports as ``plan.toml``."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+from tuner.errors import PlanError, nearest
+from tuner.plan.heads import Exit, HeadsPlan
+from tuner.plan.info import BlockInfo, ModelInfo, TaskInfo
+from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan, Stage, TailEdit
+from tuner.plan.text import describe
+from tuner.plan.trial import TrialPlan, check
+
+FORMAT = 1
+_PARTS = (
+    *(TrialPlan, ModelInfo, BlockInfo, TaskInfo),
+    *(DataPlan, TailEdit, HeadsPlan, Exit, CachePlan, RecipePlan, RuntimePlan),
+)
+_UNKNOWN_KEY = "unexpected_keyword_argument"
+
+
+def to_toml(plan: TrialPlan) -> str:
+    """Return a plan as TOML; `from_toml` reads it back equal."""
+    import tomli_w
+
+    content = asdict(plan)
+    decisions = {"format": FORMAT, **{stage.value: content[stage.value] for stage in Stage}}
+    comment = "".join(letter if letter.isprintable() else " " for letter in describe(plan))
+    return f"# {comment}\n" + tomli_w.dumps(decisions | {"task": content["task"], "model": content["model"]})
+
+
+def from_toml(text: str) -> TrialPlan:
+    """Read a plan.
+
+    Raises:
+        PlanError: The text is not TOML, has an unknown or missing key, breaks a rule, or comes from a newer version.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PlanError(f"plan: not valid TOML ({error})") from None
+    version = content.pop("format", None)
+    if version != FORMAT:
+        raise PlanError(f"plan: format must be {FORMAT}, got {version!r}: use the version of tuner that wrote it")
+    try:
+        return check(TypeAdapter(TrialPlan).validate_python(content))
+    except ValidationError as error:
+        raise PlanError(f"plan: {_first_mistake(list(map(dict, error.errors())))}") from None
+
+
+def _first_mistake(mistakes: Sequence[Mapping[str, Any]]) -> str:
+    """Return one of pydantic's mistakes as a sentence; a misspelt key goes before the key it leaves missing.
+
+    Args:
+        mistakes: Contents of ``ValidationError.errors()``; at least one.
+    """
+    first = min(mistakes, key=lambda mistake: mistake["type"] != _UNKNOWN_KEY)
+    where = ".".join(map(str, first["loc"]))
+    if first["type"] == _UNKNOWN_KEY:
+        keys = {field.name for part in _PARTS for field in fields(part)}
+        return f"unknown key {where!r}{nearest(str(first['loc'][-1]), keys)}"
+    if first["type"] == "missing":
+        return f"{where} is missing"
+    return f"{where}: {first['msg']}, got {first['input']!r}"

@@ -1,0 +1,184 @@
+"""A trial as frozen data: what it trains, on which samples, from which features, and how.
+
+Strategies edit a plan, a backend carries it out, and a bundle exports the same object as ``plan.toml``.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar
+
+from tuner.augment.operations import active_operations
+from tuner.errors import PlanError
+from tuner.plan.heads import HeadsPlan, effective_heads, head_rules
+from tuner.plan.info import FORBID, ModelInfo, TaskInfo
+from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan, Stage, TailEdit, per_class_counts
+
+#: Widths of a stored value, in bits.
+STORED_BITS = (32, 16, 8, 4, 2, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialPlan:
+    """Everything that is decided about one trial.
+
+    Attributes:
+        model: Model that is cut and trained.
+        task: Task in numbers.
+        data: Global data that is mixed in.
+        split: Cut: blocks ``[0, split)`` are frozen, blocks ``[split, num_blocks)`` are the tail, which trains.
+        shape: Edits of the tail, in the order they are made.
+        heads: Side heads.
+        cache: How the outputs of the frozen blocks are stored.
+        recipe: How the tail trains.
+        runtime: What carries the plan out.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
+    model: ModelInfo
+    task: TaskInfo
+    data: DataPlan = field(default_factory=DataPlan)
+    split: int = 0
+    shape: tuple[TailEdit, ...] = ()
+    heads: HeadsPlan = field(default_factory=HeadsPlan)
+    cache: CachePlan = field(default_factory=CachePlan)
+    recipe: RecipePlan = field(default_factory=RecipePlan)
+    runtime: RuntimePlan = field(default_factory=RuntimePlan)
+
+    @property
+    def trainable(self) -> int:
+        """Number of blocks that train: the last ones."""
+        return self.model.num_blocks - self.split
+
+    @property
+    def cached(self) -> bool:
+        """Whether the outputs of the frozen blocks are stored and reused."""
+        return self.cache.by != CachePlan().by
+
+    @property
+    def cuts(self) -> tuple[int, ...]:
+        """Cuts whose inputs the trial reads, ascending: the exits', and the tail's or the final head's."""
+        last = min(self.split, self.model.num_blocks - 1)
+        return tuple(sorted({last, *(exit_.block for exit_ in self.heads.exits)}))
+
+    @property
+    def global_samples(self) -> int:
+        """Number of global training samples mixed in."""
+        return sum(per_class_counts(self.task.global_per_class, self.data.alpha))
+
+    @property
+    def train_samples(self) -> int:
+        """Number of training samples in one epoch."""
+        return self.task.local_train + self.global_samples
+
+    @property
+    def source_shape(self) -> tuple[int, ...]:
+        """Shape of one sample as an epoch reads it: of the stored maps, or of the inputs."""
+        cut = self.split if self.cached else 0
+        return self.model.blocks[min(cut, self.model.num_blocks - 1)].in_shape
+
+    @property
+    def can_augment(self) -> bool:
+        """Whether the task allows a random change of what an epoch reads, and that has an extent."""
+        return bool(active_operations(self.task.augment, cached=self.cached)) and math.prod(self.source_shape[1:]) > 1
+
+    def key(self) -> str:
+        """Return a hash that is equal for plans that train the same thing (32 hex digits).
+
+        Two fractions that select the same samples are one plan: the hash holds the counts, not the fraction.
+        """
+        content = asdict(self)
+        content["data"] = {"counts": per_class_counts(self.task.global_per_class, self.data.alpha)}
+        content["model"], content["task"] = self.model.fingerprint, self.task.fingerprint
+        del content["runtime"]["memory_bytes"]
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def settings(self) -> dict[str, Any]:
+        """Return every decision, without the description of model and task."""
+        content = asdict(self)
+        return {stage.value: content[stage.value] for stage in Stage}
+
+    def carried_to(self, model: ModelInfo, task: TaskInfo) -> "TrialPlan":
+        """Return the same decisions for another task or a model with a grown head.
+
+        Raises:
+            PlanError: The model has another number of blocks.
+        """
+        if model.num_blocks != self.model.num_blocks:
+            raise PlanError(
+                f"a plan for {self.model.num_blocks} blocks cannot be carried to {model.name} with "
+                f"{model.num_blocks}: run `tuner run` on that task instead"
+            )
+        return normal_form(replace(self, model=model, task=task))
+
+
+def check(plan: TrialPlan) -> TrialPlan:
+    """Return the plan if it obeys every rule.
+
+    Raises:
+        PlanError: A rule is broken; the message gives the rule and the value.
+    """
+    for holds, rule, value in _rules(plan):
+        if not holds:
+            raise PlanError(f"plan: {rule}, got {value}")
+    return plan
+
+
+def _rules(plan: TrialPlan) -> Iterator[tuple[bool, str, object]]:
+    """Yield whether each rule holds, the rule, and the value it is about."""
+    num_blocks, recipe, runtime = plan.model.num_blocks, plan.recipe, plan.runtime
+    alpha, bits, augment = plan.data.alpha, plan.cache.bits, plan.cache.augment
+    bits_rule = f"{Stage.CACHE}.bits must be one of {', '.join(map(str, STORED_BITS))}"
+    yield num_blocks >= 1, "model.blocks must have at least one block", num_blocks
+    yield 0 <= plan.split <= num_blocks, f"split must be in [0, {num_blocks}]", plan.split
+    yield 0 <= alpha <= 1, "data.alpha must be in [0, 1]", alpha
+    yield bits in STORED_BITS, bits_rule, bits
+    yield 0 <= augment <= 1, f"{Stage.CACHE}.augment must be in [0, 1]", augment
+    yield recipe.epochs >= 1, "recipe.epochs must be at least 1", recipe.epochs
+    yield recipe.batch_size >= 1, "recipe.batch_size must be at least 1", recipe.batch_size
+    yield 0 < recipe.learning_rate < math.inf, "recipe.learning_rate must be above 0", recipe.learning_rate
+    yield 0 <= recipe.weight_decay < math.inf, "recipe.weight_decay must be at least 0", recipe.weight_decay
+    yield recipe.micro_batches >= 1, "recipe.micro_batches must be at least 1", recipe.micro_batches
+    yield recipe.patience >= 0, "recipe.patience must be at least 0", recipe.patience
+    yield runtime.memory_bytes >= 0, "runtime.memory_bytes must be at least 0", runtime.memory_bytes
+    yield runtime.threads >= 1, "runtime.threads must be at least 1", runtime.threads
+    yield from head_rules(plan.heads, num_blocks)
+    something = plan.split < num_blocks or bool(plan.heads.exits)
+    yield something, "a tail block or an exit must train", "neither"
+
+
+def normal_form(plan: TrialPlan) -> TrialPlan:
+    """Return the plan that stands for all that train the same thing: settings without effect are at their defaults.
+
+    Raises:
+        PlanError: The plan breaks a rule.
+    """
+    heads = effective_heads(plan.heads, plan.split, labelled=plan.task.labelled)
+    plan = replace(plan, heads=heads)
+    if heads.mode == "exits-only":  # no tail trains, and the teacher answers to samples without random changes
+        plan = replace(plan, split=plan.model.num_blocks, shape=(), cache=replace(plan.cache, augment=0.0))
+    if plan.split == 0 or not plan.cached:  # nothing is frozen, or nothing is stored
+        plan = replace(plan, cache=CachePlan(augment=plan.cache.augment))
+    if not plan.can_augment:
+        plan = replace(plan, cache=replace(plan.cache, augment=0.0))
+    if not plan.task.global_per_class:
+        plan = replace(plan, data=DataPlan())
+    check(plan)
+    return replace(plan, recipe=_effective_recipe(plan))
+
+
+def _effective_recipe(plan: TrialPlan) -> RecipePlan:
+    """Return a plan's recipe with idle settings at their defaults."""
+    recipe, exits_alone = plan.recipe, plan.heads.mode == "exits-only"
+    if exits_alone:  # an exit's norms have no statistics worth freezing: they train whatever the recipe says
+        recipe = replace(recipe, freeze_bn=RecipePlan().freeze_bn)
+    if plan.shape or exits_alone or not recipe.freeze_bn:  # batch norms that train see whole batches
+        recipe = replace(recipe, micro_batches=1)
+    # Parts of equal size are what counts: 20 of a batch of 32 are 16 parts of two samples.
+    recipe = replace(recipe, micro_batches=math.ceil(recipe.batch_size / recipe.part_size))
+    if recipe.patience >= recipe.epochs - 1:  # between the first epoch and the last there are fewer than that
+        recipe = replace(recipe, patience=0)
+    return recipe

@@ -1,0 +1,62 @@
+"""Speed and memory of this device, measured on the model at hand or derived from its FLOPs."""
+
+import math
+from dataclasses import dataclass
+
+from tuner.plan.info import ModelInfo
+
+FLOAT_BYTES = 4
+#: A training pass in forward passes: forward, the gradient of the weights, and that of the input.
+TRAIN_PASSES = 3.0
+#: Samples that a filling pass runs at once.
+FILL_BATCH = 16
+#: Bytes of prefix outputs that a filling pass may hold until their scales are known.
+UNSCALED_BYTES = 32_000_000
+#: FLOPs per second of the made-up device of `nominal`.
+NOMINAL_FLOPS = 1e10
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Rates of this device, measured on the model at hand.
+
+    Attributes:
+        forward_seconds: Time of each block's forward pass, per sample, in batches of `FILL_BATCH`.
+        train_seconds: Time of each block's forward and backward pass, per sample.
+        step_seconds: Fixed time of one training step.
+        load_seconds: Time to read and decode one sample.
+        read_bytes: Bytes of stored features, decoded, per second.
+        scratch_bytes: Memory of the library in addition to the tensors of a step.
+        fill_peak_bytes: Peak memory of a filling pass above the resting process.
+        prefix_kind: Engine that computes the prefix fastest.
+        prefix_ratio: Its time relative to the blocks' forward passes.
+        latency_seconds: Time of a single sample through the whole model; 0 where it was not measured.
+        trace_seconds: Time to trace and plan one block of a tail, once per trial that the planned executor runs.
+    """
+
+    forward_seconds: tuple[float, ...]
+    train_seconds: tuple[float, ...]
+    step_seconds: float
+    load_seconds: float
+    read_bytes: float
+    scratch_bytes: int
+    fill_peak_bytes: int
+    prefix_kind: str = "torch-fp32"
+    prefix_ratio: float = 1.0
+    latency_seconds: float = 0.0
+    trace_seconds: float = 0.0
+
+
+def nominal(model: ModelInfo) -> Rates:
+    """Return made-up rates that depend on the model alone, for ``--deterministic``: FLOPs instead of clocks."""
+    forward = tuple(block.flops / NOMINAL_FLOPS for block in model.blocks)
+    widest = max(math.prod(block.in_shape) for block in model.blocks)
+    return Rates(
+        forward_seconds=forward,
+        train_seconds=tuple(TRAIN_PASSES * seconds for seconds in forward),
+        step_seconds=1e-3,
+        load_seconds=1e-3,
+        read_bytes=4e8,
+        scratch_bytes=8_000_000,
+        fill_peak_bytes=UNSCALED_BYTES + FILL_BATCH * 4 * widest * FLOAT_BYTES,
+    )

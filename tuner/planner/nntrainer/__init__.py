@@ -1,0 +1,1 @@
+"""NNTrainer's model files, and the memory of training their networks."""

@@ -1,0 +1,47 @@
+"""What plugin authors import: strategies, knobs, plans, objectives and hooks."""
+
+from tuner.backends.base import Backend, Exported, Filling, Lowering, Session, Trial
+from tuner.errors import TunerError
+from tuner.plan.heads import Against, Exit, HeadsMode, HeadsPlan, head_macs
+from tuner.plan.info import BlockInfo, ModelInfo, TaskInfo
+from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan, Scalar, Stage, TailEdit
+from tuner.plan.trial import TrialPlan
+from tuner.plugin.hookspecs import hookimpl
+from tuner.plugin.knobs import Draw
+from tuner.plugin.strategy import Strategy
+from tuner.results.objectives import Objective
+from tuner.results.records import Outcome, TrialRecord
+from tuner.task import Task
+
+__all__ = [
+    "Against",
+    "Backend",
+    "BlockInfo",
+    "CachePlan",
+    "DataPlan",
+    "Draw",
+    "Exit",
+    "Exported",
+    "Filling",
+    "HeadsMode",
+    "HeadsPlan",
+    "Lowering",
+    "ModelInfo",
+    "Objective",
+    "Outcome",
+    "RecipePlan",
+    "RuntimePlan",
+    "Scalar",
+    "Session",
+    "Stage",
+    "Strategy",
+    "TailEdit",
+    "Task",
+    "TaskInfo",
+    "Trial",
+    "TrialPlan",
+    "TrialRecord",
+    "TunerError",
+    "head_macs",
+    "hookimpl",
+]

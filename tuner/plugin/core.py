@@ -1,0 +1,126 @@
+"""The core's own plugin: recipe, single-stage training, runtime, backends, objectives and the digits."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+from tuner.backends.base import Backend
+from tuner.backends.onnxruntime import OrtBackend
+from tuner.backends.torch.backend import TorchBackend
+from tuner.errors import PluginError
+from tuner.plan.info import ModelInfo
+from tuner.plan.parts import CachePlan, Optimiser, RecipePlan, RuntimePlan, Schedule, Stage
+from tuner.plan.trial import TrialPlan
+from tuner.plugin.hookspecs import hookimpl
+from tuner.plugin.host import Host
+from tuner.plugin.knobs import Draw
+from tuner.plugin.strategy import Strategy
+from tuner.results.objectives import OBJECTIVES, Objective
+from tuner.task import Task
+from tuner.task.digits import digits
+
+
+class Recipe(Strategy[RecipePlan]):
+    """How the tail trains: the knobs every training loop has."""
+
+    name, stage = "recipe", Stage.RECIPE
+
+    def sample(self, draw: Draw, model: ModelInfo) -> RecipePlan:  # noqa: ARG002 - the same for every model
+        """Draw the recipe."""
+        return RecipePlan(
+            epochs=draw.integer("epochs", 1, 200, log=True, start=8),
+            batch_size=draw.integer("batch_size", 1, 512, log=True, start=32),
+            optimiser=draw.choice("optimiser", get_args(Optimiser), start="adamw"),
+            learning_rate=draw.number("learning_rate", 1e-6, 1.0, log=True, start=1e-3),
+            weight_decay=draw.number("weight_decay", 0.0, 0.1),
+            schedule=draw.choice("schedule", get_args(Schedule), start="cosine"),
+            patience=draw.integer("patience", 0, 50),
+            freeze_bn=draw.choice("freeze_bn", (True, False)),
+            micro_batches=draw.choice("micro_batches", (1, 2, 4, 8)),
+        )
+
+    def apply(self, plan: TrialPlan, knobs: RecipePlan) -> TrialPlan:
+        """Set the recipe."""
+        return replace(plan, recipe=knobs)
+
+
+class SingleStage(Strategy[float]):
+    """Store nothing: the prefix runs in every epoch, on augmented inputs. The papers' baseline."""
+
+    name, stage, baseline = "none", Stage.CACHE, True
+
+    def sample(self, draw: Draw, model: ModelInfo) -> float:  # noqa: ARG002 - the same for every model
+        """Draw the strength of augmentation."""
+        return draw.number("augment", 0.0, 1.0, start=0.0)
+
+    def apply(self, plan: TrialPlan, knobs: float) -> TrialPlan:
+        """Set the strength."""
+        return replace(plan, cache=CachePlan(augment=knobs))
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime(Strategy[RuntimePlan]):
+    """What carries the plan out; `backends` returns the names of those installed when a plan is composed."""
+
+    backends: Callable[[], Sequence[str]]
+    name, stage = "runtime", Stage.RUNTIME
+
+    def sample(self, draw: Draw, model: ModelInfo) -> RuntimePlan:  # noqa: ARG002 - the same for every model
+        """Draw backend and threads."""
+        return RuntimePlan(
+            backend=draw.choice("backend", self.backends()),
+            threads=draw.integer("threads", 1, len(os.sched_getaffinity(0))),
+        )
+
+    def apply(self, plan: TrialPlan, knobs: RuntimePlan) -> TrialPlan:
+        """Set the runtime."""
+        return replace(plan, runtime=knobs)
+
+
+class Builtin:
+    """The core's own plugin."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    @hookimpl
+    def tuner_strategies(self) -> Iterable[Strategy[Any]]:
+        """Offer recipe, single-stage training and runtime."""
+        return [Recipe(), SingleStage(), Runtime(lambda: tuple(self._host.backends))]
+
+    @hookimpl
+    def tuner_backends(self) -> Iterable[Backend]:
+        """Offer PyTorch and ONNX Runtime."""
+        return [TorchBackend(), OrtBackend()]
+
+    @hookimpl
+    def tuner_objectives(self) -> Iterable[Objective]:
+        """Offer accuracy, time and memory."""
+        return OBJECTIVES
+
+    @hookimpl
+    def tuner_tasks(self) -> Mapping[str, Callable[[], Task]]:
+        """Offer the digits."""
+        return {"digits": digits}
+
+
+def build_host(plugins: Mapping[str, object] | None = None, *, installed: bool = True) -> Host:
+    """Return a host with the core's own plugin, those given, and those installed.
+
+    Args:
+        plugins: Modules or objects with hook implementations, by name.
+        installed: Whether installed packages are searched for plugins.
+
+    Raises:
+        PluginError: The core's own plugin cannot be used.
+    """
+    host = Host()
+    host.add("core", "core", lambda: Builtin(host))
+    if host.refused:
+        raise PluginError(f"the core's own plugin cannot be used: {host.refused[0].refused}")
+    for name, plugin in (plugins or {}).items():
+        host.add(name, "given", lambda plugin=plugin: plugin)  # type: ignore[misc]  # mypy cannot infer the lambda
+    if installed:
+        host.add_installed()
+    return host

@@ -1,0 +1,52 @@
+"""The hooks that a plugin may implement. Few hooks that return typed objects: mypy checks the objects, not the hooks.
+
+A plugin is a module named by an entry point of the group ``tuner``; it marks its functions with `hookimpl`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pluggy
+
+from tuner.backends.base import Backend, Lowering
+from tuner.plugin.strategy import Strategy
+from tuner.results.objectives import Objective
+from tuner.results.records import TrialRecord
+from tuner.task import Task
+
+PROJECT = "tuner"
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def tuner_strategies() -> Iterable[Strategy[Any]]:  # type: ignore[empty-body]  # a specification has no body
+    """Return the strategies this plugin offers."""
+
+
+@hookspec
+def tuner_backends() -> Iterable[Backend]:  # type: ignore[empty-body]  # a specification has no body
+    """Return the backends this plugin offers; importing them must load no tensor library."""
+
+
+@hookspec
+def tuner_lowerings(backend: str) -> Mapping[str, Lowering]:  # type: ignore[empty-body]  # a specification
+    """Return how `backend` realises this plugin's tail edits, by kind.
+
+    The lowerings run in a process that has loaded the tensor library; the hook itself must not load it.
+    """
+
+
+@hookspec
+def tuner_objectives() -> Iterable[Objective]:  # type: ignore[empty-body]  # a specification has no body
+    """Return the objectives this plugin offers."""
+
+
+@hookspec
+def tuner_tasks() -> Mapping[str, Callable[[], Task]]:  # type: ignore[empty-body]  # a specification has no body
+    """Return built-in tasks by name."""
+
+
+@hookspec
+def tuner_trial_done(study: str, record: TrialRecord) -> None:
+    """Observe a finished trial of the study in the folder `study`; the study does not depend on it."""

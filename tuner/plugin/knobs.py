@@ -1,0 +1,279 @@
+"""Knobs: the values that a strategy leaves open, drawn one typed call at a time.
+
+A strategy draws; the source decides where the value comes from (the search, a file, the low end of every range); the
+search space narrows the legal range to what the user asks for.
+"""
+
+import math
+import random
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from tuner.errors import KnobError
+from tuner.plan.parts import Scalar
+
+T = TypeVar("T", bound=Scalar)
+
+
+@dataclass(frozen=True, slots=True)
+class Numeric:
+    """A range ``[low, high]``; whole numbers only where `whole`. `start` is tried first; None for the middle."""
+
+    name: str
+    low: float
+    high: float
+    whole: bool
+    log: bool = False
+    start: float | None = field(default=None, repr=False)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether only one value is left."""
+        return self.low == self.high
+
+    def typed(self, value: float) -> int | float:
+        """Return `value` as the range's own type, clipped into it."""
+        inside = min(max(value, self.low), self.high)
+        return round(inside) if self.whole else float(inside)
+
+    def middle(self) -> int | float:
+        """Return the middle of the range, geometric where the range is logarithmic."""
+        centre = (self.low * self.high) ** 0.5 if self.log else (self.low + self.high) / 2
+        return self.typed(centre)
+
+    def __str__(self) -> str:
+        return f"{self.name} in [{self.low:g}, {self.high:g}]{' (log)' if self.log else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of a few values. `start` is tried first; None for the first of them."""
+
+    name: str
+    options: tuple[Scalar, ...]
+    start: Scalar | None = field(default=None, repr=False)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether only one value is left."""
+        return len(self.options) == 1
+
+    def __str__(self) -> str:
+        return f"{self.name} in {{{', '.join(map(str, self.options))}}}"
+
+
+Knob = Numeric | Choice
+ValueSource = Callable[[Knob], Scalar]
+#: What a search space asks of a knob: a value, a list of values, or a (low, high, log) range.
+Wanted = Scalar | tuple[Scalar, ...] | Numeric
+
+
+class Draw:
+    """Gives a strategy the values of its knobs. Names are the strategy's own; the scope is put in front of them."""
+
+    def __init__(self, source: ValueSource, scope: str, wanted: Mapping[str, Wanted] | None = None) -> None:
+        self._source = source
+        self._scope = scope
+        self._wanted = wanted or {}
+
+    def integer(self, name: str, low: int, high: int, *, log: bool = False, start: int | None = None) -> int:
+        """Draw a whole number in ``[low, high]``, both ends included.
+
+        Args:
+            name: Name of the knob.
+            low: Smallest value.
+            high: Largest value.
+            log: Whether values are drawn evenly in the logarithm.
+            start: What the search tries first.
+
+        Raises:
+            KnobError: Nothing that the search space asks for is legal here.
+        """
+        return int(self._draw(Numeric(self._full(name), low, high, whole=True, log=log, start=start)))
+
+    def number(self, name: str, low: float, high: float, *, log: bool = False, start: float | None = None) -> float:
+        """Draw a number in ``[low, high]``; arguments as for `integer`.
+
+        Raises:
+            KnobError: Nothing that the search space asks for is legal here.
+        """
+        return float(self._draw(Numeric(self._full(name), low, high, whole=False, log=log, start=start)))
+
+    def choice(self, name: str, options: Sequence[T], *, start: T | None = None) -> T:
+        """Draw one of `options`; `start` is tried first.
+
+        Raises:
+            KnobError: None of them is what the search space asks for.
+        """
+        drawn = self._draw(Choice(self._full(name), tuple(options), start))
+        return next(option for option in options if option == drawn)
+
+    def scoped(self, scope: str) -> "Draw":
+        """Return the same source under another strategy's name."""
+        return Draw(self._source, scope, self._wanted)
+
+    def _full(self, name: str) -> str:
+        return f"{self._scope}.{name}"
+
+    def _draw(self, legal: Knob) -> Scalar:
+        _check(legal)
+        knob = narrow(legal, self._wanted[legal.name]) if legal.name in self._wanted else legal
+        value = self._source(knob)
+        allowed = (
+            knob.low <= float(value) <= knob.high
+            if isinstance(knob, Numeric) and not isinstance(value, str)
+            else isinstance(knob, Choice) and value in knob.options
+        )
+        if not allowed:
+            raise KnobError(f"{knob}, but {value!r} was given: give a value from it")
+        return value
+
+
+def narrow(legal: Knob, wanted: Wanted) -> Knob:
+    """Return the part of a knob's legal range that the search space asks for.
+
+    Raises:
+        KnobError: Nothing is left.
+    """
+    if isinstance(wanted, Numeric):
+        if not isinstance(legal, Numeric):
+            raise KnobError(f"{legal.name} takes one of {_list(legal.options)}: a range is not a choice")
+        low, high = max(legal.low, wanted.low), min(legal.high, wanted.high)
+        if legal.whole:
+            low, high = math.ceil(low), math.floor(high)
+        if low > high:
+            raise KnobError(
+                f"{legal.name}: the search space asks for [{wanted.low:g}, {wanted.high:g}], but this model allows "
+                f"[{legal.low:g}, {legal.high:g}]"
+            )
+        narrowed = replace(legal, low=low, high=high, log=wanted.log)
+        _check(narrowed)
+        return narrowed
+    options = wanted if isinstance(wanted, tuple) else (wanted,)
+    left = tuple(option for option in options if _is_legal(legal, option))
+    if not left:
+        allowed = f"[{legal.low:g}, {legal.high:g}]" if isinstance(legal, Numeric) else _list(legal.options)
+        raise KnobError(f"{legal.name}: the search space asks for {_list(options)}, but this model allows {allowed}")
+    if isinstance(legal, Numeric):
+        left = tuple(legal.typed(float(option)) for option in left)
+    return Choice(legal.name, tuple(dict.fromkeys(left)), legal.start)
+
+
+def fixed_values(values: Mapping[str, Scalar]) -> ValueSource:
+    """Return a source that replays recorded values.
+
+    Raises:
+        KnobError: (when drawn from) A knob has no recorded value.
+    """
+
+    def source(knob: Knob) -> Scalar:
+        if knob.name not in values:
+            raise KnobError(f"{knob.name} has no recorded value: the record has {_list(tuple(values))}")
+        return values[knob.name]
+
+    return source
+
+
+def preferred_values(preferences: Mapping[str, Scalar]) -> ValueSource:
+    """Return a source that gives each preferred value, else the knob's start, clipped into the knob.
+
+    A knob with neither gives the middle of its range, or its first option.
+    """
+
+    def source(knob: Knob) -> Scalar:
+        preferred = preferences.get(knob.name, knob.start)
+        if isinstance(knob, Choice):
+            return preferred if preferred is not None and preferred in knob.options else knob.options[0]
+        if preferred is None or isinstance(preferred, str):
+            return knob.middle()
+        return knob.typed(preferred)
+
+    return source
+
+
+def random_values(generator: random.Random) -> ValueSource:
+    """Return a source that draws uniformly from what is legal; from a logarithmic range, uniformly in the logarithm."""
+
+    def source(knob: Knob) -> Scalar:
+        if isinstance(knob, Choice):
+            return generator.choice(knob.options)
+        if knob.log:
+            return knob.typed(knob.low * (knob.high / knob.low) ** generator.random())
+        return knob.typed(generator.uniform(knob.low, knob.high + (1 if knob.whole else 0)))
+
+    return source
+
+
+def recording(source: ValueSource, into: dict[str, Scalar], knobs: dict[str, Knob] | None = None) -> ValueSource:
+    """Return `source`, with every value drawn also written `into` a dictionary (and every knob into `knobs`)."""
+
+    def recorded(knob: Knob) -> Scalar:
+        value = source(knob)
+        into[knob.name] = value
+        if knobs is not None:
+            knobs[knob.name] = knob
+        return value
+
+    return recorded
+
+
+def corners(run: Callable[[ValueSource], object], *, most: int = 512) -> Iterator[dict[str, Knob]]:
+    """Run `run` once for every combination of choices and ends of ranges, and yield the knobs that each run drew.
+
+    Conditions on knobs are plain ``if`` in a strategy, so the only way to know them all is to walk through. Runs that
+    leave the first values in few places come first: a walk cut short has still been down every branch at least once.
+
+    Args:
+        run: Draws from the source it is given.
+        most: How many combinations at most.
+    """
+    pending: deque[tuple[Scalar, ...]] = deque([()])
+    for _ in range(most):
+        if not pending:
+            return
+        prefix = pending.popleft()
+        seen: dict[str, Knob] = {}
+        drawn: list[Scalar] = []
+
+        def source(
+            knob: Knob,
+            prefix: tuple[Scalar, ...] = prefix,
+            seen: dict[str, Knob] = seen,
+            drawn: list[Scalar] = drawn,
+        ) -> Scalar:
+            seen[knob.name] = knob
+            ends = knob.options if isinstance(knob, Choice) else tuple(map(knob.typed, (knob.low, knob.high)))
+            ends = tuple(dict.fromkeys(ends))
+            if len(drawn) < len(prefix):
+                value = prefix[len(drawn)]
+            else:
+                value = ends[0]
+                pending.extend((*drawn, other) for other in ends[1:])
+            drawn.append(value)
+            return value
+
+        run(source)
+        yield seen
+
+
+def _check(knob: Knob) -> None:
+    if isinstance(knob, Choice):
+        if not knob.options:
+            raise KnobError(f"{knob.name} must have at least one option, but it has none")
+    elif not knob.low <= knob.high:
+        raise KnobError(f"{knob.name} must have low ≤ high, but its range is [{knob.low:g}, {knob.high:g}]")
+    elif knob.log and knob.low <= 0:
+        raise KnobError(f"{knob.name} is logarithmic and must have low > 0, but low is {knob.low:g}")
+
+
+def _is_legal(legal: Knob, value: Scalar) -> bool:
+    if isinstance(legal, Choice):
+        return value in legal.options
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and legal.low <= float(value) <= legal.high and (not legal.whole or float(value).is_integer())
+
+
+def _list(values: Sequence[object]) -> str:
+    return ", ".join(map(str, values))

@@ -1,0 +1,44 @@
+"""The base class of strategies."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Generic, TypeVar
+
+from tuner.plan.info import ModelInfo
+from tuner.plan.parts import Scalar, Stage
+from tuner.plan.trial import TrialPlan
+from tuner.plugin.knobs import Draw
+
+K = TypeVar("K")
+
+
+class Strategy(ABC, Generic[K]):
+    """One way to personalise at a lower cost. All methods are pure: no I/O, no tensors, no clock.
+
+    `K` is the plugin's own frozen dataclass of knobs.
+
+    Attributes:
+        name: Prefix of the strategy's knobs.
+        stage: The only part of a plan that the strategy may write.
+        baseline: Whether it is what other strategies of its stage are compared with: those are tried first.
+    """
+
+    name: ClassVar[str]
+    stage: ClassVar[Stage]
+    baseline: ClassVar[bool] = False
+
+    @abstractmethod
+    def sample(self, draw: Draw, model: ModelInfo) -> K:
+        """Draw the knobs. Ranges may depend on the model, never on another knob's value."""
+
+    @abstractmethod
+    def apply(self, plan: TrialPlan, knobs: K) -> TrialPlan:
+        """Return the plan with this strategy's part filled in (`dataclasses.replace`)."""
+
+    def anchors(self, model: ModelInfo) -> Sequence[Mapping[str, Scalar]]:  # noqa: ARG002 - optional
+        """Return plans worth trying first, best first: each as values of some knobs, by their full names.
+
+        All other knobs have their start values. An anchor that trains the whole model is skipped if it would take too
+        much of the time.
+        """
+        return ()

@@ -1,0 +1,43 @@
+"""The configuration of a run."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The user's limits; None for no limit.
+
+    Attributes:
+        time_seconds: Wall time of the whole command.
+        train_seconds: Objective ``train_seconds`` of any member of the front.
+        memory_bytes: Memory of a trial's process, above its resting size.
+        storage_bytes: Feature store and run folder together.
+        trials: Number of trials.
+    """
+
+    time_seconds: float | None = None
+    train_seconds: float | None = None
+    memory_bytes: int | None = None
+    storage_bytes: int | None = None
+    trials: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """Everything a run depends on except the content of the task.
+
+    Attributes:
+        task: Name or file of the task; in angle brackets if it was given as an object.
+        space: Name or file of the search space.
+        seed: The study's seed.
+        backend: The only backend to use; None for all.
+        deterministic: Whether costs come from FLOPs instead of clocks.
+        limits: The user's limits.
+    """
+
+    task: str
+    space: str = "board-10min"
+    seed: int = 0
+    backend: str | None = None
+    deterministic: bool = False
+    limits: Budget = field(default_factory=Budget)

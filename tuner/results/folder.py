@@ -1,0 +1,183 @@
+"""A run's folder: ``run.json``, written whole, and ``trials.jsonl``, to which every finished trial is appended."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import RunError
+from tuner.files import write_private
+from tuner.plan.info import ModelInfo, TaskInfo
+from tuner.plan.trial import TrialPlan
+from tuner.results.config import RunConfig
+from tuner.results.objectives import Objective
+from tuner.results.records import TrialRecord
+
+FORMAT = 1
+FILE, TRIALS = "run.json", "trials.jsonl"
+#: Optuna's journal. Runs made before there was `TRIALS` have each trial's record in it, as an attribute of the trial.
+JOURNAL = "journal.log"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a resumed run must have in common with the run in its folder.
+
+    Attributes:
+        task: The task's fingerprint.
+        space: The search space's content, without its limits.
+        seed: The study's seed.
+        deterministic: Whether costs come from FLOPs instead of clocks.
+    """
+
+    task: str
+    space: str
+    seed: int
+    deterministic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a run has used so far, earlier sessions included.
+
+    Attributes:
+        seconds: Wall time.
+        storage_bytes: Size of the feature store.
+        prefix_samples: Samples that went through the frozen prefix in filling passes.
+    """
+
+    seconds: float = 0.0
+    storage_bytes: int = 0
+    prefix_samples: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """The content of ``run.json``.
+
+    Attributes:
+        identity: What a resumed run is compared with.
+        config: What was asked.
+        task_name: Name of the task.
+        space_name: Name of the search space.
+        threads: Threads that features are computed with.
+        model: The model's blocks.
+        task: The task in numbers.
+        objectives: The study's objectives.
+        untouched: The given model's accuracies; empty until they are known.
+        spent: Time and storage used.
+        ended: Why the run ended.
+    """
+
+    identity: Identity
+    config: RunConfig
+    task_name: str
+    space_name: str
+    threads: int
+    model: ModelInfo
+    task: TaskInfo
+    objectives: tuple[Objective, ...]
+    untouched: dict[str, float] = field(default_factory=dict)
+    spent: Spent = Spent()
+    ended: str = "interrupted; continue with --resume"
+
+    @property
+    def template(self) -> TrialPlan:
+        """The plan without decisions: the model and the task that all plans of the run share."""
+        return TrialPlan(model=self.model, task=self.task)
+
+
+def write_run(folder: Path, info: RunInfo) -> None:
+    """Write ``run.json`` whole or not at all, readable by the user only."""
+    write_private(folder / FILE, json.dumps({"format": FORMAT, **asdict(info)}, indent=1))
+
+
+def read_run(folder: Path) -> RunInfo:
+    """Read ``run.json``.
+
+    Raises:
+        RunError: The folder is not a run's, or a newer version wrote it.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        content: dict[str, Any] = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunError(f"{folder} is not a run: it has no {FILE}; `tuner run TASK --out {folder}` makes one") from None
+    except (OSError, ValueError) as error:
+        raise RunError(f"{folder / FILE} cannot be read: {error}") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        found = content.get("format") if isinstance(content, dict) else None
+        raise RunError(f"{folder} has run format {found!r}, this version reads {FORMAT}: update tuner")
+    try:
+        return TypeAdapter(RunInfo).validate_python(content)
+    except ValidationError as error:
+        place = ".".join(map(str, error.errors()[0]["loc"]))
+        raise RunError(f"{folder / FILE} cannot be read: {place}: {error.errors()[0]['msg']}") from None
+
+
+def append_record(folder: Path, record: TrialRecord) -> None:
+    """Append a finished trial, readable by the user only, and wait until the disk has it."""
+    line = json.dumps(record.to_dict(), separators=(",", ":")) + "\n"
+    descriptor = os.open(folder / TRIALS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(line.encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_records(folder: Path, template: TrialPlan) -> tuple[TrialRecord, ...]:
+    """Return a run's finished trials in order; a torn last line is left out."""
+    path = folder / TRIALS
+    contents = _lines(path) if path.exists() else _in_journal(folder / JOURNAL)
+    records = {int(content["trial"]): content for content in contents}
+    return tuple(TrialRecord.from_dict(records[trial], template) for trial in sorted(records))
+
+
+def open_records(folder: Path, template: TrialPlan) -> list[TrialRecord]:
+    """Return a run's finished trials, its file made ready for the next: no torn line at its end, old records moved."""
+    path = folder / TRIALS
+    records = read_records(folder, template)
+    if path.exists():
+        _trim(path)
+    elif records:
+        write_private(path, "".join(json.dumps(record.to_dict(), separators=(",", ":")) + "\n" for record in records))
+    return list(records)
+
+
+def _trim(path: Path) -> None:
+    """Cut a torn last line off; a whole one that only lacks its end is given it."""
+    content = path.read_bytes()
+    end = content.rfind(b"\n") + 1
+    if end == len(content):
+        return
+    with path.open("r+b") as file:
+        if any(True for _ in _lines_of(content[end:])):
+            file.seek(0, os.SEEK_END)
+            file.write(b"\n")
+        else:
+            file.truncate(end)
+
+
+def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
+    return _lines_of(path.read_bytes())
+
+
+def _lines_of(content: bytes) -> Iterator[Mapping[str, Any]]:
+    for line in content.split(b"\n"):
+        try:
+            content = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(content, dict):
+            yield content
+
+
+def _in_journal(path: Path) -> Sequence[Mapping[str, Any]]:
+    """Return the records of a run that was made before there was `TRIALS`."""
+    if not path.exists():
+        return ()
+    attributes = (entry.get("user_attr") for entry in _lines(path))
+    return [values["record"] for values in attributes if isinstance(values, dict) and "record" in values]

@@ -1,0 +1,73 @@
+"""Conversion of new samples on a device, files or arrays, to the model's inputs."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from tuner.arrays import Array
+from tuner.bundle.format import Bundle
+from tuner.errors import BundleError, nearest
+from tuner.task import cut_windows, decode_image, read_npy
+
+Sample = str | Path | Array
+#: A sample's label; with several labels a sample, all of its own.
+Label = str | Sequence[str]
+
+
+def inputs(samples: Sequence[Sample], bundle: Bundle) -> Iterator[tuple[int, Array]]:
+    """Yield a sample's number and its input, not normalised; of a recording, every window.
+
+    Args:
+        samples: Image files, ``.npy`` files, or arrays.
+        bundle: Bundle of the model that takes them.
+
+    Raises:
+        TunerError: A file cannot be read, or a sample has another shape than the model's input.
+    """
+    for number, sample in enumerate(samples):
+        name = f"sample {number}" if isinstance(sample, np.ndarray) else str(sample)
+        for array in _arrays(sample, name, bundle):
+            if array.shape != bundle.input_shape:
+                raise BundleError(
+                    f"{bundle.name} takes samples of shape {list(bundle.input_shape)}, but {name} has "
+                    f"{list(array.shape)}"
+                )
+            yield number, array
+
+
+def _arrays(sample: Sample, name: str, bundle: Bundle) -> Sequence[Array] | Array:
+    spec = bundle.input
+    if spec.kind == "images":
+        return [sample if isinstance(sample, np.ndarray) else decode_image(sample, spec)]
+    array: Array = sample if isinstance(sample, np.ndarray) else read_npy(Path(sample))
+    if spec.kind == "signals":
+        windows: Array = cut_windows(array, replace(spec, window=bundle.input_shape[-1]), name)
+        return windows
+    return [array]
+
+
+def label_rows(labels: Sequence[Label], bundle: Bundle) -> Array:
+    """Return labels as the loss takes them: int64 [n], or float32 [n, outputs] with several labels a sample.
+
+    Raises:
+        BundleError: The bundle does not have a label.
+    """
+    multi = bundle.loss == "multi-label"
+    named = [[label] if isinstance(label, str) else list(label) for label in labels]
+    for of_sample in named:
+        for label in of_sample:
+            if label not in bundle.labels:
+                raise BundleError(
+                    f"{bundle.name} has no label {label!r}{nearest(label, bundle.labels)}: "
+                    "`tuner apply` trains new ones"
+                )
+        if not multi and len(of_sample) != 1:
+            raise BundleError(f"{bundle.name} has one label a sample, but a sample has {len(of_sample)}: give one each")
+    if not multi:
+        return np.array([bundle.labels.index(label) for (label,) in named], np.int64)
+    rows = np.zeros((len(named), len(bundle.labels)), np.float32)
+    for row, of_sample in zip(rows, named, strict=True):
+        row[[bundle.labels.index(label) for label in of_sample]] = 1
+    return rows

@@ -1,0 +1,1 @@
+"""The service around a bundle: answers, watches for drift, keeps samples, trains."""

@@ -1,0 +1,79 @@
+"""Files that come to a watched bundle: in a folder that people or programs put files into, or as a list of paths."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.errors import TaskError
+
+SUFFIXES = {
+    "images": frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif"}),
+    "arrays": frozenset({".npy"}),
+    "signals": frozenset({".npy"}),
+}
+Mark = tuple[int, str]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class IncomingFile:
+    """A file to predict; files are ordered by their time of arrival.
+
+    Attributes:
+        changed_ns: Change time of the file, which copying does not preserve as it does the date.
+        path: Path of the file.
+        label: Name of the class folder that it is in; None where it is in none.
+    """
+
+    changed_ns: int
+    path: Path
+    label: str | None = None
+
+    @property
+    def mark(self) -> Mark:
+        """Identity of the file with its current content."""
+        return self.changed_ns, str(self.path)
+
+
+def files_in(folder: Path, kind: str) -> list[IncomingFile]:
+    """Return the files of a folder and of the class folders in it, in the order of their arrival.
+
+    Args:
+        folder: Folder of files without a label, and of class folders, whose names are the labels of their files.
+        kind: ``images``, ``arrays`` or ``signals``.
+
+    Raises:
+        TaskError: The folder does not exist or cannot be read.
+    """
+    try:
+        inside = sorted(folder.iterdir())
+    except OSError as error:
+        raise TaskError(f"--samples {folder} cannot be read ({error.strerror}): give a folder of files") from None
+    classes = [path for path in inside if path.is_dir() and not path.name.startswith(".")]
+    labelled: list[tuple[Path, str | None]] = [(path, None) for path in inside]
+    labelled += [(path, class_.name) for class_ in classes for path in _inside(class_)]
+    return sorted(_stamped((path, label) for path, label in labelled if path.suffix.lower() in SUFFIXES[kind]))
+
+
+def files_from_lines(lines: Iterable[str]) -> Iterator[IncomingFile]:
+    """Yield a file for each line of a stream: a path, or a path, a tab and a label."""
+    for line in lines:
+        path, _, label = line.rstrip("\n").partition("\t")
+        if path:
+            yield IncomingFile(0, Path(path), label or None)
+
+
+def _inside(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:  # the folder was removed after it was listed
+        return []
+
+
+def _stamped(labelled: Iterable[tuple[Path, str | None]]) -> Iterator[IncomingFile]:
+    for path, label in labelled:
+        if path.name.startswith("."):
+            continue
+        try:
+            yield IncomingFile(path.stat().st_ctime_ns, path, label)
+        except OSError:  # the file was removed after it was listed
+            continue

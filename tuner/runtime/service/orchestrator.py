@@ -1,0 +1,265 @@
+"""The service around a bundle: predicts, explores, keeps samples, asks for rounds, and puts a better model in place.
+
+Source: PersEPhonEE (HotMobile 2021), section 3.2: inference, exploration, personalisation.
+"""
+
+import random
+import shutil
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Self
+
+from filelock import FileLock, Timeout
+
+from tuner.bundle.format import Bundle
+from tuner.bundle.rounds import device_folder, install_round
+from tuner.errors import BundleError, StoreError, TunerError
+from tuner.runtime.infer.personaliser import Personaliser, Prediction, Sample
+from tuner.runtime.service.conditions import Conditions, Readings, read_device, unmet
+from tuner.runtime.service.gate import Rules, Verdict, refused
+from tuner.runtime.service.incoming import Mark
+from tuner.runtime.service.monitor import (
+    DOUBT,
+    ERRORS,
+    EXIT,
+    Watch,
+    after_round,
+    answered,
+    due,
+    exit_losses,
+    explored,
+    watched,
+)
+from tuner.runtime.service.ring import Ring
+from tuner.runtime.service.round import RoundResult, Training, run_round
+from tuner.runtime.service.serving import ServingModel
+from tuner.runtime.service.state import SHOWN, Round, ServiceState, StateFile
+
+LOOK_SECONDS = 1.0  # between two checks of whether a round may start
+LOCK = "watching.lock"
+NO_TRAINER = "this bundle cannot train here: export it with --trainable"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How the service decides.
+
+    Attributes:
+        watch: When drift is detected, and when a round is due.
+        rules: What a new model must show.
+        conditions: When a round may start.
+    """
+
+    watch: Watch = field(default_factory=Watch)
+    rules: Rules = field(default_factory=Rules)
+    conditions: Conditions = field(default_factory=Conditions)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Surroundings of the service; tests give their own.
+
+    Attributes:
+        readings: Function that reads the device's state.
+        clock: Function that returns seconds since 1970.
+        draw: Generator that decides which samples are explored.
+        threads: Threads of the model, within an operator; all that the process may use where it is None.
+    """
+
+    readings: Callable[[], Readings] = read_device
+    clock: Callable[[], float] = time.time
+    draw: random.Random = field(default_factory=random.Random)
+    threads: int | None = None
+
+
+class Orchestrator:
+    """A bundle in service. Use it as a context manager; one at a time for each bundle.
+
+    Args:
+        folder: Folder of the bundle as it was exported.
+        ring: Ring that keeps new samples.
+        training: How to train; without it rounds are asked for and reported, but none runs.
+        policy: How to decide.
+        world: Surroundings.
+
+    Raises:
+        BundleError: No round of the bundle can be used, or another process watches it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        ring: Ring,
+        training: Training | None = None,
+        policy: Policy | None = None,
+        world: World | None = None,
+    ) -> None:
+        self.folder, self.ring = folder, ring
+        self._training, self._policy, self._world = training, policy or Policy(), world or World()
+        Bundle.read(folder)  # raises an error before anything is written into a folder that is not a bundle
+        home = device_folder(folder)
+        self._lock = FileLock(home / LOCK, timeout=0)
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise BundleError(f"{folder} is watched already, by another process: stop that one first") from None
+        except OSError as error:
+            raise BundleError(f"{home} cannot be written ({error.strerror}): free some space") from None
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="round")
+        self._round: _Running | None = None
+        self._looked = 0.0
+        try:
+            self._memory = StateFile(folder, self._world.clock)
+            self._serving = ServingModel(folder, self._memory, self._world.threads)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def state(self) -> ServiceState:
+        """Current state."""
+        return self._memory.state
+
+    @property
+    def model(self) -> Personaliser:
+        """Model in use."""
+        return self._serving.model
+
+    def close(self) -> None:
+        """Wait for a round that is training, and save the state."""
+        try:
+            self.tend(wait=True, start=False)
+            self.save()
+        finally:
+            self._worker.shutdown()
+            self._lock.release()
+
+    def infer(self, sample: Sample, label: str | None = None) -> Prediction:
+        """Predict a sample, look for drift, and keep the sample for training.
+
+        Args:
+            sample: As `Personaliser.predict` takes it.
+            label: True label, where it is known.
+
+        Raises:
+            BundleError: The sample has another shape.
+            UnusableError: No round of the bundle can compute it.
+        """
+        self._serving.refresh()
+        self.model.check(sample[None])
+        explore = self._world.draw.random() < self._policy.watch.exploration
+        prediction, probabilities = self._serving.predict(sample, explore=explore)
+        state = self.state
+        streams = {DOUBT: 1 - prediction.probability}
+        if label is not None and self.model.bundle.loss == "single-label":
+            streams[ERRORS] = float(prediction.label != label)
+        if probabilities is not None:
+            streams |= {f"{EXIT} {index}": loss for index, loss in enumerate(exit_losses(probabilities))}
+            state = explored(state, probabilities)
+        state = answered(state, prediction, self.model.exits)
+        self._memory.state = watched(state, streams, self.model.thresholds, self._policy.watch)
+        self.model.thresholds = self.state.thresholds or self.model.thresholds
+        self._keep(sample, label)
+        return prediction
+
+    def tend(self, *, wait: bool = False, start: bool = True) -> Verdict | None:
+        """Start a round where one is due and may start; put the model of a finished one in place, if it is accepted.
+
+        Args:
+            wait: Whether to wait until a round that is training has ended.
+            start: Whether a round may start.
+
+        Returns:
+            The verdict on a round that has ended.
+        """
+        if start and self._round is None:
+            self._start()
+        verdict = None
+        if self._round is not None and (wait or self._round.future.done()):
+            running, self._round = self._round, None
+            verdict = self._finish(running, running.future.result())
+        if self._memory.is_due:
+            self.save()
+        return verdict
+
+    def waiting(self) -> str | None:
+        """Return what a round that is due waits for; None where none is due, or one is training."""
+        if self._due() is None or self._round is not None:
+            return None
+        return NO_TRAINER if self._training is None else unmet(self._policy.conditions, self._world.readings())
+
+    def save(self) -> None:
+        """Write the state; a full disk is a problem, not the end."""
+        self._memory.state = replace(self.state, due=self._due(), waits=self.waiting())
+        self._memory.save()
+
+    def mark_watched(self, mark: Mark) -> None:
+        """Note that a file has been predicted, so that the next start continues after it."""
+        self._memory.state = replace(self.state, watched=max(self.state.watched, mark))
+
+    def _due(self) -> str | None:
+        return due(self.state, len(self.ring), self._policy.watch)
+
+    def _keep(self, sample: Sample, label: str | None) -> None:
+        try:
+            is_new = self.ring.add(sample, label)
+        except StoreError as error:
+            self._memory.add_problem(str(error))
+            return
+        self._memory.state = replace(self.state, new_samples=self.state.new_samples + is_new)
+
+    def _start(self) -> None:
+        reason = self._due()
+        if reason is None or self._world.clock() - self._looked < LOOK_SECONDS:
+            return
+        self._looked = self._world.clock()
+        if self._training is None or self.waiting() is not None:
+            return
+        samples = self.ring.load()
+        future = self._worker.submit(run_round, self.model, samples, self._training, self._policy.rules)
+        self._round = _Running(reason, self.state.new_samples, future)
+
+    def _finish(self, running: "_Running", result: RoundResult) -> Verdict:
+        verdict = result.verdict
+        try:
+            if verdict.accepted and result.made is not None:
+                install_round(self.folder, result.made)
+        except (OSError, TunerError) as error:
+            verdict = refused(f"the new bundle cannot be put in place ({error}): the old one stays")
+        finally:
+            if result.made is not None:
+                shutil.rmtree(result.made, ignore_errors=True)
+        latest = Round(self._world.clock(), result.samples, running.asked, verdict.accepted, verdict.reason)
+        self._memory.state = replace(
+            after_round(self.state, swapped=False),
+            rounds=(*self.state.rounds, latest)[-SHOWN:],
+            new_samples=self.state.new_samples - running.new_samples,
+        )
+        if verdict.accepted:
+            self._serving.open()
+        self.save()
+        return verdict
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A round that is training.
+
+    Attributes:
+        asked: Why it was due.
+        new_samples: Value of `ServiceState.new_samples` when it started.
+        future: Its result.
+    """
+
+    asked: str
+    new_samples: int
+    future: Future[RoundResult]

@@ -1,0 +1,167 @@
+"""The user's new samples, kept on this device only: a bounded ring of files, private to the user.
+
+One file a sample, put in place whole: a kill at any byte loses at most the sample being written. The ring is never in
+a bundle's folder, which people copy to others.
+"""
+
+import json
+import os
+import struct
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.errors import StoreError
+from tuner.files import PART, mark_changed, write_private
+from tuner.task.data.samples import content_id
+
+HEAD = struct.Struct("<4sII")  # magic, crc32 of the rest, bytes of the JSON that follows
+MAGIC = b"TRG1"
+SUFFIX = ".sample"
+Sample = npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True, slots=True)
+class RingSample:
+    """A sample of the ring.
+
+    Attributes:
+        identity: 32 hex digits that depend on the sample's content alone.
+        label: Label; None where it has none.
+        sample: Decoded sample, not normalised.
+    """
+
+    identity: str
+    label: str | None
+    sample: Sample
+
+
+class Ring:
+    """The newest samples, up to a number and a size; the oldest are removed first.
+
+    Args:
+        folder: Folder of the samples, made with mode 0700 for the first one.
+        most_samples: Largest number of samples.
+        most_bytes: Largest size of all samples.
+    """
+
+    def __init__(self, folder: Path, most_samples: int = 2000, most_bytes: int = 256 * 10**6) -> None:
+        self.folder = folder
+        self._most_samples = most_samples
+        self._most_bytes = most_bytes
+        self._sizes: dict[str, int] = {}
+        self._seen_ns = -1
+
+    def __len__(self) -> int:
+        return len(self._listed())
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of all samples on disk."""
+        return sum(self._listed().values())
+
+    def add(self, sample: Sample, label: str | None = None) -> bool:
+        """Add a sample; return False where the ring has it already. A later label replaces the one it had.
+
+        Raises:
+            StoreError: The disk is full or cannot be written; every other sample stays.
+        """
+        sample = np.ascontiguousarray(sample)
+        identity = content_id(sample.tobytes(), repr((sample.shape, sample.dtype.str)).encode())
+        listed = self._listed()
+        before = next((name for name in listed if _identity(name) == identity), None)
+        if before is not None:
+            stored = self._read(before)
+            if stored is not None and (label is None or stored.label == label):
+                return False
+        number = max((int(name.partition("-")[0]) for name in listed), default=0) + 1
+        name = before or f"{number:012d}-{identity}{SUFFIX}"
+        try:
+            self._write(name, _packed(sample, label))
+        except OSError as error:
+            raise StoreError(
+                f"the sample is not kept, {self.folder} cannot be written ({error.strerror}): free some space"
+            ) from None
+        self._bound()
+        return before is None
+
+    def load(self) -> list[RingSample]:
+        """Return every sample, oldest first; a damaged one is left out and removed."""
+        samples = {name: self._read(name) for name in sorted(self._listed())}
+        for name, sample in samples.items():
+            if sample is None:
+                self._remove(self.folder / name)
+        return [sample for sample in samples.values() if sample is not None]
+
+    def clear(self) -> int:
+        """Overwrite and remove every sample; return how many there were."""
+        count = len(self)
+        paths = self.folder.iterdir() if self.folder.is_dir() else ()
+        for path in [path for path in paths if path.name.endswith((SUFFIX, PART))]:
+            with suppress(FileNotFoundError), path.open("r+b") as file:
+                file.write(bytes(path.stat().st_size))
+                file.flush()
+                os.fsync(file.fileno())
+            self._remove(path)
+        return count
+
+    def _write(self, name: str, content: bytes) -> None:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(self.folder / name, content, durable=False)  # `_read` notices what a power cut has torn
+        mark_changed(self.folder)
+
+    def _read(self, name: str) -> RingSample | None:
+        try:
+            content = (self.folder / name).read_bytes()
+            magic, checksum, length = HEAD.unpack_from(content)
+            if magic != MAGIC or zlib.crc32(memoryview(content)[HEAD.size :]) != checksum:
+                return None
+            about: dict[str, Any] = json.loads(content[HEAD.size : HEAD.size + length])
+        except (FileNotFoundError, struct.error):
+            return None
+        sample = np.frombuffer(content, about["dtype"], offset=HEAD.size + length).reshape(about["shape"])
+        return RingSample(_identity(name), about["label"], sample)
+
+    def _bound(self) -> None:
+        listed = self._listed()
+        total, count = sum(listed.values()), len(listed)
+        for name in sorted(listed)[:-1]:  # the newest stays, however large
+            if count <= self._most_samples and total <= self._most_bytes:
+                break
+            self._remove(self.folder / name)
+            total, count = total - listed[name], count - 1
+
+    def _remove(self, path: Path) -> None:
+        with suppress(FileNotFoundError):
+            path.unlink()
+            mark_changed(self.folder)
+
+    def _listed(self) -> dict[str, int]:
+        """Return the name and size of every sample; the folder is read again only when it has changed."""
+        try:
+            changed_ns = self.folder.stat().st_mtime_ns
+            if changed_ns != self._seen_ns:
+                with os.scandir(self.folder) as entries:
+                    names = {entry.name for entry in entries if entry.name.endswith(SUFFIX)}
+                self._sizes = {
+                    name: self._sizes.get(name) or (self.folder / name).stat().st_size for name in sorted(names)
+                }
+                self._seen_ns = changed_ns
+        except FileNotFoundError:
+            self._sizes, self._seen_ns = {}, -1
+        return self._sizes
+
+
+def _packed(sample: Sample, label: str | None) -> bytes:
+    about = json.dumps({"dtype": sample.dtype.str, "shape": sample.shape, "label": label}).encode()
+    rest = about + sample.tobytes()
+    return HEAD.pack(MAGIC, zlib.crc32(rest), len(about)) + rest
+
+
+def _identity(name: str) -> str:
+    return name.partition("-")[2].removesuffix(SUFFIX)

@@ -1,0 +1,103 @@
+"""The model in service: the newest round of a bundle that works."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.bundle.format import Bundle
+from tuner.bundle.rounds import CURRENT, device_folder, folder_of, rounds_in_use
+from tuner.errors import BundleError
+from tuner.runtime.infer.personaliser import Personaliser, Prediction, Sample
+from tuner.runtime.service.monitor import after_round
+from tuner.runtime.service.state import StateFile
+
+
+class UnusableError(BundleError):
+    """No round of a bundle can be used, the exported one included."""
+
+
+class ServingModel:
+    """The newest round of a bundle that works; one that fails as it runs is replaced by the round before it.
+
+    Args:
+        folder: Folder of the bundle as it was exported.
+        memory: State, which names the round in use; a round that is passed over is added as a problem.
+        threads: Threads within an operator; all that the process may use where it is None.
+
+    Attributes:
+        model: The round in use.
+
+    Raises:
+        UnusableError: No round of the bundle can be used.
+    """
+
+    def __init__(self, folder: Path, memory: StateFile, threads: int | None) -> None:
+        self._folder, self._memory, self._threads = folder, memory, threads
+        self._pointer = device_folder(folder) / CURRENT
+        self.open()
+
+    def open(self, after: str | None = None) -> None:
+        """Open the newest round that works, starting after a round that does not.
+
+        Raises:
+            UnusableError: None works.
+        """
+        self._opened = self._stamp()
+        names = rounds_in_use(self._folder)
+        for name in names[names.index(after) + 1 :] if after in names else names:
+            state = self._memory.state
+            if name != state.round:
+                state = replace(after_round(state, swapped=True), round=name)
+            try:
+                bundle = Bundle.read(folder_of(self._folder, name))
+                self.model = Personaliser(bundle, self._threads, state.thresholds)
+            except BundleError as error:
+                self._memory.add_problem(f"round {name} is not used: {error}")
+                continue
+            self._memory.state = state
+            return
+        reason = self._memory.state.problems[-1].line
+        raise UnusableError(f"{self._folder}: no round of it works: {reason}")
+
+    def refresh(self) -> None:
+        """Open the newest round again where another process has installed one, or rolled back.
+
+        Raises:
+            UnusableError: None works.
+        """
+        if self._stamp() != self._opened:
+            self.open()
+
+    def predict(self, sample: Sample, *, explore: bool) -> tuple[Prediction, npt.NDArray[np.float64] | None]:
+        """Predict a sample, with an older round if need be.
+
+        Args:
+            sample: As `Personaliser.predict` takes it.
+            explore: Whether all exits are to run.
+
+        Returns:
+            The prediction; and the probabilities of all exits, float64 [exits, labels], where they have run.
+
+        Raises:
+            UnusableError: No round can compute it.
+        """
+        while True:
+            try:
+                prediction = self.model.predict(sample)
+                explores = explore and self.model.exits > 1
+                probabilities = self.model.every_exit(sample[None])[:, 0] if explores else None
+            except BundleError as error:
+                self._memory.add_problem(f"round {self._memory.state.round} is not used: {error}")
+                self.open(after=self._memory.state.round)
+            else:
+                return prediction, probabilities
+
+    def _stamp(self) -> tuple[int, ...]:
+        """Return what differs after every change to the list of rounds; nothing without one."""
+        try:
+            status = self._pointer.stat()
+        except FileNotFoundError:
+            return ()
+        return status.st_ino, status.st_mtime_ns

@@ -1,0 +1,173 @@
+"""State of a watched bundle that outlives the process, and that ``tuner status`` shows."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tuner.bundle.rounds import EXPORTED, FOLDER
+from tuner.errors import BundleError
+from tuner.files import remove_parts, write_private
+from tuner.runtime.service.drift import PageHinkley
+
+FILE = "state.json"
+FORMAT = 1
+SAVE_SECONDS = 5.0
+SHOWN = 20  # latest rounds, and problems, that the state holds
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of training.
+
+    Attributes:
+        when: Time of the verdict, in seconds since 1970.
+        samples: Number of samples that were trained on.
+        asked: Why the round was due.
+        accepted: Whether the new model was accepted.
+        reason: The gate's reason.
+    """
+
+    when: float
+    samples: int
+    asked: str
+    accepted: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that went wrong without stopping the service.
+
+    Attributes:
+        when: Time, in seconds since 1970.
+        line: Message of one line.
+    """
+
+    when: float
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceState:
+    """State of a bundle in service.
+
+    Attributes:
+        round: Name of the round in use, which counts and thresholds refer to.
+        answers: Number of predictions of this round.
+        left: Number of these predictions at each exit.
+        seconds: Time that the model took for them.
+        explored: Number of samples on which every exit ran.
+        losses: Mean loss of each exit but the last on these: 1 − its probability of the last exit's answer.
+        thresholds: Current thresholds where drift has raised them above the bundle's own; else None.
+        tests: Page–Hinkley tests, by stream.
+        new_samples: Number of samples kept since the last round.
+        asked: Drift that asks for a round; None where there is none.
+        asked_at: Value of `new_samples` at that time: the round needs samples from after the change.
+        due: Why a round is due; None where none is.
+        waits: What a round that is due waits for.
+        rounds: Latest rounds.
+        problems: Latest problems.
+        watched: Change time (ns) and path of the last file predicted.
+    """
+
+    round: str = EXPORTED
+    answers: int = 0
+    left: tuple[int, ...] = ()
+    seconds: float = 0.0
+    explored: int = 0
+    losses: tuple[float, ...] = ()
+    thresholds: tuple[float, ...] | None = None
+    tests: Mapping[str, PageHinkley] = field(default_factory=dict)
+    new_samples: int = 0
+    asked: str | None = None
+    asked_at: int = 0
+    due: str | None = None
+    waits: str | None = None
+    rounds: tuple[Round, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    watched: tuple[int, str] = (0, "")
+
+
+def read_state(bundle: Path) -> ServiceState:
+    """Return the state of a bundle; a new one where there is none.
+
+    Raises:
+        BundleError: The file is damaged.
+    """
+    path = bundle / FOLDER / FILE
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if content.pop("format") != FORMAT:
+            raise BundleError(f"{path} comes from another version: update tuner, or remove it to start anew")
+        tests = {
+            name: PageHinkley(**{**test, "lowest": float("inf") if test["lowest"] is None else test["lowest"]})
+            for name, test in content.pop("tests").items()
+        }
+        return ServiceState(
+            **{name: _tuple(value) for name, value in content.items() if name not in {"rounds", "problems"}},
+            tests=tests,
+            rounds=tuple(Round(**entry) for entry in content["rounds"]),
+            problems=tuple(Problem(**entry) for entry in content["problems"]),
+        )
+    except FileNotFoundError:
+        return ServiceState()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BundleError(f"{path} is damaged ({error}): remove it to start anew") from None
+
+
+def write_state(bundle: Path, state: ServiceState) -> None:
+    """Write the state of a bundle, whole or not at all.
+
+    Raises:
+        OSError: The disk is full or cannot be written.
+    """
+    content = {"format": FORMAT, **asdict(state)}
+    for test in content["tests"].values():
+        test["lowest"] = test["lowest"] if test["count"] else None  # JSON has no infinity
+    write_private(bundle / FOLDER / FILE, json.dumps(content, indent=1))
+
+
+class StateFile:
+    """State of a bundle in service, in memory and written now and then.
+
+    Args:
+        bundle: Folder of the bundle.
+        clock: Function that returns seconds since 1970.
+
+    Attributes:
+        state: Current state.
+
+    Raises:
+        BundleError: The file is damaged.
+    """
+
+    def __init__(self, bundle: Path, clock: Callable[[], float]) -> None:
+        self._bundle, self._clock = bundle, clock
+        self._saved = 0.0
+        remove_parts(bundle / FOLDER / FILE)
+        self.state = read_state(bundle)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the state was written long enough ago."""
+        return self._clock() - self._saved >= SAVE_SECONDS
+
+    def save(self) -> None:
+        """Write the state; a full disk is a problem, not the end."""
+        self._saved = self._clock()
+        try:
+            write_state(self._bundle, self.state)
+        except OSError as error:
+            self.add_problem(f"{self._bundle} cannot be written ({error.strerror}): what was counted may be lost")
+
+    def add_problem(self, line: str) -> None:
+        """Add a problem to the state; the same line twice in a row once."""
+        problems = self.state.problems
+        if not problems or problems[-1].line != line:
+            self.state = replace(self.state, problems=(*problems, Problem(self._clock(), line))[-SHOWN:])
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,1 @@
+"""Train a bundle again on the device."""

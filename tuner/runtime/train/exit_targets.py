@@ -1,0 +1,39 @@
+"""What exits learn: hard answers and softened ones, in one array."""
+
+import numpy as np
+
+from tuner.arrays import Floats, Labels
+from tuner.plan.heads import HeadsPlan
+from tuner.runtime.infer.chain import probabilities
+
+
+def exit_targets(heads: HeadsPlan, final: Floats, truth: Labels, *, multi: bool) -> Floats:
+    """Return the probabilities of the hard answer, then of the softened one, float32 [n, 2 · labels].
+
+    Args:
+        heads: Whether the hard answer is the truth or the final head's own, and the temperature of the softened one.
+        final: The final head's logits, float32 [n, labels].
+        truth: int64 [n], or float32 [n, labels].
+        multi: Whether a sample may have several labels.
+    """
+    if multi:
+        hard = truth if heads.supervised else final > 0
+    else:
+        hard = np.eye(final.shape[1], dtype=np.float32)[truth if heads.supervised else final.argmax(axis=1)]
+    soft = probabilities(final / heads.temperature, multi=multi)
+    return np.concatenate([hard, soft], axis=1).astype(np.float32)
+
+
+def entropy(heads: HeadsPlan, targets: Floats, *, multi: bool) -> float:
+    """Return what no exit can take off its mean loss: the weighted entropy of the softened answers.
+
+    Args:
+        heads: Weight and temperature of the softened answers.
+        targets: As `exit_targets` returns them.
+        multi: Whether a sample may have several labels.
+    """
+    soft = targets[:, targets.shape[1] // 2 :].astype(np.float64)
+    own = -soft * np.log(np.maximum(soft, 1e-300))
+    rest = -(1 - soft) * np.log(np.maximum(1 - soft, 1e-300))
+    each = (own + rest).mean(axis=1) if multi else own.sum(axis=1)
+    return float(heads.distilled * heads.temperature**2 * each.mean())

@@ -1,0 +1,277 @@
+"""Train a bundle's exits again, on the device that it runs on, with or without labels; the base package alone.
+
+Source: PersEPhonEE (HotMobile 2021), section 3: the backbone and the final head stay as they are, and teach the exits.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file, save
+
+from tuner.arrays import Array, Doubles, Floats, Labels, RowNumbers
+from tuner.bundle.format import PLAN, Bundle, successor
+from tuner.bundle.onnxfile import with_weights
+from tuner.bundle.replay import Replay
+from tuner.bundle.scores import DeviceScores
+from tuner.errors import BundleError
+from tuner.metrics import score
+from tuner.ort.parity import largest_difference, require_parity
+from tuner.ort.tail import Tail
+from tuner.ort.training_step import Read, StepSession, TrainingRows, train
+from tuner.plan.parts import RecipePlan
+from tuner.plan.toml import from_toml
+from tuner.process_memory import return_freed
+from tuner.runtime.infer.calibration import Costs, confidences, exits_taken
+from tuner.runtime.infer.chain import Chain
+from tuner.runtime.infer.inputs import Label, Sample
+from tuner.runtime.train.exit_calibration import ExitCosts, calibrate_exits
+from tuner.runtime.train.exit_samples import AT_ONCE, exit_batches
+from tuner.runtime.train.exit_targets import entropy, exit_targets
+from tuner.runtime.train.files import CHECK, EXIT_WEIGHTS, EXITS_FORMAT, LOGITS_OF, REPLAY, STEP_OF, train_info
+from tuner.training.epoch import Watch
+from tuner.training.schedule import batches_of
+
+#: Of the new samples, those that set thresholds and train nothing: a fifth, at least 50, at most half, as in a trial.
+SHARE, WANTED, MOST_SHARE = 0.2, 50, 0.5
+MOST_FLOAT16 = float(np.finfo(np.float16).max)
+LEAST = 10  # of them, or the thresholds stay as they are
+
+
+class ExitsTrainer:
+    """A bundle whose exits learn, in little memory: the process returns what it frees to the system at once.
+
+    New samples go through all segments once, and are kept as codes of what the first exit reads. The exits learn one
+    after the other from the final head's answers, and from labels where the plan uses them and there are any. Some new
+    samples, by their content, set the thresholds instead. Nothing is written until `save`.
+
+    Args:
+        bundle: The bundle or its folder, exported with exits and ``--trainable``.
+        threads: Threads within an operator; all that the process may use where it is not given.
+        seed: Seed of the order of samples.
+
+    Attributes:
+        bundle: What training starts from.
+        plan: Plan it was made by; its recipe trains the exits again.
+        policy: When a sample leaves, by the current thresholds.
+        before: Accuracy of leaving early on the bundle's check samples before anything is trained; None without any.
+
+    Raises:
+        BundleError: The bundle cannot be used, or was not exported to be trained.
+    """
+
+    def __init__(self, bundle: Bundle | str | Path, threads: int | None = None, seed: int = 0) -> None:
+        return_freed()
+        self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
+        folder, policy = self.bundle.folder, self.bundle.exits
+        if policy is None:
+            raise BundleError(f"{folder} has no exits to train: use tuner.runtime.Trainer")
+        train_info(self.bundle, EXITS_FORMAT)
+        self.policy = policy
+        self.plan = from_toml((folder / PLAN).read_text(encoding="utf-8"))
+        self._threads, self._seed = threads or len(os.sched_getaffinity(0)), seed
+        self._multi = self.bundle.loss == "multi-label"
+        self._chain = Chain.of(self.bundle, self._threads)
+        state, count = load_file(folder / EXIT_WEIGHTS), len(policy.thresholds)
+        self._weights: list[Mapping[str, Array]] = [
+            {name.removeprefix(f"{at}."): value for name, value in state.items() if name.startswith(f"{at}.")}
+            for at in range(count)
+        ]
+        self._heads = [Tail(folder / LOGITS_OF.format(at), self._threads) for at in range(count)]
+        self._replay, self._check = Replay.load(folder / REPLAY), Replay.load(folder / CHECK)
+        self._new = self._replay.none()
+        self._final: Floats = np.empty((0, len(self.bundle.labels)), np.float32)
+        self._places: Doubles = np.empty(0)
+        self._losses: tuple[float, ...] = ()
+        self._labelled = True
+        self.before = self.global_accuracy()
+
+    def __len__(self) -> int:
+        """Return the number of new samples; of recordings, windows."""
+        return len(self._new)
+
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        """Current threshold of every exit but the last."""
+        return self.policy.thresholds
+
+    @property
+    def temperature(self) -> float:
+        """Current divisor of the logits."""
+        return self.policy.temperature
+
+    def add(self, samples: Sequence[Sample], labels: Sequence[Label] | None = None) -> None:
+        """Take new samples to train on.
+
+        Args:
+            samples: Samples, as for `Trainer.add`.
+            labels: Label of each, among the bundle's; None where they are not known of all.
+
+        Raises:
+            TunerError: A file cannot be read, a shape is another one, or a label is not the bundle's.
+        """
+        if labels is not None and any(label is None for label in labels):
+            raise BundleError("some samples have no label: add those by themselves, without labels")
+        for batch in exit_batches(self.bundle, self._chain, samples, labels):
+            self._new = self._new.more(self._new.codec.encode(batch.features), batch.truth)
+            self._final = np.concatenate([self._final, batch.final])
+            self._places = np.concatenate([self._places, batch.places])
+        self._labelled = self._labelled and labels is not None
+
+    def train(self, epochs: int | None = None, watch: Watch = lambda _step, _steps: False) -> tuple[float, ...]:
+        """Train every exit on most of the new samples and the bundle's global ones, then set the thresholds anew.
+
+        Args:
+            epochs: Number of epochs; the plan's where it is not given.
+            watch: Called after every step of an exit; returns whether to stop there.
+
+        Returns:
+            The exits' summed mean loss of each whole epoch.
+
+        Raises:
+            TunerError: There are too few new samples, or the loss is no longer a number; all weights then stay.
+        """
+        if not len(self):
+            raise BundleError("there is nothing new to train on: add samples first")
+        apart = self._places < min(MOST_SHARE, max(SHARE, WANTED / len(self)))
+        rows = np.flatnonzero(~apart)
+        mixed = self._new.only(rows).more(self._replay.codes, self._replay.labels)
+        if len(mixed) < 2:  # noqa: PLR2004 - a norm has no statistics of one
+            raise BundleError(f"exits' norms have no statistics of {len(mixed)} samples: add more")
+        final = np.concatenate([self._final[rows], self._answers(self._replay)[-1]])
+        recipe = replace(self.plan.recipe, epochs=epochs or self.plan.recipe.epochs, freeze_bn=False)
+        targets = exit_targets(self.plan.heads, final, mixed.labels, multi=self._multi)
+        constant = entropy(self.plan.heads, targets, multi=self._multi)
+        if len(mixed) % recipe.batch_size == 1:  # that one is left out of every epoch
+            constant *= 1 - 1 / len(mixed)
+        weights, curves = self._train_heads(mixed, targets, recipe, watch)
+        self._weights = weights
+        self._calibrate(np.flatnonzero(apart))
+        losses = tuple(sum(loss - constant for loss in epoch) for epoch in zip(*curves, strict=False))
+        self._losses += losses
+        return losses
+
+    def accuracy(self, samples: Sequence[Sample], labels: Sequence[Label] | None = None) -> float:
+        """Return how many samples are answered right, leaving early as now; of several labels a sample, the AUC.
+
+        Without labels: how often the final head would have answered the same.
+
+        Raises:
+            TunerError: As `add`.
+        """
+        pairs = [
+            (self._exit_logits(batch.features), batch.truth)
+            for batch in exit_batches(self.bundle, self._chain, samples, labels)
+        ]
+        logits, truths = zip(*pairs, strict=True)
+        return self._scored(np.concatenate(logits, axis=1), np.concatenate(truths))
+
+    def global_accuracy(self) -> float | None:
+        """Return the accuracy on the bundle's check samples, leaving early as now. None where it brings none."""
+        return self._scored(self._answers(self._check), self._check.labels) if len(self._check) else None
+
+    def save(self, out: str | Path) -> Path:
+        """Write a bundle of the current exits that names its parent, and can be trained again.
+
+        Args:
+            out: A folder that does not exist yet, or is empty.
+
+        Raises:
+            BundleError: The folder cannot be made, or a written segment computes something else than what was trained.
+        """
+        out, folder = Path(out), self.bundle.folder
+        state = {f"{at}.{name}": value for at, own in enumerate(self._weights) for name, value in own.items()}
+        replaced: dict[str, Callable[[], bytes | bytearray]] = {EXIT_WEIGHTS: lambda: save(state)}
+        for name, own in zip(self.policy.segments, self._weights, strict=False):
+            of_head = {f"side.{key}": value for key, value in own.items() if value.ndim}  # counters steer nothing
+            replaced[name] = partial(_with_weights, folder / name, of_head)
+        scores = DeviceScores(self.before, self.global_accuracy(), self._losses, len(self))
+        with successor(self.bundle, out, replaced, scores, self.policy) as part:
+            self._compare([part / name for name in self.policy.segments])
+        return out
+
+    def _train_heads(
+        self, mixed: Replay, targets: Floats, recipe: RecipePlan, watch: Watch
+    ) -> tuple[list[Mapping[str, Array]], list[list[float]]]:
+        """Train one exit after the other, up to the one that is stopped.
+
+        Returns:
+            The weights of all exits, and the mean losses of each trained one's whole epochs.
+
+        Raises:
+            TunerError: Weights or a loss are no longer numbers.
+        """
+        read: Read = mixed.read
+        weights, curves = list(self._weights), []
+        for at in range(len(weights)):
+            if at:
+                read = self._deeper(at, read, len(mixed))
+            session = StepSession(self.bundle.folder / STEP_OF.format(at), weights[at], self._threads, self._seed)
+            results = list(train(session, TrainingRows(read, targets), recipe, self._seed, watch))
+            curves.append([result.loss for result in results if not result.stopped])
+            weights[at] = session.weights()
+            if not all(np.isfinite(value).all() for value in weights[at].values()):
+                raise BundleError(f"weights are no longer finite: lower recipe.learning_rate, {recipe.learning_rate:g}")
+            if results[-1].stopped:
+                break
+        return weights, curves
+
+    def _answers(self, samples: Replay) -> Floats:
+        """Return the current logits of every exit and of the final head, float32 [exits + 1, n, labels]."""
+        batches = [self._exit_logits(samples.read(rows)) for rows in batches_of(np.arange(len(samples)), AT_ONCE)]
+        nothing = np.empty((len(self._chain), 0, len(self.bundle.labels)), np.float32)
+        return np.concatenate([nothing, *batches], axis=1)
+
+    def _exit_logits(self, features: Floats) -> Floats:
+        """Return the current logits of all exits and the final head, [exits + 1, n, labels].
+
+        Args:
+            features: What the first exit reads.
+        """
+        logits = []
+        for at, (head, own) in enumerate(zip(self._heads, self._weights, strict=True)):
+            logits.append(head.logits(features, own))
+            features, _ = self._chain.step(at + 1, features)
+        return np.stack([*logits, features])
+
+    def _deeper(self, at: int, read: Read, count: int) -> Read:
+        """Return how to read what an exit reads, from how to read what the one before it does."""
+        parts = []
+        for rows in batches_of(np.arange(count), AT_ONCE):
+            features, _ = self._chain.step(at, read(rows))
+            parts.append(np.clip(features, -MOST_FLOAT16, MOST_FLOAT16).astype(np.float16))
+        maps = np.concatenate(parts)
+        return lambda rows: maps[rows].astype(np.float32)
+
+    def _scored(self, logits: Floats, truth: Labels) -> float:
+        exits = exits_taken(confidences(logits, self.temperature, multi=self._multi), self.thresholds)
+        return score(logits[exits, np.arange(len(exits))], truth, multi=self._multi)
+
+    def _calibrate(self, rows: RowNumbers) -> None:
+        """Set thresholds and temperature on new samples that no exit has trained on, as an export does."""
+        if len(rows) < LEAST:
+            return
+        samples, free = self._new.only(rows), (0.0,) * len(self.thresholds)
+        # heads are counted in what it costs to leave
+        costs = ExitCosts(seconds=Costs(self.policy.seconds, free), flops=Costs(self.policy.shares, free))
+        heads = replace(self.plan.heads, tolerance=self.policy.tolerance)
+        logits = self._answers(samples)
+        calibration = calibrate_exits(logits, samples.labels, heads, costs, multi=self._multi, prune=False)
+        self.policy = calibration.policy(self.policy.segments, costs, labelled=self._labelled)
+
+    def _compare(self, paths: Sequence[Path]) -> None:
+        """Check that written segments give the logits of the trained exits."""
+        chain = Chain(paths, len(self.bundle.labels), threads=self._threads)
+        features = np.random.default_rng(0).standard_normal((2, *self.bundle.input_shape), np.float32)
+        for at, (head, own) in enumerate(zip(self._heads, self._weights, strict=True)):
+            features, logits = chain.step(at, features)
+            require_parity(
+                f"written exit {at}", "the trained one", largest_difference(head.logits(features, own), logits)
+            )
+
+
+def _with_weights(path: Path, weights: Mapping[str, Array]) -> bytearray:
+    return with_weights(path.read_bytes(), weights)

@@ -1,0 +1,39 @@
+"""Files of a bundle that training on the device reads and writes."""
+
+from tuner.bundle.format import Bundle, Section
+from tuner.bundle.info import TrainInfo
+from tuner.errors import BundleError
+
+#: The traced step of a tail, and its inference.
+STEP, TAIL = "train/step.onnx", "train/tail.onnx"
+#: The same of an exit, by its number.
+STEP_OF, LOGITS_OF = "train/exit{}.onnx", "train/exit{}_logits.onnx"
+#: Stored features of global samples: those that are trained on again, and those that forgetting is measured on.
+REPLAY, CHECK = "train/replay.safetensors", "train/check.safetensors"
+#: Weights of all exits.
+EXIT_WEIGHTS = f"{Section.EXITS}.safetensors"
+#: Formats of the section of ``bundle.json``: of a tail's training, of exits'.
+TAIL_FORMAT, EXITS_FORMAT = 1, 2
+LOSSES = ("single-label", "multi-label")
+
+
+def train_info(bundle: Bundle, wanted: int) -> TrainInfo:
+    """Return what a bundle says of its training.
+
+    Args:
+        bundle: Exported with ``--trainable``.
+        wanted: Format that is expected.
+
+    Raises:
+        BundleError: It was not exported to be trained, or for another version, or with another loss.
+    """
+    info = bundle.info.train
+    if info is None:
+        raise BundleError(f"{bundle.folder} cannot be trained: export it with `tuner export RUN OUT --trainable`")
+    if info.format != wanted:
+        raise BundleError(
+            f"{bundle.folder} has training format {info.format!r}, this version reads {wanted}: update tuner"
+        )
+    if bundle.loss not in LOSSES:
+        raise BundleError(f"a bundle trains with the loss {' or '.join(LOSSES)}, not {bundle.loss!r}: update tuner")
+    return info

@@ -1,0 +1,224 @@
+"""Train a bundle's tail again, on the device that it runs on, with the base package alone."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import load_file, save
+
+from tuner.arrays import Array, Floats, Labels
+from tuner.augment.maps import augment
+from tuner.augment.operations import active_operations
+from tuner.bundle.format import MODEL, PLAN, WEIGHTS, Bundle, successor
+from tuner.bundle.onnxfile import with_weights
+from tuner.bundle.replay import Replay
+from tuner.bundle.scores import DeviceScores
+from tuner.errors import BundleError
+from tuner.metrics import score
+from tuner.ort.parity import largest_difference, require_parity
+from tuner.ort.session import Session
+from tuner.ort.tail import Tail
+from tuner.ort.training_step import StepSession, TrainingRows, train
+from tuner.plan.toml import from_toml
+from tuner.process_memory import return_freed
+from tuner.runtime.infer.inputs import Label, Sample, inputs, label_rows
+from tuner.runtime.train.files import CHECK, REPLAY, STEP, TAIL, TAIL_FORMAT, train_info
+from tuner.task import normalise
+from tuner.training.epoch import Watch
+from tuner.training.schedule import batches_of
+
+_BATCH = 2  # samples that run through the frozen blocks at once: more take memory, and no less time
+
+
+class Trainer:
+    """A bundle that learns, in little memory: from here on the process gives what it frees back to the system at once.
+
+    New samples go through the frozen blocks once and are kept as codes of the plan's width; the tail trains on them and
+    on the global samples that the bundle brings along, by the plan's recipe. Nothing is written until `save`.
+
+    Args:
+        bundle: The bundle or its folder, exported with ``--trainable``.
+        threads: Threads within an operator; all that the process may use where it is not given.
+        seed: Seed of the order of samples, of random changes and of dropouts.
+
+    Attributes:
+        bundle: What training starts from.
+        plan: Plan it was made by; its recipe trains it again.
+        before: Accuracy on the bundle's check samples before anything is trained; None where it brings none.
+
+    Raises:
+        BundleError: The bundle cannot be used, or was not exported to be trained.
+    """
+
+    def __init__(self, bundle: Bundle | str | Path, threads: int | None = None, seed: int = 0) -> None:
+        return_freed()
+        self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
+        if self.bundle.exits:
+            raise BundleError(f"{self.bundle.folder} trains its exits: use tuner.runtime.ExitsTrainer")
+        info = train_info(self.bundle, TAIL_FORMAT)
+        folder = self.bundle.folder
+        self.plan = from_toml((folder / PLAN).read_text(encoding="utf-8"))
+        self._threads, self._seed = threads or len(os.sched_getaffinity(0)), seed
+        self._replay, self._check = Replay.load(folder / REPLAY), Replay.load(folder / CHECK)
+        self._local = self._replay.none()
+        self._is_frozen = bool(info.cut)  # whether there are frozen blocks before the tail
+        with safe_open(folder / WEIGHTS, framework="numpy") as file:
+            self._weights: Mapping[str, Array] = {name: file.get_tensor(name) for name in info.weights}
+        self._tail = Tail(folder / TAIL, self._threads)
+        self.before = self.global_accuracy()
+        self._losses: tuple[float, ...] = ()
+
+    def __len__(self) -> int:
+        """Return the number of new samples to train on."""
+        return len(self._local)
+
+    def add(self, samples: Sequence[Sample], labels: Sequence[Label]) -> None:
+        """Take new samples to train on.
+
+        Args:
+            samples: Files as `Personaliser.predict_file` takes them, or arrays of the model's input shape; of signals,
+                recordings, every window of which is a sample.
+            labels: Label of each, among the bundle's.
+
+        Raises:
+            TunerError: A file cannot be read, a shape is another one, or a label is not the bundle's.
+        """
+        for features, rows in self._batches(samples, labels):
+            self._keep(features, rows)
+
+    def add_features(self, features: Floats, labels: Sequence[Label]) -> None:
+        """Take new samples as the frozen blocks' features of them.
+
+        Args:
+            features: float32 [n, ...], as `features` returns them.
+            labels: Label of each, among the bundle's.
+
+        Raises:
+            BundleError: Features have another shape, or a label is not the bundle's.
+        """
+        shape = self._replay.codec.shape
+        if features.shape != (len(labels), *shape):
+            raise BundleError(
+                f"features of {len(labels)} labels must have shape [{len(labels)}, {', '.join(map(str, shape))}], "
+                f"got {list(features.shape)}: give what `features` returns"
+            )
+        self._keep(features, label_rows(labels, self.bundle))
+
+    def features(self, samples: Sequence[Sample]) -> Floats:
+        """Return what the frozen blocks make of samples, float32 [n, ...].
+
+        Raises:
+            TunerError: A file cannot be read, or a shape is another one.
+        """
+        any_label = [self.bundle.labels[0]] if self.bundle.loss == "multi-label" else self.bundle.labels[0]
+        parts = [features for features, _ in self._batches(samples, [any_label] * len(samples))]
+        return np.concatenate([np.empty((0, *self._replay.codec.shape), np.float32), *parts])
+
+    def train(
+        self, epochs: int | None = None, batch_size: int | None = None, watch: Watch = lambda _step, _steps: False
+    ) -> tuple[float, ...]:
+        """Train on the new samples and the bundle's global ones; the weights are then what `save` writes.
+
+        Args:
+            epochs: Number of epochs; the plan's where it is not given.
+            batch_size: Samples a step, at most the plan's, which the step was written for.
+            watch: Called after every step; returns whether to stop there.
+
+        Returns:
+            The mean loss of each epoch.
+
+        Raises:
+            TunerError: There are no new samples, the batches are too large, or the loss is no longer a number.
+        """
+        if not len(self):
+            raise BundleError("there is nothing new to train on: add samples and their labels first")
+        own = self.plan.recipe
+        recipe = replace(own, epochs=epochs or own.epochs, batch_size=batch_size or own.batch_size)
+        session = StepSession(self.bundle.folder / STEP, self._weights, self._threads, self._seed)
+        losses = tuple(result.loss for result in train(session, self._mixed(), recipe, self._seed, watch))
+        weights = session.weights()
+        if not all(np.isfinite(value).all() for value in weights.values()):
+            raise BundleError(f"weights are no longer finite: lower recipe.learning_rate, {recipe.learning_rate:g}")
+        self._weights, self._losses = weights, self._losses + losses
+        return losses
+
+    def accuracy(self, samples: Sequence[Sample], labels: Sequence[Label]) -> float:
+        """Return how many of some samples the current weights predict right; of several labels a sample, the AUC.
+
+        Raises:
+            TunerError: As `add`.
+        """
+        features, rows = zip(*self._batches(samples, labels), strict=True)
+        return self._scored([np.concatenate(features)], np.concatenate(rows))
+
+    def global_accuracy(self) -> float | None:
+        """Return the accuracy on the bundle's check samples: what was not forgotten. None where it brings none."""
+        if not len(self._check):
+            return None
+        batches = batches_of(np.arange(len(self._check)), self._tail.batch_size)
+        return self._scored([self._check.read(rows) for rows in batches], self._check.labels)
+
+    def logits(self, features: Floats) -> Floats:
+        """Return the logits of the current weights, float32 [n, labels], for what `features` returns."""
+        return self._tail.logits(features, self._weights)
+
+    def save(self, out: str | Path) -> Path:
+        """Write a bundle of the current weights that names its parent, and can be trained again.
+
+        Args:
+            out: A folder that does not exist yet, or is empty.
+
+        Raises:
+            BundleError: The folder cannot be made, or the written model computes something else than what was trained.
+        """
+        folder, out = self.bundle.folder, Path(out)
+        weights = dict(self._weights)
+        of_tail = {f"tail.{name}": value for name, value in weights.items() if value.ndim}  # counters steer nothing
+        replaced = {
+            MODEL: lambda: with_weights((folder / MODEL).read_bytes(), of_tail),
+            WEIGHTS: lambda: save({**load_file(folder / WEIGHTS), **weights}),
+        }
+        scores = DeviceScores(self.before, self.global_accuracy(), self._losses, len(self))
+        with successor(self.bundle, out, replaced, scores) as part:
+            self._compare(part / MODEL)
+        return out
+
+    def _compare(self, model: Path) -> None:
+        """Check that a written model gives the logits of the trained tail."""
+        session = Session(model, self._threads)
+        sample = np.random.default_rng(0).standard_normal((2, *self.bundle.input_shape), np.float32)
+        features = session.features(sample) if self._is_frozen else sample
+        difference = largest_difference(session.logits(sample), self.logits(features))
+        require_parity("the written model", "the trained tail", difference)
+
+    def _batches(self, samples: Sequence[Sample], labels: Sequence[Label]) -> Iterator[tuple[Floats, Labels]]:
+        """Yield features and rows of labels, a few samples at a time."""
+        if len(samples) != len(labels) or not len(samples):
+            raise BundleError(f"each sample has a label, but there are {len(samples)} samples and {len(labels)} labels")
+        rows, arrays = label_rows(labels, self.bundle), inputs(samples, self.bundle)
+        session = Session(self.bundle.folder / MODEL, self._threads) if self._is_frozen else None
+        while batch := list(islice(arrays, _BATCH)):
+            pixels = normalise(np.stack([array for _, array in batch]), self.bundle.input)
+            features = pixels if session is None else session.features(pixels)
+            yield features, rows[[number for number, _ in batch]]
+
+    def _keep(self, features: Floats, rows: Labels) -> None:
+        self._local = self._local.more(self._local.codec.encode(features), rows)
+
+    def _mixed(self) -> TrainingRows:
+        """Return the new samples and the bundle's global ones, changed at random as the plan says."""
+        samples = self._local.more(self._replay.codes, self._replay.labels)
+        strength = self.plan.cache.augment
+        if not strength:
+            return TrainingRows(samples.read, samples.labels)
+        operations = active_operations(self.plan.task.augment, cached=self.plan.split > 0)
+        generator = np.random.default_rng((self._seed, 1))
+        return TrainingRows(lambda rows: augment(samples.read(rows), generator, operations, strength), samples.labels)
+
+    def _scored(self, features: Sequence[Floats], rows: Labels) -> float:
+        logits = np.concatenate([self.logits(part) for part in features])
+        return score(logits, rows, multi=self.bundle.loss == "multi-label")

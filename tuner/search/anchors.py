@@ -1,0 +1,48 @@
+"""The first plans of a study: each strategy's anchors, and the start values of all knobs."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tuner.plan.trial import TrialPlan
+from tuner.planner import cost
+from tuner.plugin.compose import Composed, StrategyError
+from tuner.plugin.knobs import ValueSource, preferred_values
+from tuner.plugin.strategy import Strategy
+from tuner.search.setting import Setting
+
+#: An anchor that trains the whole model is tried only if it is expected to take at most this share of the time.
+WHOLE_MODEL_SHARE = 0.1
+
+
+def anchors(setting: Setting, compose: Callable[[ValueSource], Composed]) -> Iterator[Composed]:
+    """Yield the plans to try first, each once; the start values alone where no strategy has an anchor.
+
+    Args:
+        setting: The study's.
+        compose: Composes a plan from a source of values.
+
+    Raises:
+        TunerError: The search space and the strategies do not fit.
+    """
+    seen: set[str] = set()
+    for values in _values(setting.strategies, setting):
+        try:
+            composed = compose(preferred_values(values))
+        except StrategyError:  # its own trials will say what it raises
+            return
+        if seen and _is_too_long(composed.plan, setting):
+            continue
+        if composed.plan.key() not in seen:
+            seen.add(composed.plan.key())
+            yield composed
+
+
+def _values(strategies: Sequence[Strategy[Any]], setting: Setting) -> list[Any]:
+    return [values for strategy in strategies for values in strategy.anchors(setting.model)] or [{}]
+
+
+def _is_too_long(plan: TrialPlan, setting: Setting) -> bool:
+    time = setting.limits.time_seconds
+    if plan.split or time is None:
+        return False
+    return cost.estimate(plan, setting.rates).spend_seconds > WHOLE_MODEL_SHARE * time

@@ -1,0 +1,43 @@
+"""The limits of a run: what the user gave, else what the search space says."""
+
+from collections.abc import Mapping
+
+from tuner.errors import BudgetError
+from tuner.results.config import Budget
+from tuner.units import parse_seconds, parse_size
+
+DEFAULT_TRIALS = 20
+
+
+def budget(asked: Mapping[str, str | int | None], defaults: Mapping[str, str], *, deterministic: bool) -> Budget:
+    """Return the limits asked for, the search space's where none is; a deterministic run has no limit on its time.
+
+    Raises:
+        TunerError: One is no duration, size or count.
+        BudgetError: None would ever end the run, or a time is asked of a deterministic one.
+    """
+
+    def text(name: str) -> str | None:
+        value = asked.get(name)
+        return str(value) if value is not None else defaults.get(name)
+
+    time, train, memory, storage, trials = map(text, ("time", "train-time", "memory", "storage", "trials"))
+    count = int(trials) if trials is not None and trials.isdigit() else None
+    if trials is not None and not count:
+        raise BudgetError(f"--trials must be a whole number of at least 1, got {trials!r}")
+    if deterministic and asked.get("time") is not None:
+        raise BudgetError(
+            f"--deterministic runs end after --trials, not after --time {asked['time']}: "
+            "remove --time or --deterministic"
+        )
+    if deterministic:
+        count = count or DEFAULT_TRIALS
+    elif time is None and count is None:
+        raise BudgetError("a run ends by --time or by --trials, but neither is given: add one")
+    return Budget(
+        time_seconds=None if time is None or deterministic else parse_seconds(time, "--time"),
+        train_seconds=None if train is None else parse_seconds(train, "--train-time"),
+        memory_bytes=None if memory is None else parse_size(memory, "--memory"),
+        storage_bytes=None if storage is None else parse_size(storage, "--storage"),
+        trials=count,
+    )

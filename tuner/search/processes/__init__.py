@@ -1,0 +1,1 @@
+"""The processes that trials run in, and the limits on them."""

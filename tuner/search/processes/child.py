@@ -1,0 +1,141 @@
+"""The process that trials run in: it opens the task once and forks a fresh child for every job.
+
+Run as ``python -m tuner.search.processes.child FD``. A forked child starts with the libraries in memory and the task
+opened, so a fresh process per trial costs milliseconds, and its memory's high-water mark is the trial's own. Both sides
+end when the parent does: the pipe closes.
+"""
+
+import importlib
+import os
+import pickle
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle
+from typing import Any
+
+from tuner.backends.base import Session, Trial
+from tuner.errors import TunerError, UnsupportedError, missing_extra
+from tuner.plugin.core import build_host
+from tuner.process_memory import KEPT_BYTES, return_freed
+from tuner.search.processes.messages import Failure, Job, Start
+from tuner.task import load_task
+
+EXIT_PARENT_GONE = 3
+
+
+def main(control_handle: int) -> None:
+    """Serve jobs until the parent goes away."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what ends
+    os.umask(0o077)  # whatever a backend writes is the user's own
+    control = Connection(control_handle)
+    try:
+        sessions = _opened(control.recv())
+        control.send(None)
+    except TunerError as error:
+        with suppress(OSError):  # the parent may have met the same reason, and gone
+            control.send(error)
+        return
+    except EOFError:
+        return
+    while True:
+        try:
+            job = control.recv_bytes()  # unpacked in the child: what it opens is the child's own
+            handle = recv_handle(control)
+        except EOFError:
+            return
+        pid = os.fork()
+        if pid == 0:
+            control.close()
+            _run(job, sessions, Connection(handle))
+        os.close(handle)
+        control.send(pid)
+        _, status = os.waitpid(pid, 0)
+        try:
+            control.send(os.waitstatus_to_exitcode(status))
+        except OSError:
+            return
+
+
+def _opened(start: Start) -> dict[str, Callable[[], Session]]:
+    """Return, by backend, what gives the task opened on it; what opening raised is raised again by every job."""
+    for name in start.preload:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            raise missing_extra(error) or error from None
+    host = build_host()
+    task = load_task(start.task, host.tasks) if isinstance(start.task, str) else start.task
+    if start.many_jobs:
+        task.hash_samples()
+
+    def opened(name: str) -> Callable[[], Session]:
+        def fail(error: Exception) -> Callable[[], Session]:
+            def again() -> Session:
+                raise error
+
+            return again
+
+        try:
+            session = host.backend(name).open(task, host.lowerings(name))
+            if start.many_jobs:
+                _ = session.model  # measured once, not in every child
+        except Exception as error:  # noqa: BLE001 - a backend may raise anything: its jobs say what
+            return fail(error)
+        return lambda: session
+
+    return {name: opened(name) for name in start.backends}
+
+
+def _run(packed: bytes, sessions: Mapping[str, Callable[[], Session]], pipe: Connection) -> None:
+    """Run one job in a forked child and leave without the parent's clean-up."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    code = 0
+    stop = threading.Event()
+    threading.Thread(target=_watch, args=(pipe, stop), daemon=True).start()
+
+    def report(progress: Mapping[str, Any]) -> bool:
+        pipe.send(("progress", dict(progress)))
+        return stop.is_set()
+
+    try:
+        job: Job = pickle.loads(packed)  # noqa: S301 - from our own parent, over a private socket
+        if job.frees:
+            return_freed(KEPT_BYTES)
+        session = sessions[job.backend]()
+        arguments = {
+            name: replace(value, report=report) if isinstance(value, Trial) else value
+            for name, value in job.arguments.items()
+        }
+        if job.reports:
+            arguments["report"] = report
+        pipe.send(("result", session.model if job.method == "model" else getattr(session, job.method)(**arguments)))
+    except TunerError as error:
+        pipe.send(("failure", Failure(" ".join(str(error).split()), "", isinstance(error, UnsupportedError))))
+    except BaseException as error:  # noqa: BLE001 - whatever a plugin raises ends this job only
+        line = f"{type(error).__name__}: {error}".splitlines()[0]
+        pipe.send(("failure", Failure(line, traceback.format_exc())))
+        code = 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _watch(pipe: Connection, stop: threading.Event) -> None:
+    """Note a request to stop; end the process when the parent is gone."""
+    try:
+        while True:
+            pipe.recv()
+            stop.set()
+    except (EOFError, OSError, pickle.UnpicklingError):
+        os._exit(EXIT_PARENT_GONE)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

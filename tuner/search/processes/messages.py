@@ -1,0 +1,57 @@
+"""The messages between the parent and its children."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The first message: what the process that children are forked from prepares.
+
+    Attributes:
+        preload: Modules to import.
+        task: The text that names the task, or the task itself.
+        backends: Names of the backends to open it on.
+        many_jobs: Whether to compute what every job needs before the first.
+    """
+
+    preload: tuple[str, ...]
+    task: str | Task
+    backends: tuple[str, ...]
+    many_jobs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A session's method to call in a child.
+
+    Attributes:
+        backend: Whose session.
+        method: Its name; ``model`` is a property.
+        arguments: By name.
+        reports: Whether the method takes ``report``; a `Trial` among its arguments always does.
+        frees: Whether freed memory goes back to the system in it, which takes time: for a job with a limit on memory.
+    """
+
+    backend: str
+    method: str
+    arguments: dict[str, Any]
+    reports: bool
+    frees: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a job raised.
+
+    Attributes:
+        text: One line.
+        trace: The traceback; empty where the user can put it right.
+        unsupported: Whether the backend cannot carry the plan out.
+    """
+
+    text: str
+    trace: str
+    unsupported: bool = False

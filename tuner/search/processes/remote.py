@@ -1,0 +1,123 @@
+"""A session in another process: every call is a job in a fresh child, under limits."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tuner.backends.base import Exported, Filling, Report, Session, Trial, silent
+from tuner.plan.info import ModelInfo
+from tuner.plan.trial import TrialPlan
+from tuner.planner.device import Rates
+from tuner.planner.memory.step import StepPlan
+from tuner.plugin.host import Host
+from tuner.results.records import Outcome
+from tuner.search.processes.guard import Interrupt, JobLimits, JobResult, Progress
+from tuner.search.processes.messages import Job, Start
+from tuner.search.processes.supervisor import Supervisor
+from tuner.store.store import Store
+from tuner.task import Task
+
+
+class RemoteSession(Session):
+    """A task opened on a backend in the process that children are forked from.
+
+    The methods of `Session` return what the job returned, or raise; `try_fill` and `try_train` run under limits of
+    their own and say how the job ended.
+
+    Args:
+        supervisor: Runs the jobs.
+        backend: Its name.
+        kill_at: Clock (`time.monotonic`) at which a job without limits of its own is killed; None for never.
+    """
+
+    def __init__(self, supervisor: Supervisor, backend: str, kill_at: float | None = None) -> None:
+        self._supervisor, self._backend, self._limits = supervisor, backend, JobLimits(kill_at=kill_at)
+
+    @cached_property
+    def model(self) -> ModelInfo:
+        """The model's chain of blocks."""
+        model: ModelInfo = self._call("looking at the model", "model")
+        return model
+
+    def measure(self, threads: int) -> Rates:
+        """Return this device's speed on this model."""
+        rates: Rates = self._call("measuring this device", "measure", threads=threads)
+        return rates
+
+    def plan_step(self, plan: TrialPlan) -> StepPlan | None:
+        """Return a plan's training step, planned to the byte; None where none is planned."""
+        step: StepPlan | None = self._call("planning the step", "plan_step", plan=plan)
+        return step
+
+    def untouched(self, store: Store, threads: int, report: Report = silent) -> dict[str, float]:  # noqa: ARG002 - short
+        """Return the given model's own accuracies."""
+        values: dict[str, float] = self._call("scoring the untouched model", "untouched", store=store, threads=threads)
+        return values
+
+    def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:
+        """Return how many samples a filling pass would run the prefix on."""
+        return int(self._call("looking into the store", "missing", plans=plans, store=store))
+
+    def fill(self, plans: Sequence[TrialPlan], store: Store, report: Report = silent) -> Filling:
+        """Run the prefix on what the plans need and the store lacks."""
+        return self.try_fill(plans, store, self._limits, report).unwrap("filling")
+
+    def train(self, trial: Trial) -> Outcome:
+        """Carry a plan out."""
+        report = trial.report
+        return self.try_train(trial, self._limits, report).unwrap("training")
+
+    def export(self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool) -> Exported:
+        """Write the personalised model and check it."""
+        exported: Exported = self._call(
+            "the export", "export", plan=plan, weights=weights, folder=folder, trainable=trainable
+        )
+        return exported
+
+    def try_fill(
+        self, plans: Sequence[TrialPlan], store: Store, limits: JobLimits, progress: Progress | None = None
+    ) -> JobResult[Filling]:
+        """Run a filling pass under limits and say how it ended."""
+        arguments = {"plans": plans, "store": store}
+        job = Job(self._backend, "fill", arguments, reports=True, frees=limits.memory_bytes is not None)
+        return self._supervisor.run(job, limits, progress)
+
+    def try_train(self, trial: Trial, limits: JobLimits, progress: Progress | None = None) -> JobResult[Outcome]:
+        """Carry a plan out under limits and say how it ended."""
+        frees = limits.memory_bytes is not None and not trial.plan.cached  # its prefix runs in the same process
+        job = Job(self._backend, "train", {"trial": replace(trial, report=silent)}, reports=False, frees=frees)
+        return self._supervisor.run(job, limits, progress)
+
+    def _call(self, what: str, method: str, **arguments: Any) -> Any:
+        return self._supervisor.run(Job(self._backend, method, arguments, reports=False), self._limits).unwrap(what)
+
+
+@contextmanager
+def open_remote(
+    host: Host,
+    task: str | Task,
+    backends: Sequence[str],
+    *,
+    interrupt: Interrupt | None = None,
+    kill_at: float | None = None,
+    many_jobs: bool = False,
+) -> Iterator[dict[str, RemoteSession]]:
+    """Open a task on backends in another process, and end that process when the block is left.
+
+    Args:
+        host: Names the backends and what they preload.
+        task: The text that names the task, or the task itself.
+        backends: Names; the sessions come by name.
+        interrupt: Read while a job runs.
+        kill_at: See `RemoteSession`.
+        many_jobs: Whether what every job needs is computed before the first.
+
+    Raises:
+        PluginError: A backend is not installed.
+    """
+    preload = tuple(module for name in backends for module in host.backend(name).preload)
+    with Supervisor(Start(preload, task, tuple(backends), many_jobs), interrupt) as supervisor:
+        yield {name: RemoteSession(supervisor, name, kill_at) for name in backends}

@@ -1,0 +1,97 @@
+"""The record of a trial: what it measured, which limit it broke, and by how much."""
+
+import math
+from dataclasses import replace
+
+from tuner.errors import TunerError
+from tuner.planner import cost
+from tuner.planner.device import NOMINAL_FLOPS
+from tuner.results.records import Outcome, TrialRecord, TrialState
+from tuner.search.filling import UnfilledError
+from tuner.search.processes.guard import JobResult
+from tuner.search.setting import Setting
+
+
+def record_of(setting: Setting, base: TrialRecord, result: JobResult[Outcome], fill_seconds: float) -> TrialRecord:
+    """Return the record of a trial that was run.
+
+    Args:
+        setting: The study's.
+        base: The record without its end.
+        result: How the trial's job ended.
+        fill_seconds: Seconds to fill one record at the plan's cut.
+
+    Raises:
+        KeyboardInterrupt: The user ended it: it has no record, and a resumed run runs it again.
+    """
+    limits = setting.limits
+    if result.verdict == "interrupted":
+        raise KeyboardInterrupt
+    if result.value is not None:
+        return scored_record(setting, base, result.value, fill_seconds)
+    if result.verdict == "memory" and limits.memory_bytes:
+        reason = f"--memory: took {result.most_bytes / 1e6:,.0f} MB of {limits.memory_bytes / 1e6:,.0f} MB"
+        over = math.log(result.most_bytes / limits.memory_bytes)
+        return replace(base, state="killed", reason=reason, constraint={"memory": over})
+    if result.verdict == "deadline":
+        reason = "--time: it did not end before the time was up"
+        return replace(base, state="killed", reason=reason, constraint={"time": 0.1})
+    if result.failure is not None and result.failure.unsupported:
+        return replace(base, state="rejected", reason=result.failure.text, constraint={"support": 1.0})
+    if result.failure is not None:
+        notes = (result.failure.trace,) if result.failure.trace else ()
+        return replace(base, reason=result.failure.text, notes=notes, constraint={"failed": 1.0})
+    reason = f"its process ended with exit code {result.exit_code}; the system may have run out of memory"
+    return replace(base, reason=reason, constraint={"failed": 1.0})
+
+
+def scored_record(setting: Setting, base: TrialRecord, outcome: Outcome, fill_seconds: float) -> TrialRecord:
+    """Return the record of a trial that was scored: its costs on an empty store, compared with every limit."""
+    values = dict(outcome.values)
+    plan = base.plan
+    if plan is None:
+        raise ValueError("an outcome needs a plan")
+    whole = float(cost.forward_flops(plan))
+    values.setdefault("mean_flops", whole)
+    if setting.deterministic:
+        values["mean_latency_seconds"] = values["mean_flops"] / NOMINAL_FLOPS
+    elif setting.rates.latency_seconds:  # a trial measures its share of the whole, not the moment it ran in
+        share = values.get("mean_latency_seconds", 1.0) / values.get("whole_latency_seconds", 1.0)
+        values["mean_latency_seconds"] = share * setting.rates.latency_seconds
+    if setting.deterministic:
+        values["train_seconds"] = cost.train_seconds(plan, setting.rates)
+        values["peak_bytes"] = float(cost.peak_bytes(plan, setting.rates))
+    elif plan.cached:
+        values["train_seconds"] += plan.train_samples * fill_seconds
+        values["peak_bytes"] = max(values["peak_bytes"], float(setting.rates.fill_peak_bytes))
+    missing = [
+        objective.name for objective in setting.objectives if not math.isfinite(values.get(objective.name, math.nan))
+    ]
+    if missing:
+        return replace(base, reason=f"it gave no finite value of {', '.join(missing)}", constraint={"failed": 1.0})
+    state: TrialState = "stopped" if outcome.stopped else "done"
+    constraint = {}
+    limits = setting.limits
+    for name, value, limit in (
+        ("train-time", values["train_seconds"], limits.train_seconds),
+        ("memory", values["peak_bytes"], limits.memory_bytes),
+    ):
+        if limit is not None:
+            constraint[name] = math.log(max(value, 1e-3) / limit)
+    return replace(
+        base,
+        state=state,
+        values=values,
+        reason=outcome.stopped,
+        epochs=outcome.epochs,
+        notes=outcome.notes,
+        constraint=constraint,
+    )
+
+
+def unfilled_record(base: TrialRecord, error: TunerError) -> TrialRecord:
+    """Record that a plan's features could not be computed: refused for a limit, failed for all else."""
+    if isinstance(error, UnfilledError):
+        return replace(base, state="rejected", reason=str(error), constraint=error.constraint)
+    line, _, trace = str(error).partition("\n")
+    return replace(base, reason=line, notes=(trace,) if trace else (), constraint={"failed": 1.0})

@@ -1,0 +1,101 @@
+"""The setting of a study: what does not change while it runs."""
+
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import SpaceError
+from tuner.plan.info import ModelInfo, TaskInfo
+from tuner.planner.device import Rates
+from tuner.plugin.host import Host, select
+from tuner.plugin.knobs import Wanted
+from tuner.plugin.strategy import Strategy
+from tuner.results.config import Budget
+from tuner.results.objectives import OBJECTIVES, Objective
+from tuner.search.space import Space
+from tuner.task import Task
+
+#: Reserved at the end for writing results.
+CLOSING_SECONDS = 0.8
+#: Of ``--storage``, for trial records, scales and other small files.
+RUN_RESERVE = 2_000_000
+CORE_STRATEGIES = ("recipe", "none", "runtime")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What does not change while a study runs.
+
+    Attributes:
+        strategies: Strategies that take part.
+        objectives: The study's objectives.
+        wanted: What the search space and the command line ask of each knob.
+        sampler: ``tpe`` or ``random``.
+        seed: The study's seed.
+        deterministic: Whether costs come from FLOPs instead of clocks.
+        model: The model's blocks.
+        task: The task in numbers.
+        rates: This device's rates on the model.
+        limits: The user's limits.
+        end: Clock (`time.monotonic`) at which the command must be over; None for never.
+        folder: The run's folder.
+    """
+
+    strategies: Sequence[Strategy[Any]]
+    objectives: Sequence[Objective]
+    wanted: Mapping[str, Wanted]
+    sampler: str
+    seed: int
+    deterministic: bool
+    model: ModelInfo
+    task: TaskInfo
+    rates: Rates
+    limits: Budget
+    end: float | None
+    folder: Path
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the command must be over; infinite where it need not."""
+        return math.inf if self.end is None else self.end - time.monotonic()
+
+
+def cores() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def participants(
+    host: Host, space: Space, task: Task, backend: str | None
+) -> tuple[list[Strategy[Any]], list[Objective], list[str]]:
+    """Return the strategies, the objectives and the names of the backends that take part.
+
+    Raises:
+        PluginError: One of them is not installed.
+        SpaceError: No objective is left.
+    """
+    names = space.strategies
+    strategies = list(host.strategies.values())
+    if names is not None:
+        core = [host.strategies[name] for name in CORE_STRATEGIES]
+        others = [name for name in names if name not in CORE_STRATEGIES]
+        strategies = [*select("strategy", others, host.strategies), *core]
+    wanted = space.objectives or tuple(one.name for one in OBJECTIVES)
+    objectives = select("objective", wanted, host.objectives)
+    if task.global_ is None:
+        objectives = [one for one in objectives if not one.needs_global]
+    if not objectives:
+        raise SpaceError("no objective is left: the ones asked for need global data, but the task does not have any")
+    return strategies, objectives, [host.backend(backend).name] if backend else list(host.backends)
+
+
+def wanted_knobs(space: Space, backend: str | None, *, deterministic: bool) -> dict[str, Wanted]:
+    """Return what the search space and the command line ask of each knob."""
+    pinned: dict[str, Wanted] = {"runtime.backend": backend} if backend else {}
+    if deterministic:
+        return {**space.knobs, **pinned, "runtime.threads": 1}
+    return {"runtime.threads": cores(), **space.knobs, **pinned}

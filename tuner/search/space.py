@@ -1,0 +1,173 @@
+"""Search spaces: what a user asks to be tried. Code says what is legal; the search sees the overlap."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import SpaceError, TunerError, nearest
+from tuner.plan.info import ModelInfo, TaskInfo
+from tuner.plan.parts import Scalar
+from tuner.plugin.compose import compose
+from tuner.plugin.knobs import Knob, Numeric, ValueSource, Wanted, corners
+from tuner.plugin.strategy import Strategy
+
+KEYS = ("for", "strategies", "objectives", "sampler", "limits", "knobs")
+LIMITS = ("time", "train-time", "memory", "storage", "trials")
+RANGE_KEYS = frozenset({"low", "high", "log"})
+SAMPLERS = ("tpe", "random")
+HUGE = 1e300
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A search space.
+
+    Attributes:
+        name: Name of the file, without its suffix.
+        audience: For whom it is, in a sentence.
+        strategies: Names of the strategies that take part; None for all that are installed.
+        objectives: Names of the objectives; None for the default ones.
+        sampler: ``tpe`` or ``random``.
+        limits: Limits as text, by name, for those that the command line does not give.
+        knobs: What is asked of each knob; the legal range is searched for a knob that is not named.
+    """
+
+    name: str
+    audience: str = ""
+    strategies: tuple[str, ...] | None = None
+    objectives: tuple[str, ...] | None = None
+    sampler: str = "tpe"
+    limits: Mapping[str, str] = field(default_factory=dict)
+    knobs: Mapping[str, Wanted] = field(default_factory=dict)
+
+
+def shipped() -> dict[str, Path]:
+    """Return the search spaces that come with the project, by name.
+
+    An installed package has them inside it; a checkout has them in ``search_spaces/``.
+    """
+    inside = Path(str(files("tuner"))) / "search_spaces"
+    folder = inside if inside.is_dir() else Path(__file__).parents[2] / "search_spaces"
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def load_space(text: str) -> Space:
+    """Read a search space by name or by path.
+
+    Raises:
+        SpaceError: There is no such search space, or it has an unknown key or a value that cannot be read.
+    """
+    import tomllib
+
+    known = shipped()
+    path = known.get(text, Path(text))
+    if text not in known and not path.is_file():
+        raise SpaceError(
+            f"there is no search space {text!r}{nearest(text, known)}: give a file, or one of {', '.join(known)}"
+        )
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SpaceError(f"{path} is not TOML that can be read: {error}") from None
+    return _parsed(path, content)
+
+
+def check_knobs(space: Space, strategies: Sequence[Strategy[Any]], model: ModelInfo, task: TaskInfo) -> dict[str, Knob]:
+    """Return every knob of the strategies, and refuse names that are not knobs.
+
+    Raises:
+        SpaceError: The space names a knob that no strategy draws; the message suggests the nearest.
+    """
+    found: dict[str, Knob] = {}
+    raised: list[Exception] = []
+
+    def draw(source: ValueSource) -> None:
+        try:
+            compose(strategies, source, model, task)
+        except TunerError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a plugin's strategy may raise anything; its trials will say what
+            raised.append(error)
+
+    for knobs in corners(draw, most=64):
+        found.update(knobs)
+    for name in space.knobs:
+        if name not in found and not raised:
+            owner = name.split(".")[0]
+            hint = nearest(name, found)
+            if owner not in {known.split(".")[0] for known in found} and not hint:
+                hint = f": no strategy {owner!r} takes part"
+            raise SpaceError(f"{space.name}: knobs: there is no knob {name!r}{hint}")
+    return found
+
+
+def _parsed(path: Path, content: dict[str, Any]) -> Space:
+    def fail(where: str, rule: str) -> SpaceError:
+        return SpaceError(f"{path}: {where}: {rule}")
+
+    for name in content:
+        if name not in KEYS:
+            raise fail(name, f"unknown key{nearest(name, KEYS)}; known: {', '.join(KEYS)}")
+    for name in ("strategies", "objectives"):
+        if not _is_names(content.get(name)):
+            raise fail(name, f"a list of names, but it is {content[name]!r}")
+    for name in ("limits", "knobs"):
+        if not isinstance(content.get(name, {}), dict):
+            raise fail(name, f"a table of {name}, but it is {content[name]!r}")
+    sampler, limits = content.get("sampler", "tpe"), content.get("limits", {})
+    if sampler not in SAMPLERS:
+        raise fail("sampler", f"one of {', '.join(SAMPLERS)}, but it is {sampler!r}{nearest(str(sampler), SAMPLERS)}")
+    strange = next((name for name in limits if name not in LIMITS), None)
+    if strange is not None:
+        raise fail(f"limits.{strange}", f"unknown limit{nearest(strange, LIMITS)}; known: {', '.join(LIMITS)}")
+    return Space(
+        name=path.stem,
+        audience=str(content.get("for", "")),
+        strategies=_names(content.get("strategies")),
+        objectives=_names(content.get("objectives")),
+        sampler=sampler,
+        limits={name: str(value) for name, value in limits.items()},
+        knobs=dict(_knobs(content.get("knobs", {}), fail)),
+    )
+
+
+def _knobs(tables: Mapping[str, Any], fail: Callable[[str, str], SpaceError]) -> Iterable[tuple[str, Wanted]]:
+    for name, value in _flattened(tables):
+        wanted = _wanted(name, value)
+        if wanted is None:
+            raise fail(f"knobs.{name}", f"a value, a list of values, or low, high and log, but it is {value!r}")
+        yield name, wanted
+
+
+def _flattened(tables: Mapping[str, Any], scope: str = "") -> Iterable[tuple[str, Any]]:
+    """Yield (knob, value): a table that is no range is a scope (``[knobs.recipe]``)."""
+    for name, value in tables.items():
+        full = f"{scope}.{name}" if scope else name
+        if isinstance(value, dict) and not set(value) & RANGE_KEYS:
+            yield from _flattened(value, full)
+        else:
+            yield full, value
+
+
+def _wanted(name: str, value: Any) -> Wanted | None:
+    if isinstance(value, dict):
+        low, high = value.get("low", -HUGE), value.get("high", HUGE)
+        known = set(value) <= RANGE_KEYS and all(_is_number(one) for one in (low, high))
+        return Numeric(name, low, high, whole=False, log=bool(value.get("log"))) if known and low <= high else None
+    if isinstance(value, list):
+        return tuple(value) if value and all(isinstance(one, Scalar) for one in value) else None
+    return value if isinstance(value, Scalar) else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_names(value: Any) -> bool:
+    return value is None or (isinstance(value, list) and all(isinstance(one, str) for one in value))
+
+
+def _names(value: Any) -> tuple[str, ...] | None:
+    return None if value is None else tuple(value)

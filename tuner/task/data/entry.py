@@ -1,0 +1,168 @@
+"""A data entry of a task file: a folder of class folders, a CSV manifest, or an ``.npz``."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from tuner.arrays import Labels, RowNumbers
+from tuner.errors import TaskError
+from tuner.task.data.listing import images_below, read_folder, read_manifest
+from tuner.task.data.npz import PartitionName, class_names, labels_key, open_npz, samples_key, targets_of_array
+from tuner.task.data.samples import ArraySamples, FileSamples, Samples
+from tuner.task.spec import InputSpec, LossKind
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The recordings that samples are windows of, so that no recording has windows in two partitions.
+
+    Attributes:
+        names: Names of the recordings.
+        sessions: Session of each recording, as ``"person/session"``; empty where it is unknown.
+        recordings: Place in `names` of each sample's recording, int64 [n].
+    """
+
+    names: tuple[str, ...]
+    sessions: tuple[str, ...]
+    recordings: RowNumbers
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The samples of an entry, labelled in its own class names; rows of the union head come later.
+
+    Attributes:
+        source: What was read, for messages and to notice the same data used twice.
+        names: Class names; without a classes file, a name's place is its row in the given head.
+        targets: Places in `names`: int64 [n], or multi-hot float32 [n, len(names)].
+        build: Makes the samples, given their labels as rows of the union head.
+        origin: Recordings of samples that are windows of such.
+    """
+
+    source: str
+    names: tuple[str, ...]
+    targets: Labels
+    build: Callable[[Labels], Samples]
+    origin: Origin | None = None
+
+    def occurring(self) -> tuple[int, ...]:
+        """Return the places in `names` that at least one sample has."""
+        if self.targets.ndim > 1:
+            return tuple(np.flatnonzero((self.targets > 0).any(axis=0)).tolist())
+        return tuple(np.unique(self.targets).tolist())
+
+
+def read_entry(
+    path: Path, partition: PartitionName, spec: InputSpec, loss: LossKind, names: Sequence[str] | None = None
+) -> Entry:
+    """Read what one entry lists; images stay on disk.
+
+    Args:
+        path: Absolute path of a folder, a ``.csv`` or an ``.npz``.
+        partition: Which partition to read, as an ``.npz`` may hold several.
+        spec: Kind and size of the samples.
+        loss: Whether a sample may have several labels.
+        names: Class names for an ``.npz`` that has none of its own.
+
+    Raises:
+        TaskError: The entry is missing, empty, malformed, or not of the kind.
+    """
+    if not path.exists():
+        raise no_such_data(path, partition)
+    suffix = path.suffix.lower()
+    if suffix == ".npz":
+        return _read_arrays(path, partition, spec, loss, names or ())
+    if not path.is_dir() and suffix != ".csv":
+        raise TaskError(f"{path}: data must be a folder of class folders, a .csv manifest or an .npz, got {suffix!r}")
+    if spec.kind == "arrays":
+        raise TaskError(f'{path}: kind "arrays" is read from an .npz; for image files set kind = "images"')
+    try:
+        files, labels = read_folder(path) if path.is_dir() else read_manifest(path, loss)[:2]
+    except OSError as error:
+        raise unreadable(error, path) from error
+    if not files:
+        raise empty_partition(path, partition)
+    classes, targets = targets_of(labels, loss)
+    return Entry(str(path), classes, targets, lambda rows: FileSamples(files, rows, spec))
+
+
+def read_unlabelled(path: Path, partition: PartitionName, spec: InputSpec, loss: LossKind) -> Entry:
+    """Read samples without labels: every image anywhere below a folder, a manifest's files, or an ``.npz``'s x.
+
+    Raises:
+        TaskError: As `read_entry`.
+    """
+    if path.is_dir():
+        files = images_below(path)
+        if not files:
+            raise empty_partition(path, partition)
+        entry = Entry(str(path), (), np.zeros(len(files), np.int64), lambda rows: FileSamples(files, rows, spec))
+    elif path.suffix.lower() == ".npz":
+        with open_npz(path) as file:
+            key = samples_key(path, file, partition)
+            x = file[key]
+        entry = Entry(str(path), (), np.zeros(len(x), np.int64), lambda rows: ArraySamples(x, rows, spec, key))
+    else:
+        labelled = read_entry(path, partition, spec, loss)
+        entry = Entry(str(path), (), np.zeros(len(labelled.targets), np.int64), labelled.build)
+    return without_labels(entry, loss)
+
+
+def without_labels(entry: Entry, loss: LossKind) -> Entry:
+    """Return an entry with one class that stands for nothing; where samples may have several labels, none has it."""
+    count = len(entry.targets)
+    targets: Labels = np.zeros(count, np.int64) if loss == "single-label" else np.zeros((count, 1), np.float32)
+    return replace(entry, names=("",), targets=targets)
+
+
+def targets_of(labels: Sequence[tuple[str, ...]], loss: LossKind) -> tuple[tuple[str, ...], Labels]:
+    """Return the sorted class names, and each sample's place in them.
+
+    Args:
+        labels: Labels of each sample.
+        loss: Whether a sample may have several.
+
+    Returns:
+        Names, and int64 [n] or multi-hot float32 [n, len(names)].
+    """
+    names = tuple(sorted({label for sample in labels for label in sample}))
+    place = {name: index for index, name in enumerate(names)}
+    if loss == "single-label":
+        return names, np.array([place[label] for (label,) in labels], np.int64)
+    hot = np.zeros((len(labels), len(names)), np.float32)
+    for row, sample in enumerate(labels):
+        hot[row, [place[label] for label in sample]] = 1
+    return names, hot
+
+
+def no_such_data(path: Path, partition: PartitionName) -> TaskError:
+    """Return the error for an entry that does not exist."""
+    return TaskError(f"{path}: no such file or folder for the {partition} data: check the path in the task file")
+
+
+def empty_partition(path: Path | str, partition: PartitionName, noun: str = "sample") -> TaskError:
+    """Return the error for an entry that lists nothing."""
+    return TaskError(f"{path}: the {partition} partition is empty: it must have at least one {noun}")
+
+
+def unreadable(error: OSError, path: Path) -> TaskError:
+    """Return the error for files that cannot be read."""
+    return TaskError(f"{error.filename or path}: cannot be read ({error.strerror}): check permissions")
+
+
+def _read_arrays(
+    path: Path, partition: PartitionName, spec: InputSpec, loss: LossKind, borrowed: Sequence[str]
+) -> Entry:
+    with open_npz(path) as file:
+        x_key = samples_key(path, file, partition, labelled=True)
+        x, y, classes = file[x_key], file[labels_key(x_key)], class_names(file)
+    where = f"{path}:{x_key}"
+    if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
+        raise TaskError(f"{where}: there must be one label per sample, got {list(x.shape)} and {list(y.shape)}")
+    if len(x) == 0:
+        raise empty_partition(where, partition)
+    names, targets = targets_of_array(where, y, loss, classes, borrowed)
+    ArraySamples(x[:1], targets[:1], spec, where)  # reports a wrong shape or type now
+    return Entry(where, names, targets, lambda rows: ArraySamples(x, rows, spec, x_key))

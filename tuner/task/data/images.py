@@ -1,0 +1,135 @@
+"""Pixels: decode, resize, crop, normalise.
+
+Training and inference share this code, so that a bundle sees on the device the pixels it was trained on.
+"""
+
+import io
+import struct
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from tuner.arrays import Array, Codes, Floats
+from tuner.errors import TaskError
+from tuner.task.spec import InputSpec
+
+# Pillow raises these on damaged files, each format its own: all mean "not an image pillow can read".
+_DAMAGED = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    EOFError,
+    IndexError,
+    OverflowError,
+    struct.error,
+    Image.DecompressionBombError,
+)
+
+
+def decode_image(source: str | Path | bytes, spec: InputSpec) -> Codes:
+    """Read one image as the model sees it, before normalisation.
+
+    Args:
+        source: Path or content of a file.
+        spec: Size and resize; the short side is resized (bilinear) to `resize`, then `size` is cropped from the centre.
+
+    Returns:
+        uint8 [3, size, size], RGB, upright by its EXIF orientation; the first frame of an animation.
+
+    Raises:
+        TaskError: The file is missing, cannot be read, or is not an image.
+    """
+    name = "the given bytes" if isinstance(source, bytes) else str(source)
+    content = source if isinstance(source, bytes) else read_bytes(source)
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            upright = ImageOps.exif_transpose(image)
+            rgb = _to_rgb(upright)
+    except _DAMAGED as error:
+        raise TaskError(
+            f"{name}: not an image that can be decoded ({_one_line(error)}): replace or remove it"
+        ) from error
+    return _channels_first(_fit(rgb, spec))
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """Read a sample's file.
+
+    Raises:
+        TaskError: The file is missing or cannot be read.
+    """
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError as error:
+        raise TaskError(f"{path}: no such file: check the path; it may have been removed") from error
+    except OSError as error:
+        raise TaskError(f"{path}: cannot be read ({error.strerror or error}): check its permissions") from error
+
+
+def fit_pixels(pixels: Codes, spec: InputSpec) -> Codes:
+    """Resize and crop pixels that are already decoded: uint8 [H, W] or [H, W, 3] -> uint8 [3, size, size]."""
+    return _channels_first(_fit(Image.fromarray(pixels).convert("RGB"), spec))
+
+
+def fit_array(sample: Array, spec: InputSpec) -> Array:
+    """Resize and crop each channel: [C, H, W] -> [C, size, size]; uint8 stays uint8, all else becomes float32."""
+    planes = sample if sample.dtype == np.uint8 else sample.astype(np.float32)
+    return np.stack([np.asarray(_fit(Image.fromarray(np.ascontiguousarray(plane)), spec)) for plane in planes])
+
+
+def normalise(batch: Array, spec: InputSpec) -> Floats:
+    """Make a batch the model's input: ``(x / 255 - mean) / std`` for uint8, ``(x - mean) / std`` for all else.
+
+    Args:
+        batch: Samples [n, C, ...] of any numeric type; not changed.
+        spec: Mean and standard deviation, each of C values, one value, or none.
+
+    Returns:
+        float32 [n, C, ...].
+    """
+    out = batch.astype(np.float32)
+    if batch.dtype == np.uint8:
+        out /= np.float32(255)
+    if spec.mean:
+        out -= _per_channel("mean", spec.mean, out)
+    if spec.std:
+        out /= _per_channel("std", spec.std, out)
+    return out
+
+
+def _per_channel(key: str, values: tuple[float, ...], batch: Floats) -> Floats:
+    channels = batch.shape[1]
+    if len(values) not in {1, channels}:
+        raise TaskError(f"input.{key} must have 1 value or one per channel ({channels}), got {len(values)}")
+    return np.asarray(values, np.float32).reshape(1, -1, *(1,) * (batch.ndim - 2))
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I;16"):  # 16-bit grey: the upper byte, where pillow's own conversion may clip to white
+        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
+    if image.mode == "P" and "transparency" in image.info:  # by way of RGBA, as pillow asks in a warning
+        image = image.convert("RGBA")
+    return image.convert("RGB")
+
+
+def _fit(image: Image.Image, spec: InputSpec) -> Image.Image:
+    if spec.size is None:
+        raise TaskError("input.size is needed to decode an image: give the side in pixels, e.g. size = 160")
+    size, short = spec.size, spec.resize or spec.size
+    width, height = image.size
+    scale = short / min(width, height)
+    resized = (short, max(short, int(height * scale))) if width <= height else (max(short, int(width * scale)), short)
+    if resized != image.size:
+        image = image.resize(resized, Image.Resampling.BILINEAR)
+    left, top = round((resized[0] - size) / 2), round((resized[1] - size) / 2)
+    return image.crop((left, top, left + size, top + size))
+
+
+def _channels_first(image: Image.Image) -> Codes:
+    return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))  # uint8 [3, size, size]
+
+
+def _one_line(error: BaseException) -> str:
+    first = str(error).splitlines()[0] if str(error) else ""
+    return "no known format" if "cannot identify" in first else first or type(error).__name__

@@ -1,0 +1,110 @@
+"""Files of a folder or of a CSV manifest, with their labels."""
+
+import csv
+from pathlib import Path
+
+from tuner.errors import TaskError
+from tuner.task.spec import LossKind
+
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif"})
+
+
+def read_folder(
+    folder: Path, suffixes: frozenset[str] = IMAGE_SUFFIXES, noun: str = "images"
+) -> tuple[list[Path], list[tuple[str, ...]]]:
+    """List the files of class folders, and the labels of each.
+
+    Args:
+        folder: Folder of one folder per class.
+        suffixes: Endings of the files that count, in lower case.
+        noun: Word for the files in messages.
+
+    Raises:
+        TaskError: There are no class folders, or one is empty.
+    """
+    files: list[Path] = []
+    labels: list[tuple[str, ...]] = []
+    classes = sorted(child for child in folder.iterdir() if child.is_dir() and not _is_hidden(child))
+    if not classes:
+        raise TaskError(f"{folder}: no class folders in it: put each class's {noun} in a folder of its name")
+    for class_folder in classes:
+        members = sorted(file for file in class_folder.iterdir() if _counts(file, suffixes))
+        if not members:
+            raise TaskError(f"{class_folder}: no {noun} ({', '.join(sorted(suffixes))}) in it: add some or remove it")
+        files += members
+        labels += [(class_folder.name,)] * len(members)
+    return files, labels
+
+
+def images_below(folder: Path) -> list[Path]:
+    """Return every image anywhere below a folder, sorted."""
+    return sorted(file for file in folder.rglob("*") if _counts(file, IMAGE_SUFFIXES))
+
+
+def read_manifest(
+    path: Path, loss: LossKind, *, sessions: bool = False
+) -> tuple[list[Path], list[tuple[str, ...]], list[str]]:
+    """List the files of a manifest, the labels of each, and its session.
+
+    Args:
+        path: A CSV file with header ``path,label`` or ``path,label,session``; paths are relative to it.
+        loss: Whether a file may have several labels, with ``|`` between them.
+        sessions: Whether the third column is allowed; a session is empty without it.
+
+    Raises:
+        TaskError: A line does not match the header, or names no file.
+    """
+    files: list[Path] = []
+    labels: list[tuple[str, ...]] = []
+    file_sessions: list[str] = []
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            rows = csv.reader(stream, strict=True)
+            header = _header(path, next(rows, []), sessions=sessions)
+            for row in rows:
+                if row:
+                    files.append(_listed_file(path, rows.line_num, row, header))
+                    labels.append(_listed_labels(path, rows.line_num, row[1], loss))
+                    file_sessions.append("".join(row[2:]).strip())
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise TaskError(
+            f"{path}: not a CSV manifest in UTF-8 ({error}): save it as CSV with header path,label"
+        ) from error
+    return files, labels, file_sessions
+
+
+def _is_hidden(path: Path) -> bool:
+    return path.name.startswith(".")
+
+
+def _counts(file: Path, suffixes: frozenset[str]) -> bool:
+    return file.suffix.lower() in suffixes and not _is_hidden(file) and file.is_file()
+
+
+def _header(path: Path, cells: list[str], *, sessions: bool) -> list[str]:
+    header = [cell.strip() for cell in cells]
+    if header != ["path", "label"] and not (sessions and header == ["path", "label", "session"]):
+        allowed = "'path,label' or 'path,label,session'" if sessions else "'path,label'"
+        raise TaskError(f"{path}: the first line must be {allowed}, got {','.join(header)!r}")
+    return header
+
+
+def _listed_file(path: Path, line: int, row: list[str], header: list[str]) -> Path:
+    if len(row) != len(header):
+        raise TaskError(
+            f"{path}:{line}: a line must have {','.join(header)}, got {len(row)} cells: quote a path with commas"
+        )
+    file = path.parent / row[0].strip()
+    if not file.is_file():
+        raise TaskError(f"{path}:{line}: no such file {file}: paths are relative to the manifest")
+    return file
+
+
+def _listed_labels(path: Path, line: int, cell: str, loss: LossKind) -> tuple[str, ...]:
+    labels = tuple(part.strip() for part in cell.split("|") if part.strip())
+    if loss == "single-label" and len(labels) != 1:
+        way_out = 'set loss.kind = "multi-label"' if labels else "name its class"
+        raise TaskError(
+            f"{path}:{line}: a sample of a single-label task must have one label, got {cell.strip()!r}: {way_out}"
+        )
+    return labels

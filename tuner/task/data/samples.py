@@ -1,0 +1,195 @@
+"""One partition of a data set: labels in memory, samples read when asked for."""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.arrays import Array, Labels
+from tuner.errors import TaskError
+from tuner.task.data.images import decode_image, fit_array, fit_pixels, read_bytes
+from tuner.task.spec import InputSpec
+
+_GREY, _COLOUR = 3, 4  # dimensions of [n, H, W] and of [n, H, W, 3] or [n, C, H, W]
+
+
+class Samples(ABC):
+    """One partition.
+
+    Attributes:
+        labels: Rows of the union head: int64 [n], or multi-hot float32 [n, k] where a sample may have several labels.
+    """
+
+    labels: Labels
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def load(self, index: int) -> Array:
+        """Return one sample, preprocessed but not normalised: uint8 [3, size, size] or an array [C, ...]."""
+
+    @abstractmethod
+    def sample_id(self, index: int) -> str:
+        """Return a hash of the sample's content alone, not of its name or place: 32 hex digits."""
+
+    @abstractmethod
+    def name(self, index: int) -> str:
+        """Return the name that leads a person to the sample: a file's path, or ``"x_train[12]"``."""
+
+    def origin(self, index: int) -> str:
+        """Return the name of the recording the sample was cut from; the sample's own where it is whole."""
+        return self.name(index)
+
+    def size_bytes(self, index: int) -> int:
+        """Return the size of the sample's content, cheaply: for fingerprints, not for budgets."""
+        return int(self.load(index).nbytes)
+
+
+class FileSamples(Samples):
+    """Image files, decoded one at a time."""
+
+    def __init__(self, files: Sequence[Path], labels: Labels, spec: InputSpec) -> None:
+        self.labels = labels
+        self._files = tuple(files)
+        self._spec = spec
+        self._ids: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def load(self, index: int) -> Array:
+        """Decode, resize and crop one file: uint8 [3, size, size]."""
+        return decode_image(self._files[index], self._spec)
+
+    def sample_id(self, index: int) -> str:
+        """Hash the file's bytes, once."""
+        index = range(len(self))[index]
+        if index not in self._ids:
+            self._ids[index] = content_id(read_bytes(self._files[index]))
+        return self._ids[index]
+
+    def name(self, index: int) -> str:
+        """Return the file's absolute path."""
+        return str(self._files[index])
+
+    def size_bytes(self, index: int) -> int:
+        """Return the file's size."""
+        try:
+            return self._files[index].stat().st_size
+        except OSError as error:
+            raise TaskError(f"{self._files[index]}: cannot be read ({error.strerror or error})") from error
+
+
+class ArraySamples(Samples):
+    """Samples of one array in memory; nothing is copied until a sample is asked for.
+
+    Args:
+        array: Samples. Kind "images": uint8 [n, H, W] or [n, H, W, 1 or 3]. Kind "arrays": [n, C, ...]; [n, H, W] gets
+            one channel, and uint8 [n, H, W, 1 or 3] becomes channel-first.
+        labels: Labels as in `Samples`.
+        spec: Kind and size.
+        title: Prefix of names: ``"x_train"`` gives ``"x_train[12]"``.
+    """
+
+    def __init__(self, array: Array, labels: Labels, spec: InputSpec, title: str = "x") -> None:
+        self.labels = labels
+        self._array = _pixels(array, title) if spec.kind == "images" else _channels_first(array, title)
+        self._spec = spec
+        self._title = title
+        self._ids: dict[int, str] = {}
+        if spec.kind == "arrays" and spec.size is not None and self._array.ndim != _COLOUR:
+            raise TaskError(f"input.size resizes [n, C, H, W], but {title} is {list(array.shape)}: leave size out")
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def load(self, index: int) -> Array:
+        """Copy one sample out of the array, resized where the task gives a size."""
+        if self._spec.kind == "images":
+            return fit_pixels(np.ascontiguousarray(self._array[index]), self._spec)
+        if self._spec.size is not None:
+            return fit_array(self._array[index], self._spec)
+        return np.array(self._array[index], order="C")
+
+    def sample_id(self, index: int) -> str:
+        """Hash the sample's bytes, shape and type, once."""
+        index = range(len(self))[index]
+        if index not in self._ids:
+            sample = np.ascontiguousarray(self._array[index])
+            self._ids[index] = content_id(sample.tobytes(), repr((sample.shape, sample.dtype.str)).encode())
+        return self._ids[index]
+
+    def name(self, index: int) -> str:
+        """Return the array's name and the sample's place in it."""
+        return f"{self._title}[{range(len(self))[index]}]"
+
+    def size_bytes(self, index: int) -> int:
+        """Return the bytes one sample takes in the array."""
+        return int(self._array[index].nbytes)
+
+
+class Subset(Samples):
+    """A view of other samples: ``subset[i]`` is ``samples[indices[i]]``, with its name and its id."""
+
+    def __init__(self, samples: Samples, indices: Sequence[int] | NDArray[np.integer[Any]]) -> None:
+        self._samples = samples
+        self._indices = np.asarray(indices, np.int64)
+        self.labels = samples.labels[self._indices]
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def load(self, index: int) -> Array:
+        """Load from the samples behind the view."""
+        return self._samples.load(int(self._indices[index]))
+
+    def sample_id(self, index: int) -> str:
+        """Return the id of the sample behind the view."""
+        return self._samples.sample_id(int(self._indices[index]))
+
+    def name(self, index: int) -> str:
+        """Return the name of the sample behind the view."""
+        return self._samples.name(int(self._indices[index]))
+
+    def origin(self, index: int) -> str:
+        """Return the origin of the sample behind the view."""
+        return self._samples.origin(int(self._indices[index]))
+
+    def size_bytes(self, index: int) -> int:
+        """Return the size of the sample behind the view."""
+        return self._samples.size_bytes(int(self._indices[index]))
+
+
+def content_id(*parts: bytes) -> str:
+    """Hash content to 32 hex digits (BLAKE2b, 128 bits)."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _pixels(array: Array, title: str) -> Array:
+    if array.ndim == _COLOUR and array.shape[-1] == 1:
+        array = array[..., 0]
+    if array.dtype != np.uint8 or not (array.ndim == _GREY or (array.ndim == _COLOUR and array.shape[-1] == 3)):  # noqa: PLR2004 - red, green, blue
+        raise TaskError(
+            f'{title} of kind "images" must be uint8 [n, H, W] or [n, H, W, 3], '
+            f'got {array.dtype} {list(array.shape)}: convert it, or use kind = "arrays"'
+        )
+    return array
+
+
+def _channels_first(array: Array, title: str) -> Array:
+    if array.dtype.kind not in "buif" or array.ndim < 2:  # noqa: PLR2004 - samples and channels at least
+        raise TaskError(f"{title} must be numbers [n, C, ...], got {array.dtype} {list(array.shape)}")
+    if array.ndim == _GREY:
+        return array[:, np.newaxis]
+    is_channels_last = array.shape[-1] in {1, 3} and array.shape[1] not in {1, 3}
+    if array.ndim == _COLOUR and array.dtype == np.uint8 and is_channels_last:
+        return np.moveaxis(array, -1, 1)
+    return array

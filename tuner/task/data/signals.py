@@ -1,0 +1,172 @@
+"""Signals: recordings cut into windows, the same way for training and on the device."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner.arrays import Array, Doubles, Floats, Labels
+from tuner.errors import TaskError
+from tuner.task.data.samples import Samples, content_id
+from tuner.task.spec import InputSpec
+
+_AXES = 2  # channels and time
+_FIGURES = 6  # significant figures of a statistic; more would only lengthen the files it is written to
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recording:
+    """One uninterrupted signal.
+
+    Attributes:
+        name: Name that leads a person to it: a file's path, or ``"myo.npz#pre/female0/training0[3]"``.
+        session: Person and session, as ``"person/session"``; empty where they are unknown.
+        signal: Numbers [channels, time].
+    """
+
+    name: str
+    session: str
+    signal: Array
+
+
+def check_signal(signal: Array, spec: InputSpec, name: str) -> None:
+    """Refuse an array that no window can be cut from.
+
+    Args:
+        signal: Array to check.
+        spec: Window.
+        name: Recording's name, for messages.
+
+    Raises:
+        TaskError: The array is no signal, is shorter than the window, or holds a value that is not finite.
+    """
+    if signal.ndim != _AXES or signal.dtype.kind not in "buif" or 0 in signal.shape:
+        raise TaskError(
+            f"{name}: a recording must be numbers [channels, time], got {signal.dtype} {list(signal.shape)}"
+        )
+    length = signal.shape[1]
+    if spec.window is not None and length < spec.window:
+        raise TaskError(
+            f"{name}: {length} samples are shorter than input.window = {spec.window}: "
+            "remove the recording or give a shorter window"
+        )
+    if not np.isfinite(signal).all():
+        raise TaskError(f"{name}: a recording must hold finite numbers, got NaN or infinity: remove or repair it")
+
+
+def check_alike(recordings: Sequence[Recording], spec: InputSpec) -> None:
+    """Refuse recordings that do not give windows of one shape.
+
+    Raises:
+        TaskError: Channels differ, or, without `spec.window`, lengths do.
+    """
+    first = recordings[0]
+    for other in recordings:
+        if len(other.signal) != len(first.signal):
+            raise TaskError(
+                f"{other.name} has {len(other.signal)} channels, {first.name} has {len(first.signal)}: "
+                "recordings of one task must have the same channels"
+            )
+        if spec.window is None and other.signal.shape != first.signal.shape:
+            raise TaskError(
+                f"{other.name} has {other.signal.shape[1]} samples, {first.name} has {first.signal.shape[1]}: "
+                "give input.window, so that windows of one length are cut"
+            )
+
+
+def window_begins(length: int, spec: InputSpec) -> range:
+    """Return where the windows of a recording of `length` samples begin; a rest at its end is not used."""
+    window = spec.window or length
+    return range(0, length - window + 1, spec.hop or window)
+
+
+class WindowSamples(Samples):
+    """Windows of recordings; nothing is copied until a window is asked for.
+
+    Args:
+        recordings: Recordings, checked with `check_signal` and `check_alike`; at least one.
+        labels: Labels of the windows, recording by recording, as in `Samples`.
+        spec: Window and hop.
+    """
+
+    def __init__(self, recordings: Sequence[Recording], labels: Labels, spec: InputSpec) -> None:
+        self.labels = labels
+        self._recordings = tuple(recordings)
+        self._length = spec.window or recordings[0].signal.shape[1]
+        self._windows = [
+            (number, begin)
+            for number, recording in enumerate(recordings)
+            for begin in window_begins(recording.signal.shape[1], spec)
+        ]
+        self._ids: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    def load(self, index: int) -> Floats:
+        """Copy one window: float32 [channels, window]."""
+        number, begin = self._windows[index]
+        return np.array(self._recordings[number].signal[:, begin : begin + self._length], np.float32, order="C")
+
+    def sample_id(self, index: int) -> str:
+        """Hash the window's values and shape, once."""
+        index = range(len(self))[index]
+        if index not in self._ids:
+            window = self.load(index)
+            self._ids[index] = content_id(window.tobytes(), repr(window.shape).encode())
+        return self._ids[index]
+
+    def name(self, index: int) -> str:
+        """Return the recording's name and where the window begins in it."""
+        number, begin = self._windows[index]
+        return f"{self._recordings[number].name}@{begin}"
+
+    def origin(self, index: int) -> str:
+        """Return the recording's name."""
+        return self._recordings[self._windows[index][0]].name
+
+    def size_bytes(self, index: int) -> int:
+        """Return the bytes one window takes in its recording."""
+        signal = self._recordings[self._windows[index][0]].signal
+        return len(signal) * self._length * signal.dtype.itemsize
+
+
+def cut_windows(signal: Array, spec: InputSpec, name: str) -> Floats:
+    """Cut one recording into all its windows: [channels, time] to float32 [n, channels, window].
+
+    Raises:
+        TaskError: The array is no signal, or is shorter than the window.
+    """
+    check_signal(signal, spec, name)
+    begins = window_begins(signal.shape[1], spec)
+    samples = WindowSamples([Recording(name, "", signal)], np.zeros(len(begins), np.int64), spec)
+    return np.stack([samples.load(index) for index in range(len(samples))])
+
+
+def channel_statistics(samples: Samples, where: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and standard deviation of every channel over all windows, in double precision.
+
+    Raises:
+        TaskError: A channel never changes, so it has no deviation to divide by.
+    """
+    total = squares = np.zeros(1)
+    count = 0
+    for index in range(len(samples)):
+        window = samples.load(index).astype(np.float64)
+        total = total + window.sum(axis=1)
+        squares = squares + (window**2).sum(axis=1)
+        count += window.shape[1]
+    mean = total / count
+    deviation = np.sqrt(np.maximum(squares / count - mean**2, 0))
+    constant = np.flatnonzero(deviation <= np.abs(mean) * 1e-6)
+    if len(constant):
+        channel = int(constant[0])
+        raise TaskError(
+            f"{where}: channel {channel} is {mean[channel]:g} throughout, and a constant cannot be standardised: "
+            "leave the channel out, or give input.mean and input.std"
+        )
+    return _rounded(mean), _rounded(deviation)
+
+
+def _rounded(values: Doubles) -> tuple[float, ...]:
+    return tuple(float(f"{value:.{_FIGURES}g}") for value in values)

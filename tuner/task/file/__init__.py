@@ -1,0 +1,1 @@
+"""Task files: read, checked, and turned into a task."""

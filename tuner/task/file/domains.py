@@ -1,0 +1,104 @@
+"""The data of one section of a task file: its entries, and the domain they make."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuner.errors import TaskError
+from tuner.task.data.entry import Entry, read_entry, read_unlabelled, without_labels
+from tuner.task.data.npz import PartitionName
+from tuner.task.data.recordings import read_recordings
+from tuner.task.data.samples import Samples, Subset
+from tuner.task.file.labels import as_rows
+from tuner.task.file.sections import path_of
+from tuner.task.partition import recording_holdout, stratified_holdout
+from tuner.task.spec import InputSpec, LossKind
+from tuner.task.task import Domain
+
+if TYPE_CHECKING:
+    from tuner.task.file.schema import GlobalSection, LocalSection
+
+
+def read_entries(
+    section: "GlobalSection | LocalSection", folder: Path, spec: InputSpec, loss: LossKind
+) -> dict[PartitionName, Entry]:
+    """Read a section's entries.
+
+    Args:
+        section: The file's ``[local]`` or ``[global]``.
+        folder: Folder of the file.
+        spec: Kind of the samples.
+        loss: Whether a sample may have several labels.
+
+    Raises:
+        TaskError: An entry cannot be read, or two partitions share data.
+    """
+    paths: tuple[tuple[PartitionName, str | None], ...] = (
+        ("train", section.train),
+        ("val", section.val),
+        ("test", section.test),
+    )
+    labelled = getattr(section, "labels", "given") == "given"
+    entries: dict[PartitionName, Entry] = {}
+    for partition, text in paths:
+        if text is None:
+            continue
+        path = path_of(text, folder)
+        names = entries["train"].names if "train" in entries else None
+        if spec.kind == "signals":
+            entry = read_recordings(path, partition, spec, loss, names)
+            entry = entry if labelled else without_labels(entry, loss)
+        elif labelled:
+            entry = read_entry(path, partition, spec, loss, names)
+        else:
+            entry = read_unlabelled(path, partition, spec, loss)
+        twin = next((name for name, other in entries.items() if _overlap(other, entry)), None)
+        if twin is not None:
+            raise TaskError(
+                f"{entry.source}: is both {twin} and {partition}, so scores would be of samples already seen: "
+                f"give other data, or leave {partition} out"
+            )
+        entries[partition] = entry
+    return entries
+
+
+def domain_of(title: str, entries: Mapping[PartitionName, Entry], rows: Mapping[str, int], outputs: int) -> Domain:
+    """Return a domain; a missing validation partition is held out from training.
+
+    Args:
+        title: ``"local"`` or ``"global"``, for messages.
+        entries: Entries by partition.
+        rows: Rows of the union head by class name.
+        outputs: Rows of the union head.
+
+    Raises:
+        TaskError: A label occurs that the training data lacks, or nothing can be held out.
+    """
+    partitions: dict[PartitionName, Samples] = {
+        name: entry.build(as_rows(entry, rows, outputs, f"{title}.{name}")) for name, entry in entries.items()
+    }
+    if "val" in partitions:
+        train, val = partitions["train"], partitions["val"]
+    else:
+        train, val = _held_out(title, entries["train"], partitions["train"])
+    return Domain(train, val, partitions.get("test"))
+
+
+def _held_out(title: str, entry: Entry, samples: Samples) -> tuple[Subset, Subset]:
+    """Divide training samples into those that stay and the validation samples."""
+    if entry.origin is None:
+        noun, (rest, held_out) = "samples", stratified_holdout(samples.labels)
+    else:
+        origin = entry.origin
+        noun, (rest, held_out) = "recordings", recording_holdout(samples.labels, origin.recordings, origin.sessions)
+    if len(held_out) == 0:
+        raise TaskError(f"{entry.source}: no class has two {noun}, so none can be held out: give {title}.val")
+    return Subset(samples, rest), Subset(samples, held_out)
+
+
+def _overlap(entry: Entry, other: Entry) -> bool:
+    return not _sources(entry).isdisjoint(_sources(other))
+
+
+def _sources(entry: Entry) -> set[str]:
+    return set(entry.origin.names) if entry.origin is not None else {entry.source}

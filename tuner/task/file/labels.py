@@ -1,0 +1,195 @@
+"""The union head: the rows of the global classes, then one for each class the user adds."""
+
+import csv
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tuner.arrays import Labels, RowNumbers
+from tuner.errors import TaskError, nearest
+from tuner.task.data.entry import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalClass:
+    """A class of the global data.
+
+    Attributes:
+        name: Its name in the data.
+        label: The label shown.
+        row: Its row in the given model's head.
+    """
+
+    name: str
+    label: str
+    row: int
+
+
+@dataclass(frozen=True)
+class UnionHead:
+    """The union head's rows, and the row of each domain's class names.
+
+    Attributes:
+        labels: Label of each row.
+        head_rows: Row in the given model's head of each global class, which are the first rows.
+        global_rows: Row by class name in the global data.
+        local_rows: Row by class name in the local data.
+    """
+
+    labels: tuple[str, ...]
+    head_rows: tuple[int, ...]
+    global_rows: Mapping[str, int]
+    local_rows: Mapping[str, int]
+
+
+def global_classes(entry: Entry, path: Path | None) -> list[GlobalClass]:
+    """Return the classes that occur in the global training data, in the order of the classes file.
+
+    Without a file, a class's place among the entry's names is its row in the given model's head.
+
+    Args:
+        entry: Global training data.
+        path: Classes file.
+
+    Raises:
+        TaskError: The file cannot be read, or lacks a class that occurs.
+    """
+    occurring = [(entry.names[place], place) for place in entry.occurring()]
+    if path is None:
+        return [GlobalClass(name, name, place) for name, place in occurring]
+    listed = read_classes(path)
+    names = {listed_class.name for listed_class in listed}
+    missing = next((name for name, _ in occurring if name not in names), None)
+    if missing is not None:
+        raise TaskError(
+            f"{path}: lacks the class {missing!r} of {entry.source}{nearest(missing, names)}: "
+            "add its row or remove its samples"
+        )
+    present = {name for name, _ in occurring}
+    return [listed_class for listed_class in listed if listed_class.name in present]
+
+
+def read_classes(path: Path) -> list[GlobalClass]:
+    """Read a classes file: tab-separated (commas in a ``.csv``), with a header.
+
+    The first column is a class's name in the data, a column whose name ends in ``index`` its row in the model's head
+    (without one: its place in the file), and a column ``name`` the label shown (without one: the class's name).
+
+    Raises:
+        TaskError: The file cannot be read, a row does not match the header, or a class or a row occurs twice.
+    """
+    table = _read_table(path)
+    header = [cell.strip() for cell in table[0]]
+    index_at = next((at for at, title in enumerate(header) if title.endswith("index")), None)
+    label_at = header.index("name") if "name" in header else 0
+    classes: list[GlobalClass] = []
+    for line, row in enumerate(table[1:], start=2):
+        if not any(row):
+            continue
+        if len(row) != len(header):
+            raise TaskError(f"{path}:{line}: a row must have {len(header)} cells like the header, got {len(row)}")
+        number = str(len(classes)) if index_at is None else row[index_at].strip()
+        if not number.isdecimal():
+            raise TaskError(f"{path}:{line}: the row in the model's head must be an integer from 0, got {number!r}")
+        classes.append(GlobalClass(row[0].strip(), row[label_at].strip(), int(number)))
+    _check_unique(path, "class", [item.name for item in classes])
+    _check_unique(path, "index", [item.row for item in classes])
+    return _with_distinct_labels(classes)
+
+
+def union_head(classes: Sequence[GlobalClass], local_names: Sequence[str]) -> UnionHead:
+    """Give each class its row: the global ones first, then each local class of another name, in the order given.
+
+    A local class shares a global one's row if it has its name in the data or its label; exactly so, or else without
+    regard to case.
+    """
+    labels = [item.label for item in classes]
+    exact: dict[str, int] = {}
+    folded: dict[str, int] = {}
+    for row, item in enumerate(classes):
+        for word in (item.name, item.label):
+            exact.setdefault(word, row)
+            folded.setdefault(word.casefold(), row)
+    local_rows: dict[str, int] = {}
+    for name in local_names:
+        row = exact.get(name, folded.get(name.casefold(), len(labels)))
+        if row == len(labels):
+            labels.append(name)
+        local_rows[name] = row
+    return UnionHead(
+        tuple(labels),
+        tuple(item.row for item in classes),
+        {item.name: row for row, item in enumerate(classes)},
+        local_rows,
+    )
+
+
+def as_rows(entry: Entry, rows: Mapping[str, int], outputs: int, where: str) -> Labels:
+    """Return an entry's targets as rows of the union head: int64 [n], or multi-hot float32 [n, outputs].
+
+    Args:
+        entry: Samples in their own class names.
+        rows: Row by class name, made from the training data.
+        outputs: Rows of the union head.
+        where: Full name of the partition, such as ``"local.val"``.
+
+    Raises:
+        TaskError: A label occurs that the training data lacks.
+    """
+    occurring = entry.occurring()
+    missing = next((entry.names[place] for place in occurring if entry.names[place] not in rows), None)
+    if missing is not None:
+        raise TaskError(
+            f"{where} has the label {missing!r}, which {where.partition('.')[0]}.train lacks{nearest(missing, rows)}: "
+            f"add samples of it to train, or remove them from {entry.source}"
+        )
+    if entry.targets.ndim == 1:
+        to_row = np.zeros(len(entry.names), np.int64)
+        for place in occurring:
+            to_row[place] = rows[entry.names[place]]
+        labels: RowNumbers = to_row[entry.targets]
+        return labels
+    hot = np.zeros((len(entry.targets), outputs), np.float32)
+    for place in occurring:
+        row = rows[entry.names[place]]
+        hot[:, row] = np.maximum(hot[:, row], entry.targets[:, place])
+    return hot
+
+
+def _read_table(path: Path) -> list[list[str]]:
+    """Return the cells of a classes file: a header and at least one row."""
+    is_csv = path.suffix.lower() == ".csv"
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        table = list(
+            csv.reader(
+                text.splitlines(),
+                delimiter="," if is_csv else "\t",
+                quoting=csv.QUOTE_MINIMAL if is_csv else csv.QUOTE_NONE,
+            )
+        )
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise TaskError(
+            f"{path}: the classes file cannot be read ({error}): it must be UTF-8 text with tabs"
+        ) from error
+    if len(table) < 2:  # noqa: PLR2004 - a header and one class
+        raise TaskError(f"{path}: a classes file must have a header and a row per class, got {len(table)} lines")
+    return table
+
+
+def _check_unique(path: Path, what: str, values: Sequence[object]) -> None:
+    value, count = Counter(values).most_common(1)[0]
+    if count > 1:
+        raise TaskError(f"{path}: each {what} may occur once, got {value!r} {count} times")
+
+
+def _with_distinct_labels(classes: Sequence[GlobalClass]) -> list[GlobalClass]:
+    """Add the class's name in the data to labels that occur twice: ImageNet has two cranes."""
+    counts = Counter(item.label for item in classes)
+    return [
+        GlobalClass(item.name, f"{item.label} ({item.name})", item.row) if counts[item.label] > 1 else item
+        for item in classes
+    ]

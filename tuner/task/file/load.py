@@ -1,0 +1,39 @@
+"""From what the user names to a `Task`: a task file, a function in a Python file, or a built-in."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tuner.errors import TaskError, nearest
+from tuner.task.file.python import task_from_function
+from tuner.task.file.toml import task_from_toml
+from tuner.task.task import Task
+
+
+def load_task(text: str, builtin: Mapping[str, Callable[[], Task]] = {}) -> Task:
+    """Load the task a user names.
+
+    Args:
+        text: Path of a ``task.toml`` or its folder, ``file.py:function``, or name of a built-in task.
+        builtin: Built-in tasks by name.
+
+    Raises:
+        TaskError: Nothing has that name, or it cannot be used; one line with the reason.
+    """
+    if text in builtin:
+        return builtin[text]()
+    file, colon, function = text.rpartition(":")
+    if colon and file.endswith(".py"):
+        return task_from_function(Path(file).expanduser().absolute(), function)
+    path = Path(text).expanduser().absolute()
+    if path.is_dir() and (path / "task.toml").is_file():
+        path /= "task.toml"
+    if path.suffix == ".toml":
+        return task_from_toml(path)
+    if path.is_file():
+        raise TaskError(
+            f"{text}: a task must be a .toml file or file.py:function, got {path.suffix or 'a file of no type'!r}"
+        )
+    raise TaskError(
+        f"no task {text!r}{nearest(text, builtin)}: give a task.toml, file.py:function, "
+        f"or a built-in ({', '.join(sorted(builtin)) or 'none here'})"
+    )

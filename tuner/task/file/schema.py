@@ -1,0 +1,142 @@
+"""The schema of a task file; imported only when one is read, as it needs pydantic."""
+
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+
+from tuner.errors import TaskError, nearest
+from tuner.task.spec import LossKind, SampleKind
+
+
+class Section(BaseModel):
+    """A table of the file: known keys only, and no conversion of types beyond integer to float."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class PretrainSection(Section):
+    """Training of the whole model before the study."""
+
+    epochs: int = Field(ge=1)
+    learning_rate: float = Field(gt=0)
+    batch_size: int = Field(default=64, ge=1)
+
+
+class ModelSection(Section):
+    """The network."""
+
+    factory: str
+    weights: str | None = None
+    arguments: dict[str, Any] = {}
+    pretrain: PretrainSection | None = None
+
+
+class GlobalSection(Section):
+    """Data of the classes the model was trained for."""
+
+    kind: SampleKind
+    train: str
+    val: str | None = None
+    test: str | None = None
+    classes: str | None = None
+
+
+class LocalSection(Section):
+    """The user's own data."""
+
+    kind: SampleKind
+    train: str
+    val: str | None = None
+    test: str | None = None
+    labels: Literal["given", "none"] = "given"
+
+
+class InputSection(Section):
+    """How samples become the model's input."""
+
+    size: Annotated[int, Field(ge=1)] | None = None
+    resize: Annotated[int, Field(ge=1)] | None = None
+    mean: list[float] = []
+    std: list[Annotated[float, Field(gt=0)]] = []
+    window: Annotated[int, Field(ge=1)] | None = None
+    hop: Annotated[int, Field(ge=1)] | None = None
+
+
+class AugmentSection(Section):
+    """Random changes that keep a sample's label; training may make them to inputs or to stored maps."""
+
+    ops: list[str] = []
+
+
+class LossSection(Section):
+    """Whether a sample has one label or several."""
+
+    kind: LossKind = "single-label"
+
+
+class TaskFile(Section):
+    """The whole file."""
+
+    name: str | None = Field(default=None, min_length=1)
+    model: ModelSection
+    global_: GlobalSection | None = Field(default=None, alias="global")
+    local: LocalSection
+    input: InputSection = InputSection()
+    augment: AugmentSection = AugmentSection()
+    loss: LossSection = LossSection()
+
+
+def parse(values: dict[str, Any], file: Path) -> TaskFile:
+    """Check parsed TOML against the schema.
+
+    Raises:
+        TaskError: A value is not as the schema says; the message has file, dotted key, rule and value.
+    """
+    try:
+        return TaskFile.model_validate(values)
+    except ValidationError as error:
+        mistakes = error.errors(include_url=False)
+        # A misspelt key is reported twice, as unknown and as missing: the former leads to the way out.
+        first = next((mistake for mistake in mistakes if mistake["type"] == "extra_forbidden"), mistakes[0])
+        raise TaskError(f"{file}: {_sentence(first['type'], first['loc'], first['msg'], first['input'])}") from error
+
+
+def _sentence(kind: str, location: tuple[int | str, ...], message: str, value: Any) -> str:
+    key = ".".join(str(part) for part in location)
+    if kind == "extra_forbidden":
+        keys = _keys_of(location[:-1])
+        place = f"[{'.'.join(str(part) for part in location[:-1])}]" if location[:-1] else "the file"
+        return f"unknown key {key!r}{nearest(str(location[-1]), keys)}; keys of {place}: {', '.join(keys)}"
+    if kind == "missing":
+        is_table = _section(location) is not None
+        return f"{key} is missing: add {f'the section [{key}]' if is_table else 'it'}"
+    return f"{key}: {message[:1].lower()}{message[1:]}, got {value!r}"
+
+
+def _keys_of(location: tuple[int | str, ...]) -> list[str]:
+    section = _section(location) or TaskFile
+    return list(_fields_by_key(section))
+
+
+def _fields_by_key(section: type[Section]) -> dict[str, FieldInfo]:
+    return {field.alias or name: field for name, field in section.model_fields.items()}
+
+
+def _section(location: tuple[int | str, ...]) -> type[Section] | None:
+    """Return the section's class at a place in the file; None for the place of a value."""
+    section: type[Section] = TaskFile
+    for part in location:
+        field = _fields_by_key(section).get(str(part))
+        inner = _section_of(field.annotation) if field is not None else None
+        if inner is None:
+            return None
+        section = inner
+    return section
+
+
+def _section_of(annotation: Any) -> type[Section] | None:
+    options = get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
+    return next((option for option in options if isinstance(option, type) and issubclass(option, Section)), None)

@@ -1,0 +1,99 @@
+"""Sections of a task file as specifications of the input and the model."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.augment.operations import check_operations
+from tuner.errors import StoreError, TaskError
+from tuner.task.spec import InputSpec, ModelSpec, Pretrain, SampleKind
+
+if TYPE_CHECKING:
+    from tuner.task.file.schema import ModelSection, TaskFile
+
+_WEIGHT_SUFFIXES = (".pth", ".pt", ".safetensors")
+
+
+def input_spec(file: "TaskFile", path: Path) -> InputSpec:
+    """Return how samples become the model's input.
+
+    Args:
+        file: Whole file.
+        path: Its path, for messages.
+
+    Raises:
+        TaskError: A value is missing, or does not fit the kind of the samples.
+    """
+    kind, section = file.local.kind, file.input
+    if file.global_ is not None and file.global_.kind != kind:
+        raise TaskError(
+            f"{path}: global.kind = {file.global_.kind!r} and local.kind = {kind!r} must agree: one model reads both"
+        )
+    if kind == "images" and section.size is None:
+        raise TaskError(f'{path}: input.size is missing, and kind = "images" needs it: e.g. size = 160')
+    for key, values in (("mean", section.mean), ("std", section.std)):
+        if kind == "images" and len(values) not in {1, 3}:
+            raise TaskError(
+                f"{path}: input.{key} must have 1 or 3 values for images, got {values}: give those of the model's "
+                "training, e.g. mean = [0.485, 0.456, 0.406], std = [0.229, 0.224, 0.225] for ImageNet"
+            )
+    resize = section.resize if section.resize is not None else section.size
+    mean, std = tuple(section.mean), tuple(section.std)
+    try:
+        return InputSpec(kind, section.size, resize, mean, std, section.window, section.hop)
+    except TaskError as error:
+        raise TaskError(f"{path}: {error}") from None
+
+
+def model_spec(section: "ModelSection", path: Path) -> ModelSpec:
+    """Return the network and its weights, with absolute paths.
+
+    Args:
+        section: The file's ``[model]``.
+        path: Path of the file.
+
+    Raises:
+        TaskError: The factory is no ``module:callable``, or a file is missing.
+    """
+    module, colon, function = section.factory.rpartition(":")
+    if not colon or not module or not function.isidentifier():
+        raise TaskError(
+            f"{path}: model.factory must be module:callable or file.py:callable, got {section.factory!r}: "
+            "e.g. torchvision.models:mobilenet_v2"
+        )
+    if module.endswith(".py"):
+        module = str(_existing(module, path, "model.factory"))
+    weights = section.weights
+    if weights is not None and ("/" in weights or "\\" in weights or weights.lower().endswith(_WEIGHT_SUFFIXES)):
+        weights = str(_existing(weights, path, "model.weights"))
+    arguments = tuple((key, _frozen(value)) for key, value in sorted(section.arguments.items()))
+    pretrain = Pretrain(**section.pretrain.model_dump()) if section.pretrain else None
+    return ModelSpec(f"{module}:{function}", arguments, weights, pretrain)
+
+
+def augment_operations(ops: list[str], kind: SampleKind, path: Path) -> tuple[str, ...]:
+    """Return the operations of ``augment.ops``, sorted.
+
+    Raises:
+        TaskError: Samples of the kind cannot take one of them.
+    """
+    try:
+        check_operations(frozenset(ops), kind)
+    except StoreError as error:
+        raise TaskError(f"{path}: augment.ops: {error}") from None
+    return tuple(sorted(set(ops)))
+
+
+def path_of(text: str, folder: Path) -> Path:
+    """Return a path of a task file: relative to its folder, or absolute."""
+    return folder / Path(text).expanduser()
+
+
+def _existing(text: str, path: Path, key: str) -> Path:
+    file = path_of(text, path.parent)
+    if not file.is_file():
+        raise TaskError(f"{path}: {key}: no such file {file}: paths are relative to the task file")
+    return file
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

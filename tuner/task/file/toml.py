@@ -1,0 +1,112 @@
+"""A task that a ``task.toml`` describes."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuner.errors import TaskError
+from tuner.task.data.entry import Entry
+from tuner.task.data.npz import PartitionName
+from tuner.task.data.signals import channel_statistics
+from tuner.task.file.domains import domain_of, read_entries
+from tuner.task.file.labels import UnionHead, global_classes, union_head
+from tuner.task.file.sections import augment_operations, input_spec, model_spec, path_of
+from tuner.task.file.variables import expand
+from tuner.task.spec import InputSpec
+from tuner.task.task import Domain, Task
+
+if TYPE_CHECKING:
+    from tuner.task.file.schema import TaskFile
+
+Entries = Mapping[PartitionName, Entry]
+
+
+def task_from_toml(path: Path) -> Task:
+    """Read a task file and the data it lists.
+
+    Args:
+        path: Absolute path of the file.
+
+    Raises:
+        TaskError: The file, or what it names, cannot be used; one line with the reason.
+    """
+    file = _read(path)
+    labelled = file.local.labels == "given"
+    if not labelled and file.global_ is None:
+        raise TaskError(f'{path}: local.labels = "none" requires [global], whose classes the model answers with')
+    spec = input_spec(file, path)
+    folder, loss = path.parent, file.loss.kind
+    local_entries = read_entries(file.local, folder, spec, loss)
+    global_entries = read_entries(file.global_, folder, spec, loss) if file.global_ else None
+    head = _union_head(file, folder, local_entries, global_entries)
+    outputs = len(head.labels)
+    if loss == "single-label" and outputs == 1:
+        raise TaskError(f"{path}: the only class is {head.labels[0]!r}: a single-label task needs at least two")
+    local = domain_of("local", local_entries, head.local_rows if labelled else {"": 0}, outputs)
+    global_ = domain_of("global", global_entries, head.global_rows, outputs) if global_entries else None
+    return Task(
+        name=file.name or path.resolve().parent.name,
+        model=model_spec(file.model, path),
+        input=_standardised(spec, local, global_, path),
+        loss=loss,
+        local=local,
+        global_=global_,
+        labels=head.labels,
+        head_rows=head.head_rows,
+        local_labels=tuple(sorted(set(head.local_rows.values()))),
+        augment=augment_operations(file.augment.ops, spec.kind, path),
+        labelled=labelled,
+    )
+
+
+def _read(path: Path) -> "TaskFile":
+    from tuner.task.file import schema
+
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise TaskError(f"{path}: cannot be read ({error.strerror or error}): give a task file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise TaskError(f"{path}: not valid TOML ({error})") from error
+    return schema.parse(expand(values, path), path)
+
+
+def _union_head(file: "TaskFile", folder: Path, local_entries: Entries, global_entries: Entries | None) -> UnionHead:
+    classes = []
+    if file.global_ is not None and global_entries is not None:
+        listing = path_of(file.global_.classes, folder) if file.global_.classes else None
+        classes = global_classes(global_entries["train"], listing)
+    if file.local.labels == "none":
+        return union_head(classes, [])
+    train = local_entries["train"]
+    return union_head(classes, [train.names[place] for place in train.occurring()])
+
+
+def _standardised(spec: InputSpec, local: Domain, global_: Domain | None, path: Path) -> InputSpec:
+    """Give signals the mean and deviation of what the model trained on: the global training windows, if any.
+
+    Raises:
+        TaskError: A channel is constant, or the two domains differ in their channels.
+    """
+    if spec.kind != "signals":
+        return spec
+    domains = {"local": local} if global_ is None else {"global": global_, "local": local}
+    shapes = {
+        f"{title}.{partition}": samples.load(0).shape
+        for title, domain in domains.items()
+        for partition, samples in domain.partitions()
+    }
+    where, shape = next(iter(shapes.items()))
+    other = next((name for name in shapes if shapes[name] != shape), None)
+    if other is not None:
+        raise TaskError(
+            f"{path}: {other} gives windows of {list(shapes[other])}, {where} of {list(shape)}: "
+            "recordings of one task must have the same channels, and input.window if lengths differ"
+        )
+    if spec.mean or spec.std:
+        return spec
+    title, domain = next(iter(domains.items()))
+    mean, std = channel_statistics(domain.train, f"{path}: {title}.train")
+    return replace(spec, mean=mean, std=std)

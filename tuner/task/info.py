@@ -1,0 +1,23 @@
+"""A task in the numbers that a plan holds."""
+
+from tuner.plan.info import TaskInfo
+from tuner.task.mixing import class_sizes
+from tuner.task.task import Task
+
+NOUNS = {"images": "images", "arrays": "samples", "signals": "windows"}
+
+
+def task_info(task: Task) -> TaskInfo:
+    """Return a task in numbers."""
+    global_ = task.global_
+    return TaskInfo(
+        name=task.name,
+        fingerprint=task.fingerprint(),
+        local_train=len(task.local.train),
+        local_val=len(task.local.val),
+        global_per_class=class_sizes(global_.train) if global_ else (),
+        global_val=len(global_.val) if global_ else 0,
+        noun=NOUNS[task.input.kind],
+        augment=task.augment,
+        labelled=task.labelled,
+    )

@@ -1,0 +1,94 @@
+"""A seeded holdout, for data that comes without a validation set: stratified, or by person, session and recording."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.arrays import Labels, RowNumbers
+
+
+def stratified_holdout(labels: Labels, fraction: float = 0.2, seed: int = 0) -> tuple[RowNumbers, RowNumbers]:
+    """Divide samples so that both partitions have every class that can be divided.
+
+    A class of two samples or more keeps at least one in each partition; a class of one stays with the rest. With
+    several labels per sample, its rarest label decides where it is counted, and no label is held out that the rest
+    lacks.
+
+    Args:
+        labels: int [n], or multi-hot [n, k].
+        fraction: Part of each class to hold out.
+        seed: Seed of the division; the same seed and labels give the same division.
+
+    Returns:
+        Sorted indices: the rest, and the samples held out.
+    """
+    several = labels.ndim > 1
+    strata = _rarest(labels) if several else labels
+    generator = np.random.default_rng(seed)
+    held_out = np.zeros(len(labels), bool)
+    for stratum in np.unique(strata):
+        members = generator.permutation(np.flatnonzero(strata == stratum))
+        if len(members) > 1:
+            count = min(max(1, round(fraction * len(members))), len(members) - 1)
+            held_out[members[:count]] = True
+    if several:
+        missing = (labels[~held_out] > 0).sum(axis=0) == 0  # bool [k], labels that the rest lacks
+        held_out &= ~(labels[:, missing] > 0).any(axis=1)
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def recording_holdout(
+    labels: Labels,
+    recordings: RowNumbers,
+    sessions: Sequence[str],
+    fraction: float = 0.2,
+    seed: int = 0,
+) -> tuple[RowNumbers, RowNumbers]:
+    """Divide windows so that those held out were recorded apart from the rest.
+
+    Whole people are held out where there are several, else whole sessions, else whole recordings of each class; never
+    a label that the rest would lack.
+
+    Args:
+        labels: Labels of the windows: int [n], or multi-hot [n, k].
+        recordings: Recording that each window was cut from, int64 [n].
+        sessions: Sessions of the recordings, as ``"person/session"``.
+        fraction: Part to hold out; at least one person, session or recording.
+        seed: Seed of the division; the same seed and data give the same division.
+
+    Returns:
+        Sorted indices: the rest, and the windows held out; none are held out where each label has one recording only.
+    """
+    people = [session.rpartition("/")[0] or session for session in sessions]
+    for names in (people, sessions):
+        groups = np.unique(names, return_inverse=True)[1][recordings]
+        held_out = _held_out_groups(labels, groups, fraction, seed)
+        if held_out.any():
+            return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+    _, first, place = np.unique(recordings, return_index=True, return_inverse=True)
+    _, chosen = stratified_holdout(labels[first], fraction, seed)
+    held_out = np.isin(place, chosen)
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def _held_out_groups(labels: Labels, groups: RowNumbers, fraction: float, seed: int) -> NDArray[np.bool_]:
+    """Mark the windows of a fraction of the groups; none where there is one group, or each is alone with a label."""
+    hot = labels > 0 if labels.ndim > 1 else labels[:, None] == np.unique(labels)  # bool [n, k]
+    count = int(groups.max()) + 1
+    remaining = min(max(1, round(fraction * count)), count - 1)
+    held_out = np.zeros(len(labels), bool)
+    for group in np.random.default_rng(seed).permutation(count):
+        extended = held_out | (groups == group)
+        if remaining and (hot[~extended].any(axis=0) == hot.any(axis=0)).all():
+            held_out, remaining = extended, remaining - 1
+    return held_out
+
+
+def _rarest(labels: NDArray[Any]) -> RowNumbers:
+    """Return the rarest positive column of each row; the number of columns for a row without any."""
+    present = labels > 0
+    counts = np.where(present, present.sum(axis=0), len(labels) + 1)  # int [n, k]
+    rarest: RowNumbers = np.where(present.any(axis=1), counts.argmin(axis=1), labels.shape[1])
+    return rarest

@@ -1,0 +1,107 @@
+"""All epochs of a trial, what is logged of each, and what ends them early."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.training.epoch import EpochLoop
+
+#: What is logged of an epoch: its number, loss and seconds, and what else was measured.
+Entry = dict[str, float]
+#: Called with progress; returns whether to stop at the next step.
+Report = Callable[[Mapping[str, Any]], bool]
+
+
+def _unlimited() -> int | None:
+    return None
+
+
+def _nowhere(_entries: Sequence[Entry], _seconds: float) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class BetweenEpochs:
+    """What happens between two epochs.
+
+    Attributes:
+        score: Returns the local validation accuracy; called where the recipe has patience.
+        room: Returns the bytes that what trains may grow by; None for no limit.
+        write: Takes the log and the training seconds so far, to continue from when the trial is cut short.
+    """
+
+    score: Callable[[], float]
+    room: Callable[[], int | None] = _unlimited
+    write: Callable[[Sequence[Entry], float], None] = _nowhere
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingLog:
+    """What a training measured.
+
+    Attributes:
+        entries: One for each whole epoch.
+        seconds: Training time, without scoring.
+        ended: Why it ended early; empty where it did not.
+        requested: Whether it ended on request.
+    """
+
+    entries: tuple[Entry, ...] = ()
+    seconds: float = 0.0
+    ended: str = ""
+    requested: bool = False
+
+
+def train_epochs(
+    loop: EpochLoop,
+    report: Report,
+    between: BetweenEpochs,
+    start: TrainingLog = TrainingLog(),
+    of: str = "",
+) -> TrainingLog:
+    """Train the epochs that are left, and log each.
+
+    Args:
+        loop: Runs the steps.
+        report: Receives progress.
+        between: What happens between two epochs.
+        start: Log of the epochs before, of a trial that continues.
+        of: What trains, in the reason that ended it: ``" of the exits"``.
+
+    Raises:
+        TrainingError: The loss is no longer a number.
+    """
+    recipe, entries, seconds = loop.recipe, list(start.entries), start.seconds
+    for number in range(len(entries), recipe.epochs):
+        started = time.perf_counter()
+        result = loop.epoch(number, lambda step, steps: report({"step": step, "steps": steps}))
+        taken = time.perf_counter() - started
+        seconds += taken
+        if result.stopped:
+            reason = f"stopped on request in epoch {number + 1}{of}"
+            return TrainingLog(tuple(entries), seconds, reason, requested=True)
+        entry = {"epoch": number + 1.0, "loss": result.loss, "seconds": taken}
+        entries.append(entry)
+        if recipe.patience:
+            entry["local_accuracy"] = between.score()
+        requested = report({"epoch": number + 1, "epochs": recipe.epochs, **entry})
+        if number + 1 == recipe.epochs:  # what grew after the last epoch would never train
+            break
+        since = epochs_since_best(entries)
+        if recipe.patience and since >= recipe.patience:
+            reason = f"no better local accuracy{of} for {since} epochs, after epoch {number + 1}"
+            return TrainingLog(tuple(entries), seconds, reason, requested=requested)
+        if requested:
+            reason = f"stopped on request after epoch {number + 1}{of}"
+            return TrainingLog(tuple(entries), seconds, reason, requested=True)
+        entry |= loop.steps.evolve(number + 1, between.room())
+        seconds += entry.get("evolve_seconds", 0.0)
+        between.write(entries, seconds)
+    return TrainingLog(tuple(entries), seconds)
+
+
+def epochs_since_best(entries: Sequence[Mapping[str, float]]) -> int:
+    """Return how many scored epochs there were since the best local accuracy."""
+    scores = [entry["local_accuracy"] for entry in entries if "local_accuracy" in entry]
+    return len(scores) - 1 - scores.index(max(scores)) if scores else 0

@@ -1,0 +1,24 @@
+"""What a recipe makes of an epoch: its batches, and the learning rate of each step."""
+
+import math
+
+import numpy as np
+
+from tuner.arrays import RowNumbers
+from tuner.plan.parts import RecipePlan
+
+
+def scheduled_rate(recipe: RecipePlan, share: float) -> float:
+    """Return the learning rate when a share of all steps is done."""
+    scale = 0.5 * (1 + math.cos(math.pi * share)) if recipe.schedule == "cosine" else 1.0
+    return recipe.learning_rate * scale
+
+
+def batches_of(rows: RowNumbers, size: int) -> list[RowNumbers]:
+    """Return the rows, `size` at a time; the last batch may be smaller."""
+    return [rows[begin : begin + size] for begin in range(0, len(rows), size)]
+
+
+def even_batches_of(rows: RowNumbers, size: int) -> list[RowNumbers]:
+    """Return the rows in as few batches of at most `size` as possible, all of about the same size."""
+    return np.array_split(rows, math.ceil(len(rows) / size))
