@@ -5,13 +5,17 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 PYTEST ?= $(BIN)/python -m pytest -q
+# Tests run in two processes; each steals what the other has not begun.
+PARALLEL ?= -n 2 --dist worksteal
 
-.PHONY: help install demo test fast check format bench-quick clean
+.PHONY: help install demo test fast coverage check docs format bench-quick clean
 
 help:
 	@echo "make demo    tune, export and predict on handwritten digits, about a minute after the install"
 	@echo "make test    every test (make fast: without the slow ones and those that read real data)"
+	@echo "make coverage   every test, and which lines and branches they reach"
 	@echo "make check   ruff, ruff format, mypy"
+	@echo "make docs    the API reference, into build/docs, and a check of every link"
 	@echo "make bench-quick   the benchmarks' short arms"
 	@echo "make clean   remove what make, the tests and the demo wrote here"
 
@@ -31,15 +35,21 @@ demo: $(STAMP)
 	@$(BIN)/tuner demo
 
 test: $(STAMP)
-	@$(PYTEST)
+	@$(PYTEST) $(PARALLEL)
 
 fast: $(STAMP)
-	@$(PYTEST) -m "not slow and not data"
+	@$(PYTEST) $(PARALLEL) -m "not slow and not data"
+
+coverage: $(STAMP)
+	@$(PYTEST) $(PARALLEL) --cov --cov-report=term:skip-covered --cov-report=html:build/coverage
 
 check: $(STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+docs: $(STAMP)
+	@$(BIN)/python docs/build.py
 
 format: $(STAMP)
 	@$(BIN)/ruff format .
