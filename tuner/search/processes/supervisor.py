@@ -18,7 +18,7 @@ from tuner.search.processes.messages import Job, Start
 
 #: How long the process may take to end before it is killed.
 GRACE_SECONDS = 1.0
-#: OpenMP's threads wait for each other by spinning; next to another busy process that costs up to twenty times the work.
+#: OpenMP's threads wait by spinning; next to another busy process that costs up to twenty times the work.
 PATIENT_THREADS = {"GOMP_SPINCOUNT": "30000"}
 
 
