@@ -5,6 +5,8 @@ import re
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from tests.test_architecture import ARROW
 from tests.test_docs import DOCUMENTS, FENCE, ROOT, text
 
@@ -90,6 +92,7 @@ def names_in(content: str) -> list[str]:
     return [span for span in spans if ours.match(span) or span.partition(".")[0] in classes]
 
 
+@pytest.mark.slow
 def test_every_name_in_the_documents_and_docstrings_exists() -> None:
     documents = [(path.name, FENCE.sub("", text(path))) for path in DOCUMENTS]
     files = re.compile(r"\.(toml|py|md|ini|sh)$")

@@ -320,6 +320,7 @@ def legal_plans(draw: st.DrawFn) -> TrialPlan:
     )
 
 
+@pytest.mark.slow
 @given(legal_plans())
 def test_any_plan_reads_back_equal_from_toml(plan: TrialPlan) -> None:
     back = from_toml(to_toml(plan))

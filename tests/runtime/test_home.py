@@ -97,6 +97,7 @@ def test_a_full_disk_leaves_the_round_in_use(make: Make, pointing: Make, monkeyp
     Personaliser(bundle, threads=1)
 
 
+@pytest.mark.slow
 def test_a_bundle_answers_after_a_kill_at_any_moment_of_a_swap(make: Make, pointing: Make, sample: Make) -> None:
     bundle = make("first", [pointing(1.0), pointing(1.0)], [0.5])
     others = [make(name, [pointing(2.0), pointing(3.0)], [0.5]) for name in ("second", "third")]

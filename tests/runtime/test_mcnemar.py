@@ -8,6 +8,7 @@ from tuner.runtime.service.mcnemar import difference, harm
 COUNTS = [(lost, won) for lost in range(14) for won in range(14)] + [(700, 650), (3000, 2950), (0, 5000)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sides", ["one", "two"])
 def test_p_values_are_scipys(sides: str) -> None:
     for lost, won in COUNTS:

@@ -128,6 +128,7 @@ def test_a_full_disk_is_told_and_the_rest_stays(tmp_path: Path, monkeypatch: pyt
     assert [int(sample.sample.max()) for sample in ring.load()] == [1]
 
 
+@pytest.mark.slow
 def test_a_kill_loses_at_most_the_sample_being_written(tmp_path: Path) -> None:
     draw = random.Random(0)
     for _ in range(5):

@@ -197,6 +197,7 @@ def test_asking_twice_ends_at_once() -> None:
         interrupt.ask()
 
 
+@pytest.mark.slow
 def test_no_process_outlives_a_killed_parent(plugin: Path, tmp_path: Path) -> None:
     note = tmp_path / "pids"
     script = tmp_path / "parent.py"

@@ -30,6 +30,7 @@ def separable() -> nn.Module:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wider", [(4, 6, 8), (5, 6, 8), (4, 9, 8), (7, 11, 30)])
 def test_what_forward_keeps_is_known_for_any_widths(wider: tuple[int, ...]) -> None:
     body = traced(separable())
