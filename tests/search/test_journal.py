@@ -76,7 +76,7 @@ def outcomes(study: Study) -> list[tuple[object, ...]]:
 
 
 def timeline(folder: Path) -> list[tuple[str, bytes]]:
-    """Return the lines of a study's two files in the order they were written: a record before Optuna is told."""
+    """Return the lines of a study's two files in the order they were written: a record before `study.tell`."""
     journal = (folder / JOURNAL).read_bytes().splitlines(keepends=True)
     records = iter((folder / TRIALS).read_bytes().splitlines(keepends=True))
     lines: list[tuple[str, bytes]] = []
