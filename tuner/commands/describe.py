@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tuner.errors import TaskError
+from tuner.plan.info import BlockInfo
 from tuner.plan.text import describe
 from tuner.plan.toml import from_toml
 from tuner.plan.trial import TrialPlan
@@ -22,29 +23,6 @@ from tuner.search.rates import rates_of
 from tuner.task import load_task
 from tuner.task.info import task_info
 from tuner.units import format_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class BlockDescription:
-    """A block of the model.
-
-    Attributes:
-        index: Block number.
-        name: Module's name in the model.
-        cut: Graph node whose output enters the block.
-        in_shape: Shape of that output, per sample.
-        flops: FLOPs of the forward pass, per sample.
-        parameters: Number of learnable scalars.
-        saved_bytes: Bytes kept for the backward pass, per sample.
-    """
-
-    index: int
-    name: str
-    cut: str
-    in_shape: tuple[int, ...]
-    flops: int
-    parameters: int
-    saved_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +90,13 @@ class TaskDescription:
     outputs: int
     parameters: int
     flops: int
-    blocks: tuple[BlockDescription, ...]
+    blocks: tuple[BlockInfo, ...]
     plan: PlanDescription | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the description as JSON's types; ``plan`` only where there is one."""
+        """Return the description as JSON's types, blocks with their number; ``plan`` only where there is one."""
         content = asdict(self)
+        content["blocks"] = tuple({"index": index, **block} for index, block in enumerate(content["blocks"]))
         if self.plan is None:
             del content["plan"]
         return content
@@ -157,7 +136,7 @@ def describe_task(task: str, plan_file: Path | None, picture: Path | None = None
         outputs=model.outputs,
         parameters=sum(block.parameters for block in model.blocks),
         flops=sum(block.flops for block in model.blocks),
-        blocks=tuple(BlockDescription(index, **asdict(block)) for index, block in enumerate(model.blocks)),
+        blocks=model.blocks,
         plan=None if plan is None else _describe_plan(plan, rates, step, reason),
     )
 

@@ -16,10 +16,10 @@ def format_task(description: TaskDescription) -> str:
         lines.append(description.note)
     width = max(len(block.name) for block in description.blocks)
     lines.append(f"block  {'name':<{width}}  {'input':<16}  MFLOPs  parameters  saved per sample")
-    for block in description.blocks:
+    for index, block in enumerate(description.blocks):
         shape = "×".join(map(str, block.in_shape))
         lines.append(
-            f"{block.index:>5}  {block.name:<{width}}  {shape:<16}  {block.flops / 1e6:>6.1f}  "
+            f"{index:>5}  {block.name:<{width}}  {shape:<16}  {block.flops / 1e6:>6.1f}  "
             f"{block.parameters:>10,}  {format_bytes(block.saved_bytes)}"
         )
     if description.plan is not None:
