@@ -15,7 +15,7 @@ from onnx import helper
 from torch import nn
 from torch.nn import functional
 
-from tests.backends.tails import OUTPUTS, TAILS, Eager, Tail, batch_of, part_of, relative
+from tests.backends.torch.tails import OUTPUTS, TAILS, Eager, Tail, batch_of, part_of, relative
 from tuner.backends.torch.onnx.write import model, write
 from tuner.backends.torch.step.trace import StepLoss, trace
 from tuner.backends.torch.step.traced import Step, StepError

@@ -8,7 +8,7 @@ from tuner.planner.memory.placement import PLANNERS, max_live
 from tuner.planner.nntrainer.ini import read_ini
 from tuner.planner.nntrainer.training import training_step
 
-MODELS = Path(__file__).parent.parent.parent / "examples" / "nntrainer"
+MODELS = Path(__file__).parents[3] / "examples" / "nntrainer"
 #: KiB: the paper's ideal, then planned by v1, first_fit and by_size, and the most that is alive.
 FIGURES = {
     "linear": (49_397, 49_397.0, 49_397.0, 49_394.5, 49_394.5),

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.backends.tails import OUTPUTS, TAILS, Arrays, Eager, Tail, batch_of, first_values, part_of, relative
+from tests.backends.torch.tails import OUTPUTS, TAILS, Arrays, Eager, Tail, batch_of, first_values, part_of, relative
 from tuner.backends.torch.step.substitutes import Feed, WeightedNorm
 from tuner.backends.torch.step.trace import StepLoss, trace
 from tuner.backends.torch.step.traced import Step, StepError

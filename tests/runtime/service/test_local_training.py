@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.bundle.test_rounds import KILLS, SWAPPER
 from tests.runtime.bundles import trainable_bundle
-from tests.runtime.test_home import KILLS, SWAPPER
 from tuner.bundle.rounds import EXPORTED, rounds_in_use
 from tuner.commands.watch import SampleSource, watch
 from tuner.errors import BundleError

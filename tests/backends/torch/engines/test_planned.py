@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.backends.tails import relative
+from tests.backends.torch.tails import relative
 from tests.sessions import opened
 from tuner.backends.base import Trial
 from tuner.backends.torch.backend import TorchBackend

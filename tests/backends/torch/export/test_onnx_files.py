@@ -32,7 +32,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 def places() -> set[bytes]:
     """Return what would give this installation away, as it stands in files."""
-    folders = {Path(tuner.__file__).parent, Path(torch.__file__).parent, Path(sys.prefix), Path(__file__).parent}
+    folders = {Path(tuner.__file__).parent, Path(torch.__file__).parent, Path(sys.prefix), Path(__file__).parents[3]}
     return {b"site-packages", b"stack_trace", *(str(folder).encode() for folder in folders)}
 
 

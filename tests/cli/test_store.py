@@ -12,8 +12,8 @@ import pytest
 
 from tests.disk import standing_bytes
 
-DATA = Path(os.environ.get("TUNER_DATA", Path(__file__).parents[2] / "shared" / "data"))
-CLOTHING = Path(__file__).parents[1] / "examples" / "clothing" / "task.toml"
+DATA = Path(os.environ.get("TUNER_DATA", Path(__file__).parents[3] / "shared" / "data"))
+CLOTHING = Path(__file__).parents[2] / "examples" / "clothing" / "task.toml"
 
 
 def tuner(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import fx, nn
 
-from tests.backends.tails import OUTPUTS, TAILS, Arrays, Eager, Tail, batch_of, first_values, part_of, relative
+from tests.backends.torch.tails import OUTPUTS, TAILS, Arrays, Eager, Tail, batch_of, first_values, part_of, relative
 from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.planned.bound_step import Program, bound, held_by
 from tuner.backends.torch.planned.fused import fused
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 BATCH = 8
 WEIGHT = tuple(float(index < BATCH - 3) for index in range(BATCH))
 STEPS = {"sgd": 20, "adam": 5, "adamw": 5}
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 
 
 def traced(tail: Tail, recipe: RecipePlan, loss: StepLoss = "single-label", *, padded: bool = True) -> Step:

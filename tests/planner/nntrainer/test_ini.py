@@ -21,7 +21,7 @@ from tuner.planner.nntrainer.layers import (
     Pooling2d,
 )
 
-MODELS = Path(__file__).parent.parent.parent / "examples" / "nntrainer"
+MODELS = Path(__file__).parents[3] / "examples" / "nntrainer"
 HEAD = "[Model]\nloss = mse\nbatch_size = 4\n[in]\ntype = input\ninput_shape = 3:8:8\n"
 
 

@@ -15,8 +15,8 @@ from tuner.runtime import Bundle, Personaliser
 
 pytestmark = [pytest.mark.slow, pytest.mark.data]
 
-EMG = Path(__file__).parents[1] / "examples" / "emg" / "task.toml"
-DATA = Path(os.environ.get("TUNER_DATA") or Path(__file__).parents[2] / "shared" / "data")
+EMG = Path(__file__).parents[2] / "examples" / "emg" / "task.toml"
+DATA = Path(os.environ.get("TUNER_DATA") or Path(__file__).parents[3] / "shared" / "data")
 PERSON = "eval/male13/test1"  # the session that no trial sees
 RECIPE = """
 runtime.threads = 1
