@@ -1,0 +1,28 @@
+"""The built-in task and its model, opened."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tuner.backends.torch.model.load import OpenModel, load
+from tuner.task import Task
+from tuner.task.digits import digits
+
+
+@pytest.fixture(scope="session")
+def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a cache that modules share, so that the digits are pretrained once."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def task(pretrained: Path) -> Iterator[Task]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TUNER_CACHE", str(pretrained))
+        yield digits()
+
+
+@pytest.fixture(scope="module")
+def loaded(task: Task) -> OpenModel:
+    return load(task)

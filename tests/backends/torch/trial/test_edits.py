@@ -1,0 +1,20 @@
+"""Edits of a tail, as plugins realise them."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.backends.torch.plans import plan_of
+from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.trial.edits import edit_tail
+from tuner.errors import TrainingError
+from tuner.plan.parts import TailEdit
+from tuner.task import Task
+
+pytestmark = pytest.mark.slow
+
+
+def test_an_edit_that_no_plugin_realises_is_told(task: Task, loaded: OpenModel) -> None:
+    plan = replace(plan_of(task, loaded), shape=(TailEdit("dropout"),))
+    with pytest.raises(TrainingError, match="no installed plugin realises the plan's edit 'dropout'"):
+        edit_tail(loaded.tail(plan.split), plan, {})
