@@ -1,4 +1,4 @@
-"""Runs and bundles made by commit 02e8440 still show, export, predict, apply, train again and go on.
+"""Runs and bundles made by commit 02e8440 still show, export, predict, apply, train again and continue.
 
 ``tests/fixtures/02e8440`` holds them, each with what that commit printed of it: digits, digits with exits, digits grown
 from nothing, and signals of four channels (made up, so that they are nobody's) on a LeNet grown from the given one. Of

@@ -1,3 +1,5 @@
+"""Durations and sizes: as people write them, and as they are printed."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,3 +1,5 @@
+"""Random changes of feature maps: flips, shifts and crops, and where none is legal."""
+
 import numpy as np
 import numpy.typing as npt
 import pytest

@@ -115,7 +115,7 @@ def test_unknown_sections_are_carried_over(tmp_path: Path) -> None:
         ({**TAIL, "files": {}, "labels": 3}, "export again"),
     ],
 )
-def test_a_content_that_is_none_is_told(content: Any, says: str, tmp_path: Path) -> None:
+def test_invalid_content_is_reported(content: Any, says: str, tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(json.dumps(content))
     with pytest.raises(BundleError, match=says):
         Bundle.open(tmp_path)

@@ -1,4 +1,4 @@
-"""Rounds beside a bundle: swapped whole, the last good one kept, and an answer after a kill at any moment."""
+"""Rounds of a bundle: swapped whole, the last good one kept, and an answer after a kill at any moment."""
 
 import random
 import shutil
@@ -70,7 +70,7 @@ def test_a_round_of_rounds_leaves_the_inner_ones_out(make: Make, pointing: Make)
 
 
 @pytest.mark.parametrize("content", ["", "0001\n1\n", "0001 ../../etc 0000\n1\n", "\0", "0001 0000\n"])
-def test_a_damaged_list_of_rounds_is_told(content: str, make: Make, pointing: Make) -> None:
+def test_a_damaged_list_of_rounds_is_reported(content: str, make: Make, pointing: Make) -> None:
     bundle = make("first", [pointing(1.0)])
     install_round(bundle, make("second", [pointing(2.0)]))
     (bundle / "device/current").write_text(content)

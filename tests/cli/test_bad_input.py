@@ -73,7 +73,7 @@ def test_a_space_that_is_not_there(cli: Cli, task: Path) -> None:
         (("--backend", "torhc"), "there is no backend 'torhc' (did you mean 'torch'?)"),
     ],
 )
-def test_limits_that_are_none(tune: Cli, task: Path, arguments: tuple[str, str], message: str) -> None:
+def test_invalid_limits(tune: Cli, task: Path, arguments: tuple[str, str], message: str) -> None:
     code, line = tune(task, *arguments)
     assert code == 1
     assert message in line

@@ -42,7 +42,7 @@ def test_an_unknown_knob_names_the_nearest(tune: Cli, task: Path) -> None:
     assert "there is no knob 'freeze.trainable_block' (did you mean 'freeze.trainable_blocks'?)" in line
 
 
-def test_a_knob_that_wants_what_is_not_legal(tune: Cli, task: Path) -> None:
+def test_a_knob_set_to_what_is_not_legal(tune: Cli, task: Path) -> None:
     (task.parent / "space.toml").write_text(SPACE + "learning_rate = 1e6\n")
     code, line = tune(task)
     assert code == 1

@@ -1,4 +1,4 @@
-"""A run that is cut short, by whatever, goes on: no finished trial is lost, none is repeated."""
+"""A run that is cut short, by whatever, continues: no finished trial is lost, none is repeated."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A run that is killed while a tail grows goes on to the widths that an undisturbed run ends with."""
+"""A run that is killed while a tail grows continues to the widths that an undisturbed run ends with."""
 
 import json
 import os

@@ -89,7 +89,9 @@ def test_a_folder_is_answered_once(bundle: Path, samples: Path, run: Run) -> Non
     assert sorted(str(sample.label) for sample in ring_of(bundle).load()) == ["None", "None", "None", "b"]
 
 
-def test_files_that_are_none_are_told_and_the_service_goes_on(bundle: Path, samples: Path, run: Run) -> None:
+def test_files_that_hold_no_sample_are_reported_and_the_service_continues(
+    bundle: Path, samples: Path, run: Run
+) -> None:
     (samples / "broken.npy").write_bytes(b"\x93NUMPY half")
     np.save(samples / "wide.npy", np.zeros(7))
     (samples / "notes.txt").write_text("not a sample")
@@ -110,7 +112,7 @@ def test_paths_come_as_a_stream(bundle: Path, samples: Path, run: Run, monkeypat
     assert [sample.label for sample in ring_of(bundle).load()] == [None, "b"]
 
 
-def test_status_says_how_it_goes(
+def test_status_reports_answers_samples_and_rounds(
     bundle: Path, samples: Path, run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     run("watch", bundle, "--samples", samples, "--once")
@@ -179,14 +181,14 @@ def test_forgetting_a_task_empties_the_rings_of_its_bundles(bundle: Path, sample
         (["rollback", "none"], "none is not a bundle"),
     ],
 )
-def test_mistakes_are_told_in_one_line(arguments: list[str], says: str, bundle: Path, run: Run) -> None:
+def test_mistakes_are_reported_in_one_line(arguments: list[str], says: str, bundle: Path, run: Run) -> None:
     code, events, line = run(*(str(bundle) if word == "BUNDLE" else word for word in arguments))
     assert (code, events) == (1, [])
     assert line.startswith(f"tuner: {says}")
     assert line.count("\n") == 1
 
 
-def test_a_damaged_state_is_told(bundle: Path, samples: Path, run: Run) -> None:
+def test_a_damaged_state_is_reported(bundle: Path, samples: Path, run: Run) -> None:
     run("watch", bundle, "--samples", samples, "--once")
     (bundle / "device/state.json").write_text("{}")
     for command in (["status", bundle], ["watch", bundle, "--samples", samples, "--once"]):

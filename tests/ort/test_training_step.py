@@ -247,10 +247,10 @@ def test_epochs_follow_the_recipe(tmp_path: Path) -> None:
     tail = TAILS["linear head"]()
     session = session_of(traced(tail, recipe), tail.module, tmp_path)
     eager = Eager(copy.deepcopy(tail.module), recipe)
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
 
     def watch(step: int, steps: int) -> bool:
-        told.append((step, steps))
+        reported.append((step, steps))
         return step == 8
 
     found = list(train(session, TrainingRows(lambda rows: features[rows], labels), recipe, 5, watch))
@@ -264,7 +264,7 @@ def test_epochs_follow_the_recipe(tmp_path: Path) -> None:
             )
             step += 1
         means.append(total / 21)
-    assert told == [(index, 9) for index in range(1, 9)]
+    assert reported == [(index, 9) for index in range(1, 9)]
     assert [stopped for _, stopped in found] == [False, False, True]
     assert relative([mean for mean, _ in found[:2]], means[:2]) < 1e-5
 

@@ -39,7 +39,7 @@ def test_exits_alone_leave_the_whole_chain_frozen() -> None:
     assert len({plan.key() for plan in plans}) == 1
 
 
-def test_exits_beside_a_tail_sit_below_it() -> None:
+def test_with_a_tail_exits_sit_below_it() -> None:
     heads = HeadsPlan("with-tail", (Exit(3, 8), Exit(17, 8), Exit(18, 8)))
     assert [one.block for one in normal_form(replace(PLAN, heads=heads)).heads.exits] == [3, 17]
     assert normal_form(replace(PLAN, heads=heads, split=2)) == replace(PLAN, split=2)

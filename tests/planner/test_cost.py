@@ -1,4 +1,4 @@
-"""Seconds of a plan: what is done once a trial counts beside its epochs."""
+"""Seconds of a plan: what is done once a trial counts in addition to its epochs."""
 
 from dataclasses import replace
 

@@ -1,3 +1,5 @@
+"""Plans composed from strategies: the order of stages, what each may write, and the normal form."""
+
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -167,6 +169,6 @@ def test_the_search_space_narrows_a_strategys_knobs(wanted: Wanted, value: int) 
     assert one.values == {"a.n": value}
 
 
-def test_the_search_space_cannot_want_what_the_model_has_not() -> None:
+def test_the_search_space_cannot_ask_for_what_the_model_does_not_have() -> None:
     with pytest.raises(KnobError, match=r"a\.n: the search space asks for 9, but this model allows \[1, 4\]"):
         compose([Edit("a", Stage.SHAPE)], preferred_values({}), example_model(4), example_task(), {"a.n": 9})

@@ -1,3 +1,5 @@
+"""The core's own strategies: recipe, none and runtime."""
+
 import pytest
 
 from tuner.errors import KnobError

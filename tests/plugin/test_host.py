@@ -1,3 +1,5 @@
+"""The host: what plugins offer, what is refused and why, observers and lowerings."""
+
 import logging
 import subprocess
 import sys
@@ -111,7 +113,7 @@ def test_a_misspelt_hook_is_found_even_unmarked() -> None:
     assert "there is no hook 'tuner_task'" in refusal(SimpleNamespace(tuner_task=dict))
 
 
-def test_an_unmarked_hook_is_told_to_be_marked() -> None:
+def test_an_unmarked_hook_is_refused_with_how_to_mark_it() -> None:
     assert "tuner_tasks is not marked: put @tuner.hookimpl above it" in refusal(SimpleNamespace(tuner_tasks=dict))
 
 

@@ -1,3 +1,5 @@
+"""Knobs: what is drawn, fixed, narrowed, replayed and walked through."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,7 +54,7 @@ def test_a_value_that_is_no_option_is_refused() -> None:
         drawn(2).choice("bits", (8, 4))
 
 
-def test_a_strategy_that_offers_nothing_legal_is_told_so() -> None:
+def test_a_strategy_that_offers_nothing_legal_is_an_error() -> None:
     with pytest.raises(KnobError, match=r"s\.n must have low ≤ high, but its range is \[1, 0\]"):
         drawn(1).integer("n", 1, 0)
     with pytest.raises(KnobError, match=r"s\.x is logarithmic and must have low > 0, but low is 0"):
@@ -101,7 +103,7 @@ def test_what_is_searched_is_what_is_both_wanted_and_legal(legal: Knob, wanted: 
         ),
     ],
 )
-def test_wanting_nothing_legal_is_an_error_with_both_sides(legal: Knob, wanted: Wanted, message: str) -> None:
+def test_asking_for_nothing_legal_is_an_error_with_both_sides(legal: Knob, wanted: Wanted, message: str) -> None:
     with pytest.raises(KnobError, match=message):
         narrow(legal, wanted)
 
@@ -216,7 +218,7 @@ def test_a_walk_cut_short_has_been_down_every_branch() -> None:
     assert {"s.only_of_b", "s.only_at_the_low_end", "s.late9"} <= found
 
 
-def test_corners_stop_when_told() -> None:
+def test_corners_stop_at_the_number_asked_for() -> None:
     assert len(list(corners(branching, most=3))) == 3
 
 

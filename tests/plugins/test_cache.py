@@ -1,3 +1,5 @@
+"""The cache strategy."""
+
 import pytest
 
 from tuner.plan.parts import CachePlan, Scalar

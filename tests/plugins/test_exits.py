@@ -1,3 +1,5 @@
+"""The exits strategy: where exits sit, how wide their heads are, and what the plan says."""
+
 from dataclasses import replace
 
 import pytest
@@ -64,7 +66,7 @@ def test_exits_alone_freeze_everything_and_say_so() -> None:
     assert describe(plan).endswith("2 exits (exits-only; taught by labels and distillation)")
 
 
-def test_beside_a_tail_exits_above_the_split_are_left_out() -> None:
+def test_with_a_tail_exits_above_the_split_are_left_out() -> None:
     plan = composed({"exits.mode": "with-tail", "exits.count": 4, "freeze.trainable_blocks": 10})
     assert [one.block for one in plan.heads.exits] == [4, 8]
     assert plan.cuts == (4, 8, 10)

@@ -1,3 +1,5 @@
+"""The freeze strategy."""
+
 import pytest
 
 from tuner.plan.text import describe

@@ -1,3 +1,5 @@
+"""The strategy of global dataset mixing."""
+
 from dataclasses import replace
 
 import pytest

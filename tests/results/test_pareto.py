@@ -1,3 +1,5 @@
+"""The Pareto front and its knee."""
+
 import math
 from collections.abc import Mapping
 from itertools import pairwise
@@ -86,7 +88,7 @@ def test_the_knee_drops_at_most_five_points_of_global_accuracy() -> None:
     assert knee(members, [LOCAL, SECONDS], UNTOUCHED) == 1
 
 
-def test_where_nobody_is_able_all_stand() -> None:
+def test_where_no_member_is_good_enough_all_are_candidates() -> None:
     members = {0: member(0.9, 0.1, 1), 1: member(0.8, 0.2, 1000)}
     assert knee(members, [LOCAL, SECONDS], UNTOUCHED) == 0
 

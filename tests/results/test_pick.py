@@ -1,3 +1,5 @@
+"""Which trial is exported: by number, by name, or the reason why none can be."""
+
 from pathlib import Path
 
 import pytest
@@ -93,7 +95,7 @@ def test_a_front_without_a_knee_gives_its_first_member() -> None:
         ("\0", "must be knee, a trial's number or an expression"),
     ],
 )
-def test_a_pick_that_means_nothing_is_told_what_would(pick: str, message: str) -> None:
+def test_a_pick_that_means_nothing_is_refused_with_what_would(pick: str, message: str) -> None:
     with pytest.raises(RunError, match=message):
         pick_trial(RUN, pick)
 

@@ -1,3 +1,5 @@
+"""Records of trials, as JSON and as candidates of the front."""
+
 import json
 from dataclasses import replace
 
@@ -64,7 +66,7 @@ def test_a_record_holds_the_decisions_and_not_the_model_again() -> None:
         ("failed", {}, None, False),
     ],
 )
-def test_only_new_measured_trials_within_every_limit_may_stand_on_the_front(
+def test_only_new_measured_trials_within_every_limit_may_be_on_the_front(
     state: TrialState, constraint: dict[str, float], same_as: int | None, *, stands: bool
 ) -> None:
     assert state in STATES

@@ -162,7 +162,7 @@ class InProcess:
 
 
 class Heard(Silence):
-    """Keeps what it is told."""
+    """Keeps what is reported."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

@@ -237,15 +237,15 @@ def test_measured_seconds_replace_the_estimate_once_a_pass_was_long_enough(
     assert filler.seconds_each(plan) == 0.1
 
 
-def test_a_pass_over_its_memory_says_so_and_by_how_much(
+def test_a_pass_over_its_memory_reports_by_how_much(
     filler: Filler, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch, begin: Begin
 ) -> None:
     filler = begin(Budget(trials=1, memory_bytes=10_000_000), deterministic=False)._filler
     filler._filled.clear()
     ending(filler, JobResult("memory", most_bytes=20_000_000), monkeypatch)
-    with pytest.raises(UnfilledError, match=r"--memory 10\.0 MB is too small .* took 20\.0 MB") as told:
+    with pytest.raises(UnfilledError, match=r"--memory 10\.0 MB is too small .* took 20\.0 MB") as raised:
         filler.fill([plan])
-    assert told.value.constraint == {"memory": pytest.approx(math.log(2))}
+    assert raised.value.constraint == {"memory": pytest.approx(math.log(2))}
 
 
 def test_a_pass_over_its_memory_is_parted(plan: TrialPlan, monkeypatch: pytest.MonkeyPatch, begin: Begin) -> None:
@@ -265,10 +265,10 @@ def test_a_pass_over_its_memory_is_parted(plan: TrialPlan, monkeypatch: pytest.M
     filler.prepare([at(plan, split=split) for split in (3, 2, 1)])
     assert passes == [[3, 2, 1], [3], [2, 1], [2], [1]]
     assert {split for split, _, _ in filler._filled} == {3, 2}
-    for _ in range(2):  # each trial that asks for the other is told why, without a pass
-        with pytest.raises(UnfilledError, match="took 20") as told:
+    for _ in range(2):  # each trial that asks for the other fails with the reason, without a pass
+        with pytest.raises(UnfilledError, match="took 20") as raised:
             filler.fill([at(plan, split=1)])
-        assert told.value.constraint == {"memory": pytest.approx(math.log(2))}
+        assert raised.value.constraint == {"memory": pytest.approx(math.log(2))}
     assert len(passes) == 5
     filler._filled.clear()
     with pytest.raises(UnfilledError, match="give more"):
@@ -287,7 +287,7 @@ def test_a_pass_that_the_time_ends_is_refused_and_not_counted(
     assert filler.missing(plan) == 34
 
 
-def test_other_ends_are_told_apart(filler: Filler, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_ends_are_distinguished(filler: Filler, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     ending(filler, JobResult("failure", failure=Failure("hat.jpg: no image", "")), monkeypatch)
     with pytest.raises(TunerError, match=r"^hat\.jpg: no image$"):
         filler.fill([plan])

@@ -1,4 +1,4 @@
-"""Memory known before a trial runs: the planner's figure, and what trials took beside it."""
+"""Memory known before a trial runs: the planner's figure, and what trials took in addition."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -69,7 +69,7 @@ def test_a_large_step_is_expected_to_take_what_the_planner_says(ask: Callable[..
     assert ask(plan_of()) == PLANNED + BESIDE_BYTES
 
 
-def test_what_trials_took_beside_their_steps_is_learned(ask: Callable[..., int | None]) -> None:
+def test_memory_that_trials_took_in_addition_to_their_steps_is_learned(ask: Callable[..., int | None]) -> None:
     took = [record(plan_of(batch_size=size), PLANNED + beside) for size, beside in ((30, 5e6), (31, 7e6))]
     assert ask(plan_of(), took) == PLANNED + 7_000_000
 
@@ -105,15 +105,15 @@ def test_a_tail_that_grows_is_expected_to_take_what_it_starts_with(
     assert len(planner.asked) == 1
 
 
-def test_what_a_grown_trial_took_tells_nothing_of_others(ask: Callable[..., int | None]) -> None:
+def test_memory_that_a_grown_trial_took_is_not_used_for_others(ask: Callable[..., int | None]) -> None:
     assert ask(plan_of(), [record(growing(), PLANNED + 200_000_000.0)]) == PLANNED + BESIDE_BYTES
 
 
-def test_a_tail_that_grows_is_told_the_limit_and_stays_the_same_plan(begin: Begin) -> None:
+def test_a_tail_that_grows_gets_the_limit_and_stays_the_same_plan(begin: Begin) -> None:
     setting = replace(begin()._setting, limits=Budget(memory_bytes=5), deterministic=False)
-    told = with_memory_limit(growing(), setting)
-    assert told.runtime.memory_bytes == 5
-    assert told.key() == growing().key()
+    limited = with_memory_limit(growing(), setting)
+    assert limited.runtime.memory_bytes == 5
+    assert limited.key() == growing().key()
     assert with_memory_limit(plan_of(), setting) == plan_of()
     assert with_memory_limit(growing(), replace(setting, deterministic=True)) == growing()
 

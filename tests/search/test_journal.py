@@ -80,12 +80,12 @@ def timeline(folder: Path) -> list[tuple[str, bytes]]:
     journal = (folder / JOURNAL).read_bytes().splitlines(keepends=True)
     records = iter((folder / TRIALS).read_bytes().splitlines(keepends=True))
     lines: list[tuple[str, bytes]] = []
-    told: set[int] = set()
+    ended: set[int] = set()
     for line in journal:
         entry = json.loads(line)
         ends = entry.get("state") in {1, 2, 3} or "constraint" in json.dumps(entry)
-        if ends and entry["trial_id"] not in told:
-            told.add(entry["trial_id"])
+        if ends and entry["trial_id"] not in ended:
+            ended.add(entry["trial_id"])
             lines.append((TRIALS, next(records)))
         lines.append((JOURNAL, line))
     assert next(records, None) is None
@@ -153,7 +153,7 @@ def test_a_running_trial_is_taken_up_with_the_values_it_had(tmp_path: Path) -> N
     assert again(knobs[2]) in {"p", "q"}
 
 
-def test_a_record_that_was_written_before_a_kill_is_told_to_optuna(begin: Begin, tmp_path: Path) -> None:
+def test_a_record_that_was_written_before_a_kill_is_given_to_optuna(begin: Begin, tmp_path: Path) -> None:
     path = tmp_path / JOURNAL
     begin().run()
     lines = timeline(tmp_path)

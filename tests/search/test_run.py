@@ -19,7 +19,7 @@ Moods = Callable[..., None]
 WITH_A_BUG = 'strategies = ["gdm", "freeze", "cache", "raises"]\n'
 
 
-def test_trials_that_break_a_limit_or_crash_are_recorded_and_the_run_goes_on(tune: Tune, moods: Moods) -> None:
+def test_trials_that_break_a_limit_or_crash_are_recorded_and_the_run_continues(tune: Tune, moods: Moods) -> None:
     moods("well", "hoard", "crash", "raise", "well")
     run = tune(trials=5, time="60s", memory="100MB")
     assert [record.state for record in run.records] == ["done", "killed", "failed", "failed", "done"]
@@ -43,7 +43,7 @@ def test_a_trial_that_sleeps_forever_does_not_stretch_the_time(tune: Tune, moods
     assert run.info.ended == "the time is up"
 
 
-def test_a_run_goes_on_where_it_ended(tune: Tune, moods: Moods) -> None:
+def test_a_run_continues_where_it_ended(tune: Tune, moods: Moods) -> None:
     moods("well")
     first = tune(trials=2)
     with pytest.raises(RunError, match="holds a run already: add --resume"):
@@ -65,13 +65,13 @@ def test_the_untouched_model_is_scored_where_an_earlier_command_ended_before_it_
     assert tune(trials=2, resume=True).info.untouched == {"local_accuracy": 0.0, "global_accuracy": 0.9}
 
 
-def test_going_on_with_a_run_that_is_not_there_is_refused(tune: Tune, tmp_path: Path) -> None:
+def test_resuming_a_run_that_is_not_there_is_refused(tune: Tune, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="run does not exist, so there is no run to continue"):
         tune(trials=1, resume=True)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_resumed_run_tells_of_what_was_before(tune: Tune, moods: Moods, heard: Any) -> None:
+def test_a_resumed_run_reports_what_was_before(tune: Tune, moods: Moods, heard: Any) -> None:
     moods("well")
     first = tune(trials=2, listener=heard)
     assert heard.untouched_values == [first.info.untouched]
@@ -105,7 +105,7 @@ def test_another_seed_or_space_is_not_the_same_run(tune: Tune, moods: Moods) -> 
         tune(space='strategies = ["freeze"]', trials=2, resume=True)
 
 
-def test_a_strategy_with_a_bug_is_put_out_and_the_run_goes_on(tune: Tune, moods: Moods) -> None:
+def test_a_strategy_with_a_bug_is_removed_and_the_run_continues(tune: Tune, moods: Moods) -> None:
     moods("well")
     run = tune(space=WITH_A_BUG, trials=5)
     assert [record.state for record in run.records] == ["failed"] * 3 + ["done"] * 2

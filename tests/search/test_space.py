@@ -1,3 +1,5 @@
+"""Search spaces: those that are shipped, those of users, and mistakes with their place."""
+
 from dataclasses import replace
 from pathlib import Path
 
@@ -104,7 +106,7 @@ def test_a_space_of_ones_own_is_read(tmp_path: Path) -> None:
     )
 
 
-def test_an_empty_space_wants_everything(tmp_path: Path) -> None:
+def test_an_empty_space_restricts_nothing(tmp_path: Path) -> None:
     assert written(tmp_path, "") == Space("mine")
 
 
@@ -133,7 +135,7 @@ def test_a_mistake_in_a_space_is_named_with_its_place(tmp_path: Path, text: str,
         written(tmp_path, text)
 
 
-def test_every_limit_may_stand_in_a_space(tmp_path: Path) -> None:
+def test_every_limit_may_be_set_in_a_space(tmp_path: Path) -> None:
     text = "".join(f"limits.{name} = '7'\n" for name in LIMITS)
     assert written(tmp_path, text).limits == dict.fromkeys(("time", "train-time", "memory", "storage", "trials"), "7")
 
@@ -147,7 +149,7 @@ def test_a_space_that_is_not_there_is_named_with_the_nearest(tmp_path: Path) -> 
         load_space(str(tmp_path))
 
 
-def test_a_space_in_no_encoding_is_told(tmp_path: Path) -> None:
+def test_a_space_in_no_encoding_is_reported(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(SpaceError, match=r"bad\.toml is not TOML that can be read"):
         load_space(str(tmp_path / "bad.toml"))
@@ -181,7 +183,7 @@ def test_knobs_of_every_branch_are_known() -> None:
     }
 
 
-def test_what_no_model_allows_is_told_with_both_sides() -> None:
+def test_what_no_model_allows_is_reported_with_both_sides() -> None:
     with pytest.raises(
         KnobError, match=r"gdm\.alpha: the search space asks for 0\.5, but this model allows \[0, 0\.1\]"
     ):

@@ -97,10 +97,12 @@ def test_refusals_reach_optuna_as_log_of_value_over_limit(begin: Begin, tmp_path
     assert study.ended == "10 plans in a row were refused, most of them for --memory"
     assert stand_in.trained() == []
     assert len(study.records) == 10
-    for record, told in zip(study.records, constraints(tmp_path), strict=True):
+    for record, broken in zip(study.records, constraints(tmp_path), strict=True):
         assert record.state == "rejected"
         assert record.estimate is not None
-        assert told == record.constraint == {"memory": pytest.approx(math.log(record.estimate.peak_bytes / 1_000_000))}
+        assert (
+            broken == record.constraint == {"memory": pytest.approx(math.log(record.estimate.peak_bytes / 1_000_000))}
+        )
         assert record.reason.startswith("--memory: needs ")
 
 
@@ -156,11 +158,11 @@ def test_a_trial_that_raises_is_failed_and_keeps_its_traceback(begin: Begin, moo
     assert diverged.reason.startswith("the loss became nan in epoch 1: lower")
     assert diverged.notes == ()
     assert strange.reason == "it gave no finite value of train_seconds"
-    assert [told.get("failed") for told in constraints(tmp_path)] == [1.0, 1.0, 1.0, None]
+    assert [broken.get("failed") for broken in constraints(tmp_path)] == [1.0, 1.0, 1.0, None]
     assert study.front() == [well.trial]
 
 
-def test_a_strategy_that_raises_three_times_is_put_out_of_the_study(begin: Begin, heard: Any) -> None:
+def test_a_strategy_that_raises_three_times_is_removed_from_the_study(begin: Begin, heard: Any) -> None:
     study = begin(Budget(trials=5), strategies=("gdm", "freeze", "cache", "raises"))
     study.run()
     failed, well = study.records[:3], study.records[3:]
@@ -186,7 +188,9 @@ def test_one_that_turns_up_later_fails_the_trials_that_need_it(begin: Begin, moo
     assert "hat.jpg" in study.records[0].reason
 
 
-def test_a_time_that_is_too_short_for_the_features_of_one_trial_is_said_at_once(begin: Begin, stand_in: Any) -> None:
+def test_a_time_that_is_too_short_for_the_features_of_one_trial_is_reported_at_once(
+    begin: Begin, stand_in: Any
+) -> None:
     stand_in.lacking = 1_000_000
     with pytest.raises(BudgetError, match=r"--time is too small for one trial: .* give at least "):
         begin(Budget(time_seconds=0.02), deterministic=False)
@@ -207,7 +211,7 @@ def test_a_refused_plan_may_run_after_a_resume_with_more(begin: Begin, stand_in:
     assert refused & set(stand_in.trained())
 
 
-def test_resuming_goes_on_counting(begin: Begin, stand_in: Any) -> None:
+def test_resuming_continues_the_count(begin: Begin, stand_in: Any) -> None:
     begin(Budget(trials=3)).run()
     study = begin(Budget(trials=5))
     study.run()
@@ -223,7 +227,7 @@ def test_only_the_fronts_weights_are_kept(begin: Begin, tmp_path: Path) -> None:
     assert kept == set(study.front())
 
 
-def test_observers_and_listeners_hear_of_every_trial(begin: Begin, heard: Any, stand_in: Any) -> None:
+def test_observers_and_listeners_are_notified_of_every_trial(begin: Begin, heard: Any, stand_in: Any) -> None:
     study = begin(Budget(trials=3))
     study.run()
     assert heard.records == study.records

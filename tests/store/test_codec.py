@@ -1,3 +1,5 @@
+"""Codes of features: widths, scales, clipping, and what is refused."""
+
 import numpy as np
 import numpy.typing as npt
 import pytest

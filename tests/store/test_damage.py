@@ -86,7 +86,7 @@ def test_no_flipped_bit_ever_yields_a_wrong_record(tmp_path: Path) -> None:
             assert not file.take_notices()
 
 
-def test_a_damaged_header_drops_what_lies_beside_it_and_says_so(tmp_path: Path) -> None:
+def test_a_damaged_header_drops_its_records_and_reports_it(tmp_path: Path) -> None:
     filled(tmp_path / "a")
     (tmp_path / "a" / "header").write_bytes(b"TUNERREC" + bytes(40))
     with RecordFile.create_or_open(tmp_path / "a", PLAIN) as file:
@@ -94,7 +94,7 @@ def test_a_damaged_header_drops_what_lies_beside_it_and_says_so(tmp_path: Path) 
         assert "header is damaged" in file.take_notices()[0]
 
 
-def test_a_full_disk_is_told_and_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     ids, rows = filled(tmp_path / "a")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     with RecordFile.create_or_open(tmp_path / "a", PLAIN) as file:

@@ -1,3 +1,5 @@
+"""The store of features: its list, its cap, what is evicted first, and two processes at once."""
+
 import subprocess
 import sys
 import threading
@@ -39,7 +41,7 @@ def on_disk(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def test_the_list_says_what_is_kept(tmp_path: Path) -> None:
+def test_the_list_shows_what_is_stored(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     fill(store, "f13", 10, 0.005)
     fill(store, "f16", 20)

@@ -1,3 +1,5 @@
+"""Tasks: what they refuse, their batches and fingerprints, and the built-in digits."""
+
 import os
 import pickle
 import subprocess

@@ -52,15 +52,15 @@ def recipe(epochs: int = 3, batch_size: int = 4, **more: Any) -> RecipePlan:
 
 
 def test_every_epoch_is_a_seeded_permutation_in_batches_at_the_scheduled_rate() -> None:
-    steps, told = Noted(), []
+    steps, reported = Noted(), []
     loop = EpochLoop(steps, recipe(), 10, 7)
-    results = list(loop.epochs(lambda step, of: told.append((step, of)) or False))  # type: ignore[func-returns-value]
+    results = list(loop.epochs(lambda step, of: reported.append((step, of)) or False))  # type: ignore[func-returns-value]
     order = np.random.default_rng(7)
     expected = [rows.tolist() for _ in range(3) for rows in batches_of(order.permutation(10), 4)]
     assert steps.batches == expected
     assert [len(batch) for batch in expected[:3]] == [4, 4, 2]
     assert steps.rates == [scheduled_rate(recipe(), step / 9) for step in range(9)]
-    assert told == [(step, 9) for step in range(1, 10)]
+    assert reported == [(step, 9) for step in range(1, 10)]
     assert [result.loss for result in results] == [1.0] * 3
     assert steps.calls == ["begin", "end"] * 3
 
@@ -191,7 +191,7 @@ def test_a_loop_that_continues_ends_as_one_that_was_never_cut() -> None:
     assert [entry["epoch"] for entry in log.entries] == [entry["epoch"] for entry in full.entries] == [1, 2, 3, 4]
 
 
-def test_steps_that_say_nothing_of_their_state_cannot_be_resumed() -> None:
+def test_steps_without_a_state_cannot_be_resumed() -> None:
     class Bare(Steps):
         def step(self, rows: RowNumbers, rate: float) -> float:  # noqa: ARG002 - a step's arguments
             return 0.0

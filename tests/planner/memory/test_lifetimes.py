@@ -1,3 +1,5 @@
+"""Lifetimes of tensors: orders, requests that unite, and views that share memory."""
+
 import pytest
 
 from tuner.planner.memory.lifetimes import Lifespan, Mode, Orders, Request, Tensor, merged, together

@@ -1,3 +1,5 @@
+"""Placing tensors in a pool: no two live ones overlap, and no pool exceeds the sum."""
+
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise

@@ -1,3 +1,5 @@
+"""Layers of NNTrainer's model files: shapes, weights, and what they keep for the backward pass."""
+
 import pytest
 
 from tuner.planner.nntrainer.layers import (

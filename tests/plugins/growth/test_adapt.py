@@ -1,3 +1,5 @@
+"""Adapters of growth: what new channels begin with, and how gates and step sizes follow."""
+
 from dataclasses import replace
 
 import pytest

@@ -1,3 +1,5 @@
+"""Scores of widths during growth, and their decay."""
+
 import numpy as np
 import pytest
 

@@ -1,3 +1,5 @@
+"""The controllers of growth: when a width grows, by how much, and within which caps."""
+
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -73,7 +75,7 @@ def test_the_warm_up_of_lenet_is_the_papers() -> None:
     assert [one.forced for one in decisions] == [False, True, True]
 
 
-def test_the_controller_decides_from_the_fourth_epoch_on_and_keeps_to_the_caps() -> None:
+def test_the_controller_decides_from_the_fourth_epoch_on_and_obeys_the_caps() -> None:
     state, decisions = run(Rule(penalty=0.1), 16, GrowableNetwork(LENET, (6, 12, 27), everything_fits))
     assert any(sum(one.actions) for one in decisions[3:])
     assert all(width <= cap for width, cap in zip(state.widths, (6, 12, 27), strict=True))

@@ -1,3 +1,5 @@
+"""Fits of the decay of scores."""
+
 import numpy as np
 import pytest
 
@@ -36,6 +38,6 @@ def test_the_mean_lies_between_the_ends() -> None:
 
 
 @pytest.mark.parametrize(("x", "y"), [([], []), ([1.0], [])])
-def test_a_fit_wants_points(x: list[float], y: list[float]) -> None:
+def test_a_fit_needs_points(x: list[float], y: list[float]) -> None:
     with pytest.raises(ValueError, match="at least one"):
         fit(x, y)

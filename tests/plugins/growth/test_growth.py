@@ -1,3 +1,5 @@
+"""The growth strategy: its plans, and trials that grow, end at caps, resume and export."""
+
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -170,7 +172,7 @@ class Cut(Exception):  # noqa: N818 - what a kill looks like from inside
 
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
-def test_a_trial_that_was_cut_short_while_it_grew_goes_on_to_the_same_weights(
+def test_a_trial_that_was_cut_short_while_it_grew_continues_to_the_same_weights(
     tmp_path: Path, schedule: Schedule
 ) -> None:
     def cut(progress: Mapping[str, Any]) -> bool:
@@ -234,19 +236,19 @@ def test_a_head_alone_has_nothing_to_grow_and_is_the_plan_without_growth() -> No
     assert Growth().apply(plan, Knobs("tail", RULE)) == plan
 
 
-def test_a_tail_that_cannot_grow_is_told_so() -> None:
+def test_a_tail_that_cannot_grow_is_refused() -> None:
     with pytest.raises(TunerError, match=r"no width of the trained blocks can grow .*the model's output.*more blocks"):
         GrowingTail(nn.Sequential(nn.Linear(3, 2)), RULE, scratch=False)
 
 
 @pytest.mark.slow
-def test_a_start_wider_than_the_cap_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_start_wider_than_the_cap_is_reported_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(
         TunerError, match=r"growth\.start = 0\.5 begins with [\d,]+ parameters, but growth\.cap = 0\.02 "
-    ) as told:
+    ) as raised:
         trained(tmp_path, "scratch", replace(RULE, start=0.5, cap=0.02))
-    assert str(told.value).endswith(": lower growth.start or raise growth.cap")
-    assert "\n" not in str(told.value)
+    assert str(raised.value).endswith(": lower growth.start or raise growth.cap")
+    assert "\n" not in str(raised.value)
 
 
 def test_an_edit_of_another_backend_is_not_supported() -> None:

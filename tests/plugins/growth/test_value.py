@@ -1,3 +1,5 @@
+"""The value of growing: rewards, options of a layer, and choices of several layers."""
+
 import math
 from collections.abc import Sequence
 from itertools import product
@@ -97,7 +99,7 @@ def test_layers_are_chosen_as_by_trying_all(seed: int) -> None:
     assert worth([bool(action) for action in taken]) == pytest.approx(max(map(worth, all_of_them)))
 
 
-def test_where_no_layer_wants_to_grow_none_does() -> None:
+def test_where_staying_is_best_for_every_layer_none_grows() -> None:
     assert combined_actions([Best(0, 1, 1, {})] * 3, lambda _: 1.0) == (0, 0, 0)
 
 

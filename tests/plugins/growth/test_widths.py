@@ -1,3 +1,5 @@
+"""Widths that may change: which layers are tied, what cannot grow, and what widths cost."""
+
 from typing import Any
 
 import pytest
@@ -89,7 +91,7 @@ class Odd(nn.Module):
         return outputs
 
 
-def test_what_cannot_grow_is_said_with_the_reason() -> None:
+def test_what_cannot_grow_is_reported_with_the_reason() -> None:
     found = find(traced(Odd()))
     assert not found.growable
     reasons = dict(found.fixed)
@@ -103,7 +105,7 @@ class Branching(nn.Module):
         return x if x.sum() > 0 else -x
 
 
-def test_a_model_that_cannot_be_traced_is_told_in_one_line() -> None:
+def test_a_model_that_cannot_be_traced_is_reported_in_one_line() -> None:
     with pytest.raises(WidthError, match=r"growth needs a model that torch\.fx can trace, but TraceError") as raised:
         traced(Branching())
     assert "\n" not in str(raised.value)

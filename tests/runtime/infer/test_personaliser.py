@@ -1,4 +1,4 @@
-"""Leaving early: the right exit, the same answer alone and in a batch; a bundle that is wrong is told in a line."""
+"""Early exits: the right one is taken, alone and in a batch; a bundle that is wrong is reported in one line."""
 
 import json
 import math
@@ -25,14 +25,14 @@ def test_a_bundle_without_exits_is_a_chain_of_one(make: Make, pointing: Make, sa
     assert prediction.seconds > 0
 
 
-def test_a_sample_leaves_at_the_first_exit_that_is_sure(make: Make, pointing: Make, sample: Make) -> None:
+def test_a_sample_exits_at_the_first_exit_that_is_sure(make: Make, pointing: Make, sample: Make) -> None:
     bundle = make("three", [pointing(1.0), pointing(2.0), pointing(3.0)], [0.9, 0.9])
     model = Personaliser(bundle, threads=1)
     left = [model.predict(sample(0, strength=strength)).exit for strength in (5.0, 2.0, 0.5)]
     assert left == [0, 1, 2]
 
 
-def test_a_threshold_of_one_lets_nothing_leave(make: Make, pointing: Make, sample: Make) -> None:
+def test_with_a_threshold_of_one_no_sample_exits_early(make: Make, pointing: Make, sample: Make) -> None:
     model = Personaliser(make("sure", [pointing(1.0), pointing(1.0)], [1.0]), threads=1)
     assert model.predict(sample(2, strength=1000.0)).exit == 1
 
@@ -53,7 +53,7 @@ def test_a_batch_gives_what_its_samples_give_alone(make: Make, pointing: Make) -
     assert model.predict_batch(samples[:0]) == []
 
 
-def test_every_exit_is_heard(make: Make, pointing: Make, sample: Make) -> None:
+def test_every_exit_gives_its_probabilities(make: Make, pointing: Make, sample: Make) -> None:
     model = Personaliser(make("two", [pointing(1.0), pointing(2.0, (1, 0, 2))], [0.0]), threads=1)
     probabilities = model.every_exit(sample(0)[None])
     assert probabilities.shape == (2, 1, 3)
@@ -77,7 +77,7 @@ def test_several_labels_are_sure_by_the_mean_of_their_certainties() -> None:
 
 
 @pytest.mark.parametrize("given", [np.zeros(4, np.float32), np.zeros((3, 3), np.float32), np.array(["a", "b", "c"])])
-def test_a_sample_of_another_shape_or_type_is_told(given: Any, make: Make, pointing: Make) -> None:
+def test_a_sample_of_another_shape_or_type_is_reported(given: Any, make: Make, pointing: Make) -> None:
     model = Personaliser(make("one", [pointing(1.0)]), threads=1)
     with pytest.raises(BundleError, match=r"hand-made takes numbers of shape \[3\], got "):
         model.predict(given)
@@ -92,7 +92,7 @@ def test_a_sample_of_another_shape_or_type_is_told(given: Any, make: Make, point
         ({"segments": ["segments/0.onnx", "model.onnx"]}, "no hash of model.onnx"),
     ],
 )
-def test_exits_that_do_not_fit_are_told(exits: dict[str, Any], says: str, make: Make, pointing: Make) -> None:
+def test_exits_that_do_not_fit_are_reported(exits: dict[str, Any], says: str, make: Make, pointing: Make) -> None:
     bundle = make("two", [pointing(1.0), pointing(1.0)], [0.5])
     content = json.loads((bundle / "bundle.json").read_text())
     content["exits"] |= exits
@@ -101,7 +101,7 @@ def test_exits_that_do_not_fit_are_told(exits: dict[str, Any], says: str, make: 
         Bundle.open(bundle)
 
 
-def test_a_segment_that_carries_nothing_on_is_told(make: Make, pointing: Make) -> None:
+def test_a_segment_without_features_is_reported(make: Make, pointing: Make) -> None:
     bundle = make("two", [pointing(1.0), pointing(1.0)], [0.5])
     last = (bundle / "segments/1.onnx").read_bytes()
     (bundle / "segments/0.onnx").write_bytes(last)
@@ -112,13 +112,13 @@ def test_a_segment_that_carries_nothing_on_is_told(make: Make, pointing: Make) -
         Personaliser(bundle)
 
 
-def test_logits_for_other_labels_are_told(make: Make, pointing: Make, sample: Make) -> None:
+def test_logits_for_other_labels_are_reported(make: Make, pointing: Make, sample: Make) -> None:
     model = Personaliser(make("four", [pointing(1.0)], labels=("a", "b", "c", "d")), threads=1)
     with pytest.raises(BundleError, match=r"segment 0 gives logits of shape \[1, 3\] for 1 samples and 4 labels"):
         model.predict(sample(0))
 
 
-def test_a_broken_segment_is_told(make: Make, pointing: Make, tmp_path: Path) -> None:
+def test_a_broken_segment_is_reported(make: Make, pointing: Make, tmp_path: Path) -> None:
     bundle = make("two", [pointing(1.0), pointing(1.0)], [0.5])
     (bundle / "segments/1.onnx").write_bytes(b"not a model")
     with pytest.raises(BundleError, match="is not what was exported"):

@@ -51,7 +51,7 @@ def loud(*where: tuple[int, int, int], length: int = 23) -> np.ndarray[tuple[int
     return signal
 
 
-def test_the_mean_over_the_windows_decides_and_each_window_is_told(bundle: Path, tmp_path: Path) -> None:
+def test_the_mean_over_the_windows_decides_and_each_window_is_reported(bundle: Path, tmp_path: Path) -> None:
     signal = loud((0, 0, 10), (1, 12, 13))
     np.save(tmp_path / "one.npy", signal)
     prediction = Personaliser(bundle).predict_file(tmp_path / "one.npy")
@@ -96,7 +96,7 @@ def test_the_command_line_predicts_a_recording(
         (np.full((2, 20), np.nan), r"one\.npy: a recording must hold finite numbers"),
     ],
 )
-def test_a_file_that_is_no_recording_is_told(
+def test_a_file_that_is_no_recording_is_reported(
     bundle: Path, tmp_path: Path, signal: np.ndarray[tuple[int, ...], np.dtype[np.float64]], message: str
 ) -> None:
     np.save(tmp_path / "one.npy", signal)

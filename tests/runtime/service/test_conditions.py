@@ -42,7 +42,7 @@ def test_a_window_may_span_midnight() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "01:00", "25:00-26:00", "01:00-01:00", "01:75-02:00", "night"])
-def test_a_window_that_is_none_is_told(text: str) -> None:
+def test_an_invalid_window_is_reported(text: str) -> None:
     with pytest.raises(TunerError, match=r"--window must be two times of the day such as 01:00-05:30"):
         read_window(text)
 

@@ -1,4 +1,4 @@
-"""Who is let in: the gate's decisions, and the reasons it gives."""
+"""The gate: which models it accepts, and the reasons it gives."""
 
 from dataclasses import replace
 

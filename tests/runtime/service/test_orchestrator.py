@@ -1,4 +1,4 @@
-"""The service: explores, keeps, asks for rounds, lets better models in only, and goes on answering."""
+"""The service: explores, stores samples, asks for rounds, accepts better models only, and continues to answer."""
 
 import json
 import random
@@ -82,7 +82,7 @@ def test_a_folder_that_is_no_bundle_is_left_alone(tmp_path: Path, serve: Make) -
     assert not (tmp_path / "device").exists()
 
 
-def test_a_better_model_is_let_in(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
+def test_a_better_model_is_accepted(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
     bundle, trainer = make("old", [pointing(2.0)]), Copying(make("new", [pointing(2.0, (1, 0, 2))]))
     with serve(bundle, trainer) as service:
         lived(service, sample, 90, labels="bac")
@@ -100,7 +100,7 @@ def test_a_better_model_is_let_in(make: Make, pointing: Make, sample: Make, serv
     assert not trainer.made.with_name("new-copy").exists()
 
 
-def test_a_model_that_is_no_better_is_not_let_in(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
+def test_a_model_that_is_no_better_is_not_accepted(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
     bundle = make("old", [pointing(2.0)])
     for name, order in (("worse", (1, 0, 2)), ("equal", (0, 1, 2))):
         with serve(bundle, Copying(make(name, [pointing(2.0, order)]))) as service:
@@ -158,7 +158,7 @@ def test_one_class_alone_is_not_trained_on(make: Make, pointing: Make, sample: M
     assert trainer.received == (0, None)
 
 
-def test_a_round_that_fails_is_told_and_the_old_model_stays(
+def test_a_round_that_fails_is_reported_and_the_old_model_stays(
     make: Make, pointing: Make, sample: Make, serve: Make
 ) -> None:
     class Failing:
@@ -248,7 +248,7 @@ def test_a_round_that_breaks_as_it_runs_is_passed_over(make: Make, pointing: Mak
         assert "fails as it runs" in service.state.problems[-1].line
 
 
-def test_a_bundle_that_never_works_is_told(make: Make, pointing: Make, serve: Make, sample: Make) -> None:
+def test_a_bundle_that_never_works_is_reported(make: Make, pointing: Make, serve: Make, sample: Make) -> None:
     with (
         serve(make("broken", [pointing(2.0), np.zeros((4, 3))], [0.9])) as service,
         pytest.raises(UnusableError, match="no round of it works"),

@@ -58,7 +58,7 @@ def test_the_oldest_go_above_the_bounds(tmp_path: Path) -> None:
     assert int(small.load()[-1].sample.max()) == 9
 
 
-def test_what_comes_within_one_tick_of_the_clock_is_told_apart() -> None:
+def test_what_comes_within_one_tick_of_the_clock_is_distinguished() -> None:
     """A file system in memory dates changes by the kernel's ticks, of which several samples share one."""
     memory = Path("/dev/shm")  # noqa: S108 - a folder in it is made below
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
@@ -113,7 +113,7 @@ def test_a_damaged_sample_is_left_out(tmp_path: Path) -> None:
     assert len(ring) == 1
 
 
-def test_a_full_disk_is_told_and_the_rest_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_the_rest_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ring = Ring(tmp_path / "ring")
     ring.add(picture(1))
 

@@ -168,7 +168,7 @@ def test_few_new_samples_leave_the_thresholds(bundle: Path) -> None:
 
 
 @slow
-def test_what_cannot_be_trained_is_said(bundle: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_trained_is_reported(bundle: Path, tmp_path: Path) -> None:
     trainer = ExitsTrainer(bundle, threads=1)
     with pytest.raises(BundleError, match="nothing new to train on: add samples first"):
         trainer.train()

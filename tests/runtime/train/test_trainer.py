@@ -109,7 +109,7 @@ def test_a_whole_model_with_norms_that_train_is_trained_from_pixels(tmp_path: Pa
     assert Personaliser(trainer.save(tmp_path / "next"), threads=1).predict(samples[0]).label
 
 
-def test_what_a_trainer_cannot_take_is_told(bundle: Path) -> None:
+def test_what_a_trainer_cannot_take_is_reported(bundle: Path) -> None:
     samples, labels = photos(BATCH + 1)
     trainer = Trainer(bundle, threads=1)
     with pytest.raises(BundleError, match="nothing new to train on: add samples and their labels first"):
@@ -174,7 +174,7 @@ def test_a_step_of_another_format_is_refused(bundle: Path, tmp_path: Path) -> No
         trainer.train()
 
 
-def test_an_operator_without_a_form_is_told_at_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operator_without_a_form_is_reported_at_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(lower.FORMS, torch.ops.aten.convolution_backward.default)
     monkeypatch.setattr(lower, "core_aten_decompositions", dict)
     with pytest.raises(
@@ -193,7 +193,7 @@ def test_a_step_that_trains_otherwise_is_refused(tmp_path: Path, monkeypatch: py
         trainable_bundle(known_digits(), tmp_path, epochs=1, optimiser="sgd")
 
 
-def test_a_step_is_held_against_double_precision_where_pytorch_itself_strays(
+def test_a_step_is_compared_with_double_precision_where_pytorch_itself_deviates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained = step_check._train
@@ -209,7 +209,7 @@ def test_a_step_is_held_against_double_precision_where_pytorch_itself_strays(
     assert train.largest_loss_difference == pytest.approx(1e-3, rel=0.2)
 
 
-def test_a_loss_without_a_step_is_told() -> None:
+def test_a_loss_without_a_step_is_reported() -> None:
     with pytest.raises(TunerError, match="a step has the loss single-label or multi-label or squared, not 'hinge'"):
         trace(nn.Linear(2, 2), RecipePlan(), loss="hinge", input_shape=(2,), outputs=2, batch_size=2)  # type: ignore[arg-type]  # as a plugin might
 

@@ -90,7 +90,7 @@ def test_a_job_over_its_memory_is_killed_at_once(run: Run, tmp_path: Path) -> No
     assert min(delays) < 0.1  # on a busy machine the watcher may wait for a core once
 
 
-def test_a_crash_is_told_by_its_exit_code(run: Run) -> None:
+def test_a_crash_is_reported_with_its_exit_code(run: Run) -> None:
     left, faulted = run("leave", code=9), run("fault")
     assert (left.verdict, left.exit_code) == ("crashed", 9)
     assert (faulted.verdict, faulted.exit_code) == ("crashed", -11)
@@ -113,7 +113,7 @@ def test_the_users_mistake_is_one_line_without_a_traceback(run: Run) -> None:
         refused.unwrap("a job")
 
 
-def test_a_call_that_stumbles_is_a_bug_with_the_childs_traceback(run: Run) -> None:
+def test_a_call_that_raises_is_a_bug_with_the_childs_traceback(run: Run) -> None:
     with pytest.raises(RuntimeError, match="in stumble"):
         run("stumble").unwrap("a job")
 
@@ -132,7 +132,7 @@ def test_calls_that_break_a_limit_say_which(run: Run) -> None:
         run("leave", code=7).unwrap("the leave")
 
 
-def test_the_end_of_the_process_behind_is_said_in_one_line(plugin: Path, task: Task) -> None:
+def test_the_end_of_the_forking_process_is_reported_in_one_line(plugin: Path, task: Task) -> None:
     job = Job("misbehaving", "answer", {"value": 1}, reports=False)
     with Supervisor(start(task)) as supervisor:
         assert supervisor.run(job, JobLimits()).verdict == "result"
@@ -172,7 +172,7 @@ def test_the_task_is_opened_once_before_the_first_job(plugin: Path, task: Task) 
     assert first["opened"] == second["opened"] != [first["pid"]]
 
 
-def test_what_opening_raised_is_said_by_every_job(
+def test_what_opening_raised_is_reported_by_every_job(
     plugin: Path, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "moods").write_text("cold")
@@ -182,7 +182,7 @@ def test_what_opening_raised_is_said_by_every_job(
             assert supervisor.run(ANSWER, JobLimits()).failure == Failure("the weights do not fit", "")
 
 
-def test_a_task_that_cannot_be_loaded_is_said_at_the_first_job(plugin: Path, tmp_path: Path) -> None:
+def test_a_task_that_cannot_be_loaded_is_reported_at_the_first_job(plugin: Path, tmp_path: Path) -> None:
     nowhere = Start((), str(tmp_path / "none.toml"), ("misbehaving",), many_jobs=False)
     with Supervisor(nowhere) as supervisor, pytest.raises(TunerError, match=r"none\.toml"):
         supervisor.run(ANSWER, JobLimits())

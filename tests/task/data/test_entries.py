@@ -1,3 +1,5 @@
+"""Entries of a task's data: class folders, manifests and arrays, and mistakes in them."""
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,3 +1,5 @@
+"""Images: decoded, cropped, scaled and normalised."""
+
 import io
 from pathlib import Path
 

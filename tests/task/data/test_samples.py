@@ -1,3 +1,5 @@
+"""Samples: arrays, ids, subsets and holdouts."""
+
 from pathlib import Path
 
 import numpy as np

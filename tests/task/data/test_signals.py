@@ -221,7 +221,7 @@ def test_a_recording_that_cannot_be_used_is_reported_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_recordings_of_one_entry_want_the_same_channels_and_without_a_window_the_same_length(
+def test_recordings_of_one_entry_need_the_same_channels_and_without_a_window_the_same_length(
     tmp_path: Path, load: Load
 ) -> None:
     save(tmp_path, ann__monday=session([0, 1]), bob__monday=session([0, 1], channels=3))

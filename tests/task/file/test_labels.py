@@ -1,3 +1,5 @@
+"""Files of classes: their order, rows of the head and labels."""
+
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,7 +39,7 @@ def test_columns_may_be_left_out_and_commas_used_in_csv(images: Path, load: Load
     assert (task.labels, task.head_rows) == (("dog", "cat", "hat"), (1, 2))
 
 
-def test_labels_that_occur_twice_are_told_apart(images: Path, load: Load) -> None:
+def test_labels_that_occur_twice_are_distinguished(images: Path, load: Load) -> None:
     (images / "classes.tsv").write_text("id\tindex\tname\ncat\t0\tpet\ndog\t1\tpet\n")
     assert load(WITH_CLASSES).labels == ("pet (cat)", "pet (dog)", "hat")
 

@@ -1,3 +1,5 @@
+"""Task files: what is loaded, what is filled in, and mistakes in one line."""
+
 from collections.abc import Callable
 from pathlib import Path
 
@@ -160,7 +162,7 @@ def test_a_missing_or_unreadable_task_file_is_named(tmp_path: Path) -> None:
         load_task(str(tmp_path / "folder.toml"))
 
 
-def test_a_folder_stands_for_the_task_file_in_it(images: Path, write: Write) -> None:
+def test_a_folder_means_the_task_file_in_it(images: Path, write: Write) -> None:
     assert load_task(str(write().parent)).labels == ("dog", "hat")
 
 

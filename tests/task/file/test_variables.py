@@ -1,3 +1,5 @@
+"""Variables of the environment in task files."""
+
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ def test_variables_expand_at_any_depth(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
-def test_a_default_stands_in_for_unset_and_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_default_replaces_an_unset_or_empty_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("UNSET", raising=False)
     monkeypatch.setenv("EMPTY", "")
     assert expand("${UNSET:-a}${EMPTY:-b}${EMPTY}${UNSET:-}", FILE) == "ab"

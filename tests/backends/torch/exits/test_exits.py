@@ -79,7 +79,7 @@ def carried_out(task: Task, plan: TrialPlan, folder: Path, seed: int = 1) -> Out
     return opened(BACKEND, task).train(Trial(plan, seed, store, folder / "weights.safetensors"))
 
 
-def told(folder: Path) -> dict[str, Any]:
+def exit_metadata(folder: Path) -> dict[str, Any]:
     with safe_open(folder / "weights.safetensors", "pt") as file:
         return dict(json.loads(file.metadata()[METADATA]))
 
@@ -114,7 +114,7 @@ def test_without_labels_to_learn_from_exits_come_to_agree_with_the_final_head(
     assert "labels" in (BACKEND.supports(replace(plan, heads=HeadsPlan(), split=3), ()) or "")
 
 
-def test_beside_a_tail_the_exits_learn_from_the_new_tail(task: Task, model: ModelInfo, tmp_path: Path) -> None:
+def test_with_a_tail_exits_learn_from_the_new_tail(task: Task, model: ModelInfo, tmp_path: Path) -> None:
     outcome = carried_out(task, plan_of(task, model, "with-tail", supervised=1.0), tmp_path)
     assert outcome.values["final_local_accuracy"] > 0.9
     assert outcome.values["local_accuracy"] > 0.9
@@ -128,7 +128,7 @@ def hot(samples: Samples) -> ArraySamples:
     return ArraySamples(arrays, np.eye(10, dtype=np.float32)[samples.labels], InputSpec(kind="arrays"))
 
 
-def test_several_labels_a_sample_are_learned_and_told_to_leave_too(task: Task, tmp_path: Path) -> None:
+def test_exits_learn_several_labels_a_sample_and_let_samples_exit_early(task: Task, tmp_path: Path) -> None:
     local = Domain(hot(task.local.train), hot(task.local.val))
     several = replace(
         task, loss="multi-label", local=local, global_=None, model=replace(task.model, pretrain=None), head_rows=(0, 1)
@@ -165,7 +165,7 @@ def test_calibration_samples_train_nothing_and_are_no_validation_samples(task: T
     assert len(training_selections(task, without)[0]) == len(training_selections(task, plan)[0]) + len(held)
 
 
-def test_without_samples_to_calibrate_on_one_line_says_so(task: Task, model: ModelInfo, tmp_path: Path) -> None:
+def test_too_few_samples_to_calibrate_on_are_reported_in_one_line(task: Task, model: ModelInfo, tmp_path: Path) -> None:
     first = [int(np.flatnonzero(task.local.train.labels == digit)[0]) for digit in (7, 8)]
     few = replace(task, local=replace(task.local, train=Subset(task.local.train, first)))
     plan = plan_of(few, model, bits=None)
@@ -180,7 +180,9 @@ def test_one_class_alone_can_be_calibrated_on(task: Task, model: ModelInfo, tmp_
     assert 0 <= values["local_accuracy"] <= 1
 
 
-def test_told_to_stop_a_trial_is_scored_all_the_same(task: Task, model: ModelInfo, tmp_path: Path) -> None:
+def test_a_trial_that_is_stopped_on_request_is_scored_all_the_same(
+    task: Task, model: ModelInfo, tmp_path: Path
+) -> None:
     plan, store = plan_of(task, model, **LABELLED), Store(tmp_path / "store")
     opened(BACKEND, task).fill([plan], store)
     outcome = opened(BACKEND, task).train(Trial(plan, 1, store, tmp_path / "w", lambda progress: "step" in progress))
@@ -188,19 +190,19 @@ def test_told_to_stop_a_trial_is_scored_all_the_same(task: Task, model: ModelInf
     assert 0 <= outcome.values["local_accuracy"] <= 1
 
 
-def test_exits_beside_edits_of_the_tail_are_refused(task: Task, model: ModelInfo) -> None:
+def test_exits_together_with_edits_of_the_tail_are_refused(task: Task, model: ModelInfo) -> None:
     plan = replace(plan_of(task, model, "with-tail"), shape=(TailEdit("dropout"),))
     assert "no plugin realises" in (BACKEND.supports(plan, ()) or "")
     assert BACKEND.supports(plan_of(task, model), ()) is None
 
 
 @pytest.mark.parametrize("mode", ["exits-only", "with-tail"])
-def test_a_bundle_with_exits_is_a_chain_that_says_where_samples_leave(
+def test_a_bundle_with_exits_is_a_chain_that_reports_where_samples_exit(
     task: Task, model: ModelInfo, tmp_path: Path, mode: str
 ) -> None:
     plan = plan_of(task, model, mode, supervised=1.0, against="best")
     carried_out(task, plan, tmp_path)
-    kept = told(tmp_path)["kept"]
+    kept = exit_metadata(tmp_path)["kept"]
     out = tmp_path / "bundle"
     with new_folder(out) as part:
         write_bundle("digits", task, plan, tmp_path / "weights.safetensors", part, {"parent": None})

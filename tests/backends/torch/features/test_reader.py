@@ -33,7 +33,7 @@ def test_what_is_read_is_what_the_prefix_gives(task: Task, loaded: OpenModel, tm
     assert np.array_equal(Reader(here, plan.split, 32, [pick]).read(pick.ids()), expected)
 
 
-def test_a_flipped_bit_is_noticed_computed_again_and_told(task: Task, loaded: OpenModel, tmp_path: Path) -> None:
+def test_a_flipped_bit_is_noticed_computed_again_and_reported(task: Task, loaded: OpenModel, tmp_path: Path) -> None:
     said: list[str] = []
     here, plan = access(task, loaded, tmp_path / "store", said=said), plan_of(task, loaded)
     fill(here, [plan])
@@ -50,7 +50,9 @@ def test_a_flipped_bit_is_noticed_computed_again_and_told(task: Task, loaded: Op
     assert any("computed again" in line for line in said)
 
 
-def test_a_full_store_computes_what_it_cannot_keep_and_says_so(task: Task, loaded: OpenModel, tmp_path: Path) -> None:
+def test_a_full_store_computes_what_it_cannot_keep_and_reports_it(
+    task: Task, loaded: OpenModel, tmp_path: Path
+) -> None:
     said: list[str] = []
     plan = plan_of(task, loaded)
     here = access(task, loaded, tmp_path / "store", cap=40_000, said=said)

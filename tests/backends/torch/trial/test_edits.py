@@ -14,7 +14,7 @@ from tuner.task import Task
 pytestmark = pytest.mark.slow
 
 
-def test_an_edit_that_no_plugin_realises_is_told(task: Task, loaded: OpenModel) -> None:
+def test_an_edit_that_no_plugin_realises_is_refused(task: Task, loaded: OpenModel) -> None:
     plan = replace(plan_of(task, loaded), shape=(TailEdit("dropout"),))
     with pytest.raises(TrainingError, match="no installed plugin realises the plan's edit 'dropout'"):
         edit_tail(loaded.tail(plan.split), plan, {})
