@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tuner.bundle.format import FILE, FORMAT, MODEL, Bundle, file_hash, new_folder, seal, successor
-from tuner.bundle.info import BundleInfo, TrainInfo
+from tuner.bundle.format import FILE, MODEL, Bundle, file_hash, new_folder, seal, successor
+from tuner.bundle.info import FORMAT, BundleInfo, TrainInfo
 from tuner.bundle.scores import DeviceScores
 from tuner.errors import BundleError
 

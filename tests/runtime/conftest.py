@@ -11,7 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tuner.bundle.format import FILE, FORMAT, MODEL, file_hash
+from tuner.bundle.format import FILE, MODEL, file_hash
+from tuner.bundle.info import FORMAT
 
 LABELS = ("a", "b", "c")
 

@@ -11,8 +11,11 @@ import pytest
 
 from tuner.arrays import Codes, Floats
 from tuner.errors import StoreError
-from tuner.store.codec import Codec, calibrate
-from tuner.store.records import BadRecord, RecordFile, StoreFull, StoreKey
+from tuner.store.codec import Codec
+from tuner.store.disk import StoreFull
+from tuner.store.header import StoreKey
+from tuner.store.quantiles import calibrate
+from tuner.store.records import BadRecord, RecordFile
 
 SHAPE = (4, 3, 3)
 PLAIN = StoreKey("prefix", "pixels", "torch-fp32", "f13", 32, SHAPE, "")
@@ -253,7 +256,8 @@ WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from tuner.store.records import RecordFile, StoreKey
+from tuner.store.header import StoreKey
+from tuner.store.records import RecordFile
 folder, first, last, batch = Path(sys.argv[1]), *map(int, sys.argv[2:])
 key = StoreKey("prefix", "pixels", "torch-fp32", "f13", 32, (4, 3, 3), "")
 with RecordFile.create_or_open(folder, key) as file:

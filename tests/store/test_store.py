@@ -10,8 +10,10 @@ import pytest
 
 from tests.disk import standing_bytes
 from tuner.arrays import Codes
+from tuner.store.disk import StoreFull
 from tuner.store.engine_choice import choose_engine, chosen_engine
-from tuner.store.records import RecordFile, StoreFull, StoreKey
+from tuner.store.header import StoreKey
+from tuner.store.records import RecordFile
 from tuner.store.store import Store
 
 KEY = StoreKey("prefix", "pixels", "torch-fp32", "f13", 32, (4, 3, 3), "")
@@ -128,7 +130,8 @@ FILLER = """
 import sys
 from pathlib import Path
 import numpy as np
-from tuner.store.records import StoreFull, StoreKey
+from tuner.store.disk import StoreFull
+from tuner.store.header import StoreKey
 from tuner.store.store import Store
 store = Store(Path(sys.argv[1]), 20_000)
 for cut in range(6):

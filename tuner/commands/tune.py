@@ -27,8 +27,8 @@ from tuner.search.processes.remote import open_remote
 from tuner.search.rates import rates_of
 from tuner.search.setting import RUN_RESERVE, Setting, cores, participants, wanted_knobs
 from tuner.search.space import Space, check_knobs, load_space
+from tuner.store.disk import StoreFull
 from tuner.store.engine_choice import choose_engine
-from tuner.store.records import StoreFull
 from tuner.store.store import Store, disk_bytes, open_store
 from tuner.task import Task, load_task
 from tuner.task.info import task_info

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tuner.bundle.format import Bundle, ExitPolicy
+from tuner.bundle.exit_policy import ExitPolicy
+from tuner.bundle.format import Bundle
 from tuner.runtime.infer.personaliser import Personaliser, Prediction, Window
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from tuner.backends.torch.features.selection import Selection, whole_partition
 from tuner.bundle.replay import Replay
 from tuner.plan.trial import TrialPlan
 from tuner.planner.cost import CODED_BITS
-from tuner.store.codec import Codec, calibrate
+from tuner.store.codec import Codec
+from tuner.store.quantiles import calibrate
 from tuner.task import Samples, Task, normalise
 from tuner.training.schedule import batches_of
 

@@ -23,7 +23,8 @@ from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.bundle.exit_policy import ExitPolicy
-from tuner.bundle.format import WEIGHTS, Section
+from tuner.bundle.format import WEIGHTS
+from tuner.bundle.info import Section
 from tuner.errors import BundleError
 from tuner.metrics import score
 from tuner.ort.parity import largest, require_parity

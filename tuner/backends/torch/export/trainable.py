@@ -20,8 +20,8 @@ from tuner.backends.torch.onnx.write import write
 from tuner.backends.torch.step.inference import trace_inference
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import StepError
-from tuner.bundle.format import MODEL, Section
-from tuner.bundle.info import TrainInfo
+from tuner.bundle.format import MODEL
+from tuner.bundle.info import Section, TrainInfo
 from tuner.errors import BundleError
 from tuner.ort.session import Session
 from tuner.plan.trial import TrialPlan

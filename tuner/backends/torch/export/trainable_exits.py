@@ -25,8 +25,7 @@ from tuner.backends.torch.step.inference import trace_inference
 from tuner.backends.torch.step.losses import ExitLoss
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import StepError
-from tuner.bundle.format import Section
-from tuner.bundle.info import TrainInfo
+from tuner.bundle.info import Section, TrainInfo
 from tuner.errors import BundleError
 from tuner.plan.parts import CachePlan
 from tuner.plan.trial import TrialPlan

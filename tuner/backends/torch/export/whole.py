@@ -14,7 +14,8 @@ from tuner.backends.torch.model.layout import fast
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.backends.torch.trial.edits import edited
 from tuner.backends.torch.trial.opened import OpenTask
-from tuner.bundle.format import MODEL, WEIGHTS, Section
+from tuner.bundle.format import MODEL, WEIGHTS
+from tuner.bundle.info import Section
 from tuner.errors import BundleError
 from tuner.metrics import score
 from tuner.ort.parity import largest, require_parity

@@ -19,7 +19,8 @@ from tuner.plan.trial import TrialPlan
 from tuner.planner.cost import feature_records
 from tuner.process_memory import PeakMeter
 from tuner.store.cost import read_cost
-from tuner.store.records import RecordFile, StoreFull
+from tuner.store.disk import StoreFull
+from tuner.store.records import RecordFile
 
 #: A shorter pass measures its start-up.
 MEASURED_SAMPLES = 64

@@ -12,7 +12,8 @@ from tuner.backends.torch.features.prefix import Prefix
 from tuner.backends.torch.features.selection import Selection
 from tuner.planner.cost import CODED_BITS
 from tuner.store.codec import requantise
-from tuner.store.records import BadRecord, RecordFile, StoreFull
+from tuner.store.disk import StoreFull
+from tuner.store.records import BadRecord, RecordFile
 
 
 class Reader:
