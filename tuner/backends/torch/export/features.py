@@ -12,7 +12,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.planner.cost import CODED_BITS
 from tuner.store.codec import Codec
 from tuner.store.quantiles import calibrate
-from tuner.task import Samples, Task, normalise
+from tuner.task import Samples, Task
 from tuner.training.schedule import batches_of
 
 CALIBRATION_SAMPLES = 256  # of each domain
@@ -35,8 +35,7 @@ class Features:
     def batches(self, selection: Selection) -> Iterator[Floats]:
         """Yield float32 [n, *shape], a few samples at a time."""
         for indices in batches_of(selection.indices, BATCH):
-            raw = np.stack([selection.samples.load(int(index)) for index in indices])
-            yield self._carry(normalise(raw, self._task.input))
+            yield self._carry(self._task.batch(selection.samples, indices))
 
     def of(self, selection: Selection) -> Floats:
         """Return float32 [n, *shape]."""

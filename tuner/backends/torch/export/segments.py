@@ -34,7 +34,7 @@ from tuner.runtime.infer.calibration import Costs, confidences, exits_taken
 from tuner.runtime.infer.chain import Chain
 from tuner.runtime.train.exit_calibration import ExitCosts, calibrate_exits
 from tuner.runtime.train.files import EXIT_WEIGHTS
-from tuner.task import Subset, Task, normalise
+from tuner.task import Subset, Task
 
 TIMED_RUNS = 7
 
@@ -112,7 +112,7 @@ def _write_segments(segments: Sequence[nn.Module], task: Task, folder: Path, *, 
     """
     names = [f"segments/{number}.onnx" for number in range(len(segments))]
     (folder / "segments").mkdir(mode=0o700)
-    sample = torch.from_numpy(normalise(task.local.val.load(0)[None], task.input))
+    sample = torch.from_numpy(task.batch(task.local.val, [0]))
     value = torch.cat([sample, sample])
     for name, segment in zip(names, segments, strict=True):
         is_last = name == names[-1]
@@ -174,7 +174,7 @@ def _checked(
 
 def _seconds(task: Task, chain: Chain) -> Costs:
     """Return the seconds of one sample up to each exit, by ONNX Runtime; each segment holds its own head."""
-    features, medians = normalise(task.local.val.load(0)[None], task.input), []
+    features, medians = task.batch(task.local.val, [0]), []
     for number in range(len(chain)):
         seconds = []
         for _ in range(TIMED_RUNS):

@@ -21,7 +21,7 @@ from tuner.metrics import score
 from tuner.ort.parity import largest, require_parity
 from tuner.ort.session import FEATURES, LOGITS, Session
 from tuner.plan.trial import TrialPlan
-from tuner.task import Task, normalise
+from tuner.task import Task
 
 
 def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool = False) -> Exported:
@@ -45,7 +45,7 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     if isinstance(prefix, fx.GraphModule) and trainable:
         prefix = fast(prefix)  # its norms fold here, as the exporter's optimiser would fold the tail's too
     parts = Parts(prefix if plan.split else nn.Identity(), tail, with_features=trainable and plan.split > 0).eval()
-    sample = torch.from_numpy(normalise(task.local.val.load(0)[None], task.input))
+    sample = torch.from_numpy(task.batch(task.local.val, [0]))
     path = folder / MODEL
     try:
         outputs = [LOGITS, FEATURES] if parts.with_features else [LOGITS]
