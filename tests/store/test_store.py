@@ -73,7 +73,7 @@ def test_the_file_that_saves_least_time_per_byte_goes_first_and_kept_ones_never(
     store.cap_bytes = store.nbytes
     assert store.room(1)
     assert [file.key.cut for file in store.list() if file.key] == ["c", "a"]
-    store.kept.add(store.path(key("c")))
+    store.in_use.add(store.path(key("c")))
     assert store.room(3000)
     assert [file.key.cut for file in store.list() if file.key] == ["c"]
     assert not store.room(10_000)

@@ -122,8 +122,8 @@ def _scored(
             values[f"exit{place}_{domain}_accuracy"] = score(own, truth, multi=multi)
         if domain == "local":
             rates = np.bincount(exits, minlength=len(kept)) / len(exits)
-            kept_costs = costs.only(calibration.kept)
-            values["mean_latency_seconds"] = float(rates @ kept_costs.seconds.leaving())
-            values["mean_flops"] = float(rates @ kept_costs.flops.leaving())
+            kept_costs = costs.select(calibration.kept)
+            values["mean_latency_seconds"] = float(rates @ kept_costs.seconds.cumulative())
+            values["mean_flops"] = float(rates @ kept_costs.flops.cumulative())
             values["whole_latency_seconds"] = costs.seconds.reached[-1]
     return values, calibration, notes

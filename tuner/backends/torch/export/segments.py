@@ -164,8 +164,8 @@ def _checked(
         if name == "local_accuracy":
             rates = np.bincount(exits, minlength=len(names)) / len(exits)
             checks |= {f"exit{number}_share": float(rate) for number, rate in enumerate(rates)}
-            checks["mean_latency_seconds"] = float(rates @ costs.seconds.leaving())
-            checks["mean_flops"] = float(rates @ costs.flops.leaving())
+            checks["mean_latency_seconds"] = float(rates @ costs.seconds.cumulative())
+            checks["mean_flops"] = float(rates @ costs.flops.cumulative())
     worst = largest(differences)
     require_parity("ONNX Runtime", "PyTorch", worst)
     checks["largest_logit_difference"] = worst

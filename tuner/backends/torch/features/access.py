@@ -88,7 +88,7 @@ class Access:
         """
         low, high, scales = self._needed_scales(cut, bits)
         key = self.key(cut, bits, scales)
-        self.store.kept.add(self.store.path(key))
+        self.store.in_use.add(self.store.path(key))
         file = self.store.file(key, low, high)
         for notice in file.take_notices():
             self.report({"warning": notice})
