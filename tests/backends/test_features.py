@@ -16,7 +16,7 @@ from tests.sessions import opened
 from tuner.backends.base import Trial, silent
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.features.access import Access
-from tuner.backends.torch.features.batches import batches, partitions_of
+from tuner.backends.torch.features.batches import batches
 from tuner.backends.torch.features.engines import ORT, TORCH, prefix_engine
 from tuner.backends.torch.features.fill import fill, missing
 from tuner.backends.torch.features.prefix import Prefix
@@ -250,7 +250,7 @@ def test_the_engines_agree(task: Task, loaded: OpenModel) -> None:
 
 
 def test_the_splits_have_names(task: Task) -> None:
-    assert list(partitions_of(task)) == [
+    assert list(dict(task.partitions())) == [
         f"{domain}.{split}" for domain in ("local", "global") for split in ("train", "val", "test")
     ]
 

@@ -11,7 +11,7 @@ from threading import Lock
 import numpy as np
 
 from tuner.arrays import Floats
-from tuner.backends.torch.features.batches import Batch, partitions_of
+from tuner.backends.torch.features.batches import Batch
 from tuner.backends.torch.features.engines import prefix_engine
 from tuner.backends.torch.model.load import OpenModel
 from tuner.planner.device import FILL_BATCH
@@ -60,7 +60,7 @@ class Prefix:
         shallower: Shallower | None = None,
     ) -> None:
         self._task = task
-        self._samples = partitions_of(task)
+        self._samples = dict(task.partitions())
         self._cuts = list(cuts)
         self._engine = lru_cache(lambda begin: prefix_engine(model, cuts, kind, threads, begin))
         self._shallower = shallower

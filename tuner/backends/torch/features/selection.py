@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.arrays import Labels, RowNumbers
-from tuner.backends.torch.features.batches import partitions_of
 from tuner.plan.trial import TrialPlan
 from tuner.task import Samples, Task, stratified_holdout
 from tuner.task.mixing import mixed_indices
@@ -47,7 +46,7 @@ class Selection:
 
 def whole_partition(task: Task, partition: str) -> Selection:
     """Return all samples of a partition (``"local.val"``)."""
-    samples = partitions_of(task)[partition]
+    samples = dict(task.partitions())[partition]
     return Selection(partition, samples, np.arange(len(samples)))
 
 
@@ -85,5 +84,5 @@ def mixed_selections(task: Task, plan: TrialPlan) -> list[Selection]:
 
 def validation_selections(task: Task) -> list[Selection]:
     """Return what a trial is scored on: the local samples, and the global ones where there are any."""
-    names = [name for name in ("local.val", "global.val") if name in partitions_of(task)]
+    names = [name for name in ("local.val", "global.val") if name in dict(task.partitions())]
     return [whole_partition(task, name) for name in names]
