@@ -19,6 +19,9 @@ from tuner.runtime.infer.calibration import (
     sweep,
 )
 
+#: Of the new samples, those that set thresholds and train nothing: a fifth, at least 50, at most half.
+SHARE, LEAST, MOST_SHARE = 0.2, 50, 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class ExitCosts:
@@ -82,6 +85,11 @@ class ExitCalibration:
             seconds=tuple(costs.seconds.cumulative().tolist()),
             front=tuple(ExitPoint(*point) for point in self.front),
         )
+
+
+def calibration_share(samples: int) -> float:
+    """Return the share of new samples that set thresholds and train nothing."""
+    return min(MOST_SHARE, max(SHARE, LEAST / samples))
 
 
 def calibrate_exits(

@@ -28,17 +28,15 @@ from tuner.process_memory import return_freed
 from tuner.runtime.infer.calibration import Costs, confidences, exits_taken
 from tuner.runtime.infer.chain import Chain
 from tuner.runtime.infer.inputs import Label, Sample
-from tuner.runtime.train.exit_calibration import ExitCosts, calibrate_exits
+from tuner.runtime.train.exit_calibration import ExitCosts, calibrate_exits, calibration_share
 from tuner.runtime.train.exit_samples import AT_ONCE, exit_batches
 from tuner.runtime.train.exit_targets import entropy, exit_targets
 from tuner.runtime.train.files import CHECK, EXIT_WEIGHTS, EXITS_FORMAT, LOGITS_OF, REPLAY, STEP_OF, train_info
 from tuner.training.epoch import Watch
 from tuner.training.schedule import batches_of
 
-#: Of the new samples, those that set thresholds and train nothing: a fifth, at least 50, at most half, as in a trial.
-SHARE, WANTED, MOST_SHARE = 0.2, 50, 0.5
 MOST_FLOAT16 = float(np.finfo(np.float16).max)
-LEAST = 10  # of them, or the thresholds stay as they are
+LEAST = 10  # calibration samples, or the thresholds stay as they are
 
 
 class ExitsTrainer:
@@ -136,7 +134,7 @@ class ExitsTrainer:
         """
         if not len(self):
             raise BundleError("there is nothing new to train on: add samples first")
-        apart = self._places < min(MOST_SHARE, max(SHARE, WANTED / len(self)))
+        apart = self._places < calibration_share(len(self))
         rows = np.flatnonzero(~apart)
         mixed = self._new.select(rows).extended(self._replay.codes, self._replay.labels)
         if len(mixed) < 2:  # noqa: PLR2004 - a norm has no statistics of one

@@ -6,11 +6,10 @@ import numpy as np
 
 from tuner.arrays import Labels, RowNumbers
 from tuner.plan.trial import TrialPlan
+from tuner.runtime.train.exit_calibration import calibration_share
 from tuner.task import Samples, Task, stratified_holdout
 from tuner.task.mixing import mixed_indices
 from tuner.task.partition import recording_holdout
-
-CALIBRATED_SHARE, CALIBRATED_LEAST, CALIBRATED_MOST = 0.2, 50, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ def calibration_selection(task: Task) -> Selection:
     Source: PersEPhonEE, calibration on held-out data of the user.
     """
     samples = task.local.train
-    share = min(CALIBRATED_MOST, max(CALIBRATED_SHARE, CALIBRATED_LEAST / len(samples)))
+    share = calibration_share(len(samples))
     indices = stratified_holdout(samples.labels, share)[1]
     origins, places = np.unique([samples.origin(index) for index in range(len(samples))], return_inverse=True)
     if len(origins) < len(samples):
