@@ -21,7 +21,7 @@ from tuner.results.lock import lock_folder
 from tuner.results.objectives import Objective
 from tuner.results.run import Run
 from tuner.search.budget import budget
-from tuner.search.listener import Listener, Silence
+from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import open_remote
 from tuner.search.rates import rates_of
@@ -100,7 +100,7 @@ def run(
         deterministic=deterministic,
         limits=limits,
     )
-    listener = listener or Silence()
+    listener = listener or Listener()
     with ExitStack() as stack:
         stack.callback(listener.close)
         tuning = _Tuning(config, search_space, loaded, task, folder, listener, started)
