@@ -25,7 +25,7 @@ from tuner.backends.torch.trial.opened import OpenTask
 from tuner.bundle.exit_policy import ExitPolicy
 from tuner.bundle.format import WEIGHTS
 from tuner.bundle.info import Section
-from tuner.errors import BundleError
+from tuner.errors import BundleError, first_line
 from tuner.metrics import score
 from tuner.ort.parity import largest, require_parity
 from tuner.ort.session import FEATURES, LOGITS
@@ -119,7 +119,7 @@ def _write_segments(segments: Sequence[nn.Module], task: Task, folder: Path, *, 
         try:
             write_onnx(segment, value, folder / name, [LOGITS] if is_last else [FEATURES, LOGITS], optimize=optimize)
         except Exception as error:  # the exporter raises many kinds
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            reason = first_line(error)
             raise BundleError(f"{name} cannot be written as ONNX ({reason}): pick a trial without exits") from error
         with torch.inference_mode():
             value = value if is_last else segment(value)[0].clone()

@@ -16,7 +16,7 @@ from tuner.backends.torch.trial.edits import edited
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.bundle.format import MODEL, WEIGHTS
 from tuner.bundle.info import Section
-from tuner.errors import BundleError
+from tuner.errors import BundleError, first_line
 from tuner.metrics import score
 from tuner.ort.parity import largest, require_parity
 from tuner.ort.session import FEATURES, LOGITS, Session
@@ -51,7 +51,7 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
         outputs = [LOGITS, FEATURES] if parts.with_features else [LOGITS]
         write_onnx(parts, torch.cat([sample, sample]), path, outputs, optimize=not trainable)
     except Exception as error:  # the exporter raises many kinds
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        reason = first_line(error)
         raise BundleError(f"the model cannot be written as ONNX ({reason}): pick another model or operator") from error
     save_file(state, folder / WEIGHTS)
     records = edits.records(model.model)
