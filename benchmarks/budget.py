@@ -27,7 +27,7 @@ import psutil
 
 from benchmarks.delegate import Delegate
 from benchmarks.report import Claim, Row, finish
-from tuner.backends.base import Backend, Lowering, Report, Session, Trial, silent
+from tuner.backends.base import Backend, Lowering, Session, Trial, silent
 from tuner.backends.torch.backend import TorchBackend
 from tuner.plugin.hookspecs import hookimpl
 from tuner.results.records import Outcome
@@ -35,6 +35,7 @@ from tuner.search.processes.guard import JobLimits
 from tuner.search.processes.messages import Job, Start
 from tuner.search.processes.supervisor import Supervisor
 from tuner.task import Task
+from tuner.training.epochs import Report
 
 TIME_SHARE, TIME_SECONDS = 0.02, 3.0
 KILL_SECONDS = 0.1

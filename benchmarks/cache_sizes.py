@@ -17,7 +17,8 @@ import numpy as np
 
 from benchmarks.report import Claim, finish
 from tuner.store.codec import Codec
-from tuner.store.records import RecordFile, StoreKey
+from tuner.store.header import StoreKey
+from tuner.store.records import RecordFile
 
 IMAGES = 50_000
 RECORDS = 200

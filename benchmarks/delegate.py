@@ -6,13 +6,14 @@ Like a backend's own module, it loads no tensor library.
 from collections.abc import Sequence
 from pathlib import Path
 
-from tuner.backends.base import Exported, Filling, Report, Session, Trial, silent
+from tuner.backends.base import Exported, Filling, Session, Trial, silent
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import Rates
 from tuner.planner.memory.step import StepPlan
 from tuner.results.records import Outcome
 from tuner.store.store import Store
+from tuner.training.epochs import Report
 
 
 class Delegate(Session):

@@ -20,7 +20,7 @@ from tuner.plan.parts import DataPlan, RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.results.records import Outcome
 from tuner.store.store import Store
-from tuner.task import Task, normalise
+from tuner.task import Task
 from tuner.task.info import task_info
 from tuner_growth import Growth, Knobs
 from tuner_growth.edit import Edit
@@ -80,7 +80,7 @@ def pruned(task: Task, weights: Path, sizes: dict[str, int], path: Path) -> Task
         parameter.requires_grad_()
     body, samples = traced(model), task.local.train
     count = min(SALIENT, len(samples))
-    values = torch.from_numpy(normalise(np.stack([samples.load(index) for index in range(count)]), task.input))
+    values = torch.from_numpy(task.batch(samples, range(count)))
     functional.cross_entropy(body(values), torch.from_numpy(samples.labels[:count])).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
     kept = {}
     for width in find(body).growable:

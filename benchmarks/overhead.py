@@ -33,7 +33,7 @@ from typing import Any
 
 from benchmarks.delegate import Delegate
 from benchmarks.report import Claim, Row, finish, interleave
-from tuner.backends.base import Backend, Filling, Lowering, Report, Session, Trial, silent
+from tuner.backends.base import Backend, Filling, Lowering, Session, Trial, silent
 from tuner.backends.torch.backend import TorchBackend
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
@@ -41,6 +41,7 @@ from tuner.plugin.hookspecs import hookimpl
 from tuner.results.records import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
+from tuner.training.epochs import Report
 
 START_SECONDS = 0.3
 OWN_SHARE = 0.05

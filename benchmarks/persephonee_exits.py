@@ -85,7 +85,7 @@ def personalised(
         calibration = calibrate_exits(held, truth, mine.heads, costs, multi=False, prune=True)
         right = correctness(scored, task.local.val.labels, multi=False)
         seen = Answers(confidences(scored, calibration.temperature), right)
-        few, left = seen.only(calibration.kept), costs.only(calibration.kept)
+        few, left = seen.select(calibration.kept), costs.select(calibration.kept)
         at = operating_point(few, left.seconds, calibration.thresholds)
         share = operating_point(few, left.flops, calibration.thresholds).mean_cost / left.flops.reached[-1]
         figures.exits[arm] = right.mean(axis=1).tolist()

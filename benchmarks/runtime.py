@@ -26,7 +26,8 @@ from benchmarks.report import Claim, Row, finish, interleave
 from benchmarks.setup import arguments
 from tuner.backends.torch.model.vision import torchvision
 from tuner.backends.torch.onnx.inference import write_onnx
-from tuner.bundle.format import FILE, FORMAT, MODEL, Bundle, file_hash
+from tuner.bundle.format import FILE, MODEL, Bundle, file_hash
+from tuner.bundle.info import FORMAT
 from tuner.runtime import Personaliser
 from tuner.task import normalise
 

@@ -52,7 +52,7 @@ from tuner.plugin.core import build_host
 from tuner.plugin.knobs import random_values
 from tuner.search.setting import cores, participants
 from tuner.search.space import load_space
-from tuner.task import Task, normalise
+from tuner.task import Task
 from tuner.task.info import task_info
 from tuner.training.epoch import EpochLoop
 
@@ -200,7 +200,7 @@ def _throughput(size: int, local: int | None) -> tuple[Row, Claim]:
     run_prefix = prefix_engine(loaded, FILLED, kind, cores())
     train = task.local.train
     ready = [
-        normalise(np.stack([train.load(index % len(train)) for index in range(begin, begin + FILL_BATCH)]), task.input)
+        task.batch(train, (index % len(train) for index in range(begin, begin + FILL_BATCH)))
         for begin in range(0, len(train), FILL_BATCH)
     ]
     bare, filling = [], []

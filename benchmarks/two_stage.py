@@ -36,7 +36,7 @@ from tuner.backends.torch.trial.scoring import score
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.store.codec import Codec
-from tuner.task import Task, normalise
+from tuner.task import Task
 from tuner.training.epoch import EpochLoop
 
 PAPER_RATIOS = {"last 1 (after f16)": 6.6, "last 4 (after f13)": 2.9, "last 7 (after f10)": 1.9}
@@ -147,7 +147,7 @@ def _plain(task: Task, here: Access, split: int) -> TailInputs:
     """Return the plain loop's inputs: pixels in memory, random flips and crops of them, the frozen prefix unfolded."""
     prefix = channels_last(here.loaded.prefix(split).eval())
     train = task.local.train
-    pixels = normalise(np.stack([train.load(index) for index in range(len(train))]), task.input)
+    pixels = task.batch(train, range(len(train)))
     change = _augment(plan_for(task, here.loaded, split, bits=None, recipe=RECIPE, augment=0.5))
 
     def read(rows: npt.NDArray[np.int64]) -> torch.Tensor:

@@ -60,6 +60,11 @@ class BundleError(TunerError):
     """A bundle cannot be opened by this version."""
 
 
+def first_line(error: BaseException) -> str:
+    """Return an exception's class and the first line of its message."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
 def nearest(word: str, candidates: Iterable[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` for the candidate closest to a word, or an empty string."""
     match = get_close_matches(word, list(candidates), n=1, cutoff=0.5)

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
-from tuner.bundle.format import FILE, FORMAT, MODEL, file_hash
+from tuner.bundle.format import FILE, MODEL, file_hash
+from tuner.bundle.info import FORMAT
 from tuner.bundle.rounds import install_round
 from tuner.cli.app import call
 from tuner.commands.watch import ring_of

@@ -7,7 +7,8 @@ from typing import Any
 from tests.sessions import opened
 from tuner.backends.base import Trial
 from tuner.backends.torch.backend import TorchBackend
-from tuner.bundle.format import FORMAT, PLAN, new_folder, seal
+from tuner.bundle.format import PLAN, new_folder, seal
+from tuner.bundle.info import FORMAT
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan
 from tuner.plan.text import describe

@@ -27,7 +27,7 @@ from tuner.results.objectives import OBJECTIVES, Objective
 from tuner.results.records import TrialRecord
 from tuner.results.run import Run
 from tuner.search.journal import open_study
-from tuner.search.listener import Silence
+from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt, JobResult
 from tuner.search.processes.messages import Failure, Job
 from tuner.search.processes.remote import RemoteSession
@@ -161,7 +161,7 @@ class InProcess:
         return [job.arguments["trial"].plan.key() for job in self.jobs if job.method == "train"]
 
 
-class Heard(Silence):
+class Heard(Listener):
     """Keeps what is reported."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from tuner.backends.base import Backend, Exported, Filling, Lowering, Report, Session, Trial, silent
+from tuner.backends.base import Backend, Exported, Filling, Lowering, Session, Trial, silent
 from tuner.errors import TaskError, UnsupportedError
 from tuner.plan.info import BlockInfo, ModelInfo
 from tuner.plan.parts import Stage
@@ -30,6 +30,7 @@ from tuner.plugin.strategy import Strategy
 from tuner.results.records import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
+from tuner.training.epochs import Report
 
 MEGABYTE = 1_000_000
 OPENED: list[int] = []  # processes that opened the task before they forked

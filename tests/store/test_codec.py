@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.errors import StoreError
-from tuner.store.codec import Codec, calibrate, requantise
+from tuner.store.codec import Codec, requantise
+from tuner.store.quantiles import calibrate
 
 Floats = npt.NDArray[np.float32]
 SHAPES = [(5, 7, 7), (3, 3, 3), (16, 14, 14), (1, 1, 1), (11,), (13, 1, 1), (6, 9)]

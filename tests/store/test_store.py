@@ -12,8 +12,10 @@ import pytest
 
 from tests.disk import standing_bytes
 from tuner.arrays import Codes
+from tuner.store.disk import StoreFull
 from tuner.store.engine_choice import choose_engine, chosen_engine
-from tuner.store.records import RecordFile, StoreFull, StoreKey
+from tuner.store.header import StoreKey
+from tuner.store.records import RecordFile
 from tuner.store.store import Store
 
 KEY = StoreKey("prefix", "pixels", "torch-fp32", "f13", 32, (4, 3, 3), "")
@@ -73,7 +75,7 @@ def test_the_file_that_saves_least_time_per_byte_goes_first_and_kept_ones_never(
     store.cap_bytes = store.nbytes
     assert store.room(1)
     assert [file.key.cut for file in store.list() if file.key] == ["c", "a"]
-    store.kept.add(store.path(key("c")))
+    store.in_use.add(store.path(key("c")))
     assert store.room(3000)
     assert [file.key.cut for file in store.list() if file.key] == ["c"]
     assert not store.room(10_000)
@@ -130,7 +132,8 @@ FILLER = """
 import sys
 from pathlib import Path
 import numpy as np
-from tuner.store.records import StoreFull, StoreKey
+from tuner.store.disk import StoreFull
+from tuner.store.header import StoreKey
 from tuner.store.store import Store
 store = Store(Path(sys.argv[1]), 20_000)
 for cut in range(6):

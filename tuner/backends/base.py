@@ -17,11 +17,10 @@ from tuner.planner.memory.step import StepPlan
 from tuner.results.records import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
+from tuner.training.epochs import Report
 
 #: Realises a tail edit: takes the backend's own tail and the edit's settings, and returns the tail.
 Lowering = Callable[[Any, Mapping[str, Any]], Any]
-#: Called with progress; returns whether to stop at the next step.
-Report = Callable[[Mapping[str, Any]], bool]
 #: State of a trial that was cut short, next to its weights; a finished trial has none.
 CHECKPOINT = "checkpoint.pt"
 

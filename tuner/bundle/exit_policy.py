@@ -85,7 +85,13 @@ class ExitPolicy:
     def to_dict(self) -> dict[str, Any]:
         """Return the section as JSON holds it, without values that a bundle made by hand leaves out."""
         optional = {own.name for own in fields(self) if own.default is not MISSING}
-        return {name: value for name, value in asdict(self).items() if name not in optional or value not in (None, ())}
+        content = asdict(self, dict_factory=with_lists)
+        return {name: value for name, value in content.items() if name not in optional or value not in (None, [])}
+
+
+def with_lists(values: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a dictionary as JSON reads it back, lists for tuples: a `dict_factory` of `dataclasses.asdict`."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
 
 
 def _floats(values: Iterable[float]) -> tuple[float, ...]:

@@ -12,27 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from tuner.bundle.exit_policy import ExitPolicy
-from tuner.bundle.info import FORMAT, BundleInfo, Section
+from tuner.bundle.info import FORMAT, BundleInfo
 from tuner.bundle.rounds import current
 from tuner.bundle.scores import DeviceScores, Scores
 from tuner.errors import BundleError, TunerError
 from tuner.files import write_private
 from tuner.task import InputSpec
-
-__all__ = [
-    "FILE",
-    "FORMAT",
-    "MODEL",
-    "PLAN",
-    "WEIGHTS",
-    "Bundle",
-    "ExitPolicy",
-    "Section",
-    "file_hash",
-    "new_folder",
-    "seal",
-    "successor",
-]
 
 FILE = "bundle.json"
 MODEL, WEIGHTS, PLAN = "model.onnx", "weights.safetensors", "plan.toml"

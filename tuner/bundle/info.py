@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum, auto
 from typing import Any
 
-from tuner.bundle.exit_policy import ExitPolicy
+from tuner.bundle.exit_policy import ExitPolicy, with_lists
 from tuner.bundle.scores import Scores
 from tuner.task import InputSpec
 
@@ -69,9 +69,9 @@ class TrainInfo:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the section as JSON holds it, without the keys of the other format."""
-        content = asdict(self)
+        content = asdict(self, dict_factory=with_lists)
         content["split"] = content.pop("cut")
-        return {name: value for name, value in content.items() if value not in (None, ())}
+        return {name: value for name, value in content.items() if value not in (None, [])}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class BundleInfo:
             "made": self.made,
             "tuner": self.tuner,
             "labels": list(self.labels),
-            "input": asdict(self.input),
+            "input": asdict(self.input, dict_factory=with_lists),
             "input_shape": list(self.input_shape),
             "loss": self.loss,
             "sentence": self.sentence,

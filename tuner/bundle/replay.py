@@ -37,15 +37,15 @@ class Replay:
         """Return features, float32 [n, *shape]."""
         return self.codec.decode(self.codes[rows])
 
-    def more(self, codes: npt.NDArray[np.uint8], labels: npt.NDArray[Any]) -> "Replay":
+    def extended(self, codes: npt.NDArray[np.uint8], labels: npt.NDArray[Any]) -> "Replay":
         """Return these samples, followed by others of the same codec and kind of labels."""
         return Replay(self.codec, np.concatenate([self.codes, codes]), np.concatenate([self.labels, labels]))
 
-    def only(self, rows: npt.NDArray[np.int64]) -> "Replay":
+    def select(self, rows: npt.NDArray[np.int64]) -> "Replay":
         """Return some of these samples."""
         return Replay(self.codec, self.codes[rows], self.labels[rows])
 
-    def none(self) -> "Replay":
+    def emptied(self) -> "Replay":
         """Return an empty replay of the same codec and kind of labels."""
         return Replay(self.codec, self.codes[:0], self.labels[:0])
 

@@ -13,13 +13,14 @@ from rich.text import Text
 from tuner.plan.text import describe
 from tuner.results.objectives import Objective
 from tuner.results.records import STATES, TrialRecord, eligible
+from tuner.search.listener import Listener
 from tuner.units import format_seconds
 
 REFRESH_PER_SECOND = 4
 PLAIN_SECONDS = 10.0
 
 
-class Progress:
+class Progress(Listener):
     """Shows the time left, the number of trials by state and the best value so far of each objective.
 
     The panel appears with the first progress: an error before that leaves the terminal as it was.

@@ -7,8 +7,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tuner.bundle.format import FORMAT, PLAN, WEIGHTS, new_folder, seal
-from tuner.bundle.info import BundleInfo
+from tuner.bundle.format import PLAN, WEIGHTS, new_folder, seal
+from tuner.bundle.info import FORMAT, BundleInfo
 from tuner.errors import BundleError, RunError
 from tuner.files import write_private
 from tuner.plan.text import describe

@@ -21,14 +21,14 @@ from tuner.results.lock import lock_folder
 from tuner.results.objectives import Objective
 from tuner.results.run import Run
 from tuner.search.budget import budget
-from tuner.search.listener import Listener, Silence
+from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import open_remote
 from tuner.search.rates import rates_of
 from tuner.search.setting import RUN_RESERVE, Setting, cores, participants, wanted_knobs
 from tuner.search.space import Space, check_knobs, load_space
+from tuner.store.disk import StoreFull
 from tuner.store.engine_choice import choose_engine
-from tuner.store.records import StoreFull
 from tuner.store.store import Store, disk_bytes, open_store
 from tuner.task import Task, load_task
 from tuner.task.info import task_info
@@ -100,7 +100,7 @@ def run(
         deterministic=deterministic,
         limits=limits,
     )
-    listener = listener or Silence()
+    listener = listener or Listener()
     with ExitStack() as stack:
         stack.callback(listener.close)
         tuning = _Tuning(config, search_space, loaded, task, folder, listener, started)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from tuner.errors import PlanError, TunerError
+from tuner.errors import PlanError, TunerError, first_line
 from tuner.plan.info import ModelInfo, TaskInfo
 from tuner.plan.parts import SHARED_STAGES, Scalar, Stage
 from tuner.plan.trial import TrialPlan, normal_form
@@ -20,7 +20,7 @@ class StrategyError(Exception):
     """
 
     def __init__(self, strategy: str, error: Exception) -> None:
-        super().__init__(f"strategy {strategy!r}: {type(error).__name__}: {error}".splitlines()[0])
+        super().__init__(f"strategy {strategy!r}: {first_line(error)}")
         self.strategy = strategy
 
 

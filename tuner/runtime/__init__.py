@@ -2,13 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tuner.bundle.format import Bundle, ExitPolicy
+from tuner.bundle.exit_policy import ExitPolicy
+from tuner.bundle.format import Bundle
 from tuner.runtime.infer.personaliser import Personaliser, Prediction, Window
 
 if TYPE_CHECKING:
     from tuner.runtime.service.orchestrator import Orchestrator, Policy, World
     from tuner.runtime.service.ring import Ring
-    from tuner.runtime.service.round import DeviceTrainer, Training
+    from tuner.runtime.service.round import DeviceTrainer, RoundTraining
     from tuner.runtime.train.exits_trainer import ExitsTrainer
     from tuner.runtime.train.trainer import Trainer
 
@@ -22,8 +23,8 @@ __all__ = [
     "Policy",
     "Prediction",
     "Ring",
+    "RoundTraining",
     "Trainer",
-    "Training",
     "Window",
     "World",
 ]
@@ -34,8 +35,8 @@ _MODULES = {
     "Orchestrator": "service.orchestrator",
     "Policy": "service.orchestrator",
     "Ring": "service.ring",
+    "RoundTraining": "service.round",
     "Trainer": "train.trainer",
-    "Training": "service.round",
     "World": "service.orchestrator",
 }
 

@@ -1,14 +1,13 @@
 """Progress of a study, for a screen, a log or a test."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from tuner.results.objectives import Objective
 from tuner.results.records import TrialRecord
 
 
-class Listener(Protocol):
-    """Receives progress; the study does not depend on it."""
+class Listener:
+    """Receives progress, and ignores what it does not override; the study does not depend on it."""
 
     def ends(self, at: float | None) -> None:
         """Report the clock (`time.monotonic`) at which the time is up; None for never."""
@@ -30,28 +29,3 @@ class Listener(Protocol):
 
     def close(self) -> None:
         """Report the end of the study."""
-
-
-class Silence:
-    """Ignores all progress."""
-
-    def ends(self, at: float | None) -> None:
-        """Nothing."""
-
-    def say(self, line: str) -> None:
-        """Nothing."""
-
-    def step(self, what: str, done: float, of: float) -> None:
-        """Nothing."""
-
-    def untouched(self, values: Mapping[str, float], objectives: Sequence[Objective]) -> None:
-        """Nothing."""
-
-    def resumed(self, records: Sequence[TrialRecord]) -> None:
-        """Nothing."""
-
-    def trial(self, record: TrialRecord) -> None:
-        """Nothing."""
-
-    def close(self) -> None:
-        """Nothing."""

@@ -20,9 +20,7 @@ import numpy.typing as npt
 
 from tuner.arrays import Codes, Floats
 from tuner.errors import StoreError
-from tuner.store.quantiles import calibrate, refuse_unfinite
-
-__all__ = ["WIDTHS", "Codec", "calibrate", "requantise"]
+from tuner.store.quantiles import refuse_unfinite
 
 WIDTHS = (32, 16, 8, 4, 2, 1)
 _MASTER_LEVELS = 255

@@ -18,12 +18,10 @@ from tuner.errors import StoreError
 from tuner.files import mark_changed
 from tuner.store import header
 from tuner.store.codec import Codec
-from tuner.store.cost import COST_BYTES, read_cost, write_cost
-from tuner.store.disk import StoreFull, full_disk_as_store_full
+from tuner.store.cost import COST_BYTES, write_cost
+from tuner.store.disk import full_disk_as_store_full
 from tuner.store.header import DamagedHeaderError, Header, StoreKey
 from tuner.store.slots import SlotFile
-
-__all__ = ["BadRecord", "Guard", "RecordFile", "StoreFull", "StoreKey", "read_cost"]
 
 HEADER = "header"
 _BATCH = 256

@@ -62,7 +62,7 @@ class Store:
         folder: Folder of the store, of mode 0700.
         cap_bytes: Largest size of all files together, at every moment; a new value applies from the next change or
             `room` on. `None`: no cap.
-        kept: Folders of files in use, which are never evicted.
+        in_use: Folders of files in use, which are never evicted.
     """
 
     def __init__(self, folder: Path, cap_bytes: int | None = None) -> None:
@@ -70,7 +70,7 @@ class Store:
         folder.mkdir(exist_ok=True, mode=0o700)
         self.folder = folder
         self.cap_bytes = cap_bytes
-        self.kept: set[Path] = set()
+        self.in_use: set[Path] = set()
         self._lock = FileLock(folder / "lock", mode=0o600, poll_interval=_POLL_SECONDS)
         if not self.room(0):
             raise StoreFull(f"{folder} cannot be brought under {cap_bytes} bytes")
@@ -137,7 +137,7 @@ class Store:
 
         Args:
             bytes_needed: Number of bytes about to be written.
-            keep: Folders not to be evicted, in addition to those in `kept`.
+            keep: Folders not to be evicted, in addition to those in `in_use`.
 
         Returns:
             False if they cannot fit; then files are evicted only as far as the store exceeds its cap already.
@@ -148,7 +148,7 @@ class Store:
             stored_bytes = self.nbytes
             if stored_bytes + bytes_needed <= self.cap_bytes:
                 return True
-            protected = {*keep, *self.kept}
+            protected = {*keep, *self.in_use}
             files = [file for file in self.list() if file.path not in protected]
             fits = stored_bytes - sum(file.bytes for file in files) + bytes_needed <= self.cap_bytes
             excess = stored_bytes - self.cap_bytes + (bytes_needed if fits else 0)

@@ -81,7 +81,7 @@ class Task:
             )
         if any(not 0 <= row < rows for row in self.local_labels):
             raise TaskError(f"{self.name}: local_labels must be rows below {rows}, got {list(self.local_labels)}")
-        for where, samples in self._partitions():
+        for where, samples in self.partitions():
             _check_labels(f"{self.name}: {where}", samples, self.loss, rows)
 
     @property
@@ -124,7 +124,7 @@ class Task:
         parts = [model, asdict(self.input), self.loss, self.labels, self.head_rows, self.local_labels, self.augment]
         parts += [] if self.labelled else [("unlabelled",)]
         digest.update(json.dumps(parts, sort_keys=True, default=str).encode())
-        for where, samples in self._partitions():
+        for where, samples in self.partitions():
             digest.update(f"\n{where} {len(samples)}\n".encode())
             digest.update(np.ascontiguousarray(samples.labels).tobytes())
             for index in range(len(samples)):
@@ -133,8 +133,8 @@ class Task:
                 digest.update(samples.sample_id(index).encode())
         return digest.hexdigest()
 
-    def _partitions(self) -> Iterator[tuple[str, Samples]]:
-        """Yield the partitions of both domains by their full name, such as ``"local.train"``."""
+    def partitions(self) -> Iterator[tuple[str, Samples]]:
+        """Yield full name, such as ``"local.train"``, and samples of the partitions of both domains."""
         for domain_name, domain in (("local", self.local), ("global", self.global_)):
             if domain is not None:
                 for partition, samples in domain.partitions():

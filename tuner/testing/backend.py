@@ -16,7 +16,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.results.objectives import OBJECTIVES
 from tuner.results.records import Outcome
 from tuner.store.store import Store
-from tuner.task import Task, normalise
+from tuner.task import Task
 from tuner.task.digits import digits
 from tuner.task.info import task_info
 from tuner.testing.libraries import loaded_by
@@ -162,7 +162,7 @@ class BackendContract:
             pytest.fail(f"{self._who}: the export's logits agree to {LOGITS_AGREE:g}, but they differ by {difference}")
         session = OrtSession(folder / "model.onnx")
         samples = task.local.val
-        batch = normalise(np.stack([samples.load(index) for index in range(len(samples))]), task.input)
+        batch = task.batch(samples, range(len(samples)))
         logits = session.logits(batch)
         alone = session.logits(batch[:1])
         if logits.shape != (len(samples), len(task.labels)) or not np.allclose(logits[:1], alone, atol=LOGITS_AGREE):

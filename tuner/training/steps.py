@@ -45,9 +45,9 @@ class Steps(ABC):
         return None
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state.
+        """Continue from what `state` returned; a subclass overrides both.
 
         Raises:
-            NotImplementedError: Training cannot be resumed.
+            NotImplementedError: It overrides `state` alone.
         """
         raise NotImplementedError

@@ -15,6 +15,7 @@ from torch import fx, nn
 from tuner.backends.torch.model.graph import Tracer
 from tuner.backends.torch.model.kinds import ACTIVATIONS, RANDOM
 from tuner.backends.torch.model.resize import BATCH_NORMS, CONVOLUTIONS
+from tuner.errors import first_line
 from tuner.plugin import TunerError
 
 POOLS = (
@@ -80,7 +81,7 @@ def traced(tail: nn.Module) -> fx.GraphModule:
     try:
         graph = Tracer().trace(tail)
     except Exception as error:  # noqa: BLE001 - a user's forward may raise anything when it is traced
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        reason = first_line(error)
         raise WidthError(f"growth needs a model that torch.fx can trace, but {reason}: use freeze alone") from None
     return fx.GraphModule(tail, graph)
 

@@ -13,7 +13,7 @@ import pytest
 
 from tuner.bundle.rounds import EXPORTED, install_round, roll_back, rounds_in_use
 from tuner.errors import BundleError, TaskError
-from tuner.runtime import Bundle, Orchestrator, Policy, Ring, Training, World
+from tuner.runtime import Bundle, Orchestrator, Policy, Ring, RoundTraining, World
 from tuner.runtime.service.conditions import Conditions, Readings
 from tuner.runtime.service.monitor import Watch
 from tuner.runtime.service.orchestrator import NO_TRAINER
@@ -44,7 +44,7 @@ def serve(tmp_path: Path) -> Callable[..., Orchestrator]:
     """Return a function that puts a bundle into service, with a ring of its own and draws that repeat."""
 
     def start(bundle: Path, trainer: Any = None, policy: Policy = POLICY, readings: Readings = ALWAYS) -> Orchestrator:
-        training = None if trainer is None else Training(lambda _: trainer)
+        training = None if trainer is None else RoundTraining(lambda _: trainer)
         world = World(lambda: readings, draw=random.Random(0), threads=1)
         return Orchestrator(bundle, Ring(tmp_path / "ring"), training, policy, world)
 
@@ -138,7 +138,7 @@ def test_a_fall_on_the_global_check_records_keeps_the_old(
     def checked(candidate: Bundle) -> float:
         return 0.9 if candidate.folder == bundle else 0.7
 
-    training = Training(lambda _: trainer, checked)
+    training = RoundTraining(lambda _: trainer, checked)
     world = World(lambda: ALWAYS, draw=random.Random(0), threads=1)
     with Orchestrator(bundle, Ring(tmp_path / "ring"), training, POLICY, world) as service:
         lived(service, sample, 90, labels="bac")

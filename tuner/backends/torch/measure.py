@@ -20,7 +20,7 @@ from tuner.plan.parts import RecipePlan
 from tuner.planner.cost import PLANNED_BYTES
 from tuner.planner.device import FILL_BATCH, UNSCALED_BYTES, Rates
 from tuner.process_memory import KEPT_BYTES, PeakMeter, return_freed
-from tuner.task import Task, normalise
+from tuner.task import Task
 
 REPEATS = 3
 SCRATCH_BYTES = 8_000_000
@@ -42,8 +42,7 @@ def measure(task: Task, model: OpenModel, threads: int) -> Rates:
     train = task.local.train
     count = min(LOADED_SAMPLES, len(train))
     started = time.perf_counter()
-    raw = np.stack([train.load(index) for index in range(count)])
-    batch = normalise(raw, task.input)
+    batch = task.batch(train, range(count))
     load_seconds = (time.perf_counter() - started) / count
     value = torch.from_numpy(np.resize(batch, (FILL_BATCH, *batch.shape[1:])))
     meter = PeakMeter()
@@ -152,7 +151,7 @@ def _agrees(task: Task, model: OpenModel, threads: int) -> bool:
     for samples in [task.local.val] + ([task.global_.val] if task.global_ is not None else []):
         for begin in range(0, min(len(samples), COMPARED_SAMPLES), FILL_BATCH):
             indices = range(begin, min(begin + FILL_BATCH, len(samples)))
-            batch = normalise(np.stack([samples.load(index) for index in indices]), task.input)
+            batch = task.batch(samples, indices)
             with torch.inference_mode():
                 first, second = (tail(torch.from_numpy(run(batch)[0])).argmax(1) for run in engines)
             same += int((first == second).sum())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from tuner.backends.base import Exported, Filling, Lowering, Report, Session, Trial, silent
+from tuner.backends.base import Exported, Filling, Lowering, Session, Trial, silent
 from tuner.backends.torch.exits import trial as exits_trial
 from tuner.backends.torch.export import segments, whole
 from tuner.backends.torch.features.access import Access
@@ -28,6 +28,7 @@ from tuner.planner.memory.step import StepPlan
 from tuner.results.records import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
+from tuner.training.epochs import Report
 
 
 class TorchSession(Session):

@@ -33,13 +33,13 @@ class Costs:
     reached: tuple[float, ...]
     heads: tuple[float, ...]
 
-    def leaving(self) -> npt.NDArray[np.float64]:
+    def cumulative(self) -> npt.NDArray[np.float64]:
         """Return the cost of a sample that leaves at each exit: the blocks, and every head on the way."""
         passed_heads = np.cumsum([*self.heads, 0.0])
         costs: npt.NDArray[np.float64] = np.asarray(self.reached) + passed_heads
         return costs
 
-    def only(self, exits: Sequence[int]) -> "Costs":
+    def select(self, exits: Sequence[int]) -> "Costs":
         """Return the costs of some side heads and of the last exit."""
         reached = [self.reached[exit_] for exit_ in exits]
         return Costs((*reached, self.reached[-1]), tuple(self.heads[exit_] for exit_ in exits))
@@ -58,7 +58,7 @@ class Answers:
     confidences: Floats
     right: Floats
 
-    def only(self, exits: Sequence[int]) -> "Answers":
+    def select(self, exits: Sequence[int]) -> "Answers":
         """Return the answers of some side exits and of the last exit."""
         rows = [*exits, len(self.right) - 1]
         return Answers(self.confidences[rows], self.right[rows])
@@ -114,7 +114,7 @@ def operating_point(answers: Answers, costs: Costs, thresholds: Sequence[float])
     exits = exits_taken(answers.confidences, thresholds)
     rates = np.bincount(exits, minlength=len(answers.right)) / max(1, len(exits))
     accuracy = float(answers.right[exits, np.arange(len(exits))].mean()) if len(exits) else 0.0
-    return OperatingPoint(tuple(thresholds), accuracy, float(rates @ costs.leaving()), tuple(map(float, rates)))
+    return OperatingPoint(tuple(thresholds), accuracy, float(rates @ costs.cumulative()), tuple(map(float, rates)))
 
 
 def sweep(answers: Answers, costs: Costs) -> list[OperatingPoint]:
@@ -150,7 +150,7 @@ def calibrate(
         means = answers.right.mean(axis=1)
         exits = tuple(exit_ for exit_ in exits if means[exit_] >= chance + ABOVE_CHANCE)
     while True:
-        chosen = _cheapest(answers.only(exits), costs.only(exits), reference - tolerance, per_exit=per_exit)
+        chosen = _cheapest(answers.select(exits), costs.select(exits), reference - tolerance, per_exit=per_exit)
         used = tuple(exit_ for exit_, rate in zip(exits, chosen.rates, strict=False) if rate >= LEAST_SHARE)
         if not prune or used == exits:
             return Calibration(exits, chosen, reference)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tuner.bundle.format import Bundle
 from tuner.bundle.rounds import device_folder
 from tuner.errors import BundleError
-from tuner.runtime.service.round import LABEL_SEPARATOR, Training
+from tuner.runtime.service.round import LABEL_SEPARATOR, RoundTraining
 from tuner.runtime.train.exits_trainer import ExitsTrainer
 from tuner.runtime.train.trainer import Trainer
 
@@ -53,7 +53,7 @@ class LocalTrainer:
         return trainer.save(out)
 
 
-def local_training(folder: Path, threads: int | None = None) -> Training | None:
+def local_training(folder: Path, threads: int | None = None) -> RoundTraining | None:
     """Return how rounds of a bundle train; None where it was exported without ``--trainable``.
 
     Args:
@@ -66,7 +66,7 @@ def local_training(folder: Path, threads: int | None = None) -> Training | None:
     if Bundle.read(folder).info.train is None:
         return None
     home = device_folder(folder)
-    return Training(
+    return RoundTraining(
         trainer=lambda bundle: LocalTrainer(bundle, home, threads),
         global_accuracy=lambda bundle: trainer_of(bundle, threads).before,
         learns=has_label,

@@ -34,7 +34,7 @@ from tuner.runtime.service.monitor import (
     watched,
 )
 from tuner.runtime.service.ring import Ring
-from tuner.runtime.service.round import RoundResult, Training, run_round
+from tuner.runtime.service.round import RoundResult, RoundTraining, run_round
 from tuner.runtime.service.serving import ServingModel
 from tuner.runtime.service.state import SHOWN, Round, ServiceState, StateFile
 
@@ -93,7 +93,7 @@ class Orchestrator:
         self,
         folder: Path,
         ring: Ring,
-        training: Training | None = None,
+        training: RoundTraining | None = None,
         policy: Policy | None = None,
         world: World | None = None,
     ) -> None:

@@ -34,7 +34,7 @@ class DeviceTrainer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class RoundTraining:
     """What a round needs in addition to the samples.
 
     Attributes:
@@ -65,7 +65,7 @@ class RoundResult:
     samples: int
 
 
-def run_round(old: Personaliser, samples: Sequence[RingSample], training: Training, rules: Rules) -> RoundResult:
+def run_round(old: Personaliser, samples: Sequence[RingSample], training: RoundTraining, rules: Rules) -> RoundResult:
     """Train on most of the samples, and judge on the rest.
 
     Args:
@@ -87,7 +87,7 @@ def run_round(old: Personaliser, samples: Sequence[RingSample], training: Traini
 
 
 def _train_and_judge(
-    old: Personaliser, used: Sequence[RingSample], training: Training, rules: Rules, *, supervised: bool
+    old: Personaliser, used: Sequence[RingSample], training: RoundTraining, rules: Rules, *, supervised: bool
 ) -> RoundResult:
     held_out = [sample for sample in used if is_held_out(sample.identity)]
     train = [sample for sample in used if not is_held_out(sample.identity)]

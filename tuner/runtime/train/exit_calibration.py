@@ -19,6 +19,9 @@ from tuner.runtime.infer.calibration import (
     sweep,
 )
 
+#: Of the new samples, those that set thresholds and train nothing: a fifth, at least 50, at most half.
+SHARE, LEAST, MOST_SHARE = 0.2, 50, 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class ExitCosts:
@@ -32,9 +35,9 @@ class ExitCosts:
     seconds: Costs
     flops: Costs
 
-    def only(self, kept: Sequence[int]) -> "ExitCosts":
+    def select(self, kept: Sequence[int]) -> "ExitCosts":
         """Return the costs of some exits and of the last."""
-        return ExitCosts(self.seconds.only(kept), self.flops.only(kept))
+        return ExitCosts(self.seconds.select(kept), self.flops.select(kept))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ class ExitCalibration:
             costs: Costs of the kept exits.
             labelled: Whether the calibration samples have labels.
         """
-        spent = costs.flops.leaving()
+        spent = costs.flops.cumulative()
         return ExitPolicy(
             segments=tuple(segments),
             shares=tuple((spent / spent[-1]).tolist()),
@@ -79,9 +82,14 @@ class ExitCalibration:
             reference_accuracy=self.reference,
             calibration_samples=self.samples,
             labelled=labelled,
-            seconds=tuple(costs.seconds.leaving().tolist()),
+            seconds=tuple(costs.seconds.cumulative().tolist()),
             front=tuple(ExitPoint(*point) for point in self.front),
         )
+
+
+def calibration_share(samples: int) -> float:
+    """Return the share of new samples that set thresholds and train nothing."""
+    return min(MOST_SHARE, max(SHARE, LEAST / samples))
 
 
 def calibrate_exits(
@@ -110,7 +118,7 @@ def calibrate_exits(
         per_exit=heads.per_exit,
         prune=prune,
     )
-    points = pareto_front(sweep(answers.only(result.kept), costs.seconds.only(result.kept)))
+    points = pareto_front(sweep(answers.select(result.kept), costs.seconds.select(result.kept)))
     return ExitCalibration(
         kept=result.kept,
         thresholds=result.chosen.thresholds,

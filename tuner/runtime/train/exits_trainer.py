@@ -28,17 +28,15 @@ from tuner.process_memory import return_freed
 from tuner.runtime.infer.calibration import Costs, confidences, exits_taken
 from tuner.runtime.infer.chain import Chain
 from tuner.runtime.infer.inputs import Label, Sample
-from tuner.runtime.train.exit_calibration import ExitCosts, calibrate_exits
+from tuner.runtime.train.exit_calibration import ExitCosts, calibrate_exits, calibration_share
 from tuner.runtime.train.exit_samples import AT_ONCE, exit_batches
 from tuner.runtime.train.exit_targets import entropy, exit_targets
 from tuner.runtime.train.files import CHECK, EXIT_WEIGHTS, EXITS_FORMAT, LOGITS_OF, REPLAY, STEP_OF, train_info
 from tuner.training.epoch import Watch
 from tuner.training.schedule import batches_of
 
-#: Of the new samples, those that set thresholds and train nothing: a fifth, at least 50, at most half, as in a trial.
-SHARE, WANTED, MOST_SHARE = 0.2, 50, 0.5
 MOST_FLOAT16 = float(np.finfo(np.float16).max)
-LEAST = 10  # of them, or the thresholds stay as they are
+LEAST = 10  # calibration samples, or the thresholds stay as they are
 
 
 class ExitsTrainer:
@@ -82,7 +80,7 @@ class ExitsTrainer:
         ]
         self._heads = [Tail(folder / LOGITS_OF.format(at), self._threads) for at in range(count)]
         self._replay, self._check = Replay.load(folder / REPLAY), Replay.load(folder / CHECK)
-        self._new = self._replay.none()
+        self._new = self._replay.emptied()
         self._final: Floats = np.empty((0, len(self.bundle.labels)), np.float32)
         self._places: Doubles = np.empty(0)
         self._losses: tuple[float, ...] = ()
@@ -116,7 +114,7 @@ class ExitsTrainer:
         if labels is not None and any(label is None for label in labels):
             raise BundleError("some samples have no label: add those by themselves, without labels")
         for batch in exit_batches(self.bundle, self._chain, samples, labels):
-            self._new = self._new.more(self._new.codec.encode(batch.features), batch.truth)
+            self._new = self._new.extended(self._new.codec.encode(batch.features), batch.truth)
             self._final = np.concatenate([self._final, batch.final])
             self._places = np.concatenate([self._places, batch.places])
         self._labelled = self._labelled and labels is not None
@@ -136,9 +134,9 @@ class ExitsTrainer:
         """
         if not len(self):
             raise BundleError("there is nothing new to train on: add samples first")
-        apart = self._places < min(MOST_SHARE, max(SHARE, WANTED / len(self)))
+        apart = self._places < calibration_share(len(self))
         rows = np.flatnonzero(~apart)
-        mixed = self._new.only(rows).more(self._replay.codes, self._replay.labels)
+        mixed = self._new.select(rows).extended(self._replay.codes, self._replay.labels)
         if len(mixed) < 2:  # noqa: PLR2004 - a norm has no statistics of one
             raise BundleError(f"exits' norms have no statistics of {len(mixed)} samples: add more")
         final = np.concatenate([self._final[rows], self._answers(self._replay)[-1]])
@@ -254,7 +252,7 @@ class ExitsTrainer:
         """Set thresholds and temperature on new samples that no exit has trained on, as an export does."""
         if len(rows) < LEAST:
             return
-        samples, free = self._new.only(rows), (0.0,) * len(self.thresholds)
+        samples, free = self._new.select(rows), (0.0,) * len(self.thresholds)
         # heads are counted in what it costs to leave
         costs = ExitCosts(seconds=Costs(self.policy.seconds, free), flops=Costs(self.policy.shares, free))
         heads = replace(self.plan.heads, tolerance=self.policy.tolerance)

@@ -1,7 +1,7 @@
 """Files of a bundle that training on the device reads and writes."""
 
-from tuner.bundle.format import Bundle, Section
-from tuner.bundle.info import TrainInfo
+from tuner.bundle.format import Bundle
+from tuner.bundle.info import Section, TrainInfo
 from tuner.errors import BundleError
 
 #: The traced step of a tail, and its inference.

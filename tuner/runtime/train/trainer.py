@@ -64,7 +64,7 @@ class Trainer:
         self.plan = from_toml((folder / PLAN).read_text(encoding="utf-8"))
         self._threads, self._seed = threads or len(os.sched_getaffinity(0)), seed
         self._replay, self._check = Replay.load(folder / REPLAY), Replay.load(folder / CHECK)
-        self._local = self._replay.none()
+        self._local = self._replay.emptied()
         self._is_frozen = bool(info.cut)  # whether there are frozen blocks before the tail
         with safe_open(folder / WEIGHTS, framework="numpy") as file:
             self._weights: Mapping[str, Array] = {name: file.get_tensor(name) for name in info.weights}
@@ -207,11 +207,11 @@ class Trainer:
             yield features, rows[[number for number, _ in batch]]
 
     def _keep(self, features: Floats, rows: Labels) -> None:
-        self._local = self._local.more(self._local.codec.encode(features), rows)
+        self._local = self._local.extended(self._local.codec.encode(features), rows)
 
     def _mixed(self) -> TrainingRows:
         """Return the new samples and the bundle's global ones, changed at random as the plan says."""
-        samples = self._local.more(self._replay.codes, self._replay.labels)
+        samples = self._local.extended(self._replay.codes, self._replay.labels)
         strength = self.plan.cache.augment
         if not strength:
             return TrainingRows(samples.read, samples.labels)

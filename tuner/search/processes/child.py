@@ -20,7 +20,7 @@ from multiprocessing.reduction import recv_handle
 from typing import Any
 
 from tuner.backends.base import Session, Trial
-from tuner.errors import TunerError, UnsupportedError, missing_extra
+from tuner.errors import TunerError, UnsupportedError, first_line, missing_extra
 from tuner.plugin.core import build_host
 from tuner.process_memory import KEPT_BYTES, return_freed
 from tuner.search.processes.messages import Failure, Job, Start
@@ -118,7 +118,7 @@ def _run(packed: bytes, sessions: Mapping[str, Callable[[], Session]], pipe: Con
     except TunerError as error:
         pipe.send(("failure", Failure(" ".join(str(error).split()), "", isinstance(error, UnsupportedError))))
     except BaseException as error:  # noqa: BLE001 - whatever a plugin raises ends this job only
-        line = f"{type(error).__name__}: {error}".splitlines()[0]
+        line = first_line(error)
         pipe.send(("failure", Failure(line, traceback.format_exc())))
         code = 1
     finally:

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tuner.backends.base import Exported, Filling, Report, Session, Trial, silent
+from tuner.backends.base import Exported, Filling, Session, Trial, silent
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import Rates
@@ -19,6 +19,7 @@ from tuner.search.processes.messages import Job, Start
 from tuner.search.processes.supervisor import Supervisor
 from tuner.store.store import Store
 from tuner.task import Task
+from tuner.training.epochs import Report
 
 
 class RemoteSession(Session):

@@ -29,7 +29,7 @@ from tuner.process_memory import PeakMeter
 from tuner.results.records import Outcome
 from tuner.runtime.infer.calibration import confidences, exits_taken
 from tuner.runtime.train.exit_calibration import ExitCalibration, calibrate_exits
-from tuner.task import Task, normalise
+from tuner.task import Task
 from tuner.training.epoch import EpochLoop
 from tuner.training.epochs import BetweenEpochs, TrainingLog, train_epochs
 
@@ -59,7 +59,7 @@ def run(trial: Trial, opened: OpenTask) -> Outcome:
     log = TrainingLog() if tail.requested else _train(trial, task, heads, final, inputs)
     if state_hash(model.model) != backbone_hash:
         raise TrainingError("the backbone changed while exits trained: the trial does not count")
-    sample = torch.from_numpy(normalise(task.local.val.load(0)[None], task.input))
+    sample = torch.from_numpy(task.batch(task.local.val, [0]))
     values, calibration, notes = _scored(opened, plan, heads, final, inputs, sample)
     values["train_seconds"] = tail.outcome.values.get("train_seconds", 0.0) + log.seconds
     peak = max(tail.outcome.values.get("peak_bytes", 0.0), meter.peak_bytes() + meter.resting - start.resting)
@@ -122,8 +122,8 @@ def _scored(
             values[f"exit{place}_{domain}_accuracy"] = score(own, truth, multi=multi)
         if domain == "local":
             rates = np.bincount(exits, minlength=len(kept)) / len(exits)
-            kept_costs = costs.only(calibration.kept)
-            values["mean_latency_seconds"] = float(rates @ kept_costs.seconds.leaving())
-            values["mean_flops"] = float(rates @ kept_costs.flops.leaving())
+            kept_costs = costs.select(calibration.kept)
+            values["mean_latency_seconds"] = float(rates @ kept_costs.seconds.cumulative())
+            values["mean_flops"] = float(rates @ kept_costs.flops.cumulative())
             values["whole_latency_seconds"] = costs.seconds.reached[-1]
     return values, calibration, notes

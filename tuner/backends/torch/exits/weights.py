@@ -10,7 +10,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from tuner.bundle.format import Section
+from tuner.bundle.info import Section
 from tuner.errors import BundleError
 from tuner.runtime.train.exit_calibration import ExitCalibration
 

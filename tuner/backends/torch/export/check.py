@@ -8,7 +8,7 @@ import torch
 from tuner.arrays import Floats
 from tuner.backends.torch.model.layout import spatial
 from tuner.ort.parity import largest, largest_difference
-from tuner.task import Samples, Task, normalise
+from tuner.task import Samples, Task
 from tuner.training.schedule import batches_of
 
 CHECK_BATCH = 32
@@ -36,7 +36,7 @@ def compare(task: Task, samples: Samples, written: Written, original: Original) 
     """
     parts, differences = [], []
     for rows in batches_of(np.arange(len(samples)), CHECK_BATCH):
-        batch = normalise(np.stack([samples.load(int(index)) for index in rows]), task.input)
+        batch = task.batch(samples, rows)
         logits = written(batch)
         with torch.inference_mode():
             theirs = original(spatial(torch.from_numpy(batch))).numpy()

@@ -1,20 +1,24 @@
 """Features that a bundle brings along, made by its own frozen blocks."""
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from tuner.arrays import Floats
 from tuner.backends.torch.features.access import VALIDATION_BITS
-from tuner.backends.torch.features.selection import Selection, whole_partition
+from tuner.backends.torch.features.selection import Selection, mixed_selections, whole_partition
 from tuner.bundle.replay import Replay
 from tuner.plan.trial import TrialPlan
 from tuner.planner.cost import CODED_BITS
-from tuner.store.codec import Codec, calibrate
-from tuner.task import Samples, Task, normalise
+from tuner.runtime.train.files import CHECK, REPLAY
+from tuner.store.codec import Codec
+from tuner.store.quantiles import calibrate
+from tuner.task import Samples, Task
 from tuner.training.schedule import batches_of
 
 CALIBRATION_SAMPLES = 256  # of each domain
+CHECK_SAMPLES = 500
 BATCH = 32
 CLIPPED = 0.01
 
@@ -34,8 +38,7 @@ class Features:
     def batches(self, selection: Selection) -> Iterator[Floats]:
         """Yield float32 [n, *shape], a few samples at a time."""
         for indices in batches_of(selection.indices, BATCH):
-            raw = np.stack([selection.samples.load(int(index)) for index in indices])
-            yield self._carry(normalise(raw, self._task.input))
+            yield self._carry(self._task.batch(selection.samples, indices))
 
     def of(self, selection: Selection) -> Floats:
         """Return float32 [n, *shape]."""
@@ -54,6 +57,18 @@ class Features:
         maps = np.concatenate([batch for selection in selections for batch in self.batches(selection)])
         scales = calibrate(maps, CLIPPED if self._plan.split else 0.0) if bits < VALIDATION_BITS else (None, None)
         return Codec(bits, maps.shape[1:], *scales)
+
+    def save(self, folder: Path) -> tuple[Replay, int]:
+        """Write global samples to train on again, and others to measure forgetting on.
+
+        Returns:
+            The former, and the number of the latter.
+        """
+        task, replay = self._task, self.replay(mixed_selections(self._task, self._plan), self.codec())
+        replay.save(folder / REPLAY)
+        check = [drawn(whole_partition(task, "global.val"), CHECK_SAMPLES)] if task.global_ is not None else []
+        self.replay(check, Codec(VALIDATION_BITS, replay.codec.shape)).save(folder / CHECK)
+        return replay, sum(map(len, check))
 
     def replay(self, selections: Sequence[Selection], codec: Codec) -> Replay:
         """Return the codes and labels of some selections."""

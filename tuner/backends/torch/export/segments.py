@@ -23,8 +23,9 @@ from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.bundle.exit_policy import ExitPolicy
-from tuner.bundle.format import WEIGHTS, Section
-from tuner.errors import BundleError
+from tuner.bundle.format import WEIGHTS
+from tuner.bundle.info import Section
+from tuner.errors import BundleError, first_line
 from tuner.metrics import score
 from tuner.ort.parity import largest, require_parity
 from tuner.ort.session import FEATURES, LOGITS
@@ -33,7 +34,7 @@ from tuner.runtime.infer.calibration import Costs, confidences, exits_taken
 from tuner.runtime.infer.chain import Chain
 from tuner.runtime.train.exit_calibration import ExitCosts, calibrate_exits
 from tuner.runtime.train.files import EXIT_WEIGHTS
-from tuner.task import Subset, Task, normalise
+from tuner.task import Subset, Task
 
 TIMED_RUNS = 7
 
@@ -111,14 +112,14 @@ def _write_segments(segments: Sequence[nn.Module], task: Task, folder: Path, *, 
     """
     names = [f"segments/{number}.onnx" for number in range(len(segments))]
     (folder / "segments").mkdir(mode=0o700)
-    sample = torch.from_numpy(normalise(task.local.val.load(0)[None], task.input))
+    sample = torch.from_numpy(task.batch(task.local.val, [0]))
     value = torch.cat([sample, sample])
     for name, segment in zip(names, segments, strict=True):
         is_last = name == names[-1]
         try:
             write_onnx(segment, value, folder / name, [LOGITS] if is_last else [FEATURES, LOGITS], optimize=optimize)
         except Exception as error:  # the exporter raises many kinds
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            reason = first_line(error)
             raise BundleError(f"{name} cannot be written as ONNX ({reason}): pick a trial without exits") from error
         with torch.inference_mode():
             value = value if is_last else segment(value)[0].clone()
@@ -163,8 +164,8 @@ def _checked(
         if name == "local_accuracy":
             rates = np.bincount(exits, minlength=len(names)) / len(exits)
             checks |= {f"exit{number}_share": float(rate) for number, rate in enumerate(rates)}
-            checks["mean_latency_seconds"] = float(rates @ costs.seconds.leaving())
-            checks["mean_flops"] = float(rates @ costs.flops.leaving())
+            checks["mean_latency_seconds"] = float(rates @ costs.seconds.cumulative())
+            checks["mean_flops"] = float(rates @ costs.flops.cumulative())
     worst = largest(differences)
     require_parity("ONNX Runtime", "PyTorch", worst)
     checks["largest_logit_difference"] = worst
@@ -173,7 +174,7 @@ def _checked(
 
 def _seconds(task: Task, chain: Chain) -> Costs:
     """Return the seconds of one sample up to each exit, by ONNX Runtime; each segment holds its own head."""
-    features, medians = normalise(task.local.val.load(0)[None], task.input), []
+    features, medians = task.batch(task.local.val, [0]), []
     for number in range(len(chain)):
         seconds = []
         for _ in range(TIMED_RUNS):

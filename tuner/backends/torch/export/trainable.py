@@ -14,22 +14,19 @@ from torch.nn import functional
 
 from tuner.backends.torch.export.features import BATCH, Features, drawn
 from tuner.backends.torch.export.step_check import MeanLoss, compare_training, random_labels
-from tuner.backends.torch.features.access import VALIDATION_BITS
-from tuner.backends.torch.features.selection import mixed_selections, whole_partition
+from tuner.backends.torch.features.selection import whole_partition
 from tuner.backends.torch.onnx.write import write
 from tuner.backends.torch.step.inference import trace_inference
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import StepError
-from tuner.bundle.format import MODEL, Section
-from tuner.bundle.info import TrainInfo
+from tuner.bundle.format import MODEL
+from tuner.bundle.info import Section, TrainInfo
 from tuner.errors import BundleError
 from tuner.ort.session import Session
 from tuner.plan.trial import TrialPlan
-from tuner.runtime.train.files import CHECK, REPLAY, STEP, TAIL, TAIL_FORMAT
-from tuner.store.codec import Codec
+from tuner.runtime.train.files import STEP, TAIL, TAIL_FORMAT
 from tuner.task import Task
 
-CHECK_SAMPLES = 500
 LOSSES: Mapping[str, MeanLoss] = {
     "single-label": functional.cross_entropy,
     "multi-label": functional.binary_cross_entropy_with_logits,
@@ -64,10 +61,7 @@ def write_trainable(task: Task, plan: TrialPlan, tail: nn.Module, folder: Path) 
     (folder / Section.TRAIN).mkdir(mode=0o700)
     session = Session(folder / MODEL, plan.runtime.threads)
     features = Features(task, plan, session.features if plan.split else lambda pixels: pixels)
-    replay = features.replay(mixed_selections(task, plan), features.codec())
-    replay.save(folder / REPLAY)
-    check = [drawn(whole_partition(task, "global.val"), CHECK_SAMPLES)] if task.global_ is not None else []
-    features.replay(check, Codec(VALIDATION_BITS, replay.codec.shape)).save(folder / CHECK)
+    replay, checked = features.save(folder)
     shape, outputs, recipe = replay.codec.shape, len(task.labels), plan.recipe
     try:
         write(
@@ -85,7 +79,7 @@ def write_trainable(task: Task, plan: TrialPlan, tail: nn.Module, folder: Path) 
         format=TAIL_FORMAT,
         batch_size=recipe.batch_size,
         replay_samples=len(replay),
-        check_samples=sum(map(len, check)),
+        check_samples=checked,
         bits=replay.codec.bits,
         bytes=sum(path.stat().st_size for path in (folder / Section.TRAIN).iterdir()),
         largest_loss_difference=difference,

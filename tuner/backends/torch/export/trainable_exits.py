@@ -17,22 +17,18 @@ from torch import nn
 from tuner.arrays import Floats, Labels
 from tuner.backends.torch.export.features import BATCH, Features, drawn
 from tuner.backends.torch.export.step_check import compare_training, random_labels
-from tuner.backends.torch.export.trainable import CHECK_SAMPLES
-from tuner.backends.torch.features.access import VALIDATION_BITS
-from tuner.backends.torch.features.selection import mixed_selections, whole_partition
+from tuner.backends.torch.features.selection import whole_partition
 from tuner.backends.torch.onnx.write import write
 from tuner.backends.torch.step.inference import trace_inference
 from tuner.backends.torch.step.losses import ExitLoss
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import StepError
-from tuner.bundle.format import Section
-from tuner.bundle.info import TrainInfo
+from tuner.bundle.info import Section, TrainInfo
 from tuner.errors import BundleError
 from tuner.plan.parts import CachePlan
 from tuner.plan.trial import TrialPlan
 from tuner.runtime.infer.chain import Chain
-from tuner.runtime.train.files import CHECK, EXITS_FORMAT, LOGITS_OF, REPLAY, STEP_OF
-from tuner.store.codec import Codec
+from tuner.runtime.train.files import EXITS_FORMAT, LOGITS_OF, STEP_OF
 from tuner.task import Task
 
 
@@ -59,10 +55,7 @@ def write_trainable_exits(
     # 8 bits whatever the plan stores: all that is deeper, the teacher's answers too, comes from these
     at_first = replace(plan, split=plan.heads.exits[kept[0]].block, cache=CachePlan())
     features = Features(task, at_first, lambda pixels: chain.step(0, pixels)[0])
-    replay = features.replay(mixed_selections(task, plan), features.codec())
-    replay.save(folder / REPLAY)
-    check = [drawn(whole_partition(task, "global.val"), CHECK_SAMPLES)] if task.global_ is not None else []
-    features.replay(check, Codec(VALIDATION_BITS, replay.codec.shape)).save(folder / CHECK)
+    replay, checked = features.save(folder)
     inputs, worst = features.of(drawn(whole_partition(task, "local.train"), plan.recipe.batch_size)), 0.0
     for number, side in enumerate(sides):
         if number:
@@ -72,7 +65,7 @@ def write_trainable_exits(
         format=EXITS_FORMAT,
         batch_size=plan.recipe.batch_size,
         replay_samples=len(replay),
-        check_samples=sum(map(len, check)),
+        check_samples=checked,
         bits=replay.codec.bits,
         bytes=sum(path.stat().st_size for path in (folder / Section.TRAIN).iterdir()),
         largest_loss_difference=worst,

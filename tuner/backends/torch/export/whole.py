@@ -14,13 +14,14 @@ from tuner.backends.torch.model.layout import fast
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.backends.torch.trial.edits import edited
 from tuner.backends.torch.trial.opened import OpenTask
-from tuner.bundle.format import MODEL, WEIGHTS, Section
-from tuner.errors import BundleError
+from tuner.bundle.format import MODEL, WEIGHTS
+from tuner.bundle.info import Section
+from tuner.errors import BundleError, first_line
 from tuner.metrics import score
 from tuner.ort.parity import largest, require_parity
 from tuner.ort.session import FEATURES, LOGITS, Session
 from tuner.plan.trial import TrialPlan
-from tuner.task import Task, normalise
+from tuner.task import Task
 
 
 def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool = False) -> Exported:
@@ -44,13 +45,13 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     if isinstance(prefix, fx.GraphModule) and trainable:
         prefix = fast(prefix)  # its norms fold here, as the exporter's optimiser would fold the tail's too
     parts = Parts(prefix if plan.split else nn.Identity(), tail, with_features=trainable and plan.split > 0).eval()
-    sample = torch.from_numpy(normalise(task.local.val.load(0)[None], task.input))
+    sample = torch.from_numpy(task.batch(task.local.val, [0]))
     path = folder / MODEL
     try:
         outputs = [LOGITS, FEATURES] if parts.with_features else [LOGITS]
         write_onnx(parts, torch.cat([sample, sample]), path, outputs, optimize=not trainable)
     except Exception as error:  # the exporter raises many kinds
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        reason = first_line(error)
         raise BundleError(f"the model cannot be written as ONNX ({reason}): pick another model or operator") from error
     save_file(state, folder / WEIGHTS)
     records = edits.records(model.model)

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from tuner.backends.base import Report
 from tuner.backends.torch.features.prefix import Prefix, Shallower
 from tuner.backends.torch.model.fingerprint import state_hash, structure_hash
 from tuner.backends.torch.model.load import OpenModel
@@ -19,6 +18,7 @@ from tuner.store.records import RecordFile
 from tuner.store.scales import Scales, read_scales
 from tuner.store.store import Store
 from tuner.task import Task
+from tuner.training.epochs import Report
 
 VALIDATION_BITS = 16
 
@@ -88,7 +88,7 @@ class Access:
         """
         low, high, scales = self._needed_scales(cut, bits)
         key = self.key(cut, bits, scales)
-        self.store.kept.add(self.store.path(key))
+        self.store.in_use.add(self.store.path(key))
         file = self.store.file(key, low, high)
         for notice in file.take_notices():
             self.report({"warning": notice})

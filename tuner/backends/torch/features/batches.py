@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.planner.device import FILL_BATCH
-from tuner.task import Samples, Task
+from tuner.task import Task
 from tuner.task.mixing import filling_order
 from tuner.training.schedule import batches_of
 
@@ -24,17 +24,6 @@ class Batch:
     indices: tuple[int, ...]
 
 
-def partitions_of(task: Task) -> dict[str, Samples]:
-    """Return the task's partitions by name: ``local.train``, ``global.val``."""
-    domains = {"local": task.local, "global": task.global_}
-    return {
-        f"{name}.{partition}": samples
-        for name, domain in domains.items()
-        if domain is not None
-        for partition, samples in domain.partitions()
-    }
-
-
 def batches(task: Task, wanted: Mapping[str, set[int]]) -> Iterator[Batch]:
     """Yield the fixed batches that hold any wanted sample.
 
@@ -42,7 +31,7 @@ def batches(task: Task, wanted: Mapping[str, set[int]]) -> Iterator[Batch]:
         task: Its partitions.
         wanted: Indices by partition.
     """
-    for name, samples in partitions_of(task).items():
+    for name, samples in task.partitions():
         asked = wanted.get(name)
         if not asked:
             continue

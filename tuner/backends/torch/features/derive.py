@@ -7,7 +7,8 @@ from tuner.backends.torch.features.selection import training_selections
 from tuner.plan.trial import TrialPlan
 from tuner.planner.cost import CODED_BITS, feature_records
 from tuner.store.codec import requantise
-from tuner.store.records import BadRecord, StoreFull
+from tuner.store.disk import StoreFull
+from tuner.store.records import BadRecord
 
 DERIVED_AT_ONCE = 256
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tuner.arrays import Floats
 from tuner.backends.base import Filling
 from tuner.backends.torch.features.access import VALIDATION_BITS, Access
-from tuner.backends.torch.features.batches import Batch, batches, partitions_of
+from tuner.backends.torch.features.batches import Batch, batches
 from tuner.backends.torch.features.derive import derive
 from tuner.backends.torch.features.needs import CutBits, Indices, absent, needed, union
 from tuner.backends.torch.features.scaling import fix_scales
@@ -19,7 +19,8 @@ from tuner.plan.trial import TrialPlan
 from tuner.planner.cost import feature_records
 from tuner.process_memory import PeakMeter
 from tuner.store.cost import read_cost
-from tuner.store.records import RecordFile, StoreFull
+from tuner.store.disk import StoreFull
+from tuner.store.records import RecordFile
 
 #: A shorter pass measures its start-up.
 MEASURED_SAMPLES = 64
@@ -113,7 +114,7 @@ def _write(
     outputs: Mapping[int, Floats],
 ) -> None:
     """Append a batch to every file that lacks any of it; a file without room takes no more."""
-    samples = partitions_of(access.task)[batch.partition]
+    samples = dict(access.task.partitions())[batch.partition]
     for (cut, bits), file in list(files.items()):
         wanted = absences[cut, bits].get(batch.partition, ())
         rows = [row for row, index in enumerate(batch.indices) if index in wanted]

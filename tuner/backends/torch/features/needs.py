@@ -12,7 +12,7 @@ from tuner.backends.torch.features.selection import (
 )
 from tuner.plan.trial import TrialPlan
 from tuner.planner.cost import feature_records
-from tuner.store.records import StoreFull
+from tuner.store.disk import StoreFull
 from tuner.task import Task
 
 #: Cut and bits.

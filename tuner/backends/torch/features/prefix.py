@@ -11,12 +11,12 @@ from threading import Lock
 import numpy as np
 
 from tuner.arrays import Floats
-from tuner.backends.torch.features.batches import Batch, partitions_of
+from tuner.backends.torch.features.batches import Batch
 from tuner.backends.torch.features.engines import prefix_engine
 from tuner.backends.torch.model.load import OpenModel
 from tuner.planner.device import FILL_BATCH
 from tuner.store.records import BadRecord, RecordFile
-from tuner.task import Task, normalise
+from tuner.task import Task
 
 DECODERS = 2
 AHEAD = 3
@@ -60,7 +60,7 @@ class Prefix:
         shallower: Shallower | None = None,
     ) -> None:
         self._task = task
-        self._samples = partitions_of(task)
+        self._samples = dict(task.partitions())
         self._cuts = list(cuts)
         self._engine = lru_cache(lambda begin: prefix_engine(model, cuts, kind, threads, begin))
         self._shallower = shallower
@@ -107,7 +107,7 @@ class Prefix:
 
     def _pixels(self, batch: Batch) -> Floats:
         samples, started = self._samples[batch.partition], time.perf_counter()
-        pixels = normalise(np.stack([samples.load(index) for index in batch.indices]), self._task.input)
+        pixels = self._task.batch(samples, batch.indices)
         self._decoding.append((time.perf_counter() - started) / len(batch.indices))
         return pixels
 

@@ -7,12 +7,13 @@ import numpy as np
 
 from tuner.arrays import Codes, Floats
 from tuner.backends.torch.features.access import Access
-from tuner.backends.torch.features.batches import batches, exactly, partitions_of
+from tuner.backends.torch.features.batches import batches, exactly
 from tuner.backends.torch.features.prefix import Prefix
 from tuner.backends.torch.features.selection import Selection
 from tuner.planner.cost import CODED_BITS
 from tuner.store.codec import requantise
-from tuner.store.records import BadRecord, RecordFile, StoreFull
+from tuner.store.disk import StoreFull
+from tuner.store.records import BadRecord, RecordFile
 
 
 class Reader:
@@ -94,7 +95,7 @@ class Reader:
         for sample_id in asked:
             partition, index = self._places[sample_id]
             wanted.setdefault(partition, set()).add(index)
-        samples = partitions_of(self._access.task)
+        samples = dict(self._access.task.partitions())
         computed: dict[str, Codes] = {}
         todo = batches(self._access.task, wanted) if self._has_room else exactly(wanted)
         for batch, outputs in self._prefix.over(todo):

@@ -11,8 +11,8 @@ from tuner.backends.torch.features.batches import Batch, batches
 from tuner.backends.torch.features.prefix import Prefix
 from tuner.planner.cost import EXACT_BITS
 from tuner.planner.device import FILL_BATCH, UNSCALED_BYTES
+from tuner.store.disk import StoreFull
 from tuner.store.quantiles import calibrate
-from tuner.store.records import StoreFull
 from tuner.store.scales import scales, write_scales
 from tuner.task import Task
 

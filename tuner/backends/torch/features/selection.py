@@ -5,13 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.arrays import Labels, RowNumbers
-from tuner.backends.torch.features.batches import partitions_of
 from tuner.plan.trial import TrialPlan
+from tuner.runtime.train.exit_calibration import calibration_share
 from tuner.task import Samples, Task, stratified_holdout
 from tuner.task.mixing import mixed_indices
 from tuner.task.partition import recording_holdout
-
-CALIBRATED_SHARE, CALIBRATED_LEAST, CALIBRATED_MOST = 0.2, 50, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class Selection:
 
 def whole_partition(task: Task, partition: str) -> Selection:
     """Return all samples of a partition (``"local.val"``)."""
-    samples = partitions_of(task)[partition]
+    samples = dict(task.partitions())[partition]
     return Selection(partition, samples, np.arange(len(samples)))
 
 
@@ -67,7 +65,7 @@ def calibration_selection(task: Task) -> Selection:
     Source: PersEPhonEE, calibration on held-out data of the user.
     """
     samples = task.local.train
-    share = min(CALIBRATED_MOST, max(CALIBRATED_SHARE, CALIBRATED_LEAST / len(samples)))
+    share = calibration_share(len(samples))
     indices = stratified_holdout(samples.labels, share)[1]
     origins, places = np.unique([samples.origin(index) for index in range(len(samples))], return_inverse=True)
     if len(origins) < len(samples):
@@ -85,5 +83,5 @@ def mixed_selections(task: Task, plan: TrialPlan) -> list[Selection]:
 
 def validation_selections(task: Task) -> list[Selection]:
     """Return what a trial is scored on: the local samples, and the global ones where there are any."""
-    names = [name for name in ("local.val", "global.val") if name in partitions_of(task)]
+    names = [name for name in ("local.val", "global.val") if name in dict(task.partitions())]
     return [whole_partition(task, name) for name in names]

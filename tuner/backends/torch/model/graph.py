@@ -8,6 +8,7 @@ from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 
 from tuner.backends.torch.model.grouping import Block, blocks_of
+from tuner.errors import first_line
 
 
 class Tracer(fx.Tracer):
@@ -100,7 +101,7 @@ def chain(model: nn.Module, sample: torch.Tensor) -> Chain:
         module = fx.GraphModule(model, graph)
         ShapeProp(module).propagate(sample)
     except Exception as error:  # noqa: BLE001 - a user's forward may raise anything when it is traced
-        raise ValueError(f"{type(error).__name__}: {error}".splitlines()[0]) from None
+        raise ValueError(first_line(error)) from None
     graph.eliminate_dead_code()
     module.recompile()
     nodes = list(graph.nodes)

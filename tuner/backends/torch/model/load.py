@@ -15,7 +15,7 @@ from tuner.backends.torch.model.head import resize_head
 from tuner.backends.torch.model.pretrain import pretrained
 from tuner.errors import TaskError
 from tuner.plan.info import ModelInfo
-from tuner.task import Task, normalise
+from tuner.task import Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ def load(task: Task) -> OpenModel:
     model = build(task.model)
     if task.model.pretrain is not None:
         pretrained(task, model)
-    sample = _sample(task)
+    sample = torch.from_numpy(task.batch(task.local.train, [0]))
     rows = _check_forward(task, model, sample)
     new = len(task.labels) - len(task.head_rows)
     wanted = task.head_rows or ()
@@ -94,11 +94,6 @@ def load(task: Task) -> OpenModel:
         task_fingerprint=task.fingerprint(),
         measured=lambda: model_info(task, model, blocks, sample, note, fingerprint),
     )
-
-
-def _sample(task: Task) -> torch.Tensor:
-    batch = task.local.train.load(0)[None]
-    return torch.from_numpy(normalise(batch, task.input))
 
 
 def _check_forward(task: Task, model: nn.Module, sample: torch.Tensor) -> int:

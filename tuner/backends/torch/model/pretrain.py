@@ -3,7 +3,6 @@
 import hashlib
 from dataclasses import replace
 
-import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -14,7 +13,7 @@ from tuner.backends.torch.model.fingerprint import state_hash
 from tuner.errors import TaskError
 from tuner.files import cache_folder, private_file
 from tuner.plan.parts import RecipePlan
-from tuner.task import Task, normalise
+from tuner.task import Task
 from tuner.task.data.samples import Samples
 from tuner.training.epoch import EpochLoop
 from tuner.training.schedule import even_batches_of
@@ -51,8 +50,7 @@ class _WholeModel(Steps):
     """Trains all of a model on samples in memory."""
 
     def __init__(self, task: Task, model: nn.Module, samples: Samples, recipe: RecipePlan) -> None:
-        pixels = np.stack([samples.load(index) for index in range(len(samples))])
-        self._inputs = torch.from_numpy(normalise(pixels, task.input))
+        self._inputs = torch.from_numpy(task.batch(samples, range(len(samples))))
         self._labels = torch.from_numpy(samples.labels)
         self._model, self._multi = model, task.loss == "multi-label"
         self._optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate)  # decays by PyTorch's own 0.01

@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tuner.backends.torch.model.layout import spatial
-from tuner.errors import UnsupportedError
+from tuner.errors import UnsupportedError, first_line
 from tuner.ort.port import Port
 from tuner.plan.parts import RecipePlan
 
@@ -59,7 +59,7 @@ def graph_of(function: Callable[..., tuple[torch.Tensor, ...]], inputs: Sequence
         )
         graph = make_fx(torch.func.functionalize(graph, remove="mutations"), tracing_mode="fake")(*example)
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        reason = first_line(error)
         raise StepError(f"a step is traced once, but this tail cannot be ({reason}): train it eagerly") from error
     _clean(graph)
     return graph

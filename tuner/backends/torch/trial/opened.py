@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tuner.backends.base import Lowering, Report, silent
+from tuner.backends.base import Lowering, silent
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.trial.steps import TrialStepsFactory
@@ -11,6 +11,7 @@ from tuner.errors import TaskError
 from tuner.plan.trial import TrialPlan
 from tuner.store.store import Store
 from tuner.task import Task
+from tuner.training.epochs import Report
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from tuner.backends.torch.features.selection import Selection, validation_select
 from tuner.backends.torch.trial.inputs import TailInputs, tail_inputs
 from tuner.backends.torch.trial.scoring import logits
 from tuner.metrics import score
-from tuner.store.records import StoreFull
+from tuner.store.disk import StoreFull
 
 
 def untouched(access: Access) -> dict[str, float]:
