@@ -65,6 +65,7 @@ def test_the_documents_commands_are_those_that_are_run_here() -> None:
     assert named == [["pip", "install"], ["pytest"], ["tuner", "plugins"], ["tuner", "run"], ["tuner", "export"]]
 
 
+@pytest.mark.slow
 def test_the_plugin_is_listed_once_installed(environment: dict[str, str], tmp_path: Path) -> None:
     content = json.loads(python(*tuner("plugins", "--json"), folder=tmp_path, environment=environment))
     listed = {plugin["name"]: plugin for plugin in content["plugins"]}
@@ -87,6 +88,7 @@ def test_the_list_is_printed_as_the_document_says(environment: dict[str, str], t
     assert len(expected) == 3
 
 
+@pytest.mark.slow
 def test_the_plugins_own_test_passes(environment: dict[str, str], project: Path) -> None:
     printed = python("-m", "pytest", "-q", "-p", "no:cacheprovider", folder=project, environment=environment)
     assert "17 passed" in printed

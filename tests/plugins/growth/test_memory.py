@@ -46,6 +46,7 @@ def test_what_forward_keeps_is_known_for_any_widths(wider: tuple[int, ...]) -> N
     assert needed(wider) == weights + BACKWARD * BATCH * saved_bytes(body.eval(), EXAMPLE)
 
 
+@pytest.mark.slow
 def test_the_first_step_of_a_tail_is_that_of_its_start() -> None:
     edit = Edit(start=0.5, cap=1.0, controller="ric", horizon=3, penalty=0.4, adapter="dspa")
     tail = GrowingTail(separable(), edit, scratch=True)
