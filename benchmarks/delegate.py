@@ -3,6 +3,7 @@
 Like a backend's own module, it loads no tensor library.
 """
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,17 +32,17 @@ class Delegate(Session):
         """The model's chain of blocks."""
         return self.session.model
 
-    def measure(self, threads: int) -> Rates:
+    def measure(self, threads: int, within: float = math.inf) -> Rates:
         """Return this device's speed on this model."""
-        return self.session.measure(threads)
+        return self.session.measure(threads, within)
 
     def plan_step(self, plan: TrialPlan) -> StepPlan | None:
         """Return a plan's training step."""
         return self.session.plan_step(plan)
 
-    def untouched(self, store: Store, threads: int, report: Report = silent) -> dict[str, float]:
+    def untouched(self, store: Store, threads: int, report: Report = silent, share: float = 1.0) -> dict[str, float]:
         """Return the given model's own accuracies."""
-        return self.session.untouched(store, threads, report)
+        return self.session.untouched(store, threads, report, share)
 
     def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:
         """Return how many samples the store lacks."""

@@ -72,7 +72,7 @@ def main() -> None:
             }
         )
         before = total
-    given = untouched(here)
+    given = untouched(here, 1.0)
     rows.append({"arm": "untouched model", "local accuracy": 0.0, "global accuracy": given["global_accuracy"]})
     finish("moil_chain", rows, [*_arithmetic(), *_judged(scored, given["global_accuracy"], seconds)], asked.json)
 

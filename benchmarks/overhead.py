@@ -84,10 +84,10 @@ class TimedSession(Delegate):
         with timed_job("model"):
             return super().model
 
-    def untouched(self, store: Store, threads: int, report: Report = silent) -> dict[str, float]:
+    def untouched(self, store: Store, threads: int, report: Report = silent, share: float = 1.0) -> dict[str, float]:
         """Score the given model, timed."""
         with timed_job("untouched"):
-            return super().untouched(store, threads, report)
+            return super().untouched(store, threads, report, share)
 
     def fill(self, plans: Sequence[TrialPlan], store: Store, report: Report = silent) -> Filling:
         """Fill the store, timed."""

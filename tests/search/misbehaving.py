@@ -6,6 +6,7 @@ one for good.
 
 # ruff: noqa: ARG002 - the signatures are the contract's
 
+import math
 import os
 import resource
 import signal
@@ -62,10 +63,10 @@ class MisbehavingSession(Session):
     def model(self) -> ModelInfo:
         return ModelInfo("made-up", self._task.fingerprint(), len(self._task.labels), BLOCKS)
 
-    def measure(self, threads: int) -> Rates:
+    def measure(self, threads: int, within: float = math.inf) -> Rates:
         return nominal(self.model)
 
-    def untouched(self, store: Store, threads: int, report: Report = silent) -> dict[str, float]:
+    def untouched(self, store: Store, threads: int, report: Report = silent, share: float = 1.0) -> dict[str, float]:
         return {"local_accuracy": 0.0, "global_accuracy": 0.9}
 
     def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:

@@ -4,6 +4,7 @@ A backend's own module loads no tensor library when imported: `Backend.open` and
 a child process.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -93,16 +94,28 @@ class Session(ABC):
         """The model's chain of blocks."""
 
     @abstractmethod
-    def measure(self, threads: int) -> Rates:
-        """Return this device's speed on this model."""
+    def measure(self, threads: int, within: float = math.inf) -> Rates:
+        """Return this device's speed on this model.
+
+        Args:
+            threads: Threads of the model.
+            within: Seconds that it should take at most; what there is no time for is derived.
+        """
 
     def plan_step(self, plan: TrialPlan) -> StepPlan | None:  # noqa: ARG002 - optional
         """Return a plan's training step as it would run here, planned to the byte; None where none is planned."""
         return None
 
     @abstractmethod
-    def untouched(self, store: Store, threads: int, report: Report = silent) -> dict[str, float]:
-        """Return the given model's own accuracies, global rows only."""
+    def untouched(self, store: Store, threads: int, report: Report = silent, share: float = 1.0) -> dict[str, float]:
+        """Return the given model's own accuracies, global rows only.
+
+        Args:
+            store: Stored features, which are read where all that are needed are there.
+            threads: Threads of the model.
+            report: Called with progress.
+            share: Share of the validation samples, as `DataPlan.share` takes them.
+        """
 
     @abstractmethod
     def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:

@@ -1,5 +1,6 @@
 """Tune a task: run a study in a folder, within limits."""
 
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import open_remote
 from tuner.search.rates import rates_of
-from tuner.search.setting import RUN_RESERVE, Setting, cores, participants, wanted_knobs
+from tuner.search.setting import MEASURING_SHARE, RUN_RESERVE, Setting, cores, participants, wanted_knobs
 from tuner.search.space import Space, check_knobs, load_space
 from tuner.store.disk import StoreFull
 from tuner.store.engine_choice import choose_engine
@@ -236,11 +237,18 @@ class _Tuning:
             objectives=objectives,
             wanted=wanted_knobs(self._space, config.backend, deterministic=config.deterministic),
             sampler=self._space.sampler,
+            rungs=self._space.rungs,
             seed=config.seed,
             deterministic=config.deterministic,
             model=model,
             task=task,
-            rates=rates_of(session, backend, measure=not config.deterministic, announce=self._listener.say),
+            rates=rates_of(
+                session,
+                backend,
+                measure=not config.deterministic,
+                within=MEASURING_SHARE * (config.limits.time_seconds or math.inf),
+                announce=self._listener.say,
+            ),
             limits=config.limits,
             end=end,
             folder=self._folder,

@@ -34,14 +34,17 @@ SHARED_STAGES = frozenset({Stage.DATA, Stage.SHAPE, Stage.HEADS})
 
 @dataclass(frozen=True, slots=True)
 class DataPlan:
-    """How much of the global data is mixed in.
+    """How much of the global data is mixed in, and how much of everything is used.
 
     Attributes:
-        alpha: Fraction of every class, in [0, 1].
+        alpha: Fraction of every class of the global data, in [0, 1].
+        share: Share of the samples of every partition, for validation too, in (0, 1]. The lower rungs of a search take
+            less than all.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
     alpha: float = 0.0
+    share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,11 @@ class RuntimePlan:
     threads: int = 1
     precision: Literal["fp32"] = "fp32"
     memory_bytes: int = 0
+
+
+def share_of(count: int, share: float) -> int:
+    """Return how many of some samples a share takes: rounded up, so that it is at least one."""
+    return min(count, math.ceil(share * count))
 
 
 def per_class_counts(available: tuple[int, ...], alpha: float) -> tuple[int, ...]:

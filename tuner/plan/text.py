@@ -25,7 +25,9 @@ def _part(plan: TrialPlan) -> str:
 
 
 def _data(plan: TrialPlan) -> str:
-    local = f"{plan.task.local_train:,} local"
+    local = f"{plan.local_samples:,} local"
+    if plan.data.share < 1:
+        local = f"{plan.local_samples:,} of {plan.task.local_train:,} local"
     if not plan.global_samples:
         return f"{local} {plan.task.noun}"
     realised = plan.global_samples / sum(plan.task.global_per_class)

@@ -14,7 +14,7 @@ from tuner.augment.operations import active_operations
 from tuner.errors import PlanError
 from tuner.plan.heads import HeadsPlan, effective_heads, head_rules
 from tuner.plan.info import FORBID, ModelInfo, TaskInfo
-from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan, Stage, TailEdit, per_class_counts
+from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan, Stage, TailEdit, per_class_counts, share_of
 
 #: Widths of a stored value, in bits.
 STORED_BITS = (32, 16, 8, 4, 2, 1)
@@ -64,14 +64,29 @@ class TrialPlan:
         return tuple(sorted({last, *(exit_.block for exit_ in self.heads.exits)}))
 
     @property
+    def local_samples(self) -> int:
+        """Number of local training samples that are used, those that calibrate exits included."""
+        return share_of(self.task.local_train, self.data.share)
+
+    @property
+    def local_scored(self) -> int:
+        """Number of local validation samples."""
+        return share_of(self.task.local_val, self.data.share)
+
+    @property
+    def global_scored(self) -> int:
+        """Number of global validation samples."""
+        return share_of(self.task.global_val, self.data.share)
+
+    @property
     def global_samples(self) -> int:
         """Number of global training samples mixed in."""
-        return sum(per_class_counts(self.task.global_per_class, self.data.alpha))
+        return sum(self._global_counts)
 
     @property
     def train_samples(self) -> int:
         """Number of training samples in one epoch."""
-        return self.task.local_train + self.global_samples
+        return self.local_samples + self.global_samples
 
     @property
     def source_shape(self) -> tuple[int, ...]:
@@ -84,13 +99,20 @@ class TrialPlan:
         """Whether the task allows a random change of what an epoch reads, and that has an extent."""
         return bool(active_operations(self.task.augment, cached=self.cached)) and math.prod(self.source_shape[1:]) > 1
 
+    @property
+    def _global_counts(self) -> tuple[int, ...]:
+        """Number of global training samples mixed in, by class."""
+        return per_class_counts(self.task.global_per_class, self.data.alpha * self.data.share)
+
     def key(self) -> str:
         """Return a hash that is equal for plans that train the same thing (32 hex digits).
 
         Two fractions that select the same samples are one plan: the hash holds the counts, not the fraction.
         """
         content = asdict(self)
-        content["data"] = {"counts": per_class_counts(self.task.global_per_class, self.data.alpha)}
+        content["data"] = {"counts": self._global_counts}
+        if self.data.share < 1:
+            content["data"]["share"] = self.data.share
         content["model"], content["task"] = self.model.fingerprint, self.task.fingerprint
         del content["runtime"]["memory_bytes"]
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
@@ -102,7 +124,7 @@ class TrialPlan:
         return {stage.value: content[stage.value] for stage in Stage}
 
     def carried_to(self, model: ModelInfo, task: TaskInfo) -> "TrialPlan":
-        """Return the same decisions for another task or a model with a grown head.
+        """Return the same decisions for all samples of another task, or for a model with a grown head.
 
         Raises:
             PlanError: The model has another number of blocks.
@@ -112,7 +134,7 @@ class TrialPlan:
                 f"a plan for {self.model.num_blocks} blocks cannot be carried to {model.name} with "
                 f"{model.num_blocks}: run `tuner run` on that task instead"
             )
-        return normal_form(replace(self, model=model, task=task))
+        return normal_form(replace(self, model=model, task=task, data=replace(self.data, share=1.0)))
 
 
 def check(plan: TrialPlan) -> TrialPlan:
@@ -135,6 +157,7 @@ def _rules(plan: TrialPlan) -> Iterator[tuple[bool, str, object]]:
     yield num_blocks >= 1, "model.blocks must have at least one block", num_blocks
     yield 0 <= plan.split <= num_blocks, f"split must be in [0, {num_blocks}]", plan.split
     yield 0 <= alpha <= 1, "data.alpha must be in [0, 1]", alpha
+    yield 0 < plan.data.share <= 1, "data.share must be above 0 and at most 1", plan.data.share
     yield bits in STORED_BITS, bits_rule, bits
     yield 0 <= augment <= 1, f"{Stage.CACHE}.augment must be in [0, 1]", augment
     yield recipe.epochs >= 1, "recipe.epochs must be at least 1", recipe.epochs
@@ -165,7 +188,7 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
     if not plan.can_augment:
         plan = replace(plan, cache=replace(plan.cache, augment=0.0))
     if not plan.task.global_per_class:
-        plan = replace(plan, data=DataPlan())
+        plan = replace(plan, data=DataPlan(share=plan.data.share))
     check(plan)
     return replace(plan, recipe=_effective_recipe(plan))
 

@@ -111,7 +111,7 @@ def tracing_seconds(plan: TrialPlan, rates: Rates) -> float:
 def scoring_seconds(plan: TrialPlan, rates: Rates) -> float:
     """Return the seconds of scoring: all samples at the end, the local ones after every epoch that may be the last."""
     times = plan.recipe.epochs if plan.recipe.patience else 1
-    samples = plan.task.local_val * times + plan.task.global_val
+    samples = plan.local_scored * times + plan.global_scored
     heads = _head_seconds(plan, rates) + _exit_source_seconds(plan, rates)
     return samples * (sum(rates.forward_seconds[plan.split :]) + _source_seconds(plan, rates) + heads)
 
@@ -170,9 +170,9 @@ def feature_bytes(plan: TrialPlan) -> int:
         for cut, bits in feature_bits(plan).items()
         for width in {bits, max(CODED_BITS, bits)}
     )
-    scored = plan.task.local_val + plan.task.global_val
+    scored = plan.local_scored + plan.global_scored
     if plan.heads.exits:
-        scored += plan.task.local_train // 5  # the calibration samples
+        scored += plan.local_samples // 5  # the calibration samples
     return plan.train_samples * train + scored * sum(values[cut] * 2 for cut in plan.cuts)
 
 

@@ -32,6 +32,7 @@ class Rates:
         prefix_ratio: Its time relative to the blocks' forward passes.
         latency_seconds: Time of a single sample through the whole model; 0 where it was not measured.
         trace_seconds: Time to trace and plan one block of a tail, once per trial that the planned executor runs.
+        complete: Whether there was time to measure all of it; else some of it is derived.
     """
 
     forward_seconds: tuple[float, ...]
@@ -45,6 +46,7 @@ class Rates:
     prefix_ratio: float = 1.0
     latency_seconds: float = 0.0
     trace_seconds: float = 0.0
+    complete: bool = True
 
 
 def nominal(model: ModelInfo) -> Rates:

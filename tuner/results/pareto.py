@@ -47,7 +47,9 @@ def knee(
         return None
     balanced = {key: value for key, value in members.items() if _is_balanced(value, members, untouched)}
     candidates = balanced or dict(members)
-    scaled = {key: tuple(_scale(objective, value) for objective in objectives) for key, value in candidates.items()}
+    scaled = {
+        key: tuple(scaled_loss(objective, value) for objective in objectives) for key, value in candidates.items()
+    }
     columns = list(zip(*scaled.values(), strict=True))
     lows, highs = [min(column) for column in columns], [max(column) for column in columns]
 
@@ -73,6 +75,7 @@ def _is_balanced(
     return gains and value["global_accuracy"] >= untouched["global_accuracy"] - GLOBAL_DROP - 1e-12
 
 
-def _scale(objective: Objective, value: Mapping[str, float]) -> float:
+def scaled_loss(objective: Objective, value: Mapping[str, float]) -> float:
+    """Return an objective's value with the sign that makes smaller better, seconds and bytes as logarithms."""
     number = value[objective.name]
     return math.log(max(number, 1e-9)) if objective.unit in COST_UNITS else objective.sign * number

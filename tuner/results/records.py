@@ -1,6 +1,6 @@
 """Trial records: what was asked of a trial, and what came of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -53,6 +53,8 @@ class TrialRecord:
         notes: Notes for the user, and the traceback of an exception.
         constraint: By how much each limit is broken, as log(value / limit): at most 0 where the limit is obeyed.
         same_as: Earlier trial with an equal plan, whose values these are.
+        rung: Rung that the plan was tried on, counted from the top, which is 0: all samples, all epochs.
+        promoted: Trial that tried the same knobs first, on the lowest rung; None where this one did.
     """
 
     trial: int
@@ -67,6 +69,13 @@ class TrialRecord:
     notes: tuple[str, ...] = ()
     constraint: dict[str, float] = field(default_factory=dict)
     same_as: int | None = None
+    rung: int = 0
+    promoted: int | None = None
+
+    @property
+    def config(self) -> int:
+        """Number of the trial that tried these knobs first: equal for the same knobs on all rungs."""
+        return self.trial if self.promoted is None else self.promoted
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON's types; the plan as its decisions only."""
@@ -97,6 +106,16 @@ def eligible(record: TrialRecord) -> bool:
     """Return whether a trial may be on the front: measured, no repetition, and within every limit."""
     within = all(value <= 0 for value in record.constraint.values())
     return record.state in SCORED and record.same_as is None and within
+
+
+def comparable(records: Iterable[TrialRecord]) -> dict[int, Mapping[str, float]]:
+    """Return the values of the trials that may be on the front: of those within every limit, the highest rung's.
+
+    Scores of different rungs are of different samples: they are never compared.
+    """
+    within = [record for record in records if eligible(record)]
+    top = min((record.rung for record in within), default=0)
+    return {record.trial: record.values for record in within if record.rung == top}
 
 
 def binding(name: str) -> str:

@@ -7,7 +7,7 @@ from tuner.errors import RunError
 from tuner.results.folder import RunInfo, read_records, read_run
 from tuner.results.objectives import Objective
 from tuner.results.pareto import front, knee
-from tuner.results.records import TrialRecord, eligible
+from tuner.results.records import TrialRecord, comparable
 from tuner.task import Task
 
 
@@ -61,7 +61,7 @@ class Run:
         path = Path(folder)
         info = read_run(path)
         records = read_records(path, info.template)
-        members = {record.trial: record.values for record in records if eligible(record)}
+        members = comparable(records)
         best = tuple(front(members, info.objectives))
         middle = knee({trial: members[trial] for trial in best}, info.objectives, info.untouched)
         return cls(path, info, records, best, middle, task)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner.plan.trial import TrialPlan
 from tuner.planner.cost import Estimate
@@ -50,18 +50,22 @@ class Admission:
         self._setting, self._host, self._forecast, self._filler = setting, host, forecast, filler
         self._edits: dict[str, frozenset[str]] = {}
 
-    def admit(self, plan: TrialPlan, records: Sequence[TrialRecord]) -> Admitted | Refused:
+    def admit(
+        self, plan: TrialPlan, records: Sequence[TrialRecord], full: TrialPlan | None = None
+    ) -> Admitted | Refused:
         """Return the plan's estimate, or why it is not run.
 
         Args:
             plan: The plan to decide on.
             records: The study's finished trials.
+            full: The plan as it is on the top rung, which has to obey the limits too; as given where there is none.
         """
         estimate = self._forecast.estimate(plan, self._filler.missing(plan), records)
         reason = self._unsupported(plan) or _failed_before(plan, records)
         if reason:
             return Refused(estimate, reason, {"support": 1.0})
-        reasons, constraint = self._over(estimate)
+        whole = estimate if full in {None, plan} else self._forecast.estimate(full, 0, records)
+        reasons, constraint = self._over(replace(whole, spend_seconds=estimate.spend_seconds))
         if reasons:
             return Refused(estimate, "; ".join(reasons), constraint)
         unfilled = self._filler.refusal(plan)

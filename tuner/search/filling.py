@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 from tuner.backends.base import Filling
 from tuner.errors import BudgetError
+from tuner.plan.parts import per_class_counts
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import JobLimits
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.rates import keep_rates
-from tuner.search.setting import CLOSING_SECONDS, Setting
+from tuner.search.setting import CLOSING_SECONDS, MEASURING_SHARE, Setting
 from tuner.store.store import Store
 from tuner.units import format_bytes, format_seconds
 
@@ -46,11 +47,13 @@ class FilledRange:
     """What is stored of one record set.
 
     Attributes:
-        alpha: Fraction of the global data that is stored.
+        share: Share of the local samples and of those for validation that are stored.
+        mixed: Fraction of the global training data that is stored.
         folders: Folders of the record files.
     """
 
-    alpha: float
+    share: float
+    mixed: float
     folders: tuple[Path, ...]
 
 
@@ -84,12 +87,17 @@ class Filler:
         ranges = [self._filled[key] for key in needed if key in self._filled]
         evicted = not all(folder.exists() for filled in ranges for folder in filled.folders)
         if evicted or len(ranges) < len(needed):
-            return plan.train_samples + plan.task.local_val + plan.task.global_val
-        stored = replace(plan, data=replace(plan.data, alpha=min(filled.alpha for filled in ranges)))
-        return max(0, plan.global_samples - stored.global_samples)
+            return _apart_from_mixed(plan) + plan.global_samples
+        share, mixed = min(filled.share for filled in ranges), min(filled.mixed for filled in ranges)
+        stored = _apart_from_mixed(replace(plan, data=replace(plan.data, share=share)))
+        counts = per_class_counts(plan.task.global_per_class, mixed)
+        return max(0, _apart_from_mixed(plan) - stored) + max(0, plan.global_samples - sum(counts))
 
     def prepare(self, plans: Iterable[TrialPlan]) -> None:
-        """Fill every cut the study may ask for, in one pass, as far as cap and time allow; the first plans first.
+        """Fill every cut the study may ask for first, in one pass, as far as cap and time allow; the first plans first.
+
+        Args:
+            plans: As they are on the rung that they are tried on first.
 
         Raises:
             BudgetError: A limit leaves nothing filled.
@@ -101,24 +109,33 @@ class Filler:
         left = self._setting.seconds_left
         ahead = replace(cached[0], data=replace(cached[0].data, alpha=most_alpha))
         alpha = most_alpha if self._pass_seconds([ahead]) <= AHEAD_SHARE * left else first_alpha
-        chosen: set[RecordSet] = set()
-        selected: list[TrialPlan] = []
-        stored = 0
-        for plan in cached:
-            bits = max(cost.CODED_BITS, plan.cache.bits)
-            wide = replace(plan, data=replace(plan.data, alpha=alpha), cache=replace(plan.cache, bits=bits))
-            needs = cost.feature_bytes(wide)
-            cap = self._store.cap_bytes
-            if not chosen.issuperset(_record_sets(plan)) and (cap is None or stored + needs <= STORAGE_SHARE * cap):
-                chosen.update(_record_sets(plan))
-                selected.append(wide)
-                stored += needs
+        selected = self._fitting(replace(plan, data=replace(plan.data, alpha=alpha)) for plan in cached)
         if not selected:
             return
         if self._pass_seconds(selected) > TIGHT_SHARE * left:
             selected = selected[:1]
             self._refuse_if_hopeless(selected, left)
         self._fill_apart(selected)
+
+    def fill_with(self, plan: TrialPlan, others: Iterable[TrialPlan]) -> None:
+        """Fill what a plan needs, and in the same pass what others will need, as far as the cap allows; see `fill`."""
+        if self.missing(plan):
+            alike = (one for one in others if one.cached and one.runtime.backend == plan.runtime.backend)
+            self.fill([plan, *self._fitting([plan, *alike])[1:]])
+
+    def _fitting(self, plans: Iterable[TrialPlan]) -> list[TrialPlan]:
+        """Return plans whose record sets differ and have room together, the first ones first."""
+        chosen: set[RecordSet] = set()
+        selected: list[TrialPlan] = []
+        stored, cap = 0, self._store.cap_bytes
+        for plan in plans:
+            wide = replace(plan, cache=replace(plan.cache, bits=max(cost.CODED_BITS, plan.cache.bits)))
+            needs = cost.feature_bytes(wide)
+            if not chosen.issuperset(_record_sets(plan)) and (cap is None or stored + needs <= STORAGE_SHARE * cap):
+                chosen.update(_record_sets(plan))
+                selected.append(wide)
+                stored += needs
+        return selected
 
     def _fill_apart(self, plans: Sequence[TrialPlan]) -> None:
         """Fill what the plans need, in as many passes as memory requires; a plan that does not fit is refused later."""
@@ -180,8 +197,9 @@ class Filler:
             for key in _record_sets(plan):
                 folders = filling.folders.get((key.cut, key.bits))
                 if folders is not None:
-                    alpha = max(plan.data.alpha, self._filled[key].alpha if key in self._filled else 0.0)
-                    self._filled[key] = FilledRange(alpha, folders)
+                    old = self._filled.get(key, FilledRange(0.0, 0.0, ()))
+                    share, mixed = plan.data.share, plan.data.alpha * plan.data.share
+                    self._filled[key] = FilledRange(max(share, old.share), max(mixed, old.mixed), folders)
         for cut, seconds in filling.seconds_per_sample.items():
             self._seconds_each.setdefault(cut, seconds)
 
@@ -201,7 +219,7 @@ class Filler:
         missing = session.missing(plans, self._store)
         rates = self._setting.rates
         if missing * cost.fill_seconds(plans[0], rates) > left and not self._setting.deterministic:
-            rates = session.measure(runtime.threads)
+            rates = session.measure(runtime.threads, MEASURING_SHARE * left)
             keep_rates(runtime.backend, self._setting.model, runtime.threads, rates)
             left = self._setting.seconds_left
         needs = missing * max(cost.fill_seconds(plan, rates) for plan in plans)
@@ -211,6 +229,11 @@ class Filler:
                 f"{missing:,} samples takes about {format_seconds(needs)}: "
                 f"give at least {format_seconds(2 * needs + 10)}"
             )
+
+
+def _apart_from_mixed(plan: TrialPlan) -> int:
+    """Return the number of samples that a plan reads apart from the mixed-in global ones."""
+    return plan.local_samples + plan.local_scored + plan.global_scored
 
 
 def _record_sets(plan: TrialPlan) -> set[RecordSet]:

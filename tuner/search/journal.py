@@ -3,6 +3,7 @@
 import hashlib
 import json
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -18,6 +19,9 @@ from tuner.plan.parts import Scalar
 from tuner.plugin.knobs import Choice, Knob, ValueSource
 
 NAME = "tuner"
+#: Attributes of a trial: the rung that its plan is tried on, and the trial that tried it first. The study's own: its
+#: lowest rung.
+RUNG, PROMOTED = "rung", "promoted"
 STARTUP_TRIALS = 8
 
 
@@ -90,20 +94,20 @@ class KnobByKnob(BaseSampler):
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """Return the knobs that are drawn together, at the trial's start."""
-        return self._jointly.infer_relative_search_space(study, trial)
+        return self._jointly.infer_relative_search_space(_of_one_rung(study), trial)
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Draw them."""
-        return self._jointly.sample_relative(study, trial, search_space)
+        return self._jointly.sample_relative(_of_one_rung(study), trial, search_space)
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         """Draw one knob by itself."""
         alone = _sampler(self._kind, seeded(self._seed, param_name))
-        return alone.sample_independent(study, trial, param_name, param_distribution)
+        return alone.sample_independent(_of_one_rung(study), trial, param_name, param_distribution)
 
 
 def _sampler(kind: str, seed: int) -> BaseSampler:
@@ -114,11 +118,51 @@ def _sampler(kind: str, seed: int) -> BaseSampler:
         return optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True, n_startup_trials=STARTUP_TRIALS)
 
 
-def next_trial(study: optuna.Study, kind: str, seed: int) -> Trial:
+def _of_one_rung(study: optuna.Study) -> optuna.Study:
+    """Return the study as its sampler may see it: scores of one rung only, and all that was refused.
+
+    The rung is the highest that has enough trials to learn from. Source: BOHB (Falkner et al. 2018), which does so.
+    """
+    trials = study.get_trials(deepcopy=False)
+    numbers = Counter(trial.user_attrs.get(RUNG, 0) for trial in trials if trial.state is TrialState.COMPLETE)
+    if len(numbers) <= 1:
+        return study
+    enough = [rung for rung, count in numbers.items() if count > STARTUP_TRIALS]
+    chosen = min(enough) if enough else max(numbers, key=lambda rung: numbers[rung])
+    seen = optuna.create_study(directions=study.directions)
+    wanted = [one for one in trials if one.state is not TrialState.COMPLETE or one.user_attrs.get(RUNG, 0) == chosen]
+    seen.add_trials([trial for trial in wanted if trial.state.is_finished()])
+    return seen
+
+
+def lowest_of(study: optuna.Study) -> int | None:
+    """Return the rung that the study's plans are first tried on; None where that is not decided yet."""
+    return study.user_attrs.get(RUNG)
+
+
+def has_open(study: optuna.Study) -> bool:
+    """Return whether a trial was cut short, or waits in the queue."""
+    return bool(study.get_trials(deepcopy=False, states=(TrialState.RUNNING, TrialState.WAITING)))
+
+
+def next_trial(study: optuna.Study, kind: str, seed: int, rung: int = 0) -> Trial:
     """Return the trial to run next: one that was cut short, with the values it had, or a new one.
 
     The sampler is seeded by the trial's number, so that a resumed study asks for what an undisturbed one would have.
+
+    Args:
+        study: To ask.
+        kind: ``tpe`` or ``random``.
+        seed: The study's seed.
+        rung: That a trial is for which was not put in the queue for another one.
     """
+    trial = _next_trial(study, kind, seed)
+    if RUNG not in trial.user_attrs:
+        trial.set_user_attr(RUNG, rung)
+    return trial
+
+
+def _next_trial(study: optuna.Study, kind: str, seed: int) -> Trial:
     running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
     if running:
         first = min(running, key=lambda trial: trial.number)

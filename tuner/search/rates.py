@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import platform
 from collections.abc import Callable
@@ -28,7 +29,9 @@ def read_rates(backend: str, model: ModelInfo, threads: int) -> Rates | None:
 
 
 def keep_rates(backend: str, model: ModelInfo, threads: int, rates: Rates) -> None:
-    """Keep what was measured."""
+    """Keep what was measured, if all of it was."""
+    if not rates.complete:
+        return
     path = _path(backend, model, threads)
     path.parent.mkdir(mode=0o700, exist_ok=True)
     write_private(path, json.dumps(asdict(rates)))
@@ -43,7 +46,12 @@ def _path(backend: str, model: ModelInfo, threads: int) -> Path:
 
 
 def rates_of(
-    session: Session, backend: str, *, measure: bool, announce: Callable[[str], None] = lambda _line: None
+    session: Session,
+    backend: str,
+    *,
+    measure: bool,
+    within: float = math.inf,
+    announce: Callable[[str], None] = lambda _line: None,
 ) -> Rates:
     """Return this device's rates on a session's model: as kept, or measured now.
 
@@ -51,6 +59,7 @@ def rates_of(
         session: The opened task.
         backend: Its name.
         measure: Whether clocks count; else the rates are derived from FLOPs.
+        within: Seconds that a measurement should take at most.
         announce: Called before a measurement, which takes seconds.
     """
     model = session.model
@@ -59,6 +68,6 @@ def rates_of(
     rates = read_rates(backend, model, cores())
     if rates is None:
         announce("measuring this device on this model, once")
-        rates = session.measure(cores())
+        rates = session.measure(cores(), within)
         keep_rates(backend, model, cores(), rates)
     return rates

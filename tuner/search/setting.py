@@ -23,6 +23,8 @@ from tuner.task import Task
 CLOSING_SECONDS = 0.8
 #: Of ``--storage``, for trial records, scales and other small files.
 RUN_RESERVE = 2_000_000
+#: Measuring the device takes at most this share of the time that is left.
+MEASURING_SHARE = 0.1
 CORE_STRATEGIES = ("recipe", "none", "runtime")
 
 
@@ -43,6 +45,7 @@ class Setting:
         limits: The user's limits.
         end: Clock (`time.monotonic`) at which the command must be over; None for never.
         folder: The run's folder.
+        rungs: Whether plans are first tried on lower rungs.
     """
 
     strategies: Sequence[Strategy[Any]]
@@ -57,6 +60,7 @@ class Setting:
     limits: Budget
     end: float | None
     folder: Path
+    rungs: bool = True
 
     @property
     def seconds_left(self) -> float:

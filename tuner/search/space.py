@@ -13,7 +13,7 @@ from tuner.plugin.compose import compose
 from tuner.plugin.knobs import Knob, Numeric, ValueSource, Wanted, corners
 from tuner.plugin.strategy import Strategy
 
-KEYS = ("for", "strategies", "objectives", "sampler", "limits", "knobs")
+KEYS = ("for", "strategies", "objectives", "sampler", "rungs", "limits", "knobs")
 LIMITS = ("time", "train-time", "memory", "storage", "trials")
 RANGE_KEYS = frozenset({"low", "high", "log"})
 SAMPLERS = ("tpe", "random")
@@ -32,6 +32,7 @@ class Space:
         sampler: ``tpe`` or ``random``.
         limits: Limits as text, by name, for those that the command line does not give.
         knobs: What is asked of each knob; the legal range is searched for a knob that is not named.
+        rungs: Whether plans are first tried on fewer samples and epochs.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Space:
     sampler: str = "tpe"
     limits: Mapping[str, str] = field(default_factory=dict)
     knobs: Mapping[str, Wanted] = field(default_factory=dict)
+    rungs: bool = field(default=True, repr=False)  # no part of what a resumed run is compared by
 
 
 def shipped() -> dict[str, Path]:
@@ -113,9 +115,13 @@ def _parsed(path: Path, content: dict[str, Any]) -> Space:
     for name in ("strategies", "objectives"):
         if not _is_names(content.get(name)):
             raise fail(name, f"a list of names, but it is {content[name]!r}")
-    for name in ("limits", "knobs"):
-        if not isinstance(content.get(name, {}), dict):
-            raise fail(name, f"a table of {name}, but it is {content[name]!r}")
+    for name, kind, rule in (
+        ("limits", dict, "a table of limits"),
+        ("knobs", dict, "a table of knobs"),
+        ("rungs", bool, "true or false"),
+    ):
+        if name in content and not isinstance(content[name], kind):
+            raise fail(name, f"{rule}, but it is {content[name]!r}")
     sampler, limits = content.get("sampler", "tpe"), content.get("limits", {})
     if sampler not in SAMPLERS:
         raise fail("sampler", f"one of {', '.join(SAMPLERS)}, but it is {sampler!r}{nearest(str(sampler), SAMPLERS)}")
@@ -128,6 +134,7 @@ def _parsed(path: Path, content: dict[str, Any]) -> Space:
         strategies=_names(content.get("strategies")),
         objectives=_names(content.get("objectives")),
         sampler=sampler,
+        rungs=content.get("rungs", True),
         limits={name: str(value) for name, value in limits.items()},
         knobs=dict(_knobs(content.get("knobs", {}), fail)),
     )

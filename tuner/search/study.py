@@ -1,5 +1,6 @@
 """The loop of a study: ask, compose, predict, run under guard, teach."""
 
+import math
 import random
 import time
 import traceback
@@ -14,23 +15,25 @@ from optuna.trial import TrialState as OptunaState
 
 from tuner.backends.base import CHECKPOINT, Trial
 from tuner.errors import TunerError
+from tuner.plan.parts import Scalar
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
 from tuner.planner.cost import Estimate
 from tuner.plugin.compose import Composed, StrategyError, compose
 from tuner.plugin.host import Host
-from tuner.plugin.knobs import ValueSource, random_values
+from tuner.plugin.knobs import ValueSource, preferred_values, random_values
 from tuner.results.folder import append_record
 from tuner.results.pareto import front
-from tuner.results.records import SCORED, TrialRecord, binding, eligible
+from tuner.results.records import SCORED, TrialRecord, binding, comparable
 from tuner.search.admission import Admission, Refused
 from tuner.search.anchors import anchors
 from tuner.search.filling import Filler
 from tuner.search.forecast import Forecast, with_memory_limit
-from tuner.search.journal import next_trial, optuna_values, seeded
+from tuner.search.journal import PROMOTED, RUNG, has_open, lowest_of, next_trial, optuna_values, seeded
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt, JobLimits
 from tuner.search.processes.remote import RemoteSession
+from tuner.search.rungs import ETA, Ladder, at_rung, lowest_rung, ranked
 from tuner.search.scoring import record_of, unfilled_record
 from tuner.search.setting import CLOSING_SECONDS, Setting
 from tuner.store.store import Store
@@ -61,7 +64,10 @@ class Study:
         self.records = list(records)
         self._seen = {record.plan.key(): record for record in self.records if record.plan and _trained(record)}
         self._filler = Filler(setting, sessions, store, listener)
-        self._admission = Admission(setting, host, Forecast(setting, sessions), self._filler)
+        self._forecast = Forecast(setting, sessions)
+        self._admission = Admission(setting, host, self._forecast, self._filler)
+        self._composed: dict[int, Composed] = {}
+        self._ladder = Ladder(setting, self._spend_seconds)
         self.ended = ""
 
     def prepare(self) -> None:
@@ -71,23 +77,27 @@ class Study:
             BudgetError: The limits leave no room for one trial.
         """
         self._tell_unreported()
-        self._filler.prepare([*self._enqueue_anchors(), *self._reachable()])
+        first = self._enqueue_anchors()
+        lowest = lowest_of(self._journal)
+        if lowest is None:
+            lowest = lowest_rung(first, self._setting) if first else 0
+            self._journal.set_user_attr(RUNG, lowest)
+        self._ladder.lowest = lowest
+        self._filler.prepare(at_rung(plan, lowest) for plan in [*first, *self._reachable()])
 
     def run(self) -> None:
         """Run until the end; `ended` then says what ended it."""
         idle = 0
         while not (reason := self._over(idle)):
             self._interrupt.check()
-            trial = next_trial(self._journal, self._setting.sampler, self._setting.seed)
-            record = self._try(trial)
+            record = self._try(trial := self._next())
             self._keep(trial, record)
             idle = 0 if record.state in SCORED and record.same_as is None else idle + 1
         self.ended = reason
 
     def front(self) -> list[int]:
         """Return the numbers of the trials on the Pareto front."""
-        members = {record.trial: record.values for record in self.records if eligible(record)}
-        return front(members, self._setting.objectives)
+        return front(comparable(self.records), self._setting.objectives)
 
     @property
     def filled_samples(self) -> int:
@@ -142,32 +152,48 @@ class Study:
         for composed in anchors(self._setting, self._compose):
             plans.append(composed.plan)
             if not self.records:
-                values = {name: composed.values[name] for name, knob in composed.knobs.items() if not knob.fixed}
-                self._journal.enqueue_trial(values, skip_if_exists=True)
+                self._journal.enqueue_trial(_drawn(composed), skip_if_exists=True)
         return plans
+
+    def _next(self) -> OptunaTrial:
+        """Return the trial to run next: what was begun or put in the queue, a promotion, or a new suggestion."""
+        if not has_open(self._journal):
+            promotion = self._ladder.next(self.records)
+            if promotion is not None:
+                place = {RUNG: promotion.rung, PROMOTED: promotion.record.config}
+                self._journal.enqueue_trial(_drawn(self._full(promotion.record)), place)
+        return next_trial(self._journal, self._setting.sampler, self._setting.seed, self._ladder.lowest)
+
+    def _full(self, record: TrialRecord) -> Composed:
+        """Return the plan of a trial as it is on the top rung."""
+        if record.config not in self._composed:
+            self._composed[record.config] = self._compose(preferred_values(record.knobs))
+        return self._composed[record.config]
 
     def _try(self, trial: OptunaTrial) -> TrialRecord:
         """Carry one suggestion through to its record."""
         started = time.monotonic()
-        base = TrialRecord(trial=trial.number, state="failed", plan=None)
+        rung, promoted = trial.user_attrs[RUNG], trial.user_attrs.get(PROMOTED)
+        base = TrialRecord(trial=trial.number, state="failed", plan=None, rung=rung, promoted=promoted)
         try:
             composed = self._compose(optuna_values(trial))
         except TunerError as error:
             return replace(base, reason=str(error))
         except StrategyError as error:
             return self._strike(base, error)
-        plan = composed.plan
+        plan = at_rung(composed.plan, rung)
         base = replace(base, plan=plan, knobs=composed.values)
         seen = self._seen.get(plan.key())
         if seen is not None:
-            return replace(seen, trial=trial.number, knobs=composed.values, same_as=seen.trial, spent_seconds=0.0)
-        decision = self._admission.admit(plan, self.records)
+            place = {"trial": trial.number, "rung": rung, "promoted": promoted}
+            return replace(seen, **place, knobs=composed.values, same_as=seen.trial, spent_seconds=0.0)
+        decision = self._admission.admit(plan, self.records, composed.plan)
         base = replace(base, estimate=decision.estimate)
         if isinstance(decision, Refused):
             return replace(base, state="rejected", reason=decision.reason, constraint=dict(decision.constraint))
         self._make_room(plan)
         try:
-            self._filler.fill([plan])
+            self._filler.fill_with(plan, self._next_up(rung))
         except TunerError as error:
             return unfilled_record(base, error)
         job = Trial(plan, seeded(self._setting.seed, plan.key()), self._store, self._weights(trial.number))
@@ -175,6 +201,16 @@ class Study:
         result = self._sessions[plan.runtime.backend].try_train(job, limits, self._progress)
         base = replace(base, spent_seconds=time.monotonic() - started)
         return record_of(self._setting, base, result, self._filler.seconds_each(plan))
+
+    def _next_up(self, rung: int) -> Iterator[TrialPlan]:
+        """Yield plans that may be tried on a rung soon, as they are there: the better ones of the rung below."""
+        best = ranked(self.records, rung + 1, self._setting.objectives)
+        yield from (at_rung(self._full(record).plan, rung) for record in best[: math.ceil(len(best) / ETA)])
+
+    def _spend_seconds(self, record: TrialRecord, rung: int) -> float:
+        """Return what it takes to try a trial's plan on another rung."""
+        plan = at_rung(self._full(record).plan, rung)
+        return self._forecast.estimate(plan, self._filler.missing(plan), self.records).spend_seconds
 
     def _job_limits(self, estimate: Estimate) -> JobLimits:
         end = self._setting.end
@@ -249,6 +285,11 @@ class Study:
 
     def _weights(self, number: int) -> Path:
         return self._setting.folder / "trials" / str(number) / WEIGHTS
+
+
+def _drawn(composed: Composed) -> dict[str, Scalar]:
+    """Return the values of the knobs that a search draws: of those with more than one value."""
+    return {name: composed.values[name] for name, knob in composed.knobs.items() if not knob.fixed}
 
 
 def _trained(record: TrialRecord) -> bool:

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.arrays import Labels, RowNumbers
-from tuner.plan.parts import per_class_counts
+from tuner.plan.parts import per_class_counts, share_of
 from tuner.task.data.samples import Samples
 
 MIX_SEED = 0  # one order per task: a larger fraction takes a superset of a smaller one's samples
@@ -32,20 +32,31 @@ def mixed_indices(labels: Labels, alpha: float, seed: int = MIX_SEED) -> RowNumb
 
 
 def filling_order(labels: Labels, seed: int = MIX_SEED) -> RowNumbers:
-    """Return all indices in the order in which growing fractions take them: every class's first, then its second.
+    """Return all indices in the order in which growing shares take them: every prefix is stratified.
 
-    A fraction's samples are then close to a prefix of this order, and neighbours are filled together.
+    Every class's first sample comes first; after that, a class has as large a share of each prefix as of the whole. The
+    samples of `mixed_indices` are close to a prefix too, and neighbours are filled together.
 
     Args:
         labels: As for `mixed_indices`.
         seed: Seed of the order within each class.
     """
     ranked = [
-        (rank, number, int(index))
+        (rank / len(members), number, int(index))
         for number, members in enumerate(_classes(labels))
         for rank, index in enumerate(_shuffled(members, number, seed))
     ]
     return np.array(list(dict.fromkeys(index for _, _, index in sorted(ranked))), np.int64)
+
+
+def shared_indices(labels: Labels, share: float) -> RowNumbers:
+    """Return the sorted indices of the samples that a share takes: a prefix of `filling_order`.
+
+    Args:
+        labels: As for `mixed_indices`.
+        share: In (0, 1].
+    """
+    return np.sort(filling_order(labels)[: share_of(len(labels), share)])
 
 
 def class_sizes(samples: Samples) -> tuple[int, ...]:

@@ -1,5 +1,6 @@
 """How fast this device is on this model: seconds of every block, of a step, of reading a sample."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -18,7 +19,7 @@ from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import StepError
 from tuner.plan.parts import RecipePlan
 from tuner.planner.cost import PLANNED_BYTES
-from tuner.planner.device import FILL_BATCH, UNSCALED_BYTES, Rates
+from tuner.planner.device import FILL_BATCH, TRAIN_PASSES, UNSCALED_BYTES, Rates
 from tuner.process_memory import KEPT_BYTES, PeakMeter, return_freed
 from tuner.task import Task
 
@@ -32,13 +33,20 @@ WORTH_FLOPS = 20_000_000
 WORTH_RATIO = 0.85
 COMPARED_SAMPLES = 256
 MOST_CHANGED = 0.005
+#: To trace and plan one block, where there is no time to measure it.
+TRACE_SECONDS = 0.05
 #: That a search space is expected to ask for.
 LARGEST_BATCH = 128
 
 
-def measure(task: Task, model: OpenModel, threads: int) -> Rates:
-    """Run every block a few times, forward, and forward with backward; see `tuner.backends.base.Session.measure`."""
+def measure(task: Task, model: OpenModel, threads: int, within: float = math.inf) -> Rates:
+    """Run every block a few times, forward, and forward with backward; see `tuner.backends.base.Session.measure`.
+
+    Every block runs forward once, whatever that takes. What there is no time for is derived: backward passes from
+    forward ones, and PyTorch computes the prefix.
+    """
     torch.set_num_threads(threads)
+    due = time.perf_counter() + within
     train = task.local.train
     count = min(LOADED_SAMPLES, len(train))
     started = time.perf_counter()
@@ -51,22 +59,30 @@ def measure(task: Task, model: OpenModel, threads: int) -> Rates:
     for part in folded:
         with torch.inference_mode():
             outputs = part(inputs)
-            forward.append(_timed(lambda part=part, inputs=inputs: part(inputs)) / FILL_BATCH)  # type: ignore[misc]  # mypy cannot infer the lambda
+            forward.append(_timed(lambda part=part, inputs=inputs: part(inputs), due) / FILL_BATCH)  # type: ignore[misc]  # mypy cannot infer the lambda
         inputs = outputs
     fill_peak = meter.peak_bytes()
-    latency = sum(chain_seconds(folded, value[:1]))
+    latency = sum(chain_seconds(folded, value[:1])) if _is_before(due) else 0.0
     del folded
-    kind, ratio = _fastest_prefix(task, model, value.numpy(), sum(forward[:-1]) * FILL_BATCH, threads)
+    kind, ratio = TORCH, 1.0
+    if _is_before(due):
+        kind, ratio = _fastest_prefix(task, model, value.numpy(), sum(forward[:-1]) * FILL_BATCH, threads)
     inputs = spatial(value)
-    for part in parts:
+    for part, seconds in zip(parts, forward, strict=True):
         channels_last(part)
         with torch.inference_mode():
             outputs = part(inputs)
         leaf = inputs.clone().requires_grad_()
-        backward.append(_timed(lambda part=part, leaf=leaf: _step(part, leaf)) / FILL_BATCH)  # type: ignore[misc]  # mypy cannot infer the lambda
+        if _is_before(due):
+            taken = _timed(lambda part=part, leaf=leaf: _step(part, leaf), due) / FILL_BATCH  # type: ignore[misc]  # mypy cannot infer the lambda
+            backward.append(taken)
+        else:
+            backward.append(TRAIN_PASSES * seconds)
         inputs = outputs
-    steps, reading, tracing = _overhead_seconds(model), _read_bytes(), _trace_seconds(task, model)
-    fill_peak = max(fill_peak, _engine_bytes(model, kind, value.numpy(), threads))  # last: it slows what follows
+    steps, reading = _overhead_seconds(model), _read_bytes()
+    tracing = _trace_seconds(task, model) if _is_before(due) else TRACE_SECONDS
+    if _is_before(due):  # last: it slows what follows
+        fill_peak = max(fill_peak, _engine_bytes(model, kind, value.numpy(), threads))
     return Rates(
         forward_seconds=tuple(forward),
         train_seconds=tuple(backward),
@@ -79,6 +95,7 @@ def measure(task: Task, model: OpenModel, threads: int) -> Rates:
         prefix_ratio=ratio,
         latency_seconds=latency,
         trace_seconds=tracing,
+        complete=_is_before(due),
     )
 
 
@@ -167,15 +184,18 @@ def _parts(model: OpenModel) -> tuple[list[nn.Module], list[nn.Module]]:
     return list(parts), [fast(part) for part in parts]
 
 
-def _timed(run: Callable[[], object]) -> float:
-    """Return the least seconds of a few runs after one that is not counted: what the device can do, undisturbed."""
-    run()
-    seconds = []
-    for _ in range(REPEATS):
+def _is_before(due: float) -> bool:
+    return time.perf_counter() < due
+
+
+def _timed(run: Callable[[], object], due: float = math.inf) -> float:
+    """Return the least seconds of a few runs, the first of which counts only where there is no time for another."""
+    seconds: list[float] = []
+    while len(seconds) <= REPEATS and (not seconds or _is_before(due)):
         started = time.perf_counter()
         run()
         seconds.append(time.perf_counter() - started)
-    return min(seconds)
+    return min(seconds[1:] or seconds)
 
 
 def _step(part: nn.Module, value: torch.Tensor) -> None:

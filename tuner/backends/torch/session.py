@@ -1,5 +1,6 @@
 """A task opened on PyTorch: its model is built and traced once, for every job that follows."""
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -56,9 +57,9 @@ class TorchSession(Session):
         """The model's chain of blocks."""
         return self._opened.model.info
 
-    def measure(self, threads: int) -> Rates:
+    def measure(self, threads: int, within: float = math.inf) -> Rates:
         """Time every block of the model."""
-        return measure(self._opened.task, self._opened.model, threads)
+        return measure(self._opened.task, self._opened.model, threads, within)
 
     def plan_step(self, plan: TrialPlan) -> StepPlan | None:
         """Trace and plan a step, or, of a tail that changes while it trains, count the one it starts with.
@@ -76,10 +77,10 @@ class TorchSession(Session):
         except StepError:
             return None
 
-    def untouched(self, store: Store, threads: int, report: Report = silent) -> dict[str, float]:
+    def untouched(self, store: Store, threads: int, report: Report = silent, share: float = 1.0) -> dict[str, float]:
         """Score the given model."""
         torch.set_num_threads(threads)
-        return untouched(Access(self._opened.task, self._opened.model, store, threads, report))
+        return untouched(Access(self._opened.task, self._opened.model, store, threads, report), share)
 
     def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:
         """Return how many samples the store lacks."""

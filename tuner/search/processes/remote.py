@@ -1,5 +1,6 @@
 """A session in another process: every call is a job in a fresh child, under limits."""
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -43,9 +44,9 @@ class RemoteSession(Session):
         model: ModelInfo = self._call("looking at the model", "model")
         return model
 
-    def measure(self, threads: int) -> Rates:
+    def measure(self, threads: int, within: float = math.inf) -> Rates:
         """Return this device's speed on this model."""
-        rates: Rates = self._call("measuring this device", "measure", threads=threads)
+        rates: Rates = self._call("measuring this device", "measure", threads=threads, within=within)
         return rates
 
     def plan_step(self, plan: TrialPlan) -> StepPlan | None:
@@ -53,9 +54,16 @@ class RemoteSession(Session):
         step: StepPlan | None = self._call("planning the step", "plan_step", plan=plan)
         return step
 
-    def untouched(self, store: Store, threads: int, report: Report = silent) -> dict[str, float]:  # noqa: ARG002 - short
+    def untouched(
+        self,
+        store: Store,
+        threads: int,
+        report: Report = silent,  # noqa: ARG002 - short
+        share: float = 1.0,
+    ) -> dict[str, float]:
         """Return the given model's own accuracies."""
-        values: dict[str, float] = self._call("scoring the untouched model", "untouched", store=store, threads=threads)
+        arguments = {"store": store, "threads": threads, "share": share}
+        values: dict[str, float] = self._call("scoring the untouched model", "untouched", **arguments)
         return values
 
     def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:

@@ -29,7 +29,8 @@ def test_what_is_read_is_what_the_prefix_gives(task: Task, loaded: OpenModel, tm
     (pick, *_) = training_selections(task, plan)
     direct = Prefix(task, loaded, [plan.split], TORCH, 1)
     todo = list(batches(task, {"local.train": set(range(len(pick)))}))
-    expected = np.concatenate([outputs[plan.split] for _, outputs in direct.over(todo)])
+    order = [index for batch in todo for index in batch.indices]
+    expected = np.concatenate([outputs[plan.split] for _, outputs in direct.over(todo)])[np.argsort(order)]
     assert np.array_equal(Reader(here, plan.split, 32, [pick]).read(pick.ids()), expected)
 
 

@@ -68,12 +68,13 @@ class ExitInputs:
             LookupError: The features are coded, and a cut has no scales yet.
         """
         task = access.task
-        scored = validation_selections(task)
+        share = plan.data.share
+        scored = validation_selections(task, share)
         return cls(
             cuts=plan.cuts,
             bits=feature_bits(plan) if plan.cached else {},
             train=cut_inputs(access, plan, training_selections(task, plan), exact=False),
-            calibration=cut_inputs(access, plan, [calibration_selection(task)], exact=True),
+            calibration=cut_inputs(access, plan, [calibration_selection(task, share)], exact=True),
             validation={selection.domain: cut_inputs(access, plan, [selection], exact=True) for selection in scored},
         )
 

@@ -40,7 +40,7 @@ def run(trial: Trial, opened: OpenTask) -> Outcome:
     start, tail = PeakMeter(), TrainedTail(Outcome({}), requested=False)
     access = opened.access(plan, trial.store, trial.report)
     torch.set_num_threads(plan.runtime.threads)
-    if not len(calibration_selection(task)):
+    if not len(calibration_selection(task, trial.plan.data.share)):
         raise TrainingError(
             f"exits are calibrated on a fifth of each class's local samples, but no class has two of the "
             f"{len(task.local.train)}: add samples, or leave exits out"

@@ -35,8 +35,7 @@ def batches(task: Task, wanted: Mapping[str, set[int]]) -> Iterator[Batch]:
         asked = wanted.get(name)
         if not asked:
             continue
-        order = filling_order(samples.labels) if name == "global.train" else np.arange(len(samples))
-        for rows in batches_of(order, FILL_BATCH):
+        for rows in batches_of(filling_order(samples.labels), FILL_BATCH):
             if not asked.isdisjoint(rows.tolist()):
                 yield Batch(name, tuple(rows.tolist()))
 

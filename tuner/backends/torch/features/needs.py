@@ -7,8 +7,8 @@ from tuner.backends.torch.features.selection import (
     Selection,
     calibration_selection,
     mixed_selections,
+    shared_partition,
     validation_selections,
-    whole_partition,
 )
 from tuner.plan.trial import TrialPlan
 from tuner.planner.cost import feature_records
@@ -22,18 +22,25 @@ Indices = dict[str, set[int]]
 
 
 def needed(task: Task, plans: Sequence[TrialPlan]) -> dict[CutBits, list[Selection]]:
-    """Return, by cut and width, what the plans need; of several fractions of the global data the largest."""
-    by_width: dict[CutBits, list[Selection]] = {}
-    for plan in sorted(plans, key=lambda plan: plan.data.alpha):
-        for at in feature_records(plan):
-            by_width[at] = [whole_partition(task, "local.train"), *mixed_selections(task, plan)]
+    """Return, by cut and width, what the plans need; of several shares of a partition the largest."""
+    by_width: dict[CutBits, dict[tuple[str, float], Selection]] = {}
+
+    def need(at: CutBits, selections: Sequence[Selection], of: float = 1.0) -> None:
+        own = by_width.setdefault(at, {})
+        for one in selections:
+            if len(own.get((one.partition, of), ())) < len(one):
+                own[one.partition, of] = one
+
     for plan in plans:
-        thresholds = [calibration_selection(task)] if plan.heads.exits else []
+        share = plan.data.share
+        training = [shared_partition(task, "local.train", share), *mixed_selections(task, plan)]
+        thresholds = [calibration_selection(task, share)] if plan.heads.exits else []
+        for at in feature_records(plan):
+            need(at, training)
         for cut in plan.cuts:
-            at = cut, VALIDATION_BITS
-            training = [part for part in by_width.get(at, []) if not part.partition.endswith(".val")]
-            by_width[at] = [*training, *thresholds, *validation_selections(task)]
-    return by_width
+            need((cut, VALIDATION_BITS), validation_selections(task, share))
+            need((cut, VALIDATION_BITS), thresholds, of=share)  # of a larger share it takes others, not more
+    return {at: list(own.values()) for at, own in by_width.items()}
 
 
 def absent(access: Access, at: CutBits, selections: Sequence[Selection]) -> Indices:

@@ -1,4 +1,4 @@
-"""The scales of coded features, fixed once for each cut on a seeded set of samples."""
+"""The scales of coded features, fixed once for each cut on the samples that are filled first."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -21,7 +21,7 @@ CALIBRATION_POSITIONS = 64
 
 
 def fix_scales(access: Access, prefix: Prefix, cuts: Sequence[int]) -> dict[Batch, dict[int, Floats]]:
-    """Fix the scales of every cut that has none: one seeded set of local and global training samples.
+    """Fix the scales of every cut that has none: the local and global training samples that are filled first.
 
     Returns:
         What was computed for it, as far as it may be held: these batches need not run again.
@@ -52,12 +52,10 @@ def fix_scales(access: Access, prefix: Prefix, cuts: Sequence[int]) -> dict[Batc
 
 
 def _calibration_batches(task: Task) -> list[Batch]:
-    """Return 256 local training samples, drawn with a seed, and the 256 global ones that are mixed in first."""
-    count = CALIBRATION_SAMPLES // FILL_BATCH
-    local = list(batches(task, {"local.train": set(range(len(task.local.train)))}))
-    chosen = [local[number] for number in np.sort(np.random.default_rng(0).permutation(len(local))[:count])]
-    mixing = {"global.train": set(range(len(task.global_.train)))} if task.global_ is not None else {}
-    return chosen + list(islice(batches(task, mixing), count))
+    """Return the 256 training samples that are filled first, of the local ones and of the global ones."""
+    domains = {"local": task.local, "global": task.global_}
+    whole = ({f"{name}.train": set(range(len(one.train)))} for name, one in domains.items() if one is not None)
+    return [batch for wanted in whole for batch in islice(batches(task, wanted), CALIBRATION_SAMPLES // FILL_BATCH)]
 
 
 def _thinned(maps: Floats) -> Floats:

@@ -8,7 +8,7 @@ from tuner.arrays import Labels, RowNumbers
 from tuner.plan.trial import TrialPlan
 from tuner.runtime.train.exit_calibration import calibration_share
 from tuner.task import Samples, Task, stratified_holdout
-from tuner.task.mixing import mixed_indices
+from tuner.task.mixing import mixed_indices, shared_indices
 from tuner.task.partition import recording_holdout
 
 
@@ -49,39 +49,46 @@ def whole_partition(task: Task, partition: str) -> Selection:
     return Selection(partition, samples, np.arange(len(samples)))
 
 
+def shared_partition(task: Task, partition: str, share: float) -> Selection:
+    """Return the samples of a partition that a share in (0, 1] takes."""
+    samples = dict(task.partitions())[partition]
+    return Selection(partition, samples, shared_indices(samples.labels, share))
+
+
 def training_selections(task: Task, plan: TrialPlan) -> list[Selection]:
     """Return what one epoch of the plan trains on: the local samples and the mixed-in global ones."""
-    local = whole_partition(task, "local.train")
+    local = shared_partition(task, "local.train", plan.data.share)
     if plan.heads.exits:
-        rest = np.setdiff1d(local.indices, calibration_selection(task).indices)
+        rest = np.setdiff1d(local.indices, calibration_selection(task, plan.data.share).indices)
         local = Selection(local.partition, local.samples, rest)
     return [local, *mixed_selections(task, plan)]
 
 
-def calibration_selection(task: Task) -> Selection:
+def calibration_selection(task: Task, share: float = 1.0) -> Selection:
     """Return the local training samples on which thresholds of exits are set, and which train nothing: a fifth.
 
     At least 50, but at most half; of windows, whole recordings where a class has several, as neighbours are alike.
     Source: PersEPhonEE, calibration on held-out data of the user.
     """
-    samples = task.local.train
-    share = calibration_share(len(samples))
-    indices = stratified_holdout(samples.labels, share)[1]
-    origins, places = np.unique([samples.origin(index) for index in range(len(samples))], return_inverse=True)
-    if len(origins) < len(samples):
-        whole_recordings = recording_holdout(samples.labels, places, [""] * len(origins), share)[1]
-        indices = whole_recordings if len(whole_recordings) else indices
-    return Selection("local.train", samples, indices)
+    used = shared_partition(task, "local.train", share)
+    labels, held = used.labels(), calibration_share(len(used))
+    places = stratified_holdout(labels, held)[1]
+    origins, recordings = np.unique([used.samples.origin(int(index)) for index in used.indices], return_inverse=True)
+    if len(origins) < len(used):
+        whole_recordings = recording_holdout(labels, recordings, [""] * len(origins), held)[1]
+        places = whole_recordings if len(whole_recordings) else places
+    return Selection(used.partition, used.samples, used.indices[places])
 
 
 def mixed_selections(task: Task, plan: TrialPlan) -> list[Selection]:
     """Return the global samples that the plan trains on in addition to the local ones, if any."""
     if task.global_ is None or plan.data.alpha == 0:
         return []
-    return [Selection("global.train", task.global_.train, mixed_indices(task.global_.train.labels, plan.data.alpha))]
+    samples = task.global_.train
+    return [Selection("global.train", samples, mixed_indices(samples.labels, plan.data.alpha * plan.data.share))]
 
 
-def validation_selections(task: Task) -> list[Selection]:
+def validation_selections(task: Task, share: float = 1.0) -> list[Selection]:
     """Return what a trial is scored on: the local samples, and the global ones where there are any."""
     names = [name for name in ("local.val", "global.val") if name in dict(task.partitions())]
-    return [whole_partition(task, name) for name in names]
+    return [shared_partition(task, name, share) for name in names]

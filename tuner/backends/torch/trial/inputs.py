@@ -70,7 +70,8 @@ class TrialInputs:
             LookupError: The features are coded, and the cut has no scales yet.
         """
         cut, change = plan.split, augmenting(plan, changes)
-        training, scored = training_selections(access.task, plan), validation_selections(access.task)
+        task, share = access.task, plan.data.share
+        training, scored = training_selections(task, plan), validation_selections(task, share)
         if not plan.cached:
             prefix = inference_prefix(access.loaded, cut)
             train = computed_inputs(access.task, prefix, training, change)

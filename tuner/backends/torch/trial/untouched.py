@@ -13,13 +13,13 @@ from tuner.metrics import score
 from tuner.store.disk import StoreFull
 
 
-def untouched(access: Access) -> dict[str, float]:
+def untouched(access: Access, share: float) -> dict[str, float]:
     """Return the given model's accuracies, its own rows only; see `tuner.backends.base.Session.untouched`."""
     task, model = access.task, access.loaded
     cut = model.info.num_blocks - 1 if model.chain is not None else 0
     tail, rows = model.tail(cut), model.trusted_rows
     values = {}
-    for selection in validation_selections(task):
+    for selection in validation_selections(task, share):
         name = f"{selection.domain}_accuracy"
         access.report({"scoring": name})
         if selection.domain == "local" and not task.labelled:

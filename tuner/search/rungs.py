@@ -1,0 +1,185 @@
+"""Rungs: a plan is first tried on a share of the samples and epochs, and promoted if it does well there.
+
+The rule is that of asynchronous successive halving for several objectives. Source: MO-ASHA; Schmucker et al. 2021,
+"Multi-objective Asynchronous Successive Halving"; ranks by non-domination, ties by contribution to the hypervolume.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from optuna._hypervolume import compute_hypervolume
+
+from tuner.plan.trial import TrialPlan, normal_form
+from tuner.planner import cost
+from tuner.results.objectives import Objective
+from tuner.results.pareto import front, scaled_loss
+from tuner.results.records import TrialRecord, eligible
+from tuner.search.setting import CLOSING_SECONDS, Setting
+
+#: A rung takes a half of the samples and two thirds of the epochs of the next higher one: a third of its cost.
+SAMPLES, EPOCHS = 1 / 2, 2 / 3
+#: One in `ETA` of a rung's plans is promoted.
+ETA = 3
+#: The lowest rung there is, counted from the top, which is 0.
+LOWEST = 5
+#: A trial whose training is expected to take less gains nothing from a lower rung: starting it takes about as long.
+QUICK_SECONDS = 1.0
+#: The first plan of all, its features included, may take this share of the time.
+FIRST_SHARE = 0.05
+#: A limit of fewer trials leaves none for lower rungs.
+FEW_TRIALS = 12
+#: Of a limit on trials, one in so many is kept for the top rung.
+RESERVED = 6
+#: The least number of local samples on a rung, by output of the head.
+LEAST_PER_OUTPUT = 2
+#: A plan goes up at once when less than so many times what that takes is left.
+LATE = 1.5
+#: Share of the time after which a plan is tried on the top rung, whatever the ranks.
+FIRST_TOP_SHARE = 1 / 3
+
+
+def at_rung(plan: TrialPlan, rung: int) -> TrialPlan:
+    """Return what a plan trains on a rung: fewer samples, of validation too, and fewer epochs.
+
+    Args:
+        plan: The plan as it is on the top rung.
+        rung: Counted from the top, which is 0.
+    """
+    if not rung:
+        return plan
+    epochs = max(1, round(plan.recipe.epochs * EPOCHS**rung))
+    data = replace(plan.data, share=SAMPLES**rung)
+    return normal_form(replace(plan, data=data, recipe=replace(plan.recipe, epochs=epochs)))
+
+
+def lowest_rung(first: Sequence[TrialPlan], setting: Setting) -> int:
+    """Return the rung that plans are first tried on; 0 where the search space asks for one rung only.
+
+    Args:
+        first: The study's first plans.
+        setting: The study's.
+    """
+    trials, plan = setting.limits.trials, first[0]
+    if not setting.rungs or (trials is not None and trials < FEW_TRIALS):
+        return 0
+    rung = 0
+    while rung < LOWEST and plan.task.local_train * SAMPLES ** (rung + 1) >= LEAST_PER_OUTPUT * plan.model.outputs:
+        tried = at_rung(plan, rung)
+        training = cost.loop_seconds(tried, setting.rates)
+        samples = tried.train_samples + tried.local_scored + tried.global_scored
+        filling = samples * cost.fill_seconds(tried, setting.rates) if tried.cached else 0.0
+        if training <= QUICK_SECONDS and training + filling <= FIRST_SHARE * setting.seconds_left:
+            break
+        rung += 1
+    return rung
+
+
+class Promotion(NamedTuple):
+    """A plan to try on a higher rung: the trial that recommends it, and the rung."""
+
+    record: TrialRecord
+    rung: int
+
+
+class Ladder:
+    """Decides for one study which plan goes up, and when: by rank, and in time for the top rung before the end.
+
+    Args:
+        setting: The study's.
+        seconds: Returns what it takes to try a trial's plan on another rung.
+
+    Attributes:
+        lowest: Rung that plans are first tried on, counted from the top, which is 0.
+    """
+
+    def __init__(self, setting: Setting, seconds: Callable[[TrialRecord, int], float]) -> None:
+        self._setting, self._seconds = setting, seconds
+        self.lowest = 0
+
+    def next(self, records: Sequence[TrialRecord]) -> Promotion | None:
+        """Return the plan to promote now; None where a new one is to be tried instead."""
+        if not self.lowest:
+            return None
+        return self._before_the_end(records) or self._by_rank(records)
+
+    def _by_rank(self, records: Sequence[TrialRecord]) -> Promotion | None:
+        """Return the first plan, from the highest rung down, that is among the best of its rung, one in `ETA`."""
+        for rung in range(1, self.lowest + 1):
+            best = ranked(records, rung, self._setting.objectives)
+            tried = _configs_above(records, rung)
+            for record in best[: len(best) // ETA]:
+                if record.config not in tried:
+                    return Promotion(record, rung - 1)
+        return None
+
+    def _before_the_end(self, records: Sequence[TrialRecord]) -> Promotion | None:
+        """Return the best plan for the highest rung that there is time for, where waiting would miss it."""
+        left = self._setting.seconds_left - CLOSING_SECONDS
+        for rung in range(self.lowest):
+            waiting = [
+                record
+                for below in range(rung + 1, self.lowest + 1)
+                for record in ranked(records, below, self._setting.objectives)
+                if record.config not in _configs_above(records, rung + 1)
+            ]
+            fits = next((record for record in waiting if self._seconds(record, rung) <= left), None)
+            if fits is not None:
+                late = left < LATE * self._seconds(fits, rung) or self._is_late(records, rung)
+                return Promotion(fits, rung) if late else None
+        return None
+
+    def _is_late(self, records: Sequence[TrialRecord], rung: int) -> bool:
+        """Return whether the last trials are left, or a third of the time has passed without a trial on a rung."""
+        limits, end = self._setting.limits, self._setting.end
+        run = [record for record in records if record.state != "rejected" and record.same_as is None]
+        if limits.trials is not None and limits.trials - len(run) <= max(1, limits.trials // RESERVED):
+            return True
+        if end is None or limits.time_seconds is None or any(record.rung <= rung for record in run):
+            return False
+        return self._setting.seconds_left < (1 - FIRST_TOP_SHARE) * limits.time_seconds
+
+
+def _configs_above(records: Iterable[TrialRecord], rung: int) -> set[int]:
+    """Return the plans that were tried above a rung, by their first trial."""
+    return {record.config for record in records if record.rung < rung}
+
+
+def ranked(records: Iterable[TrialRecord], rung: int, objectives: Sequence[Objective]) -> list[TrialRecord]:
+    """Return the trials of a rung that are within every limit, the best first."""
+    here = {record.trial: record for record in records if record.rung == rung and eligible(record)}
+    left = {trial: record.values for trial, record in here.items()}
+    losses = _unit({trial: [scaled_loss(one, values) for one in objectives] for trial, values in left.items()})
+    order: list[int] = []
+    while left:
+        layer = front(left, objectives)
+        gains = _contributions({trial: losses[trial] for trial in layer})
+        order += sorted(layer, key=lambda trial: (-gains[trial], trial))
+        left = {trial: values for trial, values in left.items() if trial not in layer}
+    return [here[trial] for trial in order]
+
+
+def _unit(losses: Mapping[int, Sequence[float]]) -> dict[int, NDArray[np.float64]]:
+    """Return losses moved and scaled to [0, 1], each objective by itself."""
+    if not losses:
+        return {}
+    rows = np.array(list(losses.values()), np.float64)
+    low, extent = rows.min(axis=0), np.ptp(rows, axis=0)
+    return dict(zip(losses, (rows - low) / np.where(extent > 0, extent, 1.0), strict=True))
+
+
+def _contributions(losses: Mapping[int, NDArray[np.float64]]) -> dict[int, float]:
+    """Return by how much each of some points that do not dominate each other adds to the hypervolume of the others."""
+    reference = np.full(len(next(iter(losses.values()))), 1.1)
+
+    def volume(points: Iterable[NDArray[np.float64]]) -> float:
+        rows = list(points)
+        return float(compute_hypervolume(np.array(rows), reference)) if rows else 0.0
+
+    whole = volume(losses.values())
+    if not math.isfinite(whole):
+        raise ValueError("losses must be finite")
+    return {one: whole - volume(value for other, value in losses.items() if other != one) for one in losses}
