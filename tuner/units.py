@@ -1,5 +1,6 @@
-"""Durations and sizes as text: parsed from the command line, formatted for reports."""
+"""Durations, sizes and shares as text: parsed from the command line, formatted for reports."""
 
+import math
 import re
 
 from tuner.errors import TunerError
@@ -33,6 +34,26 @@ def parse_size(text: str, what: str = "memory") -> int:
         TunerError: The text is no size above zero.
     """
     return int(_parse(text, BYTES, what, "a size such as 512MB or 1GiB"))
+
+
+def parse_share(text: str, what: str = "share") -> float:
+    """Parse a share such as ``"3%"`` or ``"0.03"``; return it as a fraction in (0, 1].
+
+    Args:
+        text: A number, or one with a percent sign.
+        what: Name of the value in messages.
+
+    Raises:
+        TunerError: The text is no such share.
+    """
+    number, percent, rest = text.strip().partition("%")
+    try:
+        share = float(number) / (100 if percent else 1)
+    except ValueError:
+        share = math.nan
+    if rest or not 0 < share <= 1:
+        raise TunerError(f"{what} must be a share above 0 and at most 100%, such as 3%, got {text!r}")
+    return share
 
 
 def format_seconds(value: float) -> str:

@@ -18,6 +18,7 @@ def run(
     memory: str | None = None,
     storage: str | None = None,
     trials: int | None = None,
+    forget_at_most: str | None = None,
     backend: str | None = None,
     seed: int = 0,
     deterministic: Annotated[bool, Flag] = False,
@@ -45,6 +46,8 @@ def run(
         Limit on stored features and the run folder together, such as 2GB.
     trials
         Limit on the number of trials.
+    forget_at_most
+        Limit on the loss of global accuracy against the untouched model, such as 3%.
     backend
         The only backend to use [default: any that is installed].
     seed
@@ -60,7 +63,14 @@ def run(
     dry_run
         Show what would be searched and what fits; train nothing.
     """
-    limits = {"time": time, "train_time": train_time, "memory": memory, "storage": storage, "trials": trials}
+    limits = {
+        "time": time,
+        "train_time": train_time,
+        "memory": memory,
+        "storage": storage,
+        "trials": trials,
+        "forget_at_most": forget_at_most,
+    }
     from tuner.commands.tune import process_started
 
     started = process_started()

@@ -21,7 +21,7 @@ from tuner.results.folder import JOURNAL, Identity, RunInfo, Spent, open_records
 from tuner.results.lock import lock_folder
 from tuner.results.objectives import Objective
 from tuner.results.run import Run
-from tuner.search.budget import budget
+from tuner.search.budget import LIMITS, budget
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import open_remote
@@ -50,6 +50,7 @@ def run(
     memory: str | None = None,
     storage: str | None = None,
     trials: int | None = None,
+    forget_at_most: str | None = None,
     backend: str | None = None,
     seed: int = 0,
     deterministic: bool = False,
@@ -71,6 +72,7 @@ def run(
         memory: Limit on the memory that a trial adds to its process, such as ``"512MB"``.
         storage: Limit on stored features and the run folder together.
         trials: Limit on the number of trials.
+        forget_at_most: Limit on the loss of global accuracy against the untouched model, such as ``"3%"``.
         backend: The only backend to use; any that is installed where it is not given.
         seed: The study's seed: the same seed suggests the same plans.
         deterministic: Whether to use one thread and costs from FLOPs instead of clocks, so that a resumed run equals
@@ -88,7 +90,7 @@ def run(
         TunerError: The task, the space, a limit or the folder cannot be used as asked.
         KeyboardInterrupt: The user stopped it; the run can be resumed.
     """
-    texts = {"time": time, "train-time": train_time, "memory": memory, "storage": storage, "trials": trials}
+    texts = dict(zip(LIMITS, (time, train_time, memory, storage, trials, forget_at_most), strict=True))
     search_space = load_space(space)
     limits = budget(texts, search_space.limits, deterministic=deterministic)
     loaded = load_task(task, build_host().tasks) if isinstance(task, str) else task
@@ -196,13 +198,23 @@ class _Tuning:
             write_run(self._folder, info)  # first: a folder with a journal and without run.json is no run
             records = open_records(self._folder, info.template)
             journal = open_study(self._folder / JOURNAL, [objective.optuna_direction for objective in objectives])
-            study = Study(setting, self._host, journal, records, sessions, store, self._listener, self._interrupt)
+
+            def untouched(share: float) -> dict[str, float]:
+                """Score the given model on a share of the validation samples; `run.json` keeps the largest's scores."""
+                nonlocal info
+                if not info.untouched or info.untouched_share != share:
+                    values = session.untouched(store, self._threads, share=share)
+                    if info.untouched and share < info.untouched_share:
+                        return values
+                    info = replace(info, untouched=values, untouched_share=share, spent=self._spent(study))
+                    write_run(self._folder, info)
+                self._listener.untouched(info.untouched, objectives)
+                return info.untouched
+
+            study = Study(
+                setting, self._host, journal, records, sessions, store, untouched, self._listener, self._interrupt
+            )
             study.prepare()
-            if not info.untouched:  # empty where a run ended before they were measured
-                untouched = session.untouched(store, self._threads)
-                info = replace(info, untouched=untouched, spent=self._spent(study))
-                write_run(self._folder, info)
-            self._listener.untouched(info.untouched, objectives)
             self._listener.resumed(study.records)
             try:
                 study.run()

@@ -68,6 +68,8 @@ class TaskInfo:
         noun: Word for the samples (``"images"``).
         augment: Operations that keep a sample's label, as the task lists them (`tuner.augment.operations`).
         labelled: Whether the local samples have labels.
+        most_frequent: Share of the most frequent class among the local validation samples: the accuracy of whoever
+            always answers with it; 0 where a sample has several labels.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
@@ -80,3 +82,4 @@ class TaskInfo:
     noun: str = "samples"
     augment: tuple[str, ...] = ()
     labelled: bool = True
+    most_frequent: float = 0.0

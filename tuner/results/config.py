@@ -13,6 +13,7 @@ class Budget:
         memory_bytes: Memory of a trial's process, above its resting size.
         storage_bytes: Feature store and run folder together.
         trials: Number of trials.
+        forgetting: Loss of global accuracy against the untouched model, as a fraction.
     """
 
     time_seconds: float | None = None
@@ -20,6 +21,7 @@ class Budget:
     memory_bytes: int | None = None
     storage_bytes: int | None = None
     trials: int | None = None
+    forgetting: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

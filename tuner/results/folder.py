@@ -69,6 +69,7 @@ class RunInfo:
         untouched: The given model's accuracies; empty until they are known.
         spent: Time and storage used.
         ended: Why the run ended.
+        untouched_share: Share of the validation samples that the given model was scored on.
     """
 
     identity: Identity
@@ -82,6 +83,7 @@ class RunInfo:
     untouched: dict[str, float] = field(default_factory=dict)
     spent: Spent = Spent()
     ended: str = "interrupted; continue with --resume"
+    untouched_share: float = 1.0
 
     @property
     def template(self) -> TrialPlan:

@@ -51,7 +51,8 @@ class TrialRecord:
         spent_seconds: Wall time, filling included.
         epochs: Log of the epochs; see `Outcome`.
         notes: Notes for the user, and the traceback of an exception.
-        constraint: By how much each limit is broken, as log(value / limit): at most 0 where the limit is obeyed.
+        constraint: By how much each limit is broken, as log(value / limit), of forgetting as a difference of accuracies:
+            at most 0 where the limit is obeyed.
         same_as: Earlier trial with an equal plan, whose values these are.
         rung: Rung that the plan was tried on, counted from the top, which is 0: all samples, all epochs.
         promoted: Trial that tried the same knobs first, on the lowest rung; None where this one did.

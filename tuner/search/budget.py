@@ -4,9 +4,11 @@ from collections.abc import Mapping
 
 from tuner.errors import BudgetError
 from tuner.results.config import Budget
-from tuner.units import parse_seconds, parse_size
+from tuner.units import parse_seconds, parse_share, parse_size
 
 DEFAULT_TRIALS = 20
+#: Names of the limits, as on the command line.
+LIMITS = ("time", "train-time", "memory", "storage", "trials", "forget-at-most")
 
 
 def budget(asked: Mapping[str, str | int | None], defaults: Mapping[str, str], *, deterministic: bool) -> Budget:
@@ -21,7 +23,7 @@ def budget(asked: Mapping[str, str | int | None], defaults: Mapping[str, str], *
         value = asked.get(name)
         return str(value) if value is not None else defaults.get(name)
 
-    time, train, memory, storage, trials = map(text, ("time", "train-time", "memory", "storage", "trials"))
+    time, train, memory, storage, trials, forget = map(text, LIMITS)
     count = int(trials) if trials is not None and trials.isdigit() else None
     if trials is not None and not count:
         raise BudgetError(f"--trials must be a whole number of at least 1, got {trials!r}")
@@ -40,4 +42,5 @@ def budget(asked: Mapping[str, str | int | None], defaults: Mapping[str, str], *
         memory_bytes=None if memory is None else parse_size(memory, "--memory"),
         storage_bytes=None if storage is None else parse_size(storage, "--storage"),
         trials=count,
+        forgetting=None if forget is None else parse_share(forget, "--forget-at-most"),
     )

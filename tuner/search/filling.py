@@ -93,29 +93,35 @@ class Filler:
         counts = per_class_counts(plan.task.global_per_class, mixed)
         return max(0, _apart_from_mixed(plan) - stored) + max(0, plan.global_samples - sum(counts))
 
-    def prepare(self, plans: Iterable[TrialPlan]) -> None:
+    def prepare(self, plans: Iterable[TrialPlan], within: float = math.inf) -> bool:
         """Fill every cut the study may ask for first, in one pass, as far as cap and time allow; the first plans first.
 
         Args:
             plans: As they are on the rung that they are tried on first.
+            within: Seconds that the pass should take at most.
+
+        Returns:
+            Whether the first plan's features are there.
 
         Raises:
             BudgetError: A limit leaves nothing filled.
         """
         cached = [plan for plan in plans if plan.cached]
         if not cached:
-            return
+            return True
         first_alpha, most_alpha = cached[0].data.alpha, max(plan.data.alpha for plan in cached)
         left = self._setting.seconds_left
         ahead = replace(cached[0], data=replace(cached[0].data, alpha=most_alpha))
         alpha = most_alpha if self._pass_seconds([ahead]) <= AHEAD_SHARE * left else first_alpha
         selected = self._fitting(replace(plan, data=replace(plan.data, alpha=alpha)) for plan in cached)
         if not selected:
-            return
-        if self._pass_seconds(selected) > TIGHT_SHARE * left:
+            return True
+        if self._pass_seconds(selected) > min(within, TIGHT_SHARE * left):
             selected = selected[:1]
-            self._refuse_if_hopeless(selected, left)
-        self._fill_apart(selected)
+            if math.isinf(within):  # else a smaller slice may be had
+                self._refuse_if_hopeless(selected, left)
+        self._fill_apart(selected, time.monotonic() + within)
+        return not self.missing(selected[0]) or self.refusal(selected[0]) is not None
 
     def fill_with(self, plan: TrialPlan, others: Iterable[TrialPlan]) -> None:
         """Fill what a plan needs, and in the same pass what others will need, as far as the cap allows; see `fill`."""
@@ -137,15 +143,17 @@ class Filler:
                 stored += needs
         return selected
 
-    def _fill_apart(self, plans: Sequence[TrialPlan]) -> None:
+    def _fill_apart(self, plans: Sequence[TrialPlan], stop_at: float) -> None:
         """Fill what the plans need, in as many passes as memory requires; a plan that does not fit is refused later."""
         plans = [plan for plan in plans if self.missing(plan)]
         try:
-            self.fill(plans)
+            self.fill(plans, stop_at)
         except UnfilledError as error:
             if "memory" in error.constraint and len(plans) > 1:
-                self._fill_apart(plans[: len(plans) // 2])
-                self._fill_apart(plans[len(plans) // 2 :])
+                self._fill_apart(plans[: len(plans) // 2], stop_at)
+                self._fill_apart(plans[len(plans) // 2 :], stop_at)
+            elif time.monotonic() >= stop_at and self._setting.seconds_left > CLOSING_SECONDS:
+                return  # a smaller slice comes next
             elif not self._filled:
                 raise
 
@@ -154,8 +162,12 @@ class Filler:
         needed = frozenset[RecordSet](_record_sets(plan)) if self.missing(plan) else frozenset[RecordSet]()
         return next((error for keys, error in self._too_large.items() if keys <= needed), None)
 
-    def fill(self, plans: Sequence[TrialPlan]) -> None:
+    def fill(self, plans: Sequence[TrialPlan], stop_at: float = math.inf) -> None:
         """Fill what the plans need and this study has not filled yet.
+
+        Args:
+            plans: To fill for, in one pass.
+            stop_at: Clock (`time.monotonic`) at which the pass stops; it stops when the study's time is up in any case.
 
         Raises:
             UnfilledError: The time was up, or memory was too small; what was filled stays. A pass that memory was too
@@ -170,9 +182,9 @@ class Filler:
             if keys <= needed:
                 raise UnfilledError(str(error), error.constraint)
         end, memory = self._setting.end, self._setting.limits.memory_bytes
-        limits = JobLimits(
-            None if end is None else end - CLOSING_SECONDS, None if end is None else end - CLOSING_SECONDS / 2, memory
-        )
+        soft = min(stop_at, math.inf if end is None else end - CLOSING_SECONDS)
+        hard = None if end is None else end - CLOSING_SECONDS / 2
+        limits = JobLimits(soft if math.isfinite(soft) else None, hard, memory)
         started = time.monotonic()
         session = self._sessions[plans[0].runtime.backend]
         result = session.try_fill(plans, self._store, limits, self._progress)

@@ -94,20 +94,20 @@ class KnobByKnob(BaseSampler):
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """Return the knobs that are drawn together, at the trial's start."""
-        return self._jointly.infer_relative_search_space(_of_one_rung(study), trial)
+        return self._jointly.infer_relative_search_space(_OneRung(study), trial)
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Draw them."""
-        return self._jointly.sample_relative(_of_one_rung(study), trial, search_space)
+        return self._jointly.sample_relative(_OneRung(study), trial, search_space)
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         """Draw one knob by itself."""
         alone = _sampler(self._kind, seeded(self._seed, param_name))
-        return alone.sample_independent(_of_one_rung(study), trial, param_name, param_distribution)
+        return alone.sample_independent(_OneRung(study), trial, param_name, param_distribution)
 
 
 def _sampler(kind: str, seed: int) -> BaseSampler:
@@ -118,21 +118,25 @@ def _sampler(kind: str, seed: int) -> BaseSampler:
         return optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True, n_startup_trials=STARTUP_TRIALS)
 
 
-def _of_one_rung(study: optuna.Study) -> optuna.Study:
-    """Return the study as its sampler may see it: scores of one rung only, and all that was refused.
+class _OneRung(optuna.Study):
+    """A study as its sampler may see it: scores of one rung only, and all that was refused.
 
     The rung is the highest that has enough trials to learn from. Source: BOHB (Falkner et al. 2018), which does so.
     """
-    trials = study.get_trials(deepcopy=False)
-    numbers = Counter(trial.user_attrs.get(RUNG, 0) for trial in trials if trial.state is TrialState.COMPLETE)
-    if len(numbers) <= 1:
-        return study
-    enough = [rung for rung, count in numbers.items() if count > STARTUP_TRIALS]
-    chosen = min(enough) if enough else max(numbers, key=lambda rung: numbers[rung])
-    seen = optuna.create_study(directions=study.directions)
-    wanted = [one for one in trials if one.state is not TrialState.COMPLETE or one.user_attrs.get(RUNG, 0) == chosen]
-    seen.add_trials([trial for trial in wanted if trial.state.is_finished()])
-    return seen
+
+    def __init__(self, study: optuna.Study) -> None:
+        self.__dict__.update(study.__dict__)
+        trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        numbers = Counter(trial.user_attrs.get(RUNG, 0) for trial in trials)
+        enough = [rung for rung, count in numbers.items() if count > STARTUP_TRIALS]
+        self._rung = min(enough) if enough else max(numbers, key=lambda rung: numbers[rung], default=0)
+
+    def _get_trials(self, *args: Any, **kwargs: Any) -> list[FrozenTrial]:
+        return [
+            trial
+            for trial in super()._get_trials(*args, **kwargs)
+            if trial.state is not TrialState.COMPLETE or trial.user_attrs.get(RUNG, 0) == self._rung
+        ]
 
 
 def lowest_of(study: optuna.Study) -> int | None:

@@ -34,8 +34,10 @@ FIRST_SHARE = 0.05
 FEW_TRIALS = 12
 #: Of a limit on trials, one in so many is kept for the top rung.
 RESERVED = 6
-#: The least number of local samples on a rung, by output of the head.
-LEAST_PER_OUTPUT = 2
+#: A rung of fewer steps says nothing of a plan: it keeps more of its epochs.
+LEAST_STEPS = 64
+#: The least number of local samples on a rung.
+LEAST_SAMPLES = 32
 #: A plan goes up at once when less than so many times what that takes is left.
 LATE = 1.5
 #: Share of the time after which a plan is tried on the top rung, whatever the ranks.
@@ -51,9 +53,11 @@ def at_rung(plan: TrialPlan, rung: int) -> TrialPlan:
     """
     if not rung:
         return plan
-    epochs = max(1, round(plan.recipe.epochs * EPOCHS**rung))
-    data = replace(plan.data, share=SAMPLES**rung)
-    return normal_form(replace(plan, data=data, recipe=replace(plan.recipe, epochs=epochs)))
+    fewer = replace(plan, data=replace(plan.data, share=SAMPLES**rung))
+    steps = math.ceil(fewer.train_samples / plan.recipe.batch_size)
+    epochs = max(round(plan.recipe.epochs * EPOCHS**rung), math.ceil(LEAST_STEPS / steps))
+    recipe = replace(plan.recipe, epochs=min(plan.recipe.epochs, epochs))
+    return normal_form(replace(fewer, recipe=recipe))
 
 
 def lowest_rung(first: Sequence[TrialPlan], setting: Setting) -> int:
@@ -67,7 +71,7 @@ def lowest_rung(first: Sequence[TrialPlan], setting: Setting) -> int:
     if not setting.rungs or (trials is not None and trials < FEW_TRIALS):
         return 0
     rung = 0
-    while rung < LOWEST and plan.task.local_train * SAMPLES ** (rung + 1) >= LEAST_PER_OUTPUT * plan.model.outputs:
+    while rung < LOWEST and plan.task.local_train * SAMPLES ** (rung + 1) >= LEAST_SAMPLES:
         tried = at_rung(plan, rung)
         training = cost.loop_seconds(tried, setting.rates)
         samples = tried.train_samples + tried.local_scored + tried.global_scored
@@ -94,11 +98,12 @@ class Ladder:
 
     Attributes:
         lowest: Rung that plans are first tried on, counted from the top, which is 0.
+        floor: Local accuracy that a plan has to exceed to go up: who is no better than the given model stays.
     """
 
     def __init__(self, setting: Setting, seconds: Callable[[TrialRecord, int], float]) -> None:
         self._setting, self._seconds = setting, seconds
-        self.lowest = 0
+        self.lowest, self.floor = 0, 0.0
 
     def next(self, records: Sequence[TrialRecord]) -> Promotion | None:
         """Return the plan to promote now; None where a new one is to be tried instead."""
@@ -106,10 +111,13 @@ class Ladder:
             return None
         return self._before_the_end(records) or self._by_rank(records)
 
+    def _ranked(self, records: Sequence[TrialRecord], rung: int) -> list[TrialRecord]:
+        return ranked(records, rung, self._setting.objectives, self.floor)
+
     def _by_rank(self, records: Sequence[TrialRecord]) -> Promotion | None:
         """Return the first plan, from the highest rung down, that is among the best of its rung, one in `ETA`."""
         for rung in range(1, self.lowest + 1):
-            best = ranked(records, rung, self._setting.objectives)
+            best = self._ranked(records, rung)
             tried = _configs_above(records, rung)
             for record in best[: len(best) // ETA]:
                 if record.config not in tried:
@@ -123,7 +131,7 @@ class Ladder:
             waiting = [
                 record
                 for below in range(rung + 1, self.lowest + 1)
-                for record in ranked(records, below, self._setting.objectives)
+                for record in self._ranked(records, below)
                 if record.config not in _configs_above(records, rung + 1)
             ]
             fits = next((record for record in waiting if self._seconds(record, rung) <= left), None)
@@ -148,9 +156,12 @@ def _configs_above(records: Iterable[TrialRecord], rung: int) -> set[int]:
     return {record.config for record in records if record.rung < rung}
 
 
-def ranked(records: Iterable[TrialRecord], rung: int, objectives: Sequence[Objective]) -> list[TrialRecord]:
-    """Return the trials of a rung that are within every limit, the best first."""
-    here = {record.trial: record for record in records if record.rung == rung and eligible(record)}
+def ranked(
+    records: Iterable[TrialRecord], rung: int, objectives: Sequence[Objective], floor: float = 0.0
+) -> list[TrialRecord]:
+    """Return the trials of a rung that are within every limit and above a local accuracy, the best first."""
+    within = (record for record in records if record.rung == rung and eligible(record))
+    here = {record.trial: record for record in within if record.values.get("local_accuracy", math.inf) > floor}
     left = {trial: record.values for trial, record in here.items()}
     losses = _unit({trial: [scaled_loss(one, values) for one in objectives] for trial, values in left.items()})
     order: list[int] = []

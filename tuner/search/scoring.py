@@ -1,6 +1,7 @@
 """The record of a trial: what it measured, which limit it broke, and by how much."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tuner.errors import TunerError
@@ -12,7 +13,13 @@ from tuner.search.processes.guard import JobResult
 from tuner.search.setting import Setting
 
 
-def record_of(setting: Setting, base: TrialRecord, result: JobResult[Outcome], fill_seconds: float) -> TrialRecord:
+def record_of(
+    setting: Setting,
+    base: TrialRecord,
+    result: JobResult[Outcome],
+    fill_seconds: float,
+    given: Mapping[str, float],
+) -> TrialRecord:
     """Return the record of a trial that was run.
 
     Args:
@@ -20,6 +27,7 @@ def record_of(setting: Setting, base: TrialRecord, result: JobResult[Outcome], f
         base: The record without its end.
         result: How the trial's job ended.
         fill_seconds: Seconds to fill one record at the plan's cut.
+        given: The untouched model's scores on the same samples.
 
     Raises:
         KeyboardInterrupt: The user ended it: it has no record, and a resumed run runs it again.
@@ -28,7 +36,7 @@ def record_of(setting: Setting, base: TrialRecord, result: JobResult[Outcome], f
     if result.verdict == "interrupted":
         raise KeyboardInterrupt
     if result.value is not None:
-        return scored_record(setting, base, result.value, fill_seconds)
+        return scored_record(setting, base, result.value, fill_seconds, given)
     if result.verdict == "memory" and limits.memory_bytes:
         reason = f"--memory: took {result.most_bytes / 1e6:,.0f} MB of {limits.memory_bytes / 1e6:,.0f} MB"
         over = math.log(result.most_bytes / limits.memory_bytes)
@@ -45,7 +53,9 @@ def record_of(setting: Setting, base: TrialRecord, result: JobResult[Outcome], f
     return replace(base, reason=reason, constraint={"failed": 1.0})
 
 
-def scored_record(setting: Setting, base: TrialRecord, outcome: Outcome, fill_seconds: float) -> TrialRecord:
+def scored_record(
+    setting: Setting, base: TrialRecord, outcome: Outcome, fill_seconds: float, given: Mapping[str, float]
+) -> TrialRecord:
     """Return the record of a trial that was scored: its costs on an empty store, compared with every limit."""
     values = dict(outcome.values)
     plan = base.plan
@@ -78,6 +88,8 @@ def scored_record(setting: Setting, base: TrialRecord, outcome: Outcome, fill_se
     ):
         if limit is not None:
             constraint[name] = math.log(max(value, 1e-3) / limit)
+    if limits.forgetting is not None and "global_accuracy" in given and "global_accuracy" in values:
+        constraint["forget-at-most"] = given["global_accuracy"] - values["global_accuracy"] - limits.forgetting
     return replace(
         base,
         state=state,

@@ -12,9 +12,9 @@ from tuner.plan.parts import Scalar
 from tuner.plugin.compose import compose
 from tuner.plugin.knobs import Knob, Numeric, ValueSource, Wanted, corners
 from tuner.plugin.strategy import Strategy
+from tuner.search.budget import LIMITS
 
 KEYS = ("for", "strategies", "objectives", "sampler", "rungs", "limits", "knobs")
-LIMITS = ("time", "train-time", "memory", "storage", "trials")
 RANGE_KEYS = frozenset({"low", "high", "log"})
 SAMPLERS = ("tpe", "random")
 HUGE = 1e300

@@ -4,7 +4,7 @@ import math
 import random
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from optuna.trial import Trial as OptunaTrial
 from optuna.trial import TrialState as OptunaState
 
 from tuner.backends.base import CHECKPOINT, Trial
-from tuner.errors import TunerError
+from tuner.errors import BudgetError, TunerError
 from tuner.plan.parts import Scalar
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
@@ -33,11 +33,13 @@ from tuner.search.journal import PROMOTED, RUNG, has_open, lowest_of, next_trial
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt, JobLimits
 from tuner.search.processes.remote import RemoteSession
-from tuner.search.rungs import ETA, Ladder, at_rung, lowest_rung, ranked
+from tuner.search.rungs import ETA, SAMPLES, Ladder, at_rung, lowest_rung, ranked
 from tuner.search.scoring import record_of, unfilled_record
 from tuner.search.setting import CLOSING_SECONDS, Setting
 from tuner.store.store import Store
 
+#: Filling the first slice may take this share of the time; else it is halved, down to a lowest rung.
+SLICE_SHARE, MOST_RUNGS = 0.15, 7
 REFUSALS_IN_A_ROW = 50
 FAILURES_OF_A_PLUGIN = 3
 WEIGHTS = "weights.safetensors"
@@ -54,6 +56,7 @@ class Study:
         records: Sequence[TrialRecord],
         sessions: Mapping[str, RemoteSession],
         store: Store,
+        untouched: Callable[[float], Mapping[str, float]],
         listener: Listener,
         interrupt: Interrupt,
     ) -> None:
@@ -66,6 +69,7 @@ class Study:
         self._filler = Filler(setting, sessions, store, listener)
         self._forecast = Forecast(setting, sessions)
         self._admission = Admission(setting, host, self._forecast, self._filler)
+        self._untouched, self._given = untouched, dict[int, Mapping[str, float]]()
         self._composed: dict[int, Composed] = {}
         self._ladder = Ladder(setting, self._spend_seconds)
         self.ended = ""
@@ -81,9 +85,12 @@ class Study:
         lowest = lowest_of(self._journal)
         if lowest is None:
             lowest = lowest_rung(first, self._setting) if first else 0
-            self._journal.set_user_attr(RUNG, lowest)
+        plans = [*first, *self._reachable()]
+        within = SLICE_SHARE * self._setting.seconds_left if lowest else math.inf
+        while not self._filler.prepare((at_rung(plan, lowest) for plan in plans), within) and lowest < MOST_RUNGS:
+            lowest += 1  # slower than it was measured: a smaller slice
         self._ladder.lowest = lowest
-        self._filler.prepare(at_rung(plan, lowest) for plan in [*first, *self._reachable()])
+        self._journal.set_user_attr(RUNG, lowest)
 
     def run(self) -> None:
         """Run until the end; `ended` then says what ended it."""
@@ -196,15 +203,28 @@ class Study:
             self._filler.fill_with(plan, self._next_up(rung))
         except TunerError as error:
             return unfilled_record(base, error)
+        given = self._given_model(rung)
         job = Trial(plan, seeded(self._setting.seed, plan.key()), self._store, self._weights(trial.number))
         limits = self._job_limits(decision.estimate)
         result = self._sessions[plan.runtime.backend].try_train(job, limits, self._progress)
         base = replace(base, spent_seconds=time.monotonic() - started)
-        return record_of(self._setting, base, result, self._filler.seconds_each(plan))
+        return record_of(self._setting, base, result, self._filler.seconds_each(plan), given)
+
+    def _given_model(self, rung: int) -> Mapping[str, float]:
+        """Return the untouched model's scores on a rung's samples; of another rung where there is no time."""
+        if rung not in self._given:
+            try:
+                self._given[rung] = self._untouched(SAMPLES**rung)
+            except BudgetError as error:
+                self._listener.say(f"warning: {error}")
+                return next(iter(self._given.values()), {})
+            least = self._setting.task.most_frequent
+            self._ladder.floor = max(least, self._given[rung].get("local_accuracy", 0.0))
+        return self._given[rung]
 
     def _next_up(self, rung: int) -> Iterator[TrialPlan]:
         """Yield plans that may be tried on a rung soon, as they are there: the better ones of the rung below."""
-        best = ranked(self.records, rung + 1, self._setting.objectives)
+        best = ranked(self.records, rung + 1, self._setting.objectives, self._ladder.floor)
         yield from (at_rung(self._full(record).plan, rung) for record in best[: math.ceil(len(best) / ETA)])
 
     def _spend_seconds(self, record: TrialRecord, rung: int) -> float:

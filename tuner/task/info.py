@@ -1,5 +1,7 @@
 """A task in the numbers that a plan holds."""
 
+import numpy as np
+
 from tuner.plan.info import TaskInfo
 from tuner.task.mixing import class_sizes
 from tuner.task.task import Task
@@ -20,4 +22,10 @@ def task_info(task: Task) -> TaskInfo:
         noun=NOUNS[task.input.kind],
         augment=task.augment,
         labelled=task.labelled,
+        most_frequent=_most_frequent(task),
     )
+
+
+def _most_frequent(task: Task) -> float:
+    labels = task.local.val.labels
+    return float(np.bincount(labels).max() / len(labels)) if task.labelled and labels.ndim == 1 else 0.0

@@ -33,6 +33,9 @@ WORTH_FLOPS = 20_000_000
 WORTH_RATIO = 0.85
 COMPARED_SAMPLES = 256
 MOST_CHANGED = 0.005
+#: What cannot be cut short takes about so long on a device that does nothing else: to choose the prefix's engine, with
+#: an export; to trace a step.
+CHOICE_SECONDS, TRACING_SECONDS = 4.0, 2.0
 #: To trace and plan one block, where there is no time to measure it.
 TRACE_SECONDS = 0.05
 #: That a search space is expected to ask for.
@@ -46,7 +49,7 @@ def measure(task: Task, model: OpenModel, threads: int, within: float = math.inf
     forward ones, and PyTorch computes the prefix.
     """
     torch.set_num_threads(threads)
-    due = time.perf_counter() + within
+    clock = Clock(within, threads)
     train = task.local.train
     count = min(LOADED_SAMPLES, len(train))
     started = time.perf_counter()
@@ -59,13 +62,14 @@ def measure(task: Task, model: OpenModel, threads: int, within: float = math.inf
     for part in folded:
         with torch.inference_mode():
             outputs = part(inputs)
-            forward.append(_timed(lambda part=part, inputs=inputs: part(inputs), due) / FILL_BATCH)  # type: ignore[misc]  # mypy cannot infer the lambda
+            forward.append(_timed(lambda part=part, inputs=inputs: part(inputs), clock) / FILL_BATCH)  # type: ignore[misc]  # mypy cannot infer the lambda
         inputs = outputs
     fill_peak = meter.peak_bytes()
-    latency = sum(chain_seconds(folded, value[:1])) if _is_before(due) else 0.0
+    latency = sum(chain_seconds(folded, value[:1])) if clock.has(0.0) else 0.0
     del folded
     kind, ratio = TORCH, 1.0
-    if _is_before(due):
+    chooses = clock.has(CHOICE_SECONDS)
+    if chooses:
         kind, ratio = _fastest_prefix(task, model, value.numpy(), sum(forward[:-1]) * FILL_BATCH, threads)
     inputs = spatial(value)
     for part, seconds in zip(parts, forward, strict=True):
@@ -73,15 +77,16 @@ def measure(task: Task, model: OpenModel, threads: int, within: float = math.inf
         with torch.inference_mode():
             outputs = part(inputs)
         leaf = inputs.clone().requires_grad_()
-        if _is_before(due):
-            taken = _timed(lambda part=part, leaf=leaf: _step(part, leaf), due) / FILL_BATCH  # type: ignore[misc]  # mypy cannot infer the lambda
+        if clock.has(0.0):
+            taken = _timed(lambda part=part, leaf=leaf: _step(part, leaf), clock) / FILL_BATCH  # type: ignore[misc]  # mypy cannot infer the lambda
             backward.append(taken)
         else:
             backward.append(TRAIN_PASSES * seconds)
         inputs = outputs
     steps, reading = _overhead_seconds(model), _read_bytes()
-    tracing = _trace_seconds(task, model) if _is_before(due) else TRACE_SECONDS
-    if _is_before(due):  # last: it slows what follows
+    complete = chooses and clock.has(TRACING_SECONDS)
+    tracing = _trace_seconds(task, model) if complete else TRACE_SECONDS
+    if complete:  # last: it slows what follows
         fill_peak = max(fill_peak, _engine_bytes(model, kind, value.numpy(), threads))
     return Rates(
         forward_seconds=tuple(forward),
@@ -95,7 +100,7 @@ def measure(task: Task, model: OpenModel, threads: int, within: float = math.inf
         prefix_ratio=ratio,
         latency_seconds=latency,
         trace_seconds=tracing,
-        complete=_is_before(due),
+        complete=complete,
     )
 
 
@@ -184,14 +189,34 @@ def _parts(model: OpenModel) -> tuple[list[nn.Module], list[nn.Module]]:
     return list(parts), [fast(part) for part in parts]
 
 
-def _is_before(due: float) -> bool:
-    return time.perf_counter() < due
+class Clock:
+    """Says whether there is time for more, on a device that may do other work.
+
+    Args:
+        within: Seconds from now.
+        threads: Threads that the model runs on.
+    """
+
+    def __init__(self, within: float, threads: int) -> None:
+        self._started, self._busy, self._within, self._threads = *_now(), within, threads
+
+    def has(self, seconds: float) -> bool:
+        """Return whether what takes so long on an idle device ends in time at the pace of now."""
+        now, busy = _now()
+        passed = now - self._started
+        pace = max(1.0, self._threads * passed / max(busy - self._busy, 1e-3)) if passed > 0.1 else 1.0  # noqa: PLR2004 - too short to tell
+        return passed + pace * seconds < self._within
 
 
-def _timed(run: Callable[[], object], due: float = math.inf) -> float:
+def _now() -> tuple[float, float]:
+    """Return the clock, and the processor seconds that this process has used."""
+    return time.perf_counter(), time.process_time()
+
+
+def _timed(run: Callable[[], object], clock: Clock | None = None) -> float:
     """Return the least seconds of a few runs, the first of which counts only where there is no time for another."""
     seconds: list[float] = []
-    while len(seconds) <= REPEATS and (not seconds or _is_before(due)):
+    while len(seconds) <= REPEATS and (not seconds or clock is None or clock.has(0.0)):
         started = time.perf_counter()
         run()
         seconds.append(time.perf_counter() - started)

@@ -52,7 +52,7 @@ def fill(access: Access, plans: Sequence[TrialPlan]) -> Filling:
                 writing.result()
             writing = writer.submit(_write, access, files, absences, batch, outputs)
             done += len(batch.indices)
-            if access.report({"filled": done, "of": samples}):
+            if access.report({"filled": done, "of": samples}) and not held:
                 stopped = True
                 break
         if writing is not None:

@@ -1,7 +1,7 @@
 """The scales of coded features, fixed once for each cut on the samples that are filled first."""
 
 from collections.abc import Sequence
-from itertools import islice
+from itertools import islice, zip_longest
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from tuner.task import Task
 
 CALIBRATION_SAMPLES = 256
 CALIBRATION_POSITIONS = 64
+#: A pass that is asked to stop uses as few.
+LEAST_BATCHES = 4
 
 
 def fix_scales(access: Access, prefix: Prefix, cuts: Sequence[int]) -> dict[Batch, dict[int, Floats]]:
@@ -34,12 +36,14 @@ def fix_scales(access: Access, prefix: Prefix, cuts: Sequence[int]) -> dict[Batc
     room = UNSCALED_BYTES
     todo = _calibration_batches(access.task)
     for number, (batch, outputs) in enumerate(prefix.over(todo)):
-        access.report({"calibrated": number + 1, "of": len(todo)})
+        enough = access.report({"calibrated": number + 1, "of": len(todo)}) and number + 1 >= LEAST_BATCHES
         for cut in unscaled:
             thinned[cut].append(_thinned(outputs[cut]))
         room -= sum(output.nbytes for output in outputs.values())
         if room >= 0:
             held[batch] = outputs
+        if enough:
+            break
     for cut in unscaled:
         low, high = calibrate(np.concatenate(thinned.pop(cut)))
         key = access.key(cut, EXACT_BITS)
@@ -52,10 +56,11 @@ def fix_scales(access: Access, prefix: Prefix, cuts: Sequence[int]) -> dict[Batc
 
 
 def _calibration_batches(task: Task) -> list[Batch]:
-    """Return the 256 training samples that are filled first, of the local ones and of the global ones."""
+    """Return the 256 training samples that are filled first, of the local ones and of the global ones, in turns."""
     domains = {"local": task.local, "global": task.global_}
     whole = ({f"{name}.train": set(range(len(one.train)))} for name, one in domains.items() if one is not None)
-    return [batch for wanted in whole for batch in islice(batches(task, wanted), CALIBRATION_SAMPLES // FILL_BATCH)]
+    first = (islice(batches(task, wanted), CALIBRATION_SAMPLES // FILL_BATCH) for wanted in whole)
+    return [batch for pair in zip_longest(*first) for batch in pair if batch is not None]
 
 
 def _thinned(maps: Floats) -> Floats:
