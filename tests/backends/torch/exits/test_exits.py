@@ -1,7 +1,6 @@
 """Exits trained, calibrated, scored and exported, on the built-in digits."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,19 +34,11 @@ from tuner.runtime import Personaliser
 from tuner.runtime.infer.chain import Chain
 from tuner.store.store import Store
 from tuner.task import ArraySamples, Domain, InputSpec, Samples, Subset, Task, normalise
-from tuner.task.digits import digits
 from tuner.task.info import task_info
 
 pytestmark = pytest.mark.slow
 BACKEND = TorchBackend()
 LABELLED: dict[str, Any] = {"supervised": 1.0, "distilled": 0.0, "against": "best"}
-
-
-@pytest.fixture(scope="module")
-def task(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Task]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TUNER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield digits()
 
 
 @pytest.fixture(scope="module")
