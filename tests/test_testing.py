@@ -104,13 +104,13 @@ def checked(strategy: Strategy[Any], check: str, *arguments: object) -> None:
         (FREEZES_ALL, LEGAL, 1, PlanError, "a tail block or an exit must train"),
         (FREEZES_ALL, LEGAL, 50, PlanError, "a tail block or an exit must train"),
         (NeedsTwoBlocks(), LEGAL, 1, KnobError, r"good\.n must have low ≤ high, but its range is \[1, 0\]"),
-        (WRITES_ELSEWHERE, STAGE, 2, FAILS, "strategy 'good' writes 'shape' only, but it wrote 'data'"),
-        (CHANGES_THE_MODEL, STAGE, 2, FAILS, "strategy 'good' writes 'shape' only, but it wrote 'model'"),
-        (COUNTS, PURE, 2, FAILS, "strategy 'good' gives one plan for the values {'good.n': 1}, but it gave two"),
-        (DependentRange(), RANGES, 2, FAILS, r"draws good\.n from one range .* draw a fraction and scale it"),
-        (KEEPS_LISTS, FROZEN, 2, FAILS, "writes frozen, plain values, but .*unhashable"),
-        (setting(None), FROZEN, 2, FAILS, "writes frozen, plain values, but .*NoneType"),
-        (setting(float("nan")), FROZEN, 2, FAILS, "gives plans that read back equal, but"),
+        (WRITES_ELSEWHERE, STAGE, 2, FAILS, "strategy 'good' may write 'shape' only, but it wrote 'data'"),
+        (CHANGES_THE_MODEL, STAGE, 2, FAILS, "strategy 'good' may write 'shape' only, but it wrote 'model'"),
+        (COUNTS, PURE, 2, FAILS, "strategy 'good' must give one plan for the values {'good.n': 1}, but it gave two"),
+        (DependentRange(), RANGES, 2, FAILS, r"must draw good\.n from one range, .* draw a fraction and scale it"),
+        (KEEPS_LISTS, FROZEN, 2, FAILS, "must write frozen, plain values, but .*unhashable"),
+        (setting(None), FROZEN, 2, FAILS, "must write frozen, plain values, but .*NoneType"),
+        (setting(float("nan")), FROZEN, 2, FAILS, "must give plans that are the same after being saved and read, but"),
     ],
 )
 def test_a_bad_strategy_fails_the_contract(
@@ -122,7 +122,7 @@ def test_a_bad_strategy_fails_the_contract(
 
 def test_a_strategy_that_computes_with_tensors_fails_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
-        FAILS, match=r"composes plans without a tensor library, but .*torch.*: import it in the lowering"
+        FAILS, match=r"must compose plans without a tensor library, but .*torch.*: import it in the lowering"
     ):
         checked(Bad(with_tensors), TENSORS, monkeypatch)
 
@@ -145,7 +145,7 @@ def jax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str],
 def test_a_plugin_that_imports_a_tensor_library_fails_the_contract(jax: Callable[[str, str], ModuleType]) -> None:
     source = "from tuner_freeze import Freeze\nclass Heavy(Freeze):\n    pass\n"
     checked(jax("light_plugin", source).Heavy(), IMPORT)
-    with pytest.raises(FAILS, match="importing heavy_plugin loads no tensor library, but it loads jax"):
+    with pytest.raises(FAILS, match="importing heavy_plugin must load no tensor library, but it loads jax"):
         checked(jax("heavy_plugin", "import jax\n" + source).Heavy(), IMPORT)
 
 
@@ -285,22 +285,22 @@ EXPORT = "test_the_export_computes_what_was_trained"
 @pytest.mark.parametrize(
     ("differing", "check", "message"),
     [
-        (SameCuts, CHAIN, "gives every block a name and a cut of its own"),
-        (FillsNothing, FILLING, "of 5 samples it ran .* and 5 are missing after it"),
+        (SameCuts, CHAIN, "must give every block a name and a cut of its own"),
+        (FillsNothing, FILLING, "of 5 samples it computed .*, and 5 are missing after it"),
         (
             lambda session: Changed(session, without("peak_bytes")),
             MEASURES,
-            "measures peak_bytes, a fraction or a cost, but the outcome has nan",
+            "must measure peak_bytes, a fraction or a cost, but the outcome has nan",
         ),
         (
             lambda session: Changed(session, lambda outcome: replace(outcome, epochs=())),
             MEASURES,
-            "reports 2 epochs, but 0",
+            "must report 2 epochs, got 0",
         ),
-        (WritesNothing, MEASURES, "writes the trained tail to `weights`, but there is no file"),
-        (IgnoresTheSeed, REPEATS, "losses agree to 1e-05|accuracy was"),
-        (TrainsMore, PREFIX, "trains the tail's 2570 scalars only, but"),
-        (ExportsUnchecked, EXPORT, "logits agree to 0.001, but they differ by None"),
+        (WritesNothing, MEASURES, "must write the trained tail to `weights`, but there is no such file"),
+        (IgnoresTheSeed, REPEATS, "losses of two equal trials must agree to 1e-05|accuracy was"),
+        (TrainsMore, PREFIX, "must train the tail's 2570 scalars only, but"),
+        (ExportsUnchecked, EXPORT, "logits must agree to 0.001, but they differ by None"),
         (ExportsAnother, EXPORT, "the trial scored .*, but model.onnx scores"),
     ],
 )
@@ -327,7 +327,7 @@ def test_a_backend_that_loads_a_library_to_answer_fails_the_contract(
     eager = jax("eager_backend", source)
     monkeypatch.setitem(sys.modules, "eager_backend", eager)  # pickle asks for it by name
     contract = type("Contract", (TestTorchBackend,), {"backend": eager.Eager()})()
-    with pytest.raises(FAILS, match=r"supports\(\) loads no tensor library, but it loads jax"):
+    with pytest.raises(FAILS, match=r"supports\(\) must load no tensor library, but it loads jax"):
         getattr(contract, SUPPORT)()
 
 
