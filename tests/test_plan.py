@@ -254,7 +254,10 @@ def test_without_global_data_no_fraction_is_kept() -> None:
             r"heads.exits must be on blocks 0 to 20, got \[21\]",
         ),
         (replace(PLAN, heads=HeadsPlan(exits=(Exit(2, 0),))), "heads.exits must have at least one channel"),
-        (replace(PLAN, heads=HeadsPlan(supervised=1.0, pseudo=0.5)), r"must be 0, .* got \(1.0, 1.0, 0.5\)"),
+        (
+            replace(PLAN, heads=HeadsPlan(supervised=1.0, pseudo=0.5)),
+            r"must not both be above 0, .* got \(1.0, 1.0, 0.5\)",
+        ),
         (replace(PLAN, heads=HeadsPlan(distilled=0.0)), "heads.pseudo must be above 0, got"),
         (replace(PLAN, heads=HeadsPlan(temperature=0.0)), "heads.temperature must be above 0, got 0.0"),
         (replace(PLAN, heads=HeadsPlan(tolerance=2.0)), r"heads.tolerance must be in \[0, 1\], got 2.0"),
@@ -376,7 +379,7 @@ def test_decisions_are_carried_to_another_task() -> None:
 
 
 def test_decisions_are_not_carried_to_a_model_of_another_depth() -> None:
-    with pytest.raises(PlanError, match="a plan for 20 blocks cannot be carried to example with 4"):
+    with pytest.raises(PlanError, match="a plan for 20 blocks cannot be used for example, which has 4"):
         PLAN.carried_to(example_model(4), example_task())
 
 

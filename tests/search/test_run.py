@@ -90,7 +90,8 @@ def test_a_run_of_a_task_object_is_exported(tune: Tune, moods: Moods, tmp_path: 
     assert export(run, tmp_path / "bundle").joinpath("bundle.json").is_file()
     assert export(Run.open(run.folder, task), tmp_path / "again").is_dir()
     with pytest.raises(
-        RunError, match=r"was made from a task given in Python: tuner\.export\(Run\.open\(.*, task\), out\)"
+        RunError,
+        match=r"was made from a task given in Python, .*: call tuner\.export\(tuner\.Run\.open\(.*, task\), out\)",
     ):
         export(Run.open(run.folder), tmp_path / "third")
     assert sorted(path.name for path in tmp_path.iterdir() if "third" in path.name) == []
@@ -99,7 +100,7 @@ def test_a_run_of_a_task_object_is_exported(tune: Tune, moods: Moods, tmp_path: 
 def test_another_seed_or_space_is_not_the_same_run(tune: Tune, moods: Moods) -> None:
     moods("well")
     tune(trials=1)
-    with pytest.raises(RunError, match="was made with another seed: --resume continues the same one"):
+    with pytest.raises(RunError, match="was made with another seed, which --resume cannot change"):
         tune(trials=2, resume=True, seed=5)
     with pytest.raises(RunError, match="was made with another space"):
         tune(space='strategies = ["freeze"]', trials=2, resume=True)
