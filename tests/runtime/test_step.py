@@ -287,7 +287,7 @@ def test_a_file_that_is_no_step_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StepFileError, match=r"a training step of format 1 is wanted, but .*other\.onnx holds none"):
         StepSession(path, {})
     path.write_bytes(b"no")
-    with pytest.raises(StepFileError, match=r"other\.onnx cannot be run"):
+    with pytest.raises(StepFileError, match=r"cannot load .*other\.onnx"):
         StepSession(path, {})
 
 

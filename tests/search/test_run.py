@@ -25,7 +25,7 @@ def test_trials_that_break_a_limit_or_crash_are_recorded_and_the_run_goes_on(tun
     assert [record.state for record in run.records] == ["done", "killed", "failed", "failed", "done"]
     killed, crashed, raised = run.records[1:4]
     assert killed.reason.startswith("--memory: took ")
-    assert killed.reason.endswith(" MB of 100 MB")
+    assert killed.reason.endswith(" MB, but 100 MB are allowed")
     assert killed.constraint["memory"] > 0
     assert crashed.reason == "its process ended with exit code 9; the system may have run out of memory"
     assert raised.reason == "ValueError: this is no tensor"
