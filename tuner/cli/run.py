@@ -50,8 +50,7 @@ def run(
     seed
         The study's seed: the same seed suggests the same plans.
     deterministic
-        Use one thread, and compute costs from FLOPs instead of measuring them, so that the run can be repeated exactly;
-        it ends after --trials only, and --time is refused.
+        Make the run repeatable: one thread, costs computed from FLOPs, not measured; it ends after --trials only.
     out
         The run's folder [default: runs/TASK].
     store

@@ -17,8 +17,7 @@ def forget(task: str, /, *, store: Path | None = None, json_output: Json = False
     Parameters
     ----------
     task
-        A task.toml, a file.py:function, or the name of a built-in task; or a bundle's folder, to
-        delete only the samples that this bundle has kept.
+        A task.toml, a file.py:function, or a built-in task; or a bundle's folder, to delete only the samples it keeps.
     store
         The feature store's folder [default: in the user's cache].
     """
