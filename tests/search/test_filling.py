@@ -282,7 +282,7 @@ def test_a_pass_that_the_time_ends_is_refused_and_not_counted(
     filler: Filler, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch, ended: JobResult[Any]
 ) -> None:
     ending(filler, ended, monkeypatch)
-    with pytest.raises(UnfilledError, match="they are kept: give more time"):
+    with pytest.raises(UnfilledError, match="those that are done are kept: give more, and --resume"):
         filler.fill([plan])
     assert filler.missing(plan) == 34
 

@@ -167,8 +167,8 @@ class _Tuning:
         ]
         if changed:
             raise RunError(
-                f"{self._folder} was made with another {' and '.join(changed)}: --resume continues the same one; "
-                "give another --out"
+                f"{self._folder} was made with another {' and '.join(changed)}, which --resume cannot change: "
+                "give the same, or another --out"
             )
         self._earlier, self._untouched = info.spent, info.untouched
 

@@ -101,4 +101,4 @@ def eligible(record: TrialRecord) -> bool:
 
 def binding(name: str) -> str:
     """Return the name of a record's constraint as text for people."""
-    return {"failed": "failures", "support": "what the backend cannot do"}.get(name, f"--{name}")
+    return {"failed": "failures", "support": "missing support of the backend"}.get(name, f"--{name}")

@@ -108,7 +108,7 @@ class Study:
         if idle >= REFUSALS_IN_A_ROW:
             return f"{idle} plans in a row were {self._binding(idle)}"
         if not self._strategies:
-            return "every strategy was put out of the study"
+            return "every strategy was removed from the study after repeated errors"
         return ""
 
     def _binding(self, idle: int) -> str:
