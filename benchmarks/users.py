@@ -172,7 +172,7 @@ def judged(figures: Sequence[Lived]) -> list[Claim]:
 
 def _missed(figures: Sequence[Lived]) -> str:
     """Say which rules kept out rounds that would have gained."""
-    rules = ("a tie", "fewer are right", "harm", "global accuracy", "too few")
+    rules = ("a tie", "right on fewer samples", "harm", "global accuracy", "too few")
     out = [one for one in figures if not one.accepted and one.after > one.before]
     counts = {rule: sum(rule in one.reason.partition(":")[0] for one in out) for rule in rules}
     said = ", ".join(f"{rule} {count}" for rule, count in counts.items() if count)

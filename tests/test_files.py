@@ -45,7 +45,7 @@ def test_a_folder_with_something_else_in_it_keeps_its_mode(tmp_path: Path, monke
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(RunError, match="cannot be a folder of tuner's"):
+        with pytest.raises(RunError, match="tuner cannot use the folder"):
             private_folder(path)
 
 

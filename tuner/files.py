@@ -32,7 +32,7 @@ def private_folder(folder: Path, kind: type[TunerError] = RunError, ours: Collec
         if is_open and all(path.name in ours for path in folder.iterdir()):
             folder.chmod(0o700)
     except OSError as error:
-        raise kind(f"{folder} cannot be a folder of tuner's ({error.strerror or error}): give another place") from None
+        raise kind(f"tuner cannot use the folder {folder} ({error.strerror or error}): give another one") from None
     return folder
 
 

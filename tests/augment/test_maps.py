@@ -96,7 +96,7 @@ def test_strength_zero_changes_nothing_and_draws_nothing() -> None:
 
 
 def test_photometric_changes_are_refused_with_the_reason() -> None:
-    with pytest.raises(StoreError, match="'brightness' changes pixels"):
+    with pytest.raises(StoreError, match="'brightness' changes values of pixels"):
         augment(maps(1, 1, 2, 2), np.random.default_rng(0), frozenset({"brightness"}), 1.0)
     with pytest.raises(StoreError, match="did you mean 'flip'"):
         augment(maps(1, 1, 2, 2), np.random.default_rng(0), frozenset({"flop"}), 1.0)

@@ -80,7 +80,7 @@ def test_what_does_not_suit_the_kind_is_refused_with_the_reason() -> None:
     check_operations(frozenset({"noise", "drift", "pool", "shift"}), "signals")
     with pytest.raises(StoreError, match="can be shifted in time, not changed by brightness"):
         check_operations(frozenset({"brightness"}), "signals")
-    with pytest.raises(StoreError, match="'noise' changes pixels"):
+    with pytest.raises(StoreError, match="'noise' changes values of pixels"):
         check_operations(frozenset({"noise"}))
     with pytest.raises(StoreError, match="no augmentation 'pool'; there are crop, flip and shift"):
         check_operations(frozenset({"pool"}))

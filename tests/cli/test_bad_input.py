@@ -116,7 +116,7 @@ def test_files_where_folders_should_be(cli: Cli, task: Path, option: str, under:
     rest = () if option == "--out" else ("--out", task.parent / "run")
     code, line = cli("run", task, "--space", task.parent / "space.toml", *rest, option, where)
     assert code == 1
-    assert f"{where} cannot be a folder of tuner's (" in line
+    assert f"tuner cannot use the folder {where} (" in line
     assert (task.parent / "file").read_text() == "mine"
 
 
@@ -125,7 +125,7 @@ def test_a_file_where_the_cache_should_be(tune: Cli, cli: Cli, task: Path, monke
     monkeypatch.setenv("TUNER_CACHE", str(task.parent / "file"))
     for code, line in (tune(task), cli("store", "list"), cli("forget", "digits")):
         assert code == 1
-        assert f"{task.parent}/file cannot be a folder of tuner's (File exists): give another place" in line
+        assert f"tuner cannot use the folder {task.parent}/file (File exists): give another one" in line
 
 
 def test_a_bundle_where_something_else_is(tmp_path: Path) -> None:
@@ -145,7 +145,9 @@ def test_a_bundle_where_something_else_is(tmp_path: Path) -> None:
 def test_a_cap_that_the_store_cannot_keep_is_named(tmp_path: Path) -> None:
     (tmp_path / "store" / "kinds").mkdir(parents=True)
     (tmp_path / "store" / "kinds" / "model-1").write_text("torch-fp32")
-    with pytest.raises(BudgetError, match=r"^--storage 1\.0 MB is less than what has to stay in .*store: give more$"):
+    with pytest.raises(
+        BudgetError, match=r"^--storage 1\.0 MB is less than the files in .*store that are not features: give more$"
+    ):
         open_store(tmp_path / "store", 0, "--storage 1.0 MB")
 
 
@@ -182,6 +184,6 @@ def test_a_resumed_run_whose_task_has_changed_is_refused(tune: Cli, task: Path) 
     write_run(run, RunInfo(identity, RunConfig("task.toml"), *names, threads, example_model(2), example_task(), ()))
     code, line = tune(task, "--resume")
     assert code == 1
-    assert "was made with another task and space: --resume continues the same one; give another --out" in line
+    assert "was made with another task and space, which --resume cannot change: give the same, or another --out" in line
     (run / "run.json").write_text(json.dumps({"format": 99}))
     assert "has run format 99, this version reads 1: update tuner" in tune(task, "--resume")[1]

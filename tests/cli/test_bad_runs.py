@@ -52,7 +52,7 @@ def test_a_knob_set_to_what_is_not_legal(tune: Cli, task: Path) -> None:
 def test_a_budget_too_small_for_one_trial(tune: Cli, task: Path) -> None:
     code, line = tune(task, "--time", "0.1s")
     assert code == 1
-    assert "took longer than --time: give more" in line
+    assert "took longer than --time allows: give more time" in line
     code, line = tune(task, "--memory", "1kB")
     assert code == 1
     assert "--memory 1.0 kB is too small to run the frozen prefix, which took " in line
@@ -85,7 +85,9 @@ def test_training_that_diverges_fails_with_the_reason_and_no_trial_is_feasible(
     task.write_text(text)
     code, line = tune(task, "--trials", "2")
     assert code == 1
-    assert "no trial fits: failures stopped 2 of 2 trials; nearest miss: trial 0, the loss became " in line
+    assert (
+        "no trial fits: 2 of 2 trials do not count because of failures; nearest miss: trial 0, the loss became " in line
+    )
     assert "lower recipe.learning_rate, which is 1" in line
     assert call(["show", str(task.parent / "run"), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
@@ -97,5 +99,5 @@ def test_training_that_diverges_fails_with_the_reason_and_no_trial_is_feasible(
 def test_no_feasible_trial_names_the_limit_and_the_nearest_miss(tune: Cli, task: Path) -> None:
     code, line = tune(task, "--train-time", "0.0001s")
     assert code == 1
-    assert "no trial fits: --train-time stopped 50 of 50 trials; nearest miss: trial " in line
+    assert "no trial fits: 50 of 50 trials do not count because of --train-time; nearest miss: trial " in line
     assert "--train-time: needs " in line

@@ -115,7 +115,7 @@ def test_a_signal_ends_it_with_130_and_leaves_no_child(home: Path, name: str, *,
     said, error = process.communicate(timeout=60)
     assert process.returncode == 130, error
     assert said == ""
-    assert error.splitlines()[-1] == "tuner: interrupted; nothing finished is lost"
+    assert error.splitlines()[-1] == "tuner: interrupted; what was finished is kept"
     assert "Traceback" not in error
     assert psutil.wait_procs(children, timeout=30)[1] == []
     before = records(home / out)

@@ -287,7 +287,7 @@ def test_a_file_that_is_no_step_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StepFileError, match=r"a training step of format 1 is wanted, but .*other\.onnx holds none"):
         StepSession(path, {})
     path.write_bytes(b"no")
-    with pytest.raises(StepFileError, match=r"other\.onnx cannot be run"):
+    with pytest.raises(StepFileError, match=r"cannot load .*other\.onnx"):
         StepSession(path, {})
 
 
@@ -295,10 +295,12 @@ def test_weights_and_batches_that_do_not_fit_are_refused(tmp_path: Path) -> None
     tail = TAILS["linear head"]()
     step = traced(tail, RecipePlan())
     session = session_of(step, tail.module, tmp_path)
-    with pytest.raises(StepFileError, match="takes 1 to 8 samples, but got 9"):
+    with pytest.raises(StepFileError, match="takes 1 to 8 samples, got 9: give fewer at a time"):
         session.step(np.zeros((9, 64), np.float32), np.zeros(9, np.int64), 0.1)
     rows = TrainingRows(lambda rows: np.zeros((len(rows), 64), np.float32), np.zeros(9, np.int64))
-    with pytest.raises(StepFileError, match=r"planned for batches of at most 8, but recipe.batch_size is 32"):
+    with pytest.raises(
+        StepFileError, match=r"takes batches of at most 8 samples, but recipe.batch_size is 32: give at most 8"
+    ):
         list(train(session, rows, RecipePlan(batch_size=32), 0))
     weights = arrays(tail.module)
     with pytest.raises(StepFileError, match=r"trains weight of shape \[10, 64\], but the weights have shape \[2\]"):

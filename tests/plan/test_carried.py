@@ -16,5 +16,5 @@ def test_decisions_are_carried_to_another_task() -> None:
 
 
 def test_decisions_are_not_carried_to_a_model_of_another_depth() -> None:
-    with pytest.raises(PlanError, match="a plan for 20 blocks cannot be carried to example with 4"):
+    with pytest.raises(PlanError, match="a plan for 20 blocks cannot be used for example, which has 4"):
         PLAN.carried_to(example_model(4), example_task())

@@ -39,7 +39,10 @@ from tuner.plan.trial import TrialPlan, check
             r"heads.exits must be on blocks 0 to 20, got \[21\]",
         ),
         (replace(PLAN, heads=HeadsPlan(exits=(Exit(2, 0),))), "heads.exits must have at least one channel"),
-        (replace(PLAN, heads=HeadsPlan(supervised=1.0, pseudo=0.5)), r"must be 0, .* got \(1.0, 1.0, 0.5\)"),
+        (
+            replace(PLAN, heads=HeadsPlan(supervised=1.0, pseudo=0.5)),
+            r"must not both be above 0, .* got \(1.0, 1.0, 0.5\)",
+        ),
         (replace(PLAN, heads=HeadsPlan(distilled=0.0)), "heads.pseudo must be above 0, got"),
         (replace(PLAN, heads=HeadsPlan(temperature=0.0)), "heads.temperature must be above 0, got 0.0"),
         (replace(PLAN, heads=HeadsPlan(tolerance=2.0)), r"heads.tolerance must be in \[0, 1\], got 2.0"),

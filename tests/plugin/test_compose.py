@@ -116,7 +116,7 @@ def test_several_strategies_add_to_the_tail() -> None:
     ],
 )
 def test_a_tuple_only_grows(change: Callable[[TrialPlan], TrialPlan]) -> None:
-    with pytest.raises(PlanError, match="shape only takes further entries, but strategy 'two' removed one"):
+    with pytest.raises(PlanError, match="strategies may only add entries to shape, but 'two' changed or removed one"):
         composed(Edit("one", Stage.SHAPE, edited("a")), Edit("two", Stage.SHAPE, change))
 
 
@@ -124,7 +124,9 @@ def test_a_tuple_inside_a_stage_only_grows_too() -> None:
     def exits(*blocks: int) -> Callable[[TrialPlan], TrialPlan]:
         return lambda plan: replace(plan, heads=HeadsPlan(exits=tuple(Exit(block, 8) for block in blocks)))
 
-    with pytest.raises(PlanError, match=r"heads\.exits only takes further entries, but strategy 'two' removed"):
+    with pytest.raises(
+        PlanError, match=r"strategies may only add entries to heads\.exits, but 'two' changed or removed"
+    ):
         composed(Edit("one", Stage.HEADS, exits(1)), Edit("two", Stage.HEADS, exits(2)))
 
 

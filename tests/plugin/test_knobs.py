@@ -45,7 +45,7 @@ def test_a_knob_is_named_after_its_strategy() -> None:
 
 @pytest.mark.parametrize("value", [0, 6, "3"])
 def test_a_value_outside_the_range_is_refused(value: Scalar) -> None:
-    with pytest.raises(KnobError, match=rf"s\.n in \[1, 5\], but {value!r} was given: give a value from it"):
+    with pytest.raises(KnobError, match=rf"s\.n in \[1, 5\], but {value!r} was given: give an allowed value"):
         drawn(value).integer("n", 1, 5)
 
 
@@ -95,7 +95,7 @@ def test_what_is_searched_is_what_is_both_wanted_and_legal(legal: Knob, wanted: 
         (BLOCKS, True, r"asks for True, but this model allows \[1, 20\]"),
         (BLOCKS, "all", r"asks for all, but this model allows \[1, 20\]"),
         (BITS, 16, "cache.bits: the search space asks for 16, but this model allows 8, 4, 2"),
-        (BITS, Numeric("", 1, 4, whole=False), "cache.bits takes one of 8, 4, 2: a range is not a choice"),
+        (BITS, Numeric("", 1, 4, whole=False), "cache.bits takes one of 8, 4, 2, not a range: give a value or"),
         (
             ALPHA,
             Numeric("", 0, 1, whole=False, log=True),

@@ -111,7 +111,7 @@ def test_an_empty_front_says_which_limit_binds_and_the_nearest_miss() -> None:
         refused(2, time=-1.0, memory=0.5),
         refused(3, failed=1),
     )
-    said = "--memory stopped 3 of 4 trials; nearest miss: trial 1, reason 1"
+    said = "3 of 4 trials do not count because of --memory; nearest miss: trial 1, reason 1"
     assert nothing_feasible(run) == said
     with pytest.raises(RunError, match=f"runs/clothing has no front to pick from: {said}"):
         pick_trial(run, "knee")
@@ -119,12 +119,14 @@ def test_an_empty_front_says_which_limit_binds_and_the_nearest_miss() -> None:
 
 def test_failures_are_no_limit() -> None:
     run = run_of(refused(0, failed=1.0))
-    assert nothing_feasible(run) == "failures stopped 1 of 1 trials; nearest miss: trial 0, reason 0"
+    assert nothing_feasible(run) == "1 of 1 trials do not count because of failures; nearest miss: trial 0, reason 0"
 
 
 def test_what_a_backend_cannot_do_is_no_option() -> None:
     run = run_of(refused(0, support=1.0))
-    assert nothing_feasible(run).startswith("what the backend cannot do stopped 1 of 1 trials; nearest miss: trial 0")
+    assert nothing_feasible(run).startswith(
+        "1 of 1 trials do not count because of missing support of the backend; nearest miss: trial 0"
+    )
 
 
 def test_a_run_that_did_nothing_says_so() -> None:

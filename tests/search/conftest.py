@@ -42,6 +42,7 @@ HERE = Path(__file__).parent
 Tune = Callable[..., Run]
 Moods = Callable[..., None]
 Begin = Callable[..., Study]
+UNTOUCHED = {"local_accuracy": 0.0, "global_accuracy": 0.9}
 SPACE = """
 strategies = ["gdm", "freeze", "cache"]
 [knobs.recipe]
@@ -222,6 +223,7 @@ def begin(stand_in: InProcess, task: Task, tmp_path: Path, heard: Heard) -> Begi
         deterministic: bool = True,
         path: Path | None = None,
         step_seconds: float | None = None,
+        untouched: Callable[[float], Mapping[str, float]] = lambda _share: UNTOUCHED,
     ) -> Study:
         host = stand_in.host
         knobs: dict[str, Wanted] = {
@@ -251,8 +253,7 @@ def begin(stand_in: InProcess, task: Task, tmp_path: Path, heard: Heard) -> Begi
         records = open_records(tmp_path, TrialPlan(model, setting.task))
         sessions = {"misbehaving": stand_in.session()}
         store = Store(Path(os.environ["TUNER_CACHE"]))
-        given = {"local_accuracy": 0.0, "global_accuracy": 0.9}
-        study = Study(setting, host, journal, records, sessions, store, lambda _share: given, heard, Interrupt())
+        study = Study(setting, host, journal, records, sessions, store, untouched, heard, Interrupt())
         study.prepare()
         return study
 

@@ -111,11 +111,11 @@ def test_a_trials_latency_is_its_share_of_the_whole_models(study: Study, plan: T
     base = TrialRecord(trial=0, state="failed", plan=plan)
     values = {"local_accuracy": 0.5, "global_accuracy": 0.5, "train_seconds": 1.0, "peak_bytes": 1.0}
     setting = replace(study._setting, rates=replace(study._setting.rates, latency_seconds=0.04))
-    whole = scored_record(setting, base, Outcome(values), 0.0).values
+    whole = scored_record(setting, base, Outcome(values), 0.0, {}).values
     assert (whole["mean_latency_seconds"], whole["mean_flops"]) == (0.04, cost.forward_flops(plan))
     timed = {**values, "mean_latency_seconds": 1.0, "whole_latency_seconds": 2.0, "mean_flops": 5e9}
-    assert scored_record(setting, base, Outcome(timed), 0.0).values["mean_latency_seconds"] == pytest.approx(0.02)
-    counted = scored_record(replace(setting, deterministic=True), base, Outcome(timed), 0.0).values
+    assert scored_record(setting, base, Outcome(timed), 0.0, {}).values["mean_latency_seconds"] == pytest.approx(0.02)
+    counted = scored_record(replace(setting, deterministic=True), base, Outcome(timed), 0.0, {}).values
     assert counted["mean_latency_seconds"] == 5e9 / NOMINAL_FLOPS
 
 
@@ -282,7 +282,7 @@ def test_a_pass_that_the_time_ends_is_refused_and_not_counted(
     filler: Filler, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch, ended: JobResult[Any]
 ) -> None:
     ending(filler, ended, monkeypatch)
-    with pytest.raises(UnfilledError, match="they are kept: give more time"):
+    with pytest.raises(UnfilledError, match="those that are done are kept: give more, and --resume"):
         filler.fill([plan])
     assert filler.missing(plan) == 34
 
@@ -303,7 +303,7 @@ def test_a_trials_cost_includes_filling_whatever_was_stored(study: Study, plan: 
     values = {"local_accuracy": 0.5, "global_accuracy": 0.5, "train_seconds": 1.0, "peak_bytes": 1e6}
     base = TrialRecord(trial=0, state="failed", plan=plan)
     rates = study._setting.rates
-    record = scored_record(study._setting, base, Outcome(values), cost.fill_seconds(plan, rates))
+    record = scored_record(study._setting, base, Outcome(values), cost.fill_seconds(plan, rates), {})
     assert record.values["train_seconds"] == pytest.approx(1.0 + 22 * cost.fill_seconds(plan, rates))
     assert record.values["peak_bytes"] == max(1e6, rates.fill_peak_bytes)
 

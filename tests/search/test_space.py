@@ -12,9 +12,9 @@ from tuner.plugin.core import build_host
 from tuner.plugin.host import select
 from tuner.plugin.knobs import Choice, Numeric, ValueSource, corners, preferred_values
 from tuner.plugin.strategy import Strategy
-from tuner.search.budget import budget
+from tuner.search.budget import LIMITS, budget
 from tuner.search.setting import CORE_STRATEGIES
-from tuner.search.space import LIMITS, Space, check_knobs, load_space, shipped
+from tuner.search.space import Space, check_knobs, load_space, shipped
 from tuner.testing import example_model, example_task
 
 HOST = build_host()
@@ -137,7 +137,7 @@ def test_a_mistake_in_a_space_is_named_with_its_place(tmp_path: Path, text: str,
 
 def test_every_limit_may_be_set_in_a_space(tmp_path: Path) -> None:
     text = "".join(f"limits.{name} = '7'\n" for name in LIMITS)
-    assert written(tmp_path, text).limits == dict.fromkeys(("time", "train-time", "memory", "storage", "trials"), "7")
+    assert written(tmp_path, text).limits == dict.fromkeys(LIMITS, "7")
 
 
 def test_a_space_that_is_not_there_is_named_with_the_nearest(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_the_scales_are_kept_with_the_records(tmp_path: Path) -> None:
 )
 def test_records_are_never_read_under_another_key(tmp_path: Path, other: StoreKey) -> None:
     ids, rows = filled(tmp_path / "a")
-    with pytest.raises(StoreError, match="holds records of another"):
+    with pytest.raises(StoreError, match="holds records made with another"):
         RecordFile.create_or_open(tmp_path / "a", other)
     with RecordFile.create_or_open(tmp_path / "b", other):
         pass

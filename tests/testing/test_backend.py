@@ -146,22 +146,22 @@ EXPORT = "test_the_export_computes_what_was_trained"
 @pytest.mark.parametrize(
     ("differing", "check", "message"),
     [
-        (SameCuts, CHAIN, "gives every block a name and a cut of its own"),
-        (FillsNothing, FILLING, "of 5 samples it ran .* and 5 are missing after it"),
+        (SameCuts, CHAIN, "must give every block a name and a cut of its own"),
+        (FillsNothing, FILLING, "of 5 samples it computed .*, and 5 are missing after it"),
         (
             lambda session: Changed(session, without("peak_bytes")),
             MEASURES,
-            "measures peak_bytes, a fraction or a cost, but the outcome has nan",
+            "must measure peak_bytes, a fraction or a cost, but the outcome has nan",
         ),
         (
             lambda session: Changed(session, lambda outcome: replace(outcome, epochs=())),
             MEASURES,
-            "reports 2 epochs, but 0",
+            "must report 2 epochs, got 0",
         ),
-        (WritesNothing, MEASURES, "writes the trained tail to `weights`, but there is no file"),
-        (IgnoresTheSeed, REPEATS, "losses agree to 1e-05|accuracy was"),
-        (TrainsMore, PREFIX, "trains the tail's 2570 scalars only, but"),
-        (ExportsUnchecked, EXPORT, "logits agree to 0.001, but they differ by None"),
+        (WritesNothing, MEASURES, "must write the trained tail to `weights`, but there is no such file"),
+        (IgnoresTheSeed, REPEATS, "losses of two equal trials must agree to 1e-05|accuracy was"),
+        (TrainsMore, PREFIX, "must train the tail's 2570 scalars only, but"),
+        (ExportsUnchecked, EXPORT, "logits must agree to 0.001, but they differ by None"),
         (ExportsAnother, EXPORT, "the trial scored .*, but model.onnx scores"),
     ],
 )
@@ -188,7 +188,7 @@ def test_a_backend_that_loads_a_library_to_answer_fails_the_contract(
     eager = jax("eager_backend", source)
     monkeypatch.setitem(sys.modules, "eager_backend", eager)  # pickle asks for it by name
     contract = type("Contract", (TestTorchBackend,), {"backend": eager.Eager()})()
-    with pytest.raises(FAILS, match=r"supports\(\) loads no tensor library, but it loads jax"):
+    with pytest.raises(FAILS, match=r"supports\(\) must load no tensor library, but it loads jax"):
         getattr(contract, SUPPORT)()
 
 

@@ -96,13 +96,13 @@ def checked(strategy: Strategy[Any], check: str, *arguments: object) -> None:
         (FREEZES_ALL, LEGAL, 1, PlanError, "a tail block or an exit must train"),
         (FREEZES_ALL, LEGAL, 50, PlanError, "a tail block or an exit must train"),
         (NeedsTwoBlocks(), LEGAL, 1, KnobError, r"good\.n must have low ≤ high, but its range is \[1, 0\]"),
-        (WRITES_ELSEWHERE, STAGE, 2, FAILS, "strategy 'good' writes 'shape' only, but it wrote 'data'"),
-        (CHANGES_THE_MODEL, STAGE, 2, FAILS, "strategy 'good' writes 'shape' only, but it wrote 'model'"),
-        (COUNTS, PURE, 2, FAILS, "strategy 'good' gives one plan for the values {'good.n': 1}, but it gave two"),
-        (DependentRange(), RANGES, 2, FAILS, r"draws good\.n from one range .* draw a fraction and scale it"),
-        (KEEPS_LISTS, FROZEN, 2, FAILS, "writes frozen, plain values, but .*unhashable"),
-        (setting(None), FROZEN, 2, FAILS, "writes frozen, plain values, but .*NoneType"),
-        (setting(float("nan")), FROZEN, 2, FAILS, "gives plans that read back equal, but"),
+        (WRITES_ELSEWHERE, STAGE, 2, FAILS, "strategy 'good' may write 'shape' only, but it wrote 'data'"),
+        (CHANGES_THE_MODEL, STAGE, 2, FAILS, "strategy 'good' may write 'shape' only, but it wrote 'model'"),
+        (COUNTS, PURE, 2, FAILS, "strategy 'good' must give one plan for the values {'good.n': 1}, but it gave two"),
+        (DependentRange(), RANGES, 2, FAILS, r"must draw good\.n from one range, .* draw a fraction and scale it"),
+        (KEEPS_LISTS, FROZEN, 2, FAILS, "must write frozen, plain values, but .*unhashable"),
+        (setting(None), FROZEN, 2, FAILS, "must write frozen, plain values, but .*NoneType"),
+        (setting(float("nan")), FROZEN, 2, FAILS, "must give plans that are the same after being saved and read, but"),
     ],
 )
 def test_a_bad_strategy_fails_the_contract(
@@ -114,7 +114,7 @@ def test_a_bad_strategy_fails_the_contract(
 
 def test_a_strategy_that_computes_with_tensors_fails_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
-        FAILS, match=r"composes plans without a tensor library, but .*torch.*: import it in the lowering"
+        FAILS, match=r"must compose plans without a tensor library, but .*torch.*: import it in the lowering"
     ):
         checked(Bad(with_tensors), TENSORS, monkeypatch)
 
@@ -122,7 +122,7 @@ def test_a_strategy_that_computes_with_tensors_fails_the_contract(monkeypatch: p
 def test_a_plugin_that_imports_a_tensor_library_fails_the_contract(jax: Callable[[str, str], ModuleType]) -> None:
     source = "from tuner_freeze import Freeze\nclass Heavy(Freeze):\n    pass\n"
     checked(jax("light_plugin", source).Heavy(), IMPORT)
-    with pytest.raises(FAILS, match="importing heavy_plugin loads no tensor library, but it loads jax"):
+    with pytest.raises(FAILS, match="importing heavy_plugin must load no tensor library, but it loads jax"):
         checked(jax("heavy_plugin", "import jax\n" + source).Heavy(), IMPORT)
 
 

@@ -47,8 +47,8 @@ def check_operations(ops: frozenset[str], kind: str = "images") -> None:
     for op in sorted(ops - GEOMETRIC):
         if op in PHOTOMETRIC:
             raise StoreError(
-                f"{op!r} changes pixels, and stored features are computed before it could: a prefix does not carry a "
-                "change of colour through as it does geometry; use flip, crop or shift"
+                f"{op!r} changes values of pixels, and stored features cannot be changed in the same way, only moved: "
+                "use flip, crop or shift"
             )
         raise StoreError(f"no augmentation {op!r}{nearest(op, GEOMETRIC)}; there are crop, flip and shift")
 

@@ -18,11 +18,11 @@ class OrtBackend(TorchBackend):
     def supports(self, plan: TrialPlan, edits: Collection[str]) -> str | None:
         """Return why this backend cannot carry the plan out, or None."""
         if plan.shape:
-            return f"backend onnxruntime writes the step once: no {plan.shape[0].kind}; --backend torch can"
+            return f"backend onnxruntime cannot train a tail with the edit {plan.shape[0].kind}: use --backend torch"
         if plan.heads.exits:
-            return "backend onnxruntime trains no exits; --backend torch does"
+            return "backend onnxruntime cannot train exits: use --backend torch"
         if plan.recipe.micro_batches > 1:
-            return "backend onnxruntime trains on whole batches: recipe.micro_batches is 1; --backend torch cuts them"
+            return "backend onnxruntime trains on whole batches: set recipe.micro_batches to 1, or use --backend torch"
         return super().supports(plan, edits)
 
     def open(self, task: Task, lowerings: Mapping[str, Lowering]) -> Session:

@@ -220,5 +220,5 @@ def _check_files(folder: Path, files: Mapping[str, str]) -> None:
 def _checked(info: BundleInfo) -> BundleInfo:
     unhashed = sorted(set(info.exits.segments) - set(info.files)) if info.exits else []
     if unhashed:
-        raise BundleError(f"no hash of {unhashed[0]}: export again")
+        raise BundleError(f"{FILE} has no hash of {unhashed[0]}: export again")
     return info

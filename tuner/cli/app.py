@@ -52,7 +52,7 @@ def call(arguments: list[str]) -> int:
         print(f"tuner: {hint}", file=sys.stderr)
         return MISTAKE
     except KeyboardInterrupt:
-        print("tuner: interrupted; nothing finished is lost", file=sys.stderr)
+        print("tuner: interrupted; what was finished is kept", file=sys.stderr)
         return INTERRUPTED
     except ReaderGoneError:
         with suppress(OSError):  # what is still buffered goes nowhere, without an error at exit

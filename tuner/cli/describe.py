@@ -9,18 +9,18 @@ from tuner.errors import TunerError
 
 
 def describe(task: str, /, *, plan: Path | None = None, picture: Path | None = None, json_output: Json = False) -> None:
-    """Show a model's blocks, cuts, FLOPs and bytes; with a plan, its cost and the memory of its training step.
+    """Show a model's blocks with FLOPs and bytes; with a plan, the plan's cost and the memory of its training step.
 
-    Of an NNTrainer model file, show its layers and the planned memory of a training step.
+    For an NNTrainer model file (.ini), show its layers and the planned memory of a training step.
 
     Parameters
     ----------
     task
         A task.toml, a file.py:function, the name of a built-in task, or a model.ini.
     plan
-        A plan.toml to estimate, for a task.
+        A plan.toml, as a bundle holds it, to estimate the cost of; only for a task.
     picture
-        SVG file to draw the memory over a training step into, for a model.ini, or for a task with a plan.
+        SVG file to write, with the memory over a training step: of a model.ini, or of a task with --plan.
     """
     if task.endswith(".ini"):
         from tuner.cli.text.describe import format_ini

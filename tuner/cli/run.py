@@ -39,7 +39,7 @@ def run(
     time
         Limit on the whole command, such as 90s, 10m or 1h30m.
     train_time
-        Limit on a result's training time, filling an empty feature store included.
+        Limit on the training time of each trial, including the time to fill an empty feature store.
     memory
         Limit on the memory that a trial adds to its process, such as 512MB.
     storage
@@ -49,11 +49,11 @@ def run(
     forget_at_most
         Limit on the loss of global accuracy against the untouched model, such as 3%.
     backend
-        The only backend to use [default: any that is installed].
+        Use only this backend: torch, onnxruntime, or one of a plugin [default: any that is installed].
     seed
         The study's seed: the same seed suggests the same plans.
     deterministic
-        Use one thread and take costs from FLOPs instead of clocks; a run then ends after --trials only.
+        Make the run repeatable: one thread, costs computed from FLOPs, not measured; it ends after --trials only.
     out
         The run's folder [default: runs/TASK].
     store
@@ -131,7 +131,7 @@ def show(run: Path, /, *, json_output: Json = False) -> None:
 
 
 def demo(*, out: Path | None = None) -> None:
-    """Tune, export and predict on real handwritten digits; takes about a minute and needs no data.
+    """Tune, export and predict on real handwritten digits; takes about half a minute and needs no data.
 
     Parameters
     ----------

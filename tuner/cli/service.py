@@ -32,15 +32,15 @@ def watch(
     bundle
         A bundle's folder.
     samples
-        A folder of files, or of class folders where labels are known; - reads a path a line from standard input.
+        A folder of files, or of class folders where labels are known; - reads one path per line from standard input.
     once
-        End when every existing file has been predicted; else wait for more, until Ctrl-C.
+        End when every existing file has been predicted. Without it, wait for more files, until Ctrl-C.
     enough
         Number of new samples at which a round of training is due.
     exploration
-        Probability that all exits run on a sample and are compared.
+        For a bundle with exits: probability that all exits run on a sample, to compare them with the last exit.
     window
-        Hours within which a round may start, such as 01:00-05:30.
+        Time of day within which a round of training may start, such as 01:00-05:30.
     any_time
         Start rounds whether or not the device is idle, charging and cool.
     keep
@@ -66,7 +66,7 @@ def watch(
 
 
 def status(bundle: Path, /, *, json_output: Json = False) -> None:
-    """Show how a watched bundle does: exits, thresholds, drift, samples kept, rounds and the reasons of their verdicts.
+    """Show the state of a watched bundle: exits, drift, samples kept, and why rounds of training were accepted or not.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def status(bundle: Path, /, *, json_output: Json = False) -> None:
 
 
 def rollback(bundle: Path, /, *, json_output: Json = False) -> None:
-    """Return to the model that was in use before the last accepted round.
+    """Return to the model that was in use before the last accepted round of training by tuner watch.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ from cyclopts import App
 
 from tuner.cli.options import Json, print_line
 
-store_app = App(name="store", help="List or clear the outputs of the frozen prefix that this device keeps.")
+store_app = App(name="store", help="List or delete the stored features (outputs of frozen blocks) on this device.")
 
 
 def forget(task: str, /, *, store: Path | None = None, json_output: Json = False) -> None:
@@ -17,7 +17,7 @@ def forget(task: str, /, *, store: Path | None = None, json_output: Json = False
     Parameters
     ----------
     task
-        A task.toml, a file.py:function, or the name of a built-in task; or a bundle's folder, for its samples alone.
+        A task.toml, a file.py:function, or a built-in task; or a bundle's folder, to delete only the samples it keeps.
     store
         The feature store's folder [default: in the user's cache].
     """
@@ -35,7 +35,7 @@ def forget(task: str, /, *, store: Path | None = None, json_output: Json = False
 
 @store_app.command(name="list")
 def store_list(*, store: Path | None = None, json_output: Json = False) -> None:
-    """List the files of the feature store, in the order of eviction."""
+    """List the files of the feature store; those at the top are deleted first when space is short."""
     from tuner.cli.text.store import format_store
     from tuner.commands.store import store_files
 

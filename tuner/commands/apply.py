@@ -87,7 +87,9 @@ def match_inputs(task: Task, bundle: Bundle) -> Task:
         task = replace(task, input=replace(task.input, mean=bundle.input.mean, std=bundle.input.std))
     if task.input != bundle.input or task.loss != bundle.loss:
         theirs, ours = _describe_input(task.input, task.loss), _describe_input(bundle.input, bundle.loss)
-        raise TaskError(f"{task.name} gives {theirs}, but the bundle takes {ours}: give both the same [input] and loss")
+        raise TaskError(
+            f"{task.name} gives {theirs}, but the bundle takes {ours}: give the task the bundle's [input] and loss"
+        )
     return task
 
 

@@ -188,7 +188,9 @@ def _describe_step(plan: TrialPlan, rates: Rates, step: StepPlan) -> StepDescrip
 
 def _draw(path: Path, plan: TrialPlan, step: StepPlan | None) -> None:
     if step is None:
-        raise TaskError("--picture shows a planned step, but this plan's cannot be traced: leave it out")
+        raise TaskError(
+            "--picture shows a planned step, but the step of this plan cannot be traced: leave --picture out"
+        )
     planner, placement = smallest(step.tensors)
     title = f"{describe(plan)}: {format_bytes(placement.pool_bytes)}, planner {planner}"
     write_picture(path, step.tensors, placement, step.steps, title)

@@ -52,7 +52,8 @@ def export(run: Run, out: str | Path, pick: str = "knee", *, trainable: bool = F
     name = str(run.info.config.task)
     if run.task is None and name.startswith("<"):
         raise RunError(
-            f"{run.folder} was made from a task given in Python: tuner.export(Run.open({str(run.folder)!r}, task), out)"
+            f"{run.folder} was made from a task given in Python, which it does not hold: "
+            f"call tuner.export(tuner.Run.open({str(run.folder)!r}, task), out)"
         )
     task = run.task or load_task(name, build_host().tasks)
     if task.fingerprint() != run.info.identity.task:
@@ -63,7 +64,8 @@ def export(run: Run, out: str | Path, pick: str = "knee", *, trainable: bool = F
         info = write_bundle(run.task or name, task, record.plan, weights, part, origin, trainable=trainable)
         if trainable and info.train is None:
             raise BundleError(
-                f"--trainable trains exits, but calibration kept none of trial {record.trial}'s: pick another trial"
+                f"--trainable needs exits to train, but calibration removed those of trial {record.trial}: "
+                "pick another trial"
             )
     return Path(out)
 

@@ -50,7 +50,10 @@ def open_session(
     try:
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as reason:  # noqa: BLE001 - onnxruntime raises many kinds for a file that is not a model
-        raise error(f"{named(model)} cannot be run: {str(reason).splitlines()[0]}") from None
+        raise error(
+            f"ONNX Runtime {onnxruntime.__version__} cannot load {named(model)} ({str(reason).splitlines()[0]}): "
+            "update onnxruntime, or export again"
+        ) from None
 
 
 def named(model: Path | bytes) -> str:
@@ -96,5 +99,5 @@ class Session:
         try:
             outputs: list[Floats] = self._session.run(list(names), {self._input: batch}, self._options)
         except Exception as error:  # noqa: BLE001 - onnxruntime raises many kinds, all of its own making
-            raise BundleError(f"{self._name} fails as it runs: {str(error).splitlines()[0]}") from None
+            raise BundleError(f"{self._name} failed while it ran: {str(error).splitlines()[0]}") from None
         return outputs

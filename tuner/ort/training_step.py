@@ -62,7 +62,9 @@ class StepSession:
         """
         most, count = self.layout.batch_size, len(features)
         if not 0 < count <= most:
-            raise StepFileError(f"this step takes 1 to {most} samples, but got {count}: trace one for that batch size")
+            raise StepFileError(
+                f"a training step of this file takes 1 to {most} samples, got {count}: give fewer at a time"
+            )
         self._steps += 1
         for port in self.layout.inputs:
             value = self._sets[0][port.name]
@@ -82,7 +84,10 @@ class StepSession:
             self._session.run_with_iobinding(self._bindings[(self._steps - 1) % 2])
         except Exception as error:  # noqa: BLE001 - onnxruntime raises many kinds
             reason = str(error).splitlines()[0]
-            raise TunerError(f"ONNX Runtime cannot run step {self._steps} (of numbers that grow?): {reason}") from None
+            raise TunerError(
+                f"ONNX Runtime failed in training step {self._steps} ({reason}): if numbers grew too large, "
+                "lower recipe.learning_rate"
+            ) from None
         return float(self._loss)
 
     def weights(self) -> dict[str, Array]:
@@ -131,7 +136,8 @@ class SessionSteps(Steps):
         most = session.layout.batch_size
         if recipe.batch_size > most:
             raise StepFileError(
-                f"the step was planned for batches of at most {most}, but recipe.batch_size is {recipe.batch_size}"
+                f"the training step takes batches of at most {most} samples, but recipe.batch_size is "
+                f"{recipe.batch_size}: give at most {most}"
             )
         self._session, self._rows, self.norms_train = session, rows, not recipe.freeze_bn
 

@@ -82,7 +82,7 @@ def head_rules(heads: HeadsPlan, num_blocks: int) -> tuple[tuple[bool, str, obje
         (any(weights), "one of heads.supervised, heads.distilled and heads.pseudo must be above 0", weights),
         (
             not (heads.supervised and heads.pseudo),
-            "one of heads.supervised and heads.pseudo must be 0, as both weight a hard answer",
+            "heads.supervised and heads.pseudo must not both be above 0, as each is the weight of a hard label",
             weights,
         ),
         (0 < heads.temperature < math.inf, "heads.temperature must be above 0", heads.temperature),

@@ -69,7 +69,7 @@ class TaskInfo:
         augment: Operations that keep a sample's label, as the task lists them (`tuner.augment.operations`).
         labelled: Whether the local samples have labels.
         most_frequent: Share of the most frequent class among the local validation samples: the accuracy of whoever
-            always answers with it; 0 where a sample has several labels.
+            always answers with it; 0 where a sample has several labels, or all have the same.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID

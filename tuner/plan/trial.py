@@ -131,7 +131,7 @@ class TrialPlan:
         """
         if model.num_blocks != self.model.num_blocks:
             raise PlanError(
-                f"a plan for {self.model.num_blocks} blocks cannot be carried to {model.name} with "
+                f"a plan for {self.model.num_blocks} blocks cannot be used for {model.name}, which has "
                 f"{model.num_blocks}: run `tuner run` on that task instead"
             )
         return normal_form(replace(self, model=model, task=task, data=replace(self.data, share=1.0)))

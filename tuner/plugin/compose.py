@@ -111,7 +111,7 @@ def _check_value(strategy: Strategy[Any], part: str, old: object, new: object, o
     where = f"{strategy.stage.value}.{part}".rstrip(".")
     if isinstance(old, tuple) and isinstance(new, tuple):
         if new[: len(old)] != old:
-            raise PlanError(f"{where} only takes further entries, but strategy {strategy.name!r} removed one")
+            raise PlanError(f"strategies may only add entries to {where}, but {strategy.name!r} changed or removed one")
     elif old != new:
         if part in owners:
             raise PlanError(f"strategies {owners[part]!r} and {strategy.name!r} both set {where}: use one of them")

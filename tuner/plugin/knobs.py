@@ -127,7 +127,7 @@ class Draw:
             else isinstance(knob, Choice) and value in knob.options
         )
         if not allowed:
-            raise KnobError(f"{knob}, but {value!r} was given: give a value from it")
+            raise KnobError(f"{knob}, but {value!r} was given: give an allowed value")
         return value
 
 
@@ -139,14 +139,16 @@ def narrow(legal: Knob, wanted: Wanted) -> Knob:
     """
     if isinstance(wanted, Numeric):
         if not isinstance(legal, Numeric):
-            raise KnobError(f"{legal.name} takes one of {_list(legal.options)}: a range is not a choice")
+            raise KnobError(
+                f"{legal.name} takes one of {_list(legal.options)}, not a range: give a value or a list of values"
+            )
         low, high = max(legal.low, wanted.low), min(legal.high, wanted.high)
         if legal.whole:
             low, high = math.ceil(low), math.floor(high)
         if low > high:
             raise KnobError(
                 f"{legal.name}: the search space asks for [{wanted.low:g}, {wanted.high:g}], but this model allows "
-                f"[{legal.low:g}, {legal.high:g}]"
+                f"[{legal.low:g}, {legal.high:g}]: change the search space"
             )
         narrowed = replace(legal, low=low, high=high, log=wanted.log)
         _check(narrowed)
@@ -155,7 +157,10 @@ def narrow(legal: Knob, wanted: Wanted) -> Knob:
     left = tuple(option for option in options if _is_legal(legal, option))
     if not left:
         allowed = f"[{legal.low:g}, {legal.high:g}]" if isinstance(legal, Numeric) else _list(legal.options)
-        raise KnobError(f"{legal.name}: the search space asks for {_list(options)}, but this model allows {allowed}")
+        raise KnobError(
+            f"{legal.name}: the search space asks for {_list(options)}, but this model allows {allowed}: "
+            "change the search space"
+        )
     if isinstance(legal, Numeric):
         left = tuple(legal.typed(float(option)) for option in left)
     return Choice(legal.name, tuple(dict.fromkeys(left)), legal.start)

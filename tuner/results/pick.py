@@ -58,7 +58,7 @@ def nothing_feasible(run: Run) -> str:
     name = max(broken, key=lambda constraint: len(broken[constraint]))
     close = min(broken[name], key=lambda record: record.constraint[name])
     share = f"{len(broken[name])} of {len(run.records)} trials"
-    return f"{binding(name)} stopped {share}; nearest miss: trial {close.trial}, {close.reason}"
+    return f"{share} do not count because of {binding(name)}; nearest miss: trial {close.trial}, {close.reason}"
 
 
 def _parsed(pick: str, names: tuple[str, ...]) -> tuple[list[Callable[[TrialRecord], bool]], tuple[float, str] | None]:

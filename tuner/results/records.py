@@ -51,8 +51,8 @@ class TrialRecord:
         spent_seconds: Wall time, filling included.
         epochs: Log of the epochs; see `Outcome`.
         notes: Notes for the user, and the traceback of an exception.
-        constraint: By how much each limit is broken, as log(value / limit), of forgetting as a difference of accuracies:
-            at most 0 where the limit is obeyed.
+        constraint: By how much each limit is broken, as log(value / limit), of forgetting as a difference of
+            accuracies: at most 0 where the limit is obeyed.
         same_as: Earlier trial with an equal plan, whose values these are.
         rung: Rung that the plan was tried on, counted from the top, which is 0: all samples, all epochs.
         promoted: Trial that tried the same knobs first, on the lowest rung; None where this one did.
@@ -121,4 +121,4 @@ def comparable(records: Iterable[TrialRecord]) -> dict[int, Mapping[str, float]]
 
 def binding(name: str) -> str:
     """Return the name of a record's constraint as text for people."""
-    return {"failed": "failures", "support": "what the backend cannot do"}.get(name, f"--{name}")
+    return {"failed": "failures", "support": "missing support of the backend"}.get(name, f"--{name}")

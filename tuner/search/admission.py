@@ -97,7 +97,7 @@ class Admission:
         for name, value, limit, unit, scale in values:
             if limit is not None and value > limit:
                 constraint[name] = math.log(value / max(limit, 1e-3))
-                reasons.append(f"--{name}: needs {value / scale:,.3g} {unit} of {limit / scale:,.3g} {unit} left")
+                reasons.append(f"--{name}: needs {value / scale:,.3g} {unit}, but {limit / scale:,.3g} {unit} are left")
         return reasons, constraint
 
 

@@ -199,7 +199,7 @@ class Filler:
             )
             raise self._too_large[needed]
         if result.verdict == "deadline" or (result.value is not None and result.value.stopped):
-            reason = "--time was up while features were computed; they are kept: give more time, or --resume"
+            reason = "--time was up while features were computed; those that are done are kept: give more, and --resume"
             raise UnfilledError(reason, {"time": 1.0})
         self._note(plans, result.unwrap("the frozen prefix"))
 

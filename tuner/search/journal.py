@@ -17,6 +17,8 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tuner.plan.parts import Scalar
 from tuner.plugin.knobs import Choice, Knob, ValueSource
+from tuner.results.objectives import Objective
+from tuner.results.records import SCORED, TrialRecord
 
 NAME = "tuner"
 #: Attributes of a trial: the rung that its plan is tried on, and the trial that tried it first. The study's own: its
@@ -191,6 +193,38 @@ def optuna_values(trial: Trial) -> ValueSource:
         return trial.suggest_float(knob.name, knob.low, knob.high, log=knob.log)
 
     return source
+
+
+def tell(study: optuna.Study, trial: Trial, record: TrialRecord, objectives: Sequence[Objective]) -> None:
+    """Tell the study how a trial ended: its values, or that it was cut short; and by how much it broke each limit."""
+    for name, value in record.constraint.items():
+        if name not in trial.storage.get_trial(trial._trial_id).constraints:  # noqa: SLF001 - set before a kill
+            trial.set_constraint(name, value)
+    values = _values(record, objectives)
+    if values is None:
+        study.tell(trial, state=TrialState.PRUNED)
+    else:
+        study.tell(trial, values)
+
+
+def tell_unreported(study: optuna.Study, records: Sequence[TrialRecord], objectives: Sequence[Objective]) -> None:
+    """Bring a study up to the records, which are written first: a kill may have come in between."""
+    trials = study.get_trials(deepcopy=False)
+    by_number = {record.trial: record for record in records}
+    for frozen in trials:
+        if frozen.number in by_number and not frozen.state.is_finished():
+            trial = Trial(study, frozen._trial_id)  # noqa: SLF001 - as in next_trial
+            if frozen.state is TrialState.WAITING:
+                trial.storage.set_trial_state_values(frozen._trial_id, TrialState.RUNNING)  # noqa: SLF001 - the same
+            tell(study, trial, by_number[frozen.number], objectives)
+    for record in records[len(trials) :]:  # the journal lost more than its last line: the numbers stay
+        values, place = _values(record, objectives), {RUNG: record.rung}
+        state = TrialState.PRUNED if values is None else TrialState.COMPLETE
+        study.add_trial(optuna.trial.create_trial(state=state, values=values, user_attrs=place))
+
+
+def _values(record: TrialRecord, objectives: Sequence[Objective]) -> list[float] | None:
+    return [record.values[objective.name] for objective in objectives] if record.state in SCORED else None
 
 
 def _is_json(line: bytes) -> bool:

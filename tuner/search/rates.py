@@ -67,7 +67,7 @@ def rates_of(
         return nominal(model)
     rates = read_rates(backend, model, cores())
     if rates is None:
-        announce("measuring this device on this model, once")
+        announce("measuring how fast this device runs this model, once")
         rates = session.measure(cores(), within)
         keep_rates(backend, model, cores(), rates)
     return rates

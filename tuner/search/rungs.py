@@ -98,7 +98,7 @@ class Ladder:
 
     Attributes:
         lowest: Rung that plans are first tried on, counted from the top, which is 0.
-        floor: Local accuracy that a plan has to exceed to go up: who is no better than the given model stays.
+        floor: Local accuracy that a plan needs to go up.
     """
 
     def __init__(self, setting: Setting, seconds: Callable[[TrialRecord, int], float]) -> None:
@@ -159,9 +159,9 @@ def _configs_above(records: Iterable[TrialRecord], rung: int) -> set[int]:
 def ranked(
     records: Iterable[TrialRecord], rung: int, objectives: Sequence[Objective], floor: float = 0.0
 ) -> list[TrialRecord]:
-    """Return the trials of a rung that are within every limit and above a local accuracy, the best first."""
+    """Return the trials of a rung that are within every limit and not below a local accuracy, the best first."""
     within = (record for record in records if record.rung == rung and eligible(record))
-    here = {record.trial: record for record in within if record.values.get("local_accuracy", math.inf) > floor}
+    here = {record.trial: record for record in within if record.values.get("local_accuracy", math.inf) >= floor}
     left = {trial: record.values for trial, record in here.items()}
     losses = _unit({trial: [scaled_loss(one, values) for one in objectives] for trial, values in left.items()})
     order: list[int] = []

@@ -38,7 +38,8 @@ def record_of(
     if result.value is not None:
         return scored_record(setting, base, result.value, fill_seconds, given)
     if result.verdict == "memory" and limits.memory_bytes:
-        reason = f"--memory: took {result.most_bytes / 1e6:,.0f} MB of {limits.memory_bytes / 1e6:,.0f} MB"
+        allowed = f"{limits.memory_bytes / 1e6:,.0f} MB are allowed"
+        reason = f"--memory: took {result.most_bytes / 1e6:,.0f} MB, but {allowed}"
         over = math.log(result.most_bytes / limits.memory_bytes)
         return replace(base, state="killed", reason=reason, constraint={"memory": over})
     if result.verdict == "deadline":

@@ -93,7 +93,10 @@ def participants(
     if task.global_ is None:
         objectives = [one for one in objectives if not one.needs_global]
     if not objectives:
-        raise SpaceError("no objective is left: the ones asked for need global data, but the task does not have any")
+        raise SpaceError(
+            "no objective is left: those of the search space need global data, but the task does not have any: "
+            "add [global] to the task, or an objective such as local_accuracy to the search space"
+        )
     return strategies, objectives, [host.backend(backend).name] if backend else list(host.backends)
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import optuna
 from optuna.trial import Trial as OptunaTrial
-from optuna.trial import TrialState as OptunaState
 
 from tuner.backends.base import CHECKPOINT, Trial
 from tuner.errors import BudgetError, TunerError
@@ -29,7 +28,17 @@ from tuner.search.admission import Admission, Refused
 from tuner.search.anchors import anchors
 from tuner.search.filling import Filler
 from tuner.search.forecast import Forecast, with_memory_limit
-from tuner.search.journal import PROMOTED, RUNG, has_open, lowest_of, next_trial, optuna_values, seeded
+from tuner.search.journal import (
+    PROMOTED,
+    RUNG,
+    has_open,
+    lowest_of,
+    next_trial,
+    optuna_values,
+    seeded,
+    tell,
+    tell_unreported,
+)
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt, JobLimits
 from tuner.search.processes.remote import RemoteSession
@@ -80,7 +89,7 @@ class Study:
         Raises:
             BudgetError: The limits leave no room for one trial.
         """
-        self._tell_unreported()
+        tell_unreported(self._journal, self.records, self._setting.objectives)
         first = self._enqueue_anchors()
         lowest = lowest_of(self._journal)
         if lowest is None:
@@ -125,7 +134,7 @@ class Study:
         if idle >= REFUSALS_IN_A_ROW:
             return f"{idle} plans in a row were {self._binding(idle)}"
         if not self._strategies:
-            return "every strategy was put out of the study"
+            return "every strategy was removed from the study after repeated errors"
         return ""
 
     def _binding(self, idle: int) -> str:
@@ -265,7 +274,7 @@ class Study:
     def _keep(self, trial: OptunaTrial, record: TrialRecord) -> None:
         """Write the record first, tell Optuna after: a record on disk is a finished trial."""
         append_record(self._setting.folder, record)
-        self._tell(trial, record)
+        tell(self._journal, trial, record, self._setting.objectives)
         self.records.append(record)
         if record.plan is not None and _trained(record):
             self._seen[record.plan.key()] = record
@@ -276,32 +285,6 @@ class Study:
                 self._weights(other.trial).unlink(missing_ok=True)
         self._host.trial_done(str(self._setting.folder), record)
         self._listener.trial(record)
-
-    def _tell(self, trial: OptunaTrial, record: TrialRecord) -> None:
-        for name, value in record.constraint.items():
-            if name not in trial.storage.get_trial(trial._trial_id).constraints:  # noqa: SLF001 - set before a kill
-                trial.set_constraint(name, value)
-        if record.state in SCORED:
-            values = [record.values[objective.name] for objective in self._setting.objectives]
-            self._journal.tell(trial, values)
-        else:
-            self._journal.tell(trial, state=OptunaState.PRUNED)
-
-    def _tell_unreported(self) -> None:
-        """Bring Optuna up to the records, which are written first: a kill may have come in between."""
-        trials = self._journal.get_trials(deepcopy=False)
-        records = {record.trial: record for record in self.records}
-        for frozen in trials:
-            if frozen.number in records and not frozen.state.is_finished():
-                trial = OptunaTrial(self._journal, frozen._trial_id)  # noqa: SLF001 - as in next_trial
-                if frozen.state is OptunaState.WAITING:
-                    trial.storage.set_trial_state_values(frozen._trial_id, OptunaState.RUNNING)  # noqa: SLF001 - the same
-                self._tell(trial, records[frozen.number])
-        for record in self.records[len(trials) :]:  # the journal lost more than its last line: the numbers stay
-            scored = record.state in SCORED
-            values = [record.values[objective.name] for objective in self._setting.objectives] if scored else None
-            state = OptunaState.COMPLETE if scored else OptunaState.PRUNED
-            self._journal.add_trial(optuna.trial.create_trial(state=state, values=values))
 
     def _weights(self, number: int) -> Path:
         return self._setting.folder / "trials" / str(number) / WEIGHTS

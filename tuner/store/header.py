@@ -79,7 +79,7 @@ class Header:
         differing = [name for name in names if getattr(key, name) != getattr(self.key, name)]
         if differing:
             raise StoreError(
-                f"{path} holds records of another {', '.join(differing)}; `tuner store clear` removes them"
+                f"{path} holds records made with another {', '.join(differing)}; `tuner store clear` removes them"
             )
 
 
@@ -95,7 +95,7 @@ def read(path: Path) -> Header | None:
     except FileNotFoundError:
         return None
     if len(content) < _FRONT.size:
-        raise DamagedHeaderError(f"{path} is cut short")
+        raise DamagedHeaderError(f"{path} is incomplete")
     magic, version, length, checksum = _FRONT.unpack_from(content)
     body = content[_FRONT.size :]
     if magic != _MAGIC or length != len(body) or checksum != _checksum(version, body):

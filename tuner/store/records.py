@@ -253,7 +253,7 @@ class RecordFile:
         try:
             stored = header.read(path)
         except DamagedHeaderError as error:
-            self._notices.append(f"{error}; the records next to it are dropped")
+            self._notices.append(f"{error}; the records that belong to it are dropped")
             stored = None
         if stored is not None:
             stored.refuse_other(self.key, self.folder)

@@ -73,7 +73,7 @@ class Store:
         self.in_use: set[Path] = set()
         self._lock = FileLock(folder / "lock", mode=0o600, poll_interval=_POLL_SECONDS)
         if not self.room(0):
-            raise StoreFull(f"{folder} cannot be brought under {cap_bytes} bytes")
+            raise StoreFull(f"{folder} cannot be reduced to {cap_bytes} bytes: give more --storage")
 
     def __reduce__(self) -> tuple[type["Store"], tuple[Path, int | None]]:
         """Pickle the folder and the cap, and open the store anew elsewhere."""
@@ -166,7 +166,7 @@ class Store:
         """
         if not self.room(bytes_needed, {folder}):
             raise StoreFull(
-                f"{bytes_needed} more bytes do not fit under the store's cap of {self.cap_bytes}: give more"
+                f"{bytes_needed} more bytes do not fit into the store's {self.cap_bytes} bytes: give more --storage"
             )
 
     def _folders(self) -> Iterator[Path]:
@@ -237,6 +237,8 @@ def open_store(folder: Path | None = None, cap_bytes: int | None = None, limit: 
     try:
         return Store(folder, cap_bytes)
     except StoreFull:
-        raise BudgetError(f"{limit} is less than what has to stay in {folder}: give more") from None
+        raise BudgetError(f"{limit} is less than the files in {folder} that are not features: give more") from None
     except OSError as error:
-        raise StoreError(f"{folder} cannot be a store ({error.strerror or error}): give another place") from None
+        raise StoreError(
+            f"{folder} cannot be used as the feature store ({error.strerror or error}): give another folder"
+        ) from None

@@ -28,4 +28,6 @@ def task_info(task: Task) -> TaskInfo:
 
 def _most_frequent(task: Task) -> float:
     labels = task.local.val.labels
-    return float(np.bincount(labels).max() / len(labels)) if task.labelled and labels.ndim == 1 else 0.0
+    if not task.labelled or labels.ndim > 1 or len(np.unique(labels)) == 1:
+        return 0.0
+    return float(np.bincount(labels).max() / len(labels))

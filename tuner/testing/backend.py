@@ -75,16 +75,16 @@ class BackendContract:
         model = self._opened().model
         cuts = [block.cut for block in model.blocks]
         if not cuts:
-            pytest.fail(f"{self._who} describes at least one block, but none")
+            pytest.fail(f"{self._who} must describe at least one block, but describes none")
         if len(set(cuts)) != len(cuts) or not all(block.name and block.cut for block in model.blocks):
-            pytest.fail(f"{self._who} gives every block a name and a cut of its own, but {model.blocks}")
+            pytest.fail(f"{self._who} must give every block a name and a cut of its own, got {model.blocks}")
         for block in model.blocks:
             if min(block.flops, block.parameters, block.saved_bytes) < 0 or not block.in_shape:
-                pytest.fail(f"{self._who} describes blocks in numbers of at least 0, but {block}")
+                pytest.fail(f"{self._who} must describe blocks with numbers of at least 0, got {block}")
         if model.outputs != len(self.task().labels):
-            pytest.fail(f"{self._who} gives one output a label, {len(self.task().labels)}, but {model.outputs}")
+            pytest.fail(f"{self._who} must give one output per label, {len(self.task().labels)}, got {model.outputs}")
         if self._opened().model != model:
-            pytest.fail(f"{self._who} describes a task the same way each time, but two descriptions differ")
+            pytest.fail(f"{self._who} must describe a task the same way each time, but two descriptions differ")
 
     def test_asking_for_support_loads_no_tensor_library(self) -> None:
         """The parent process asks for every plan, and must stay small."""
@@ -95,7 +95,7 @@ class BackendContract:
         )
         loaded = loaded_by(f"{code}\nif reason:\n    raise SystemExit(f'supports: {{reason}}')")
         if loaded:
-            pytest.fail(f"{self._who}: supports() loads no tensor library, but it loads {loaded}")
+            pytest.fail(f"{self._who}: supports() must load no tensor library, but it loads {loaded}")
 
     def test_a_filled_store_lacks_nothing(self, tmp_path: Path) -> None:
         """What `missing` announces is what `fill` runs the prefix on; after it, nothing is missing."""
@@ -108,8 +108,8 @@ class BackendContract:
         after = session.missing([plan], store)
         if before <= 0 or filling.records != before or after != 0 or filling.stopped:
             pytest.fail(
-                f"{self._who}: fill stores what is missing, but of {before} samples it ran {filling.records} and "
-                f"{after} are missing after it"
+                f"{self._who}: fill must store what is missing, but of {before} samples it computed {filling.records}, "
+                f"and {after} are missing after it"
             )
 
     def test_training_measures_the_default_objectives_and_writes_weights(self, tmp_path: Path) -> None:
@@ -121,12 +121,14 @@ class BackendContract:
                 continue
             value = values.get(objective.name, np.nan)
             if not 0 <= value <= (1 if objective.unit == "%" else np.inf):
-                pytest.fail(f"{self._who} measures {objective.name}, a fraction or a cost, but the outcome has {value}")
+                pytest.fail(
+                    f"{self._who} must measure {objective.name}, a fraction or a cost, but the outcome has {value}"
+                )
         epochs = len(trained.outcome.epochs)
         if epochs != trained.plan.recipe.epochs:
-            pytest.fail(f"{self._who} reports {trained.plan.recipe.epochs} epochs, but {epochs}")
+            pytest.fail(f"{self._who} must report {trained.plan.recipe.epochs} epochs, got {epochs}")
         if not trained.weights.is_file():
-            pytest.fail(f"{self._who} writes the trained tail to `weights`, but there is no file")
+            pytest.fail(f"{self._who} must write the trained tail to `weights`, but there is no such file")
 
     def test_the_same_plan_and_seed_train_the_same(self, tmp_path: Path) -> None:
         """Equal accuracies, and losses equal to 1e-5 relative."""
@@ -136,7 +138,10 @@ class BackendContract:
                 pytest.fail(f"{self._who}: {name} was {first.values.get(name)}, then {second.values.get(name)}")
         losses = [[epoch["loss"] for epoch in outcome.epochs] for outcome in (first, second)]
         if not np.allclose(losses[0], losses[1], rtol=LOSSES_AGREE, atol=0):
-            pytest.fail(f"{self._who}: losses agree to {LOSSES_AGREE:g}, but they are {losses[0]}, then {losses[1]}")
+            pytest.fail(
+                f"{self._who}: the losses of two equal trials must agree to {LOSSES_AGREE:g}, but they are "
+                f"{losses[0]}, then {losses[1]}"
+            )
 
     def test_the_frozen_prefix_stays_as_it_was(self, tmp_path: Path) -> None:
         """Two seeds give models that differ in no more scalars than the tail has."""
@@ -150,7 +155,7 @@ class BackendContract:
         differ = sum(int((value != states[1][name]).sum()) for name, value in states[0].items())
         tail = sum(block.parameters for block in trained.plan.model.blocks[trained.plan.split :])
         if not 0 < differ <= tail:
-            pytest.fail(f"{self._who} trains the tail's {tail} scalars only, but {differ} differ between two seeds")
+            pytest.fail(f"{self._who} must train the tail's {tail} scalars only, but {differ} differ between two seeds")
 
     def test_the_export_computes_what_was_trained(self, tmp_path: Path) -> None:
         """``model.onnx`` takes any batch, has one output a label, and scores what the trial scored."""
@@ -159,14 +164,16 @@ class BackendContract:
         task, trained, folder = self.task(), self._trained(tmp_path), tmp_path / "out"
         difference = self._exported(trained, folder).checks.get("largest_logit_difference")
         if difference is None or not difference <= LOGITS_AGREE:
-            pytest.fail(f"{self._who}: the export's logits agree to {LOGITS_AGREE:g}, but they differ by {difference}")
+            pytest.fail(
+                f"{self._who}: the export's logits must agree to {LOGITS_AGREE:g}, but they differ by {difference}"
+            )
         session = OrtSession(folder / "model.onnx")
         samples = task.local.val
         batch = task.batch(samples, range(len(samples)))
         logits = session.logits(batch)
         alone = session.logits(batch[:1])
         if logits.shape != (len(samples), len(task.labels)) or not np.allclose(logits[:1], alone, atol=LOGITS_AGREE):
-            pytest.fail(f"{self._who}: model.onnx takes any batch, but {len(samples)} samples gave {logits.shape}")
+            pytest.fail(f"{self._who}: model.onnx must take any batch, but {len(samples)} samples gave {logits.shape}")
         if task.loss == "single-label":
             exported = float((logits.argmax(axis=1) == samples.labels).mean())
             scored = trained.outcome.values["local_accuracy"]

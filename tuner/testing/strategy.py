@@ -37,7 +37,7 @@ class StrategyContract:
         """Every corner of the knobs' ranges is a plan that obeys the rules."""
         seen = sum(1 for _ in self._composed(blocks))
         if not seen:
-            pytest.fail(f"{self._who} wants at least one plan for {blocks} blocks, but there is none")
+            pytest.fail(f"{self._who} must allow at least one plan for {blocks} blocks, but there is none")
 
     @pytest.mark.parametrize("blocks", SIZES)
     def test_only_its_own_stage_is_written(self, blocks: int) -> None:
@@ -46,7 +46,7 @@ class StrategyContract:
             after = self.strategy.apply(before, knobs)
             for part in ("model", "task", *Stage):
                 if part != self.strategy.stage and getattr(before, part) != getattr(after, part):
-                    pytest.fail(f"{self._who} writes {self.strategy.stage.value!r} only, but it wrote {str(part)!r}")
+                    pytest.fail(f"{self._who} may write {self.strategy.stage.value!r} only, but it wrote {str(part)!r}")
 
     @pytest.mark.parametrize("blocks", SIZES)
     def test_the_same_knobs_give_the_same_plan(self, blocks: int) -> None:
@@ -55,7 +55,7 @@ class StrategyContract:
             again = self._compose(fixed_values(composed.values), blocks)
             if again.plan != composed.plan or again.plan.key() != composed.plan.key():
                 pytest.fail(
-                    f"{self._who} gives one plan for the values {composed.values}, but it gave two: "
+                    f"{self._who} must give one plan for the values {composed.values}, but it gave two: "
                     f"{composed.plan.settings()} and {again.plan.settings()}"
                 )
 
@@ -67,7 +67,7 @@ class StrategyContract:
             for name, knob in composed.knobs.items():
                 if seen.setdefault(name, knob) != knob:
                     pytest.fail(
-                        f"{self._who} draws {name} from one range whatever other knobs are, but from two: "
+                        f"{self._who} must draw {name} from one range, whatever other knobs are, but it used two: "
                         f"{seen[name]}, and {knob} for {composed.values}: draw a fraction and scale it in `apply`"
                     )
 
@@ -79,11 +79,12 @@ class StrategyContract:
             try:
                 number, text = hash(plan), to_toml(plan)
             except TypeError as error:
-                pytest.fail(f"{self._who} writes frozen, plain values, but {error}: {plan.settings()}")
+                pytest.fail(f"{self._who} must write frozen, plain values, but {error}: {plan.settings()}")
             back = from_toml(text)
             if back != plan or hash(back) != number or back.key() != plan.key():
                 pytest.fail(
-                    f"{self._who} gives plans that read back equal, but {plan.settings()} became {back.settings()}"
+                    f"{self._who} must give plans that are the same after being saved and read, but "
+                    f"{plan.settings()} became {back.settings()}"
                 )
 
     def test_sampling_and_applying_need_no_tensor_library(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +98,9 @@ class StrategyContract:
             cause = error.__cause__
             if not isinstance(cause, ImportError):
                 raise
-            pytest.fail(f"{self._who} composes plans without a tensor library, but {cause}: import it in the lowering")
+            pytest.fail(
+                f"{self._who} must compose plans without a tensor library, but {cause}: import it in the lowering"
+            )
 
     def test_importing_the_plugin_loads_no_tensor_library(self) -> None:
         """``tuner plugins`` and ``tuner show`` import every plugin, on devices that have no tensor library."""
@@ -110,7 +113,9 @@ class StrategyContract:
             pytest.skip(f"{module} is not importable by name")
         loaded = loaded_by(f"import {module}")
         if loaded:
-            pytest.fail(f"importing {module} loads no tensor library, but it loads {loaded}: import it in the lowering")
+            pytest.fail(
+                f"importing {module} must load no tensor library, but it loads {loaded}: import it in the lowering"
+            )
 
     @property
     def _who(self) -> str:

@@ -82,7 +82,9 @@ def traced(tail: nn.Module) -> fx.GraphModule:
         graph = Tracer().trace(tail)
     except Exception as error:  # noqa: BLE001 - a user's forward may raise anything when it is traced
         reason = first_line(error)
-        raise WidthError(f"growth needs a model that torch.fx can trace, but {reason}: use freeze alone") from None
+        raise WidthError(
+            f"growth needs a model that torch.fx can trace, but {reason}: set growth.mode to none"
+        ) from None
     return fx.GraphModule(tail, graph)
 
 
@@ -181,7 +183,7 @@ class _Search:
         for name in width.consumers:
             inputs = weight_of(self._body, name).shape[1]
             if inputs % width.size:
-                return f"{name} has {inputs} inputs, which {width.size} channels do not divide"
+                return f"{name} has {inputs} inputs, which is not a multiple of the {width.size} channels before it"
         return "" if width.consumers else "nothing reads it"
 
     def _new(self, reason: str = "") -> int:
@@ -268,7 +270,7 @@ class _Search:
             return _Value(inputs[0].group, flat=True)
         if name == "mean" and _over_positions(node):
             return _Value(inputs[0].group, flat=True)
-        return self._stop(inputs, f"{node.name} ({name}) cannot be followed")
+        return self._stop(inputs, f"growth cannot follow channels through {node.name} ({name})")
 
     def _stop(self, inputs: list[_Value], reason: str) -> _Value:
         """Fix the widths of the inputs, and return a value of another fixed width."""

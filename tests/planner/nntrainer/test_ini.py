@@ -192,14 +192,14 @@ CONV = "[c]\ntype = conv2d\nfilters = 2\nkernel_size = 3,3\n"
         ),
         (HEAD + CONV + "input_layers = in(\n", "input_layers must name layers as a, b(1), got 'in('"),
         (HEAD + CONV + "input_layers = in(1)\n", "reads output 1 of 'in', which has one output"),
-        (HEAD + CONV + "[d]\n" + CONV[4:] + "input_layers = in\n", "nothing reads those of 'c' and 'd'"),
+        (HEAD + CONV + "[d]\n" + CONV[4:] + "input_layers = in\n", "no layer reads those of 'c' and 'd'"),
         (HEAD + CONV + "input_shape = 3:8:8\n", "input_shape is for the first layer"),
         (HEAD.replace("3:8:8", "3:8"), "channels:height:width, such as 3:224:224, got '3:8'"),
         (HEAD + CONV + "[C]\n", "line 11: every section must have a name of its own, got [C]"),
         (HEAD + CONV + "filters = 3\n", "line 11: filters is given twice"),
         ("filters = 3\n", "line 1: a line must be [section] or key = value inside a section"),
         (HEAD + "[c]\nfilters\n", "line 8: a line must be [section] or key = value"),
-        (HEAD + CONV.replace("3,3", "9,9"), "layer 'c': a window of 9,9 does not fit into 8,8"),
+        (HEAD + CONV.replace("3,3", "9,9"), "layer 'c': a window of 9,9 does not fit into an input of 8,8"),
         (HEAD + "[l]\ntype = lstm\nunit = 2\n", "layer 'l': lstm: the input must be 1:time:features, got 3:8:8"),
         (HEAD.replace("mse", "cross") + CONV, "requires softmax or sigmoid as the last activation"),
         (HEAD.replace("mse", "hinge") + CONV, "loss must be one of mse, cross, got 'hinge'"),
@@ -220,7 +220,7 @@ CONV = "[c]\ntype = conv2d\nfilters = 2\nkernel_size = 3,3\n"
         (HEAD + CONV + "[s]\ntype = flatten\ninput_layers = in, c\n", "reads one tensor, but 2 are given"),
         (
             HEAD + "[m]\ntype = multiout\n[s]\ntype = addition\ninput_layers = m(0), m(2)\n",
-            "every output of 'm' must have one reader, numbered from 0 to 1, got 0, 2",
+            "each output of 'm', 0 to 1, must be read once, but these are read: 0, 2",
         ),
     ],
 )
@@ -251,7 +251,7 @@ def test_describe_reports_the_plan_of_a_model_file(capsys: pytest.CaptureFixture
     output = capsys.readouterr().out
     assert "61,706 parameters" in output
     assert f"at {memory['peak_step']['name']!r}" in output
-    assert "in 8 micro-batches, for the same gradients: " in output
+    assert "planned peak with 8 micro-batches, same gradients: " in output
     assert call(["describe", str(MODELS / "resnet.ini"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["micro_batches"] == []
 

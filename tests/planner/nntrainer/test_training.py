@@ -146,7 +146,7 @@ def test_micro_batches_keep_a_part_of_the_activations_and_a_sum_of_the_gradients
 
 def test_micro_batches_that_would_change_the_result_are_refused() -> None:
     layers = chain(Input((3, 4, 4)), Conv2d(5, (1, 1)), BatchNormalization())
-    with pytest.raises(ModelError, match="3 do not divide 8"):
+    with pytest.raises(ModelError, match="a multiple of the number of micro-batches, 3, got 8"):
         training_step(joined(layers, batch=8), 3)
     with pytest.raises(ModelError, match="'l2' normalises over the whole batch"):
         training_step(joined(layers, batch=8), 2)

@@ -90,7 +90,7 @@ def test_the_command_line_predicts_a_recording(
 @pytest.mark.parametrize(
     ("signal", "message"),
     [
-        (loud(length=9), r"one\.npy: 9 samples are shorter than input\.window = 10"),
+        (loud(length=9), r"one\.npy: the recording has 9 time steps, fewer than input\.window = 10"),
         (np.ones((3, 20)), r"arm takes 2 channels, but .*one\.npy has 3"),
         (np.ones(20), r"one\.npy: a recording must be numbers \[channels, time\], got float64 \[20\]"),
         (np.full((2, 20), np.nan), r"one\.npy: a recording must hold finite numbers"),

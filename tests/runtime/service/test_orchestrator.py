@@ -110,7 +110,7 @@ def test_a_model_that_is_no_better_is_not_accepted(make: Make, pointing: Make, s
             assert not verdict.accepted
             assert service.infer(sample(0)).label == "a"
     first, second = read_state(bundle).rounds
-    assert "fewer are right" in first.reason
+    assert "the new model is right on fewer samples" in first.reason
     assert "a tie keeps the old model" in second.reason
     assert first.asked == "90 new samples are kept"
     assert rounds_in_use(bundle) == (EXPORTED,)
@@ -144,7 +144,7 @@ def test_a_fall_on_the_global_check_records_keeps_the_old(
         lived(service, sample, 90, labels="bac")
         verdict = service.tend(wait=True)
     assert verdict is not None
-    assert "global check 90.0 % then 70.0 %" in verdict.reason
+    assert "global accuracy before 90.0 %, after 70.0 %" in verdict.reason
     assert not verdict.accepted
 
 
@@ -154,7 +154,7 @@ def test_one_class_alone_is_not_trained_on(make: Make, pointing: Make, sample: M
         lived(service, sample, 90, labels="ccc")
         verdict = service.tend(wait=True)
     assert verdict is not None
-    assert verdict.reason.startswith("every sample is 'c', and there are no global check samples")
+    assert verdict.reason.startswith("every sample has the label 'c', and there are no global check samples")
     assert trainer.received == (0, None)
 
 
@@ -245,13 +245,13 @@ def test_a_round_that_breaks_as_it_runs_is_passed_over(make: Make, pointing: Mak
         assert service.state.round == "0001"
         assert service.infer(sample(2, strength=0.1)).label == "c"
         assert service.state.round == EXPORTED
-        assert "fails as it runs" in service.state.problems[-1].line
+        assert "failed while it ran" in service.state.problems[-1].line
 
 
 def test_a_bundle_that_never_works_is_reported(make: Make, pointing: Make, serve: Make, sample: Make) -> None:
     with (
         serve(make("broken", [pointing(2.0), np.zeros((4, 3))], [0.9])) as service,
-        pytest.raises(UnusableError, match="no round of it works"),
+        pytest.raises(UnusableError, match="neither a round nor the exported bundle can be used"),
     ):
         service.infer(sample(2, strength=0.1))
 

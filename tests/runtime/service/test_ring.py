@@ -122,7 +122,7 @@ def test_a_full_disk_is_reported_and_the_rest_stays(tmp_path: Path, monkeypatch:
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", full)
-        with pytest.raises(StoreError, match=r"No space left on device\): free some space"):
+        with pytest.raises(StoreError, match=r"No space left on device\): check its permissions, and free space"):
             ring.add(picture(2))
     assert len(list(ring.folder.iterdir())) == 1
     assert [int(sample.sample.max()) for sample in ring.load()] == [1]

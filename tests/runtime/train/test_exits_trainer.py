@@ -174,7 +174,7 @@ def test_what_cannot_be_trained_is_reported(bundle: Path, tmp_path: Path) -> Non
         trainer.train()
     with pytest.raises(BundleError, match="there are 1 samples and 2 labels"):
         trainer.add(photos(0, 1)[0], ["1", "2"])
-    with pytest.raises(BundleError, match="some samples have no label: add those by themselves"):
+    with pytest.raises(BundleError, match="some samples have no label: add those in a call of their own"):
         trainer.add(photos(0, 2)[0], ["1", None])  # type: ignore[list-item]  # what a script may well do
     with pytest.raises(BundleError, match="has no label 'x'"):
         trainer.add(photos(0, 1)[0], ["x"])

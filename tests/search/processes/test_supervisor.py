@@ -126,7 +126,7 @@ def test_a_result_that_cannot_cross_is_a_failure(run: Run) -> None:
 
 
 def test_calls_that_break_a_limit_say_which(run: Run) -> None:
-    with pytest.raises(TunerError, match="the nap took longer than --time: give more"):
+    with pytest.raises(TunerError, match="the nap took longer than --time allows: give more time"):
         run("sleep", JobLimits(kill_at=time.monotonic() + 0.1)).unwrap("the nap")
     with pytest.raises(TunerError, match="the leave ended with exit code 7"):
         run("leave", code=7).unwrap("the leave")
@@ -138,7 +138,7 @@ def test_the_end_of_the_forking_process_is_reported_in_one_line(plugin: Path, ta
         assert supervisor.run(job, JobLimits()).verdict == "result"
         supervisor._process.kill()
         supervisor._process.wait()
-        with pytest.raises(TunerError, match="was ended from outside; continue with --resume"):
+        with pytest.raises(TunerError, match="was killed by the system or a user; continue with --resume"):
             supervisor.run(job, JobLimits())
 
 

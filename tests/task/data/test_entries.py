@@ -155,7 +155,7 @@ def test_integers_serve_a_multi_label_task_as_one_label_each(load_npz: Load) -> 
         ({"x": X, "y": np.zeros((6, 3), np.float32)}, r"must be integers \[n\], got multi-hot \[6, 3\]"),
         ({"x": X, "y": np.zeros((6, 3, 2))}, r"labels must be integers \[n\].*got float64 \[6, 3, 2\]"),
         ({"x": X, "y": Y - 1}, r"labels must be integers from 0, got -1"),
-        ({"x": X, "y": Y, "classes": np.array(["a"])}, r"2 classes need as many different names, got 1"),
+        ({"x": X, "y": Y, "classes": np.array(["a"])}, r"2 classes need 2 different names in 'classes', got 1"),
         ({"x": X[:0], "y": Y[:0]}, r"the train partition is empty"),
         ({"x": np.zeros(6), "y": Y}, r"data\.npz:x must be numbers \[n, C, \.\.\.\], got float64"),
         ({"x": np.array([{}] * 6), "y": Y}, r"cannot be read as \.npz"),

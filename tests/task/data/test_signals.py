@@ -165,7 +165,10 @@ def test_files_are_recordings_in_class_folders_or_in_a_manifest(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"input.window": 26}, r"monday\[0\]: 25 samples are shorter than input\.window = 26: remove the recording or"),
+        (
+            {"input.window": 26},
+            r"monday\[0\]: the recording has 25 time steps, fewer than input\.window = 26: remove the recording or",
+        ),
         ({"input.window": None}, r"input\.hop = 5 requires input\.window"),
         ({"input.size": 8}, r"input\.size = 8 does not apply to kind 'signals': give input\.window"),
         ({"local.train": "data.npz#anne"}, r"no session 'anne' \(did you mean 'ann'\?\); there are ann/monday, "),

@@ -123,12 +123,15 @@ def test_a_weights_name_is_kept_as_it_is(images: Path, load: Load) -> None:
         ({"input.resize": 3}, r"input\.resize must be at least input\.size = 6, got 3"),
         ({"input.mean": None}, r"input\.mean must have 1 or 3 values for images, got \[\]"),
         ({"input.std": [0.0]}, r"input\.std\.0: input should be greater than 0, got 0\.0"),
-        ({"local.labels": "none"}, r'local\.labels = "none" requires \[global\], whose classes'),
+        (
+            {"local.labels": "none"},
+            r'local\.labels = "none" requires \[global\], as the model then predicts its classes',
+        ),
         ({"local.kind": "arrays", "input.size": None}, r'kind "arrays" is read from an \.npz'),
         ({"local.val": "l/train"}, r"is both train and val"),
         (
             {"augment.ops": ["flip", "brightness"]},
-            r"augment\.ops: 'brightness' changes pixels, and stored features are",
+            r"augment\.ops: 'brightness' changes values of pixels, and stored features cannot",
         ),
         ({"augment.ops": ["flop"]}, r"augment\.ops: no augmentation 'flop' \(did you mean 'flip'\?\)"),
         ({**GLOBAL, "global.kind": "arrays"}, r"global\.kind = 'arrays' and local\.kind = 'images' must agree"),
@@ -199,5 +202,5 @@ def test_a_python_task_that_fails_is_reported_with_its_line(tmp_path: Path, text
 
 
 def test_a_missing_python_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match=r"gone\.py: no such file, which should hold the function 'build'"):
+    with pytest.raises(TaskError, match=r"gone\.py: no such file; it must define the function 'build'"):
         load_task(f"{tmp_path}/gone.py:build")

@@ -27,14 +27,14 @@ class TorchBackend(Backend):
         """Return why PyTorch cannot carry the plan out, or None."""
         for edit in plan.shape:
             if edit.kind not in edits:
-                return f"no plugin realises tail edit {edit.kind!r} on torch"
+                return f"no installed plugin realises tail edit {edit.kind!r} on torch: see tuner plugins"
         if plan.recipe.micro_batches > 1 and (plan.shape or not plan.recipe.freeze_bn):
             what = f"tail edit {plan.shape[0].kind!r}" if plan.shape else "recipe.freeze_bn = false"
-            return f"a batch norm that trains needs whole batches: with {what}, recipe.micro_batches is 1"
+            return f"a batch norm that trains needs whole batches: with {what}, recipe.micro_batches must be 1"
         if plan.heads.exits and plan.shape:
-            return "exits and edits of the tail are not trained together"
+            return "exits and edits of the tail cannot be trained in one plan: leave one of them out"
         if not plan.task.labelled and plan.heads.mode != "exits-only":
-            return "the local samples have no labels, and only exits learn without them: exits.mode = 'exits-only'"
+            return "the local samples have no labels, so only exits can be trained: set exits.mode to 'exits-only'"
         return None
 
     def open(self, task: Task, lowerings: Mapping[str, Lowering]) -> Session:

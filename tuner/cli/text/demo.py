@@ -13,6 +13,6 @@ def print_demo(demo: Demo, console: Console) -> None:
     for example in demo.examples:
         prediction = example.prediction
         answer = f"predicted {prediction.label} ({100 * prediction.probability:.0f} %)"
-        console.print(f"{example.file}: {answer}, written as {example.label}", highlight=False)
+        console.print(f"{example.file}: {answer}, the true label is {example.label}", highlight=False)
     commands = f"tuner show {demo.run}; tuner predict {demo.bundle} {demo.examples[0].file}"
     console.print(f"try: {commands}", highlight=False)

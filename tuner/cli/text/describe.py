@@ -41,12 +41,12 @@ def _plan_lines(plan: PlanDescription) -> list[str]:
 
 def _step_lines(step: StepDescription | None) -> list[str]:
     if step is None:
-        return ["no step can be planned: the eager loop or another engine runs it"]
+        return ["the training step cannot be planned: PyTorch's eager loop, or another engine, runs it"]
     parts = f" in {step.micro_batches} micro-batches" if step.micro_batches > 1 else ""
     return [
         (
             f"a training step of {step.batch_size} samples{parts}: {step.flops / 1e9:,.2f} GFLOPs, about "
-            f"{format_seconds(step.seconds)}; trials run it by the {step.executor} executor"
+            f"{format_seconds(step.seconds)}; in a trial it runs on the {step.executor} executor"
         ),
         "memory of the step in addition to the weights, as the planned executor runs it:",
         *_memory_lines(step.memory),
@@ -71,7 +71,7 @@ def format_ini(description: Mapping[str, Any]) -> str:
         )
     lines += _memory_lines(description["memory"])
     lines += [
-        f"  in {parts['count']} micro-batches, for the same gradients: {format_bytes(parts['peak_bytes'])}"
+        f"  planned peak with {parts['count']} micro-batches, same gradients: {format_bytes(parts['peak_bytes'])}"
         for parts in description["micro_batches"]
     ]
     return "\n".join(lines)
@@ -84,7 +84,7 @@ def _memory_lines(memory: Mapping[str, Any]) -> list[str]:
     width = max(len(tensor["name"]) for tensor in memory["largest"])
     return [
         f"planned peak: {peak} ({memory['planner']}), at {memory['peak_step']['name']!r}",
-        f"  no plan can need less than {lower_bound}; by planner: {planners}",
+        f"  lower bound for every planner: {lower_bound}; by planner: {planners}",
         "  largest there:",
         *(
             f"    {tensor['name']:<{width}}  {tensor['kind']:<10}  {format_bytes(tensor['bytes']):>9}"

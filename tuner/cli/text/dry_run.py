@@ -12,8 +12,8 @@ def format_dry_run(preview: DryRun) -> str:
         "knobs:",
         *(f"  {knob}" for knob in preview.knobs.values()),
         (
-            f"filling the store: {preview.fill_samples:,} samples are missing, "
-            f"about {format_seconds(preview.fill_seconds)}"
+            f"filling the store: features of {preview.fill_samples:,} samples are missing; computing them takes about "
+            f"{format_seconds(preview.fill_seconds)}"
         ),
         "last blocks  train time  to spend now  peak memory  storage  fits",
     ]

@@ -29,14 +29,14 @@ def format_status(status: ServiceStatus) -> str:
 def _exit(status: ExitStatus, explored: int) -> str:
     threshold = "last" if status.threshold is None else f"threshold {status.threshold:g}"
     rate = "no predictions yet" if status.rate is None else f"{100 * status.rate:.0f} % leave"
-    loss = "" if status.loss is None else f", loss {status.loss:.3f} over {explored} explored"
+    loss = "" if status.loss is None else f", loss {status.loss:.3f} on {explored} samples that all exits ran on"
     return f"  exit {status.exit} ({threshold}): {rate}{loss}"
 
 
 def _drift(status: DriftStatus) -> str:
     return (
-        f"  drift, {status.stream}: {status.statistic:.2f} of {status.limit:g}, mean {status.mean:.3f} over "
-        f"{status.samples:,}"
+        f"  drift of {status.stream}: statistic {status.statistic:.2f} (alarm above {status.limit:g}), "
+        f"mean {status.mean:.3f} over {status.samples:,} samples"
     )
 
 

@@ -144,7 +144,9 @@ def _section_layers(section: Section, name: str, inputs: tuple[LayerInput, ...])
     layers: list[Layer] = []
     if kind != "input" and "input_shape" in section.keys:
         if inputs:
-            raise ModelError(f"{section.place}: input_shape is for the first layer, but this one reads another")
+            raise ModelError(
+                f"{section.place}: input_shape is for the first layer, but this one reads another layer: remove it"
+            )
         layers.append(Layer(f"{name}/input", Input(shape(section, "input_shape"))))
         inputs = (LayerInput(layers[-1].name),)
     layers.append(Layer(name, OPERATIONS[kind](section), () if kind == "input" else inputs, trainable))

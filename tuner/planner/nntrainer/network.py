@@ -179,8 +179,8 @@ def _free_outputs(name: str, layers: Sequence[Layer]) -> Iterator[int]:
     asked = [source.output for source in sources if source.output is not None]
     if sorted(set(asked)) != sorted(asked) or any(output >= len(sources) for output in asked):
         raise ModelError(
-            f"every output of {name!r} must have one reader, numbered from 0 to {len(sources) - 1}, "
-            f"got {', '.join(map(str, sorted(asked)))}"
+            f"each output of {name!r}, 0 to {len(sources) - 1}, must be read once, but these are read: "
+            f"{', '.join(map(str, sorted(asked)))}"
         )
     return iter([output for output in range(len(sources)) if output not in asked])
 
@@ -194,7 +194,7 @@ def _in_order(layers: Sequence[Layer]) -> list[Layer]:
         ready = next((layer for layer in waiting if all(source.layer in done for source in layer.inputs)), None)
         if ready is None:
             names = ", ".join(repr(layer.name) for layer in waiting[:3])
-            raise ModelError(f"layers read each other in a circle, among them {names}")
+            raise ModelError(f"layers read each other in a circle, among them {names}: correct their input_layers")
         waiting.remove(ready)
         ordered.append(ready)
         done.add(ready.name)
@@ -207,7 +207,7 @@ def _end(layers: Sequence[Layer]) -> Layer:
     ends = [layer for layer in layers if layer.name not in read]
     if len(ends) != 1:
         names = " and ".join(repr(layer.name) for layer in ends)
-        raise ModelError(f"the loss reads one output, but nothing reads those of {names}: join them or remove one")
+        raise ModelError(f"the loss reads one output, but no layer reads those of {names}: join them or remove one")
     return ends[0]
 
 

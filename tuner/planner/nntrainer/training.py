@@ -74,7 +74,9 @@ def training_step(network: Network, micro_batches: int = 1) -> TrainingStep:
         ModelError: No weight of the network trains, or the batch cannot be divided so.
     """
     if network.batch_size % micro_batches:
-        raise ModelError(f"micro-batches must divide the batch, but {micro_batches} do not divide {network.batch_size}")
+        raise ModelError(
+            f"the batch must be a multiple of the number of micro-batches, {micro_batches}, got {network.batch_size}"
+        )
     if micro_batches > 1 and (name := batch_dependent(network)) is not None:
         raise ModelError(f"{name!r} normalises over the whole batch: freeze it, or leave micro-batches out")
     backward = _backward(network.nodes)

@@ -217,7 +217,8 @@ def _windows(shape: Shape, kernel: Pair, stride: Pair, padding: Padding) -> Pair
     padded = height + top + bottom, width + left + right
     if padded[0] < kernel[0] or padded[1] < kernel[1]:
         raise ModelError(
-            f"a window of {kernel[0]},{kernel[1]} does not fit into {padded[0]},{padded[1]} (padding included)"
+            f"a window of {kernel[0]},{kernel[1]} does not fit into an input of {padded[0]},{padded[1]} (padding "
+            "included): give a smaller window or more padding"
         )
     return (padded[0] - kernel[0]) // stride[0] + 1, (padded[1] - kernel[1]) // stride[1] + 1
 

@@ -64,7 +64,9 @@ def label_rows(labels: Sequence[Label], bundle: Bundle) -> Array:
                     "`tuner apply` trains new ones"
                 )
         if not multi and len(of_sample) != 1:
-            raise BundleError(f"{bundle.name} has one label a sample, but a sample has {len(of_sample)}: give one each")
+            raise BundleError(
+                f"{bundle.name} is single-label, but a sample has {len(of_sample)} labels: give one label per sample"
+            )
     if not multi:
         return np.array([bundle.labels.index(label) for (label,) in named], np.int64)
     rows = np.zeros((len(named), len(bundle.labels)), np.float32)

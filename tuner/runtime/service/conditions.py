@@ -75,7 +75,8 @@ def unmet(conditions: Conditions, readings: Readings) -> str | None:
         return f"the device is warm: {hottest:.0f} °C, a round starts at {celsius:.0f} °C or less"
     if conditions.load is not None and readings.load is not None and readings.load > conditions.load:
         return (
-            f"the device is busy: load {readings.load:.2f} a processor, a round starts at {conditions.load:.2f} or less"
+            f"the device is busy: load {readings.load:.2f} per processor, "
+            f"a round starts at {conditions.load:.2f} or less"
         )
     return None
 

@@ -84,10 +84,10 @@ def judge(comparison: HoldoutComparison, check: GlobalCheck | None, rules: Rules
     summary = _summary(comparison, check)
     count = len(comparison.old)
     if count < rules.least:
-        return refused(f"{count} held-out samples are too few to judge by, the least is {rules.least}")
+        return refused(f"{count} held-out samples are too few to compare the models, the least is {rules.least}")
     before, after = int(comparison.old.sum()), int(comparison.new.sum())
     if after < before:
-        return refused(f"fewer are right: {summary}")
+        return refused(f"the new model is right on fewer samples: {summary}")
     if after == before and comparison.new_cost > CHEAPER * comparison.old_cost:
         return refused(f"a tie keeps the old model: {summary}")
     for name, among in (("all samples", np.ones(count, bool)), ("classes it knew", comparison.known)):
@@ -95,7 +95,7 @@ def judge(comparison: HoldoutComparison, check: GlobalCheck | None, rules: Rules
         won = int((comparison.new & ~comparison.old & among).sum())
         p_value = harm(lost, won)
         if p_value <= 1 - rules.confidence:
-            return refused(f"harm on {name}: {lost} lost, {won} won, p = {p_value:.2g}; {summary}")
+            return refused(f"harm on {name}: {lost} newly wrong, {won} newly right, p = {p_value:.2g}; {summary}")
     if check is not None and check.before - check.after > rules.global_drop:
         return refused(f"global accuracy falls by more than {100 * rules.global_drop:g} points: {summary}")
     return Verdict(accepted=True, reason=summary)
@@ -105,11 +105,12 @@ def _summary(comparison: HoldoutComparison, check: GlobalCheck | None) -> str:
     if comparison.old_cost == comparison.new_cost:
         cost = ""
     else:
-        cost = f", at {100 * comparison.old_cost:.0f} % then {100 * comparison.new_cost:.0f} % of the FLOPs"
+        cost = f", at {100 * comparison.old_cost:.0f} % and {100 * comparison.new_cost:.0f} % of the FLOPs"
     meaning = "right" if comparison.labelled else "in agreement with the last exit, as there are no labels"
     own = (
-        f"{comparison.old.sum()} then {comparison.new.sum()} of {len(comparison.old)} held-out samples {meaning}{cost}"
+        f"before {comparison.old.sum()}, after {comparison.new.sum()} of {len(comparison.old)} held-out samples "
+        f"{meaning}{cost}"
     )
     if check is None:
         return f"{own}; no global check samples to compare on"
-    return f"{own}; global check {100 * check.before:.1f} % then {100 * check.after:.1f} %"
+    return f"{own}; global accuracy before {100 * check.before:.1f} %, after {100 * check.after:.1f} %"

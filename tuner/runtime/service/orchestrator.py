@@ -107,7 +107,9 @@ class Orchestrator:
         except Timeout:
             raise BundleError(f"{folder} is watched already, by another process: stop that one first") from None
         except OSError as error:
-            raise BundleError(f"{home} cannot be written ({error.strerror}): free some space") from None
+            raise BundleError(
+                f"{home} cannot be written ({error.strerror}): check its permissions, and free space"
+            ) from None
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="round")
         self._round: _Running | None = None
         self._looked = 0.0

@@ -85,7 +85,8 @@ class Ring:
             self._write(name, _packed(sample, label))
         except OSError as error:
             raise StoreError(
-                f"the sample is not kept, {self.folder} cannot be written ({error.strerror}): free some space"
+                f"the sample was not kept, because {self.folder} cannot be written ({error.strerror}): "
+                "check its permissions, and free space"
             ) from None
         self._bound()
         return before is None

@@ -146,10 +146,13 @@ def _hopeless(
 ) -> str | None:
     """Return why training would be in vain; None where it may pay."""
     if len(held_out) < rules.least:
-        return f"{len(held_out)} held-out samples are too few to judge by, the least is {rules.least}"
+        return f"{len(held_out)} held-out samples are too few to compare the models, the least is {rules.least}"
     classes = {sample.label for sample in train}
     if supervised and len(classes) == 1 and not checked:
-        return f"every sample is {min(map(str, classes))!r}, and there are no global check samples: give two classes"
+        return (
+            f"every sample has the label {min(map(str, classes))!r}, and there are no global check samples to notice "
+            "forgetting: give samples of two classes"
+        )
     return None
 
 

@@ -59,7 +59,9 @@ class ServingModel:
             self._memory.state = state
             return
         reason = self._memory.state.problems[-1].line
-        raise UnusableError(f"{self._folder}: no round of it works: {reason}")
+        raise UnusableError(
+            f"{self._folder}: neither a round nor the exported bundle can be used ({reason}): export again"
+        )
 
     def refresh(self) -> None:
         """Open the newest round again where another process has installed one, or rolled back.

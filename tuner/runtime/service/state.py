@@ -160,7 +160,10 @@ class StateFile:
         try:
             write_state(self._bundle, self.state)
         except OSError as error:
-            self.add_problem(f"{self._bundle} cannot be written ({error.strerror}): what was counted may be lost")
+            self.add_problem(
+                f"{self._bundle} cannot be written ({error.strerror}), so the latest counts may be lost: "
+                "check its permissions, and free space"
+            )
 
     def add_problem(self, line: str) -> None:
         """Add a problem to the state; the same line twice in a row once."""

@@ -51,7 +51,9 @@ def exit_batches(
     """
     if not len(samples) or (labels is not None and len(samples) != len(labels)):
         count = "no labels" if labels is None else f"{len(labels)} labels"
-        raise BundleError(f"there are {len(samples)} samples and {count}: give samples, with a label each or none")
+        raise BundleError(
+            f"there are {len(samples)} samples and {count}: give samples, and one label for each or none at all"
+        )
     rows, arrays = None if labels is None else label_rows(labels, bundle), inputs(samples, bundle)
     places: dict[int, float] = {}
     while batch := list(islice(arrays, AT_ONCE)):

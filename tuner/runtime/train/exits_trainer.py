@@ -112,7 +112,7 @@ class ExitsTrainer:
             TunerError: A file cannot be read, a shape is another one, or a label is not the bundle's.
         """
         if labels is not None and any(label is None for label in labels):
-            raise BundleError("some samples have no label: add those by themselves, without labels")
+            raise BundleError("some samples have no label: add those in a call of their own, without labels")
         for batch in exit_batches(self.bundle, self._chain, samples, labels):
             self._new = self._new.extended(self._new.codec.encode(batch.features), batch.truth)
             self._final = np.concatenate([self._final, batch.final])
@@ -138,7 +138,9 @@ class ExitsTrainer:
         rows = np.flatnonzero(~apart)
         mixed = self._new.select(rows).extended(self._replay.codes, self._replay.labels)
         if len(mixed) < 2:  # noqa: PLR2004 - a norm has no statistics of one
-            raise BundleError(f"exits' norms have no statistics of {len(mixed)} samples: add more")
+            raise BundleError(
+                f"{len(mixed)} samples are too few for the batch statistics of the exits' norms: add more"
+            )
         final = np.concatenate([self._final[rows], self._answers(self._replay)[-1]])
         recipe = replace(self.plan.recipe, epochs=epochs or self.plan.recipe.epochs, freeze_bn=False)
         targets = exit_targets(self.plan.heads, final, mixed.labels, multi=self._multi)

@@ -198,7 +198,9 @@ class Trainer:
     def _batches(self, samples: Sequence[Sample], labels: Sequence[Label]) -> Iterator[tuple[Floats, Labels]]:
         """Yield features and rows of labels, a few samples at a time."""
         if len(samples) != len(labels) or not len(samples):
-            raise BundleError(f"each sample has a label, but there are {len(samples)} samples and {len(labels)} labels")
+            raise BundleError(
+                f"each sample must have one label, but there are {len(samples)} samples and {len(labels)} labels"
+            )
         rows, arrays = label_rows(labels, self.bundle), inputs(samples, self.bundle)
         session = Session(self.bundle.folder / MODEL, self._threads) if self._is_frozen else None
         while batch := list(islice(arrays, _BATCH)):

@@ -78,7 +78,7 @@ class JobResult(Generic[T]):
             raise TunerError(self.failure.text)
         reasons = {
             "memory": f"took {self.most_bytes / 1e6:,.0f} MB, more than --memory allows",
-            "deadline": "took longer than --time: give more; what was stored so far is kept",
+            "deadline": "took longer than --time allows: give more time; what was stored so far is kept",
             "crashed": f"ended with exit code {self.exit_code}: the system may have run out of memory",
         }
         raise TunerError(f"{what} {reasons[self.verdict]}")

@@ -116,7 +116,7 @@ class Supervisor:
         """Return what the end of the process that children are forked from means."""
         if self.interrupt.asked:
             return KeyboardInterrupt()
-        return TunerError("the process that runs trials was ended from outside; continue with --resume")
+        return TunerError("the process that runs trials was killed by the system or a user; continue with --resume")
 
     def _wait_ready(self, limits: JobLimits) -> Verdict | None:
         """Wait until the libraries are loaded, as far as the user and the deadline allow."""

@@ -26,7 +26,9 @@ def read_folder(
     labels: list[tuple[str, ...]] = []
     classes = sorted(child for child in folder.iterdir() if child.is_dir() and not _is_hidden(child))
     if not classes:
-        raise TaskError(f"{folder}: no class folders in it: put each class's {noun} in a folder of its name")
+        raise TaskError(
+            f"{folder}: no class folders in it: put the {noun} of each class into a folder named after the class"
+        )
     for class_folder in classes:
         members = sorted(file for file in class_folder.iterdir() if _counts(file, suffixes))
         if not members:

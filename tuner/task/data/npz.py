@@ -94,7 +94,7 @@ def targets_of_array(
     width = _number_of_classes(where, y, loss)
     names = tuple(own) if own is not None else (*borrowed, *map(str, range(len(borrowed), width)))
     if width > len(names) or len(set(names)) != len(names):
-        raise TaskError(f"{where}: {width} classes need as many different names, got {len(set(names))} in 'classes'")
+        raise TaskError(f"{where}: {width} classes need {width} different names in 'classes', got {len(set(names))}")
     if loss == "single-label":
         return names, y.astype(np.int64)
     hot = np.zeros((len(y), len(names)), np.float32)

@@ -47,7 +47,7 @@ def check_signal(signal: Array, spec: InputSpec, name: str) -> None:
     length = signal.shape[1]
     if spec.window is not None and length < spec.window:
         raise TaskError(
-            f"{name}: {length} samples are shorter than input.window = {spec.window}: "
+            f"{name}: the recording has {length} time steps, fewer than input.window = {spec.window}: "
             "remove the recording or give a shorter window"
         )
     if not np.isfinite(signal).all():

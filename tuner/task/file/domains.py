@@ -55,7 +55,7 @@ def read_entries(
         twin = next((name for name, other in entries.items() if _overlap(other, entry)), None)
         if twin is not None:
             raise TaskError(
-                f"{entry.source}: is both {twin} and {partition}, so scores would be of samples already seen: "
+                f"{entry.source}: is both {twin} and {partition}, so scores would be measured on samples already seen: "
                 f"give other data, or leave {partition} out"
             )
         entries[partition] = entry

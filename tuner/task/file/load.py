@@ -31,7 +31,8 @@ def load_task(text: str, builtin: Mapping[str, Callable[[], Task]] = {}) -> Task
         return task_from_toml(path)
     if path.is_file():
         raise TaskError(
-            f"{text}: a task must be a .toml file or file.py:function, got {path.suffix or 'a file of no type'!r}"
+            f"{text}: a task must be a .toml file or file.py:function, "
+            f"got {path.suffix or 'a file without an ending'!r}"
         )
     raise TaskError(
         f"no task {text!r}{nearest(text, builtin)}: give a task.toml, file.py:function, "

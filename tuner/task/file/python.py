@@ -22,7 +22,7 @@ def task_from_function(path: Path, function: str) -> Task:
         TaskError: The file or the function is missing, the code raised, or it returned anything else.
     """
     if not path.is_file():
-        raise TaskError(f"{path}: no such file, which should hold the function {function!r}")
+        raise TaskError(f"{path}: no such file; it must define the function {function!r}: check the path")
     try:
         module = _import_file(path)
         build = getattr(module, function, None)
@@ -43,7 +43,7 @@ def _import_file(path: Path) -> ModuleType:
     name = f"_tuner_task_{hashlib.blake2b(str(path).encode(), digest_size=8).hexdigest()}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise TaskError(f"{path}: cannot be imported as Python")
+        raise TaskError(f"{path}: cannot be imported as Python: give a file that ends in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickle look their module up by name
     try:

@@ -35,7 +35,9 @@ def task_from_toml(path: Path) -> Task:
     file = _read(path)
     labelled = file.local.labels == "given"
     if not labelled and file.global_ is None:
-        raise TaskError(f'{path}: local.labels = "none" requires [global], whose classes the model answers with')
+        raise TaskError(
+            f'{path}: local.labels = "none" requires [global], as the model then predicts its classes: add [global]'
+        )
     spec = input_spec(file, path)
     folder, loss = path.parent, file.loss.kind
     local_entries = read_entries(file.local, folder, spec, loss)
@@ -102,8 +104,8 @@ def _standardised(spec: InputSpec, local: Domain, global_: Domain | None, path: 
     other = next((name for name in shapes if shapes[name] != shape), None)
     if other is not None:
         raise TaskError(
-            f"{path}: {other} gives windows of {list(shapes[other])}, {where} of {list(shape)}: "
-            "recordings of one task must have the same channels, and input.window if lengths differ"
+            f"{path}: {other} gives windows of {list(shapes[other])}, {where} of {list(shape)}: all recordings of a "
+            "task must have the same channels; if their lengths differ, give input.window"
         )
     if spec.mean or spec.std:
         return spec

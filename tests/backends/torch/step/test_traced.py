@@ -185,8 +185,8 @@ class LooksAtValues(nn.Module):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (DrawsNoise(), "draws random numbers in dropout modules only, but here in aten.rand_like"),
-        (LooksAtValues(), "this tail cannot be .*: train it eagerly"),
+        (DrawsNoise(), "may draw random numbers in dropout modules only, but this one does in aten.rand_like"),
+        (LooksAtValues(), "this tail cannot be traced .*: only PyTorch's eager loop .* can train it"),
     ],
 )
 def test_what_cannot_be_traced_is_refused(module: nn.Module, message: str) -> None:

@@ -1,6 +1,5 @@
 """Plans that share a normal form train the same weights, bit for bit: what the normal form leaves out is idle."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from tuner.plan.trial import TrialPlan, normal_form
 from tuner.planner import cost
 from tuner.store.store import Store
 from tuner.task import Task
-from tuner.task.digits import digits
 from tuner.task.info import task_info
 
 pytestmark = pytest.mark.slow
@@ -27,13 +25,10 @@ LABELS_ALONE = replace(HEADS, distilled=0.0)
 
 
 @pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Task, TrialPlan]]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TUNER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        task = digits()
-        model = opened(BACKEND, task).model
-        recipe = RecipePlan(epochs=3, learning_rate=1e-2)
-        yield task, TrialPlan(model, task_info(task), split=2, cache=CachePlan("cache", 8), recipe=recipe)
+def plan(task: Task) -> tuple[Task, TrialPlan]:
+    model = opened(BACKEND, task).model
+    recipe = RecipePlan(epochs=3, learning_rate=1e-2)
+    return task, TrialPlan(model, task_info(task), split=2, cache=CachePlan("cache", 8), recipe=recipe)
 
 
 def trained(task: Task, plan: TrialPlan, folder: Path) -> dict[str, Any]:

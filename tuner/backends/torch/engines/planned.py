@@ -36,7 +36,7 @@ def planned_or_eager(task: Task, plan: TrialPlan, tail: nn.Module, inputs: TailI
         reason = "the tail changes while it trains"
     else:
         saved = f"{kept_bytes(plan) / 1e6:,.1f} MB kept for the backward pass"
-        reason = f"{saved}, and planning pays from {PLANNED_BYTES / 1e6:,.0f} MB"
+        reason = f"{saved}, and the planned executor is used from {PLANNED_BYTES / 1e6:,.0f} MB on"
     steps = EagerSteps(task, plan, tail, inputs, seed)
     steps.notes = (f"run by PyTorch's eager loop: {reason}",)
     return steps

@@ -41,7 +41,7 @@ def describe_exits(
         if index in calibration.kept:
             at = calibration.kept.index(index)
             share = 100 * calibration.rates[at]
-            fate = f"threshold {calibration.thresholds[at]:.2f} lets {share:.0f} % leave"
+            fate = f"threshold {calibration.thresholds[at]:.2f}, at which {share:.0f} % of the samples leave here"
         notes.append(
             f"exit before {plan.model.blocks[place.block].name} ({place.channels} channels): accuracy "
             f"{100 * right[index].mean():.1f} % of {len(truth)} calibration samples (final head "
@@ -56,7 +56,7 @@ def exit_costs(
 ) -> ExitCosts:
     """Return what it costs to leave at each exit: seconds of one sample alone, measured now, and FLOPs."""
     if model.chain is None:
-        raise TaskError("a model without cut points has no place for exits: leave exits out")
+        raise TaskError("exits cannot be placed in a model without cut points: leave exits out")
     blocks = [place.block for place in plan.heads.exits]
     edges = [model.chain.split_position(cut) for cut in (0, *blocks, plan.model.num_blocks)]
     parts = [fast(model.chain.part(begin, end)) for begin, end in pairwise(edges)]

@@ -42,8 +42,8 @@ def run(trial: Trial, opened: OpenTask) -> Outcome:
     torch.set_num_threads(plan.runtime.threads)
     if not len(calibration_selection(task, trial.plan.data.share)):
         raise TrainingError(
-            f"exits are calibrated on a fifth of each class's local samples, but no class has two of the "
-            f"{len(task.local.train)}: add samples, or leave exits out"
+            f"exits are calibrated on a fifth of each class's local samples, but no class has two samples "
+            f"({len(task.local.train)} in all): add samples, or leave exits out"
         )
     if plan.trainable:
         tail = train_tail(trial, opened)
@@ -58,7 +58,10 @@ def run(trial: Trial, opened: OpenTask) -> Outcome:
     inputs = ExitInputs.resolve(access, plan)
     log = TrainingLog() if tail.requested else _train(trial, task, heads, final, inputs)
     if state_hash(model.model) != backbone_hash:
-        raise TrainingError("the backbone changed while exits trained: the trial does not count")
+        raise TrainingError(
+            "the backbone changed while exits were trained, so the trial does not count: check whether the model "
+            "changes its own weights or buffers in evaluation mode"
+        )
     sample = torch.from_numpy(task.batch(task.local.val, [0]))
     values, calibration, notes = _scored(opened, plan, heads, final, inputs, sample)
     values["train_seconds"] = tail.outcome.values.get("train_seconds", 0.0) + log.seconds

@@ -81,8 +81,9 @@ def compare_training(
         strayed, allowed = _apart(ours, exact), max(TOLERANCE, STRAYS * _apart(theirs, exact))
         if not strayed <= allowed:
             raise BundleError(
-                f"the exported step's losses differ by {difference:.2g} from PyTorch's and by {strayed:.2g} from those "
-                f"in double precision, more than {allowed:.2g}: export without --trainable"
+                f"the exported step is not exact enough: its losses differ by {difference:.2g} from PyTorch's, and by "
+                f"{strayed:.2g} from those in double precision, where {allowed:.2g} is allowed: "
+                "export without --trainable"
             )
     return difference
 

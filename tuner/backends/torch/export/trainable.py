@@ -46,7 +46,9 @@ def refuse_untrainable(tail: nn.Module, state: Mapping[str, Any], plan: TrialPla
             if plan.shape
             else f"a weight {strange[0]} that the model does not have"
         )
-        raise BundleError(f"--trainable writes the model's own tail, but this one has {why}: export without it")
+        raise BundleError(
+            f"--trainable can only write the model's own tail, but this tail has {why}: export without --trainable"
+        )
 
 
 def write_trainable(task: Task, plan: TrialPlan, tail: nn.Module, folder: Path) -> dict[str, Any]:

@@ -52,7 +52,9 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
         write_onnx(parts, torch.cat([sample, sample]), path, outputs, optimize=not trainable)
     except Exception as error:  # the exporter raises many kinds
         reason = first_line(error)
-        raise BundleError(f"the model cannot be written as ONNX ({reason}): pick another model or operator") from error
+        raise BundleError(
+            f"the model cannot be written as ONNX ({reason}): use a model without what ONNX does not have"
+        ) from error
     save_file(state, folder / WEIGHTS)
     records = edits.records(model.model)
     checks = _checked(task, parts, path)

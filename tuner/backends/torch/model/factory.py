@@ -43,7 +43,7 @@ def _call_factory(spec: ModelSpec) -> Any:
         if where.endswith(".py"):
             location = importlib.util.spec_from_file_location(Path(where).stem, where)
             if location is None or location.loader is None:
-                raise TaskError(f"model.factory: {where} cannot be imported")
+                raise TaskError(f"model.factory: {where} cannot be imported: check the path")
             if "torchvision" in Path(where).read_text(encoding="utf-8", errors="replace"):
                 torchvision()  # so that the user's own import of it works here too
             module = importlib.util.module_from_spec(location)
@@ -53,7 +53,9 @@ def _call_factory(spec: ModelSpec) -> Any:
                 torchvision()
             module = importlib.import_module(where)
     except (ImportError, FileNotFoundError, SyntaxError) as error:
-        raise TaskError(f"model.factory: {where} cannot be imported: {error}") from None
+        raise TaskError(
+            f"model.factory: {where} cannot be imported ({error}): correct it, or install what is missing"
+        ) from None
     factory = getattr(module, name, None)
     if factory is None:
         raise TaskError(f"model.factory: {where} has no {name!r}{nearest(name, dir(module))}")

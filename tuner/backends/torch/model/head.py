@@ -24,7 +24,10 @@ def resize_head(model: nn.Module, rows: tuple[int, ...], new: int, factory: str)
     """
     last = head_of(model)
     if last is None:
-        raise TaskError(f"{factory} has no linear last layer: rows for new classes cannot be added")
+        raise TaskError(
+            f"{factory} has no linear layer whose rows could be chosen, or added for new classes: use a model that "
+            "ends with one, or give exactly the classes of the model"
+        )
     name, head = last
     keep = torch.tensor(rows, dtype=torch.long)
     features = head.in_features if isinstance(head, nn.Linear) else head.in_channels

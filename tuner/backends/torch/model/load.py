@@ -74,7 +74,10 @@ def load(task: Task) -> OpenModel:
     new = len(task.labels) - len(task.head_rows)
     wanted = task.head_rows or ()
     if max(wanted, default=-1) >= rows:
-        raise TaskError(f"classes name row {max(wanted)} of the head, but the model has {rows} outputs")
+        raise TaskError(
+            f"the global classes name row {max(wanted)} of the head, counted from 0, but the model has {rows} outputs: "
+            "correct global.classes, or give another model"
+        )
     if wanted != tuple(range(rows)) or new:
         resize_head(model, wanted, new, task.model.factory)
     note, blocks = "", None

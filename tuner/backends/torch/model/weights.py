@@ -26,16 +26,22 @@ def read_weights(spec: ModelSpec) -> Mapping[str, torch.Tensor]:
         try:
             return dict(load_file(path))
         except (OSError, SafetensorError) as error:
-            raise TaskError(f"model.weights: {path} is not a safetensors file: {error}") from None
+            raise TaskError(
+                f"model.weights: {path} cannot be read as a safetensors file ({error}): give another file"
+            ) from None
     if path.is_absolute() or path.suffix:
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # noqa: BLE001 - torch raises many kinds for a file that is not its own
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise TaskError(f"model.weights: {path} does not load as a state_dict of tensors only: {reason}") from None
+            raise TaskError(
+                f"model.weights: {path} cannot be read as a state_dict of tensors only ({reason}): "
+                "save model.state_dict() with torch.save"
+            ) from None
         if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
             raise TaskError(
-                f"model.weights must be a state_dict of tensors, but {path} holds a {type(state).__name__}: save one"
+                f"model.weights must be a state_dict of tensors, but {path} holds a {type(state).__name__}: "
+                "save model.state_dict() instead"
             )
         return state
     return _named_weights(spec, weights)
@@ -59,7 +65,7 @@ def fit(model: nn.Module, state: Mapping[str, torch.Tensor], source: str) -> Non
     missing = [name for name in own if name not in state and not name.endswith("num_batches_tracked")]
     if missing:
         raise TaskError(
-            f"model.weights: {source} lacks {missing[0]!r} and {len(missing) - 1} more of the model's: "
+            f"model.weights: {source} lacks {missing[0]!r} and {len(missing) - 1} more weights of the model: "
             "use the factory and arguments the weights were trained with"
         )
     model.load_state_dict(state, strict=False)
@@ -72,12 +78,16 @@ def _named_weights(spec: ModelSpec, name: str) -> Mapping[str, torch.Tensor]:
         members = models.get_model_weights(builder)
     except ValueError:
         raise TaskError(
-            f"model.weights: {name!r} names torchvision weights, but {builder!r} is not its model"
+            f"model.weights: {name!r} is read as the name of torchvision weights, but torchvision has none for "
+            f"{builder!r}: give a file, such as {name}.pth, or a model of torchvision"
         ) from None
     if name not in members.__members__:
         raise TaskError(f"model.weights: {builder} has no weights {name!r}{nearest(name, members.__members__)}")
     try:
         state: Mapping[str, torch.Tensor] = members[name].get_state_dict(progress=False, check_hash=True)
     except OSError as error:
-        raise TaskError(f"model.weights: {name} is not on this device and cannot be fetched ({error})") from None
+        raise TaskError(
+            f"model.weights: {name} is not on this device and cannot be downloaded ({error}): "
+            "connect to the network once, or give a file"
+        ) from None
     return state

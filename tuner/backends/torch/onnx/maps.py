@@ -165,7 +165,7 @@ def _average_matrices(node: fx.Node, inputs: Sequence[int], outputs: Sequence[in
     padded = argument(node, first + 4, "count_include_pad", default=True)
     if argument(node, first + 5, "divisor_override") is not None:
         raise TunerError(
-            "a step with average pooling of another divisor has no ONNX form: train it with --backend torch"
+            "a step with average pooling and divisor_override has no ONNX form: train it with --backend torch"
         )
     slides = zip(inputs, window.kernel, window.stride, window.padding, outputs, strict=True)
     return [_shares(size, (k, s, p), count, padded=padded) for size, k, s, p, count in slides]

@@ -12,7 +12,7 @@ from torch import fx
 
 from tuner.backends.torch.planned.nodes import is_item, is_pointwise, readers, value_of
 from tuner.backends.torch.planned.recompute import without_cheap
-from tuner.backends.torch.step.traced import Step, StepError
+from tuner.backends.torch.step.traced import EAGERLY, Step, StepError
 from tuner.plan.parts import RecipePlan
 
 
@@ -65,7 +65,7 @@ def schedule(step: Step, *, again: bool = True) -> Schedule:
             makes tensors of constants.
     """
     for node in step.graph.graph.find_nodes(op="get_attr"):
-        raise StepError(f"a planned step holds weights and buffers, but {node.target} is neither: train it eagerly")
+        raise StepError(f"a planned step can hold weights and buffers only, but {node.target} is neither: {EAGERLY}")
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     results = graph.graph_copy(step.graph.graph, copies)
@@ -165,7 +165,7 @@ def _ordered(graph: fx.Graph, updates: Sequence[Update]) -> Iterator[Item]:
         yield node
         yield from ready(node)
     if blocked:
-        raise StepError("updates that read each other's old values cannot run in place: train it eagerly")
+        raise StepError(f"updates that read each other's old values cannot run in place: {EAGERLY}")
 
 
 def _from_inputs(nodes: Sequence[fx.Node]) -> Iterator[fx.Node]:

@@ -29,7 +29,7 @@ from tuner.backends.torch.step.losses import ExitLoss
 from tuner.backends.torch.step.optimiser import MOMENTUM
 from tuner.backends.torch.step.prepare import moving_buffers, noise_shapes, prepared
 from tuner.backends.torch.step.substitutes import Feed, GlobalPools
-from tuner.backends.torch.step.traced import Step, StepError, graph_of, port_of
+from tuner.backends.torch.step.traced import EAGERLY, Step, StepError, graph_of, port_of
 from tuner.backends.torch.step.update import STATES, bias_corrected, updated
 from tuner.ort.port import Port
 from tuner.plan.parts import RecipePlan
@@ -74,7 +74,7 @@ def trace(
             loss is another one.
     """
     if loss not in get_args(StepLoss) and not isinstance(loss, ExitLoss):
-        raise StepError(f"a step has the loss {' or '.join(get_args(StepLoss))}, not {loss!r}: train it eagerly")
+        raise StepError(f"a step must have the loss {' or '.join(get_args(StepLoss))}, got {loss!r}: {EAGERLY}")
     feed = Feed()
     model = prepared(tail, recipe, feed, padded=padded)
     with FakeTensorMode(allow_non_fake_inputs=True):

@@ -14,6 +14,9 @@ from tuner.errors import UnsupportedError, first_line
 from tuner.ort.port import Port
 from tuner.plan.parts import RecipePlan
 
+#: The way out where no step can be traced.
+EAGERLY = "only PyTorch's eager loop (--backend torch) can train it"
+
 
 class StepError(UnsupportedError):
     """A training step cannot be traced; the eager loop can still run it."""
@@ -60,7 +63,7 @@ def graph_of(function: Callable[..., tuple[torch.Tensor, ...]], inputs: Sequence
         graph = make_fx(torch.func.functionalize(graph, remove="mutations"), tracing_mode="fake")(*example)
     except Exception as error:
         reason = first_line(error)
-        raise StepError(f"a step is traced once, but this tail cannot be ({reason}): train it eagerly") from error
+        raise StepError(f"this tail cannot be traced ({reason}): {EAGERLY}") from error
     _clean(graph)
     return graph
 
@@ -109,11 +112,12 @@ def _clean(graph: fx.GraphModule) -> None:
         if isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001 - the class has no public name
             if torch.Tag.nondeterministic_seeded in node.target.tags:
                 raise StepError(
-                    f"a step draws random numbers in dropout modules only, but here in {node.target}: train it eagerly"
+                    f"a step may draw random numbers in dropout modules only, but this one does in {node.target}: "
+                    f"{EAGERLY}"
                 )
             if node.target._schema.is_mutable:  # noqa: SLF001 - the schema has no public name
                 raise StepError(
-                    f"a step changes no buffer but norms' statistics, but {node.target} does: train it eagerly"
+                    f"a step may change no buffers but the statistics of norms, but {node.target} does: {EAGERLY}"
                 )
 
 

@@ -83,7 +83,10 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     if "global" in inputs.validation:
         values["global_accuracy"] = score(task, tail, inputs.validation["global"])
     if state_hash(frozen) != frozen_hash:
-        raise TrainingError("the frozen prefix changed while the tail trained: the trial does not count")
+        raise TrainingError(
+            "the frozen prefix changed while the tail was trained, so the trial does not count: check whether the "
+            "model, or a plugin's edit of the tail, changes weights or buffers of the frozen blocks"
+        )
     trial.weights.parent.mkdir(parents=True, exist_ok=True)
     save_file({name: value.contiguous() for name, value in tail.state_dict().items()}, trial.weights)
     checkpoint.clear()

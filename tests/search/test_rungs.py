@@ -1,0 +1,204 @@
+"""Rungs: what a plan trains on each, who goes up, and that scores of different rungs are never compared."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.plan.plans import PLAN, mixed
+from tuner.plan.parts import DataPlan, RecipePlan
+from tuner.plan.text import describe
+from tuner.plan.trial import TrialPlan
+from tuner.planner.device import nominal
+from tuner.results.config import Budget
+from tuner.results.objectives import OBJECTIVES
+from tuner.results.records import TrialRecord, comparable
+from tuner.search import rungs
+from tuner.search.rungs import Ladder, Promotion, at_rung, lowest_rung, ranked
+from tuner.search.setting import Setting
+from tuner.search.study import Study
+
+Begin = Callable[..., Study]
+TWO = OBJECTIVES[:2]
+
+
+@pytest.fixture
+def ladder_of_three(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a made-up task of 12 samples have three rungs."""
+    monkeypatch.setattr(rungs, "LEAST_SAMPLES", 1)
+    monkeypatch.setattr(rungs, "QUICK_SECONDS", 0.0)
+    monkeypatch.setattr(rungs, "LEAST_STEPS", 1)
+    monkeypatch.setattr(rungs, "LOWEST", 2)
+
+
+def record(trial: int, local: float, global_: float, **rest: Any) -> TrialRecord:
+    values = {"local_accuracy": local, "global_accuracy": global_, "train_seconds": 1.0, "peak_bytes": 1e6}
+    return TrialRecord(trial=trial, state="done", plan=PLAN, values=values, **{"rung": 1, **rest})
+
+
+def setting(limits: Budget = Budget(), end: float | None = None) -> Setting:  # noqa: B008 - frozen
+    rates = nominal(PLAN.model)
+    return Setting([], TWO, {}, "tpe", 0, True, PLAN.model, PLAN.task, rates, limits, end, Path())  # noqa: FBT003 - deterministic
+
+
+def ladder(seconds: float = 1.0, limits: Budget = Budget(), left: float | None = None, lowest: int = 2) -> Ladder:  # noqa: B008 - frozen
+    end = None if left is None else time.monotonic() + left
+    made = Ladder(setting(limits, end), lambda _record, _rung: seconds)
+    made.lowest = lowest
+    return made
+
+
+@pytest.mark.parametrize("plan", [replace(PLAN, recipe=RecipePlan(epochs=30)), replace(mixed(0.1), split=19)])
+def test_a_rung_takes_a_share_of_every_partition_and_of_the_epochs(plan: TrialPlan) -> None:
+    lower = at_rung(plan, 1)
+    assert at_rung(plan, 0) is plan
+    assert lower.local_samples == -(-plan.task.local_train // 2)
+    assert lower.local_scored == -(-plan.task.local_val // 2)
+    assert lower.global_scored == -(-plan.task.global_val // 2)
+    assert lower.recipe.epochs <= plan.recipe.epochs
+    assert lower.key() != plan.key()
+    assert f"{lower.local_samples:,} of {plan.task.local_train:,} local" in describe(lower)
+    assert lower.carried_to(plan.model, plan.task).data.share == 1.0
+
+
+def test_a_rung_of_few_steps_keeps_its_epochs() -> None:
+    plan = replace(PLAN, recipe=RecipePlan(epochs=30, batch_size=8), task=replace(PLAN.task, local_train=4000))
+    assert at_rung(plan, 2).recipe.epochs == 13
+    small = replace(plan, task=replace(plan.task, local_train=64))
+    assert at_rung(small, 2).recipe.epochs == 30
+
+
+def test_scores_of_different_rungs_are_never_compared() -> None:
+    low, high = record(0, 0.9, 0.9), record(1, 0.5, 0.5, rung=0, promoted=7)
+    assert list(comparable([low])) == [0]
+    assert list(comparable([low, high])) == [1]
+    over = replace(high, constraint={"memory": 1.0})
+    assert list(comparable([low, over])) == [0]
+
+
+def test_the_best_come_first_and_who_is_below_the_floor_is_left_out() -> None:
+    # 0 and 1 are on the front, 2 behind both, 3 behind 2; the floor leaves 4 out, though nothing dominates it.
+    records = [record(0, 0.9, 0.5), record(1, 0.5, 0.9), record(2, 0.5, 0.5), record(3, 0.4, 0.4), record(4, 0.1, 1.0)]
+    assert [one.trial for one in ranked(records, 1, TWO, 0.2)][2:] == [2, 3]
+    assert {one.trial for one in ranked(records, 1, TWO, 0.2)} == {0, 1, 2, 3}
+    assert ranked(records, 2, TWO) == []
+
+
+def test_among_equals_in_rank_the_larger_part_of_the_hypervolume_comes_first() -> None:
+    crowded = [record(0, 0.50, 0.90), record(1, 0.51, 0.89), record(2, 0.90, 0.50)]
+    assert ranked(crowded, 1, TWO)[0].trial == 2
+
+
+def test_one_in_three_goes_up_one_rung_and_only_once() -> None:
+    low = [record(number, 0.5 + number / 100, 0.5, rung=2) for number in range(5)]
+    assert ladder().next(low[:2]) is None
+    assert ladder().next(low) == Promotion(low[4], 1)
+    up = record(5, 0.6, 0.5, rung=1, promoted=4)
+    assert ladder().next([*low, up]) is None
+    refused = replace(up, state="rejected", values={}, reason="--memory")
+    assert ladder().next([*low, refused]) is None
+
+
+def test_the_higher_rung_is_served_first() -> None:
+    low = [record(number, 0.5 + number / 100, 0.5, rung=2) for number in range(12)]
+    middle = [record(20 + one.trial, 0.6, 0.5, rung=1, promoted=one.trial) for one in low[-3:]]
+    promotion = ladder().next([*low, *middle])
+    assert promotion == Promotion(middle[0], 0)
+
+
+def test_before_the_end_the_best_goes_to_the_top_at_once() -> None:
+    low = [record(number, 0.5 + number / 100, 0.5, rung=2) for number in range(2)]
+    assert ladder(seconds=10.0, left=100.0).next(low) is None
+    assert ladder(seconds=10.0, left=13.0).next(low) == Promotion(low[1], 0)
+    assert ladder(seconds=10.0, left=3.0).next(low) is None
+
+
+def test_a_third_of_the_time_does_not_pass_without_a_trial_on_the_top_rung() -> None:
+    low, limits = [record(0, 0.5, 0.5, rung=2)], Budget(time_seconds=90.0)
+    assert ladder(limits=limits, left=70.0).next(low) is None
+    assert ladder(limits=limits, left=50.0).next(low) == Promotion(low[0], 0)
+    top = record(1, 0.5, 0.5, rung=0, promoted=0)
+    assert ladder(limits=limits, left=50.0).next([*low, top]) is None
+
+
+def test_the_lowest_rung_follows_from_the_time_there_is() -> None:
+    plan = replace(PLAN, data=DataPlan(), task=replace(PLAN.task, local_train=4000))
+    slow = replace(setting(end=time.monotonic() + 1e5), rates=replace(nominal(PLAN.model), step_seconds=0.5))
+    fast = replace(
+        slow,
+        rates=replace(
+            slow.rates, step_seconds=1e-9, load_seconds=0.0, forward_seconds=(0.0,) * 20, train_seconds=(0.0,) * 20
+        ),
+    )
+    assert lowest_rung([plan], fast) == 0
+    assert lowest_rung([plan], slow) == rungs.LOWEST
+    assert lowest_rung([plan], replace(slow, rungs=False)) == 0
+    assert lowest_rung([plan], replace(slow, limits=Budget(trials=rungs.FEW_TRIALS - 1))) == 0
+
+
+@pytest.mark.usefixtures("ladder_of_three")
+def test_a_study_climbs_and_its_front_is_of_the_top_rung(begin: Begin, stand_in: Any) -> None:
+    study = begin(Budget(trials=20))
+    study.run()
+    by_rung = [sum(one.rung == rung for one in study.records if one.state == "done") for rung in range(3)]
+    assert min(by_rung) > 0
+    assert by_rung[2] > by_rung[0]
+    assert study.records[0].rung == 2
+    for one in study.records:
+        if one.promoted is not None:
+            first = study.records[one.promoted]
+            assert first.rung == 2
+            assert first.knobs == one.knobs
+    assert {study.records[trial].rung for trial in study.front()} == {0}
+    shares = {job.arguments["trial"].plan.data.share for job in stand_in.jobs if job.method == "train"}
+    assert shares == {1.0, 0.5, 0.25}
+
+
+@pytest.mark.usefixtures("ladder_of_three")
+def test_a_study_that_climbs_and_is_cut_short_goes_on_as_if_it_had_not_been(
+    begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = begin(Budget(trials=16))
+    study.run()
+    expected = [(one.trial, one.rung, one.promoted, one.knobs) for one in study.records]
+    for path in tmp_path.iterdir():
+        if path.is_file():
+            path.unlink()
+    cut = begin(Budget(trials=16))
+    tries = 0
+    inner = cut._try
+
+    def interrupted(trial: Any) -> TrialRecord:
+        nonlocal tries
+        tries += 1
+        if tries in {1, 5, 9}:
+            raise KeyboardInterrupt
+        return inner(trial)
+
+    monkeypatch.setattr(cut, "_try", interrupted)
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            cut.run()
+    again = begin(Budget(trials=16))
+    again.run()
+    assert [(one.trial, one.rung, one.promoted, one.knobs) for one in again.records] == expected
+
+
+@pytest.mark.usefixtures("ladder_of_three")
+def test_forgetting_is_judged_on_the_samples_of_the_rung(begin: Begin) -> None:
+    asked: list[float] = []
+
+    def untouched(share: float) -> Mapping[str, float]:
+        asked.append(share)
+        return {"local_accuracy": 0.0, "global_accuracy": share}
+
+    study = begin(Budget(trials=20, forgetting=0.01), untouched=untouched)
+    study.run()
+    assert sorted(asked) == [0.25, 0.5, 1.0]
+    for one in study.records:
+        if one.state == "done":
+            drop = 0.5**one.rung - one.values["global_accuracy"]
+            assert one.constraint["forget-at-most"] == pytest.approx(drop - 0.01)

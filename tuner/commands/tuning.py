@@ -1,0 +1,217 @@
+"""One call of `tuner.run`: the task is opened, the study runs, and what was spent is written."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.backends.base import Session
+from tuner.commands.interruption import stopping
+from tuner.errors import RunError
+from tuner.plugin.core import build_host
+from tuner.plugin.strategy import Strategy
+from tuner.results.config import RunConfig
+from tuner.results.folder import JOURNAL, Identity, RunInfo, Spent, open_records, read_run, write_run
+from tuner.results.objectives import Objective
+from tuner.search.listener import Listener
+from tuner.search.processes.guard import Interrupt
+from tuner.search.processes.remote import open_remote
+from tuner.search.rates import rates_of
+from tuner.search.setting import MEASURING_SHARE, RUN_RESERVE, Setting, cores, participants, wanted_knobs
+from tuner.search.space import Space, check_knobs
+from tuner.store.disk import StoreFull
+from tuner.store.engine_choice import choose_engine
+from tuner.store.store import Store, disk_bytes, open_store
+from tuner.task import Task
+from tuner.task.info import task_info
+from tuner.units import format_bytes
+
+if TYPE_CHECKING:
+    from tuner.search.study import Study
+
+
+class Tuning:
+    """One call of `run`.
+
+    Args:
+        config: What was asked.
+        space: The search space.
+        task: The task.
+        source: The task as another process opens it: the text that names it, or the task itself.
+        folder: The run's folder.
+        listener: Receives progress.
+        started: Clock (`time.monotonic`) from which the time counts; now where it is not given.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        space: Space,
+        task: Task,
+        source: str | Task,
+        folder: Path,
+        listener: Listener,
+        started: float | None,
+    ) -> None:
+        self._config, self._space, self._task, self._source = config, space, task, source
+        self._folder, self._listener = folder, listener
+        self._started = started if started is not None else time.monotonic()
+        self._threads = 1 if config.deterministic else cores()
+        self._host = build_host()
+        self._interrupt = Interrupt()
+        self._identity = Identity(
+            task=task.fingerprint(),
+            space=repr(replace(space, limits={})),
+            seed=config.seed,
+            deterministic=config.deterministic,
+        )
+        self._earlier = Spent()
+        self._untouched: dict[str, float] = {}
+
+    def resume(self) -> None:
+        """Take over what earlier sessions spent and measured.
+
+        Raises:
+            RunError: They were of another task, space or seed; which, and the way out.
+        """
+        info = read_run(self._folder)
+        changed = [
+            field.name
+            for field in fields(Identity)
+            if getattr(info.identity, field.name) != getattr(self._identity, field.name)
+        ]
+        if changed:
+            raise RunError(
+                f"{self._folder} was made with another {' and '.join(changed)}, which --resume cannot change: "
+                "give the same, or another --out"
+            )
+        self._earlier, self._untouched = info.spent, info.untouched
+
+    def tune(self, store_folder: Path | None) -> None:
+        """Open the task on its backends, run the study, and write what was spent."""
+        store = open_store(store_folder, *self._store_cap())
+        strategies, objectives, backends = participants(self._host, self._space, self._task, self._config.backend)
+        limit = self._config.limits.time_seconds
+        end = None if limit is None else self._started + limit
+        with (
+            stopping(self._interrupt),
+            open_remote(
+                self._host, self._source, backends, interrupt=self._interrupt, kill_at=end, many_jobs=True
+            ) as sessions,
+        ):
+            from tuner.search.journal import open_study  # while the child imports its tensor library
+            from tuner.search.study import Study
+
+            self._listener.ends(end)
+            session = sessions[backends[0]]
+            setting = self._setting(session, backends[0], strategies, objectives, end)
+            self._choose_engine(store, setting)
+            info = self._info(setting)
+            write_run(self._folder, info)  # first: a folder with a journal and without run.json is no run
+            records = open_records(self._folder, info.template)
+            journal = open_study(self._folder / JOURNAL, [objective.optuna_direction for objective in objectives])
+
+            def untouched(share: float) -> dict[str, float]:
+                """Score the given model on a share of the validation samples; `run.json` keeps the largest's scores."""
+                nonlocal info
+                if not info.untouched or info.untouched_share != share:
+                    values = session.untouched(store, self._threads, share=share)
+                    if info.untouched and share < info.untouched_share:
+                        return values
+                    info = replace(info, untouched=values, untouched_share=share, spent=self._spent(study))
+                    write_run(self._folder, info)
+                self._listener.untouched(info.untouched, objectives)
+                return info.untouched
+
+            study = Study(
+                setting, self._host, journal, records, sessions, store, untouched, self._listener, self._interrupt
+            )
+            study.prepare()
+            self._listener.resumed(study.records)
+            try:
+                study.run()
+            finally:
+                info = replace(info, ended=study.ended or info.ended, spent=self._spent(study))
+                write_run(self._folder, info)
+            self._listener.say(f"ended: {study.ended}")
+
+    def _setting(
+        self,
+        session: Session,
+        backend: str,
+        strategies: Sequence[Strategy[Any]],
+        objectives: Sequence[Objective],
+        end: float | None,
+    ) -> Setting:
+        """Return the study's setting.
+
+        Args:
+            session: The task on the backend that measures this device.
+            backend: Its name.
+            strategies: Strategies that take part.
+            objectives: The study's objectives.
+            end: Clock (`time.monotonic`) at which the command must be over; None for never.
+        """
+        config, model, task = self._config, session.model, task_info(self._task)
+        if model.note:
+            self._listener.say(model.note)
+        check_knobs(self._space, strategies, model, task)
+        return Setting(
+            strategies=strategies,
+            objectives=objectives,
+            wanted=wanted_knobs(self._space, config.backend, deterministic=config.deterministic),
+            sampler=self._space.sampler,
+            rungs=self._space.rungs,
+            seed=config.seed,
+            deterministic=config.deterministic,
+            model=model,
+            task=task,
+            rates=rates_of(
+                session,
+                backend,
+                measure=not config.deterministic,
+                within=MEASURING_SHARE * (config.limits.time_seconds or math.inf),
+                announce=self._listener.say,
+            ),
+            limits=config.limits,
+            end=end,
+            folder=self._folder,
+        )
+
+    def _choose_engine(self, store: Store, setting: Setting) -> None:
+        try:
+            choose_engine(store, setting.model.fingerprint, self._threads, setting.rates.prefix_kind)
+        except StoreFull as error:
+            self._listener.say(f"warning: {error}")
+
+    def _info(self, setting: Setting) -> RunInfo:
+        """Return the content of ``run.json`` at the start."""
+        return RunInfo(
+            identity=self._identity,
+            config=self._config,
+            task_name=self._task.name,
+            space_name=self._space.name,
+            threads=self._threads,
+            model=setting.model,
+            task=setting.task,
+            objectives=tuple(setting.objectives),
+            untouched=self._untouched,
+            spent=self._spent(None),
+        )
+
+    def _store_cap(self) -> tuple[int | None, str]:
+        """Return the bytes that are left to the store, and the limit in words."""
+        storage = self._config.limits.storage_bytes
+        if storage is None:
+            return None, ""
+        used = RUN_RESERVE + disk_bytes(self._folder)
+        limit = f"--storage {format_bytes(storage)}, of which {format_bytes(used)} are for the run's folder,"
+        return max(0, storage - used), limit
+
+    def _spent(self, study: "Study | None") -> Spent:
+        seconds = self._earlier.seconds + time.monotonic() - self._started
+        if study is None:
+            return Spent(seconds)
+        return Spent(seconds, study.storage_bytes(), study.filled_samples)
