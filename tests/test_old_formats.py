@@ -61,10 +61,19 @@ def without_clock(values: Any) -> Any:
     return [without_clock(value) for value in values] if isinstance(values, list) else values
 
 
+def shared(values: Any, expected: Any) -> Any:
+    """Leave out what that commit did not know."""
+    if isinstance(values, dict) and isinstance(expected, dict):
+        return {name: shared(values[name], one) for name, one in expected.items() if name in values}
+    if isinstance(values, list) and isinstance(expected, list) and len(values) == len(expected):
+        return [shared(value, one) for value, one in zip(values, expected, strict=True)]
+    return values
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_an_old_run_is_shown_as_it_was(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     expected = json.loads(Path(name, "show.json").read_text())
-    assert printed(["show", f"{name}/run"], capsys) == expected
+    assert shared(printed(["show", f"{name}/run"], capsys), expected) == expected
 
 
 @pytest.mark.parametrize("name", NAMES)

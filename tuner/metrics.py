@@ -1,7 +1,12 @@
 """Scores of predictions, in numpy."""
 
+import math
+
 import numpy as np
 import numpy.typing as npt
+
+#: Of the normal distribution, 95 % lie within so many standard deviations.
+Z_95 = 1.96
 
 
 def score(outputs: npt.NDArray[np.float32], labels: npt.NDArray[np.generic], *, multi: bool) -> float:
@@ -23,6 +28,17 @@ def accuracy(outputs: npt.NDArray[np.float32], labels: npt.NDArray[np.generic]) 
         labels: int64 [n].
     """
     return float(np.mean(outputs.argmax(axis=1) == labels))
+
+
+def wilson(share: float, count: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share of `count` samples.
+
+    Source: Wilson 1927; it holds for few samples and for shares near 0 and 1 too.
+    """
+    squared = Z_95**2 / count
+    centre = (share + squared / 2) / (1 + squared)
+    half = math.sqrt(share * (1 - share) * squared + squared**2 / 4) / (1 + squared)
+    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def macro_auc(outputs: npt.NDArray[np.float32], labels: npt.NDArray[np.generic]) -> float:

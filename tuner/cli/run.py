@@ -5,6 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
+from cyclopts import Parameter
+
 from tuner.cli.options import Flag, Json, print_line, progress, stdout_console
 
 
@@ -48,6 +50,8 @@ def run(
         Limit on the number of trials.
     forget_at_most
         Limit on the loss of global accuracy against the untouched model, such as 3%.
+    stop_when_flat
+        End after this time without a better front, such as 60s.
     backend
         Use only this backend: torch, onnxruntime, or one of a plugin [default: any that is installed].
     seed
@@ -111,13 +115,17 @@ def run(
         raise BudgetError(f"no trial fits: {nothing_feasible(result)}")
 
 
-def show(run: Path, /, *, json_output: Json = False) -> None:
+def show(
+    run: Path, /, *, whole: Annotated[bool, Parameter(name="--all", negative="")] = False, json_output: Json = False
+) -> None:
     """Show a run: the untouched model, the Pareto front, the number of trials by state, and what was spent.
 
     Parameters
     ----------
     run
         A run's folder.
+    whole
+        Show the whole front: also members that are near-equal, or no better than the untouched model.
     """
     from tuner.cli.text.run import print_run
     from tuner.commands.show import as_json
@@ -127,7 +135,7 @@ def show(run: Path, /, *, json_output: Json = False) -> None:
     if json_output:
         print_line(json.dumps(as_json(result)))
     else:
-        print_run(result, stdout_console())
+        print_run(result, stdout_console(), whole=whole)
 
 
 def demo(*, out: Path | None = None) -> None:

@@ -12,7 +12,20 @@ if TYPE_CHECKING:
     from tuner.results.run import Run
 
 #: Parts of a trial's record that are shown.
-_KEYS = ("trial", "state", "values", "estimate", "reason", "plan", "sentence", "spent_seconds", "epochs", "same_as")
+_KEYS = (
+    "trial",
+    "state",
+    "values",
+    "estimate",
+    "reason",
+    "plan",
+    "sentence",
+    "spent_seconds",
+    "epochs",
+    "same_as",
+    "rung",
+    "promoted",
+)
 
 
 def as_json(run: "Run") -> dict[str, Any]:
@@ -30,10 +43,13 @@ def as_json(run: "Run") -> dict[str, Any]:
             "seconds": info.spent.seconds,
             "prefix_samples": info.spent.prefix_samples,
             "peak_bytes": max(peaks, default=0),
+            "phases": info.spent.phases,
         },
         "ended": info.ended,
         "objectives": [{"name": objective.name, "direction": objective.direction} for objective in run.objectives],
         "counts": counts(run),
+        "scored_samples": run.scored_samples,
+        "shortlist": list(run.shortlist),
         "front": [_member(run, trial, plan) for trial in run.front if (plan := run.record(trial).plan) is not None],
         "trials": [_trial(record) for record in run.records],
     }

@@ -30,6 +30,7 @@ def run(
     storage: str | None = None,
     trials: int | None = None,
     forget_at_most: str | None = None,
+    stop_when_flat: str | None = None,
     backend: str | None = None,
     seed: int = 0,
     deterministic: bool = False,
@@ -52,6 +53,7 @@ def run(
         storage: Limit on stored features and the run folder together.
         trials: Limit on the number of trials.
         forget_at_most: Limit on the loss of global accuracy against the untouched model, such as ``"3%"``.
+        stop_when_flat: Time without a better front after which the run ends, such as ``"60s"``.
         backend: The only backend to use; any that is installed where it is not given.
         seed: The study's seed: the same seed suggests the same plans.
         deterministic: Whether to use one thread and costs from FLOPs instead of clocks, so that a resumed run equals
@@ -69,7 +71,7 @@ def run(
         TunerError: The task, the space, a limit or the folder cannot be used as asked.
         KeyboardInterrupt: The user stopped it; the run can be resumed.
     """
-    texts = dict(zip(LIMITS, (time, train_time, memory, storage, trials, forget_at_most), strict=True))
+    texts = dict(zip(LIMITS, (time, train_time, memory, storage, trials, forget_at_most, stop_when_flat), strict=True))
     search_space = load_space(space)
     limits = budget(texts, search_space.limits, deterministic=deterministic)
     loaded = load_task(task, build_host().tasks) if isinstance(task, str) else task

@@ -69,6 +69,8 @@ class Tuning:
         )
         self._earlier = Spent()
         self._untouched: dict[str, float] = {}
+        self._share = 1.0
+        self._phases: dict[str, float] = {}
 
     def resume(self) -> None:
         """Take over what earlier sessions spent and measured.
@@ -87,7 +89,7 @@ class Tuning:
                 f"{self._folder} was made with another {' and '.join(changed)}, which --resume cannot change: "
                 "give the same, or another --out"
             )
-        self._earlier, self._untouched = info.spent, info.untouched
+        self._earlier, self._untouched, self._share = info.spent, info.untouched, info.untouched_share
 
     def tune(self, store_folder: Path | None) -> None:
         """Open the task on its backends, run the study, and write what was spent."""
@@ -158,6 +160,16 @@ class Tuning:
         if model.note:
             self._listener.say(model.note)
         check_knobs(self._space, strategies, model, task)
+        started = time.monotonic()
+        self._phases["starting"] = started - self._started
+        rates = rates_of(
+            session,
+            backend,
+            measure=not config.deterministic,
+            within=MEASURING_SHARE * (config.limits.time_seconds or math.inf),
+            announce=self._listener.say,
+        )
+        self._phases["measuring"] = time.monotonic() - started
         return Setting(
             strategies=strategies,
             objectives=objectives,
@@ -168,19 +180,15 @@ class Tuning:
             deterministic=config.deterministic,
             model=model,
             task=task,
-            rates=rates_of(
-                session,
-                backend,
-                measure=not config.deterministic,
-                within=MEASURING_SHARE * (config.limits.time_seconds or math.inf),
-                announce=self._listener.say,
-            ),
+            rates=rates,
             limits=config.limits,
             end=end,
             folder=self._folder,
         )
 
     def _choose_engine(self, store: Store, setting: Setting) -> None:
+        if not setting.rates.complete:  # the engine holds for good: it is not chosen in haste
+            return
         try:
             choose_engine(store, setting.model.fingerprint, self._threads, setting.rates.prefix_kind)
         except StoreFull as error:
@@ -198,6 +206,7 @@ class Tuning:
             task=setting.task,
             objectives=tuple(setting.objectives),
             untouched=self._untouched,
+            untouched_share=self._share,
             spent=self._spent(None),
         )
 
@@ -211,7 +220,11 @@ class Tuning:
         return max(0, storage - used), limit
 
     def _spent(self, study: "Study | None") -> Spent:
-        seconds = self._earlier.seconds + time.monotonic() - self._started
+        seconds = time.monotonic() - self._started
         if study is None:
-            return Spent(seconds)
-        return Spent(seconds, study.storage_bytes(), study.filled_samples)
+            return Spent(self._earlier.seconds + seconds)
+        phases = {**self._phases, **study.phases}
+        phases["other"] = seconds - sum(phases.values())
+        earlier = self._earlier.phases
+        phases = {name: earlier.get(name, 0.0) + phases.get(name, 0.0) for name in {**earlier, **phases}}
+        return Spent(self._earlier.seconds + seconds, study.storage_bytes(), study.filled_samples, phases)

@@ -14,6 +14,7 @@ class Budget:
         storage_bytes: Feature store and run folder together.
         trials: Number of trials.
         forgetting: Loss of global accuracy against the untouched model, as a fraction.
+        flat_seconds: Time without a better front after which a run ends.
     """
 
     time_seconds: float | None = None
@@ -22,6 +23,7 @@ class Budget:
     storage_bytes: int | None = None
     trials: int | None = None
     forgetting: float | None = None
+    flat_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

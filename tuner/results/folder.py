@@ -46,11 +46,13 @@ class Spent:
         seconds: Wall time.
         storage_bytes: Size of the feature store.
         prefix_samples: Samples that went through the frozen prefix in filling passes.
+        phases: Seconds by what they were spent on.
     """
 
     seconds: float = 0.0
     storage_bytes: int = 0
     prefix_samples: int = 0
+    phases: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The Pareto front and its knee."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tuner.results.objectives import Objective
 
@@ -28,6 +28,16 @@ def front(values: Mapping[int, Mapping[str, float]], objectives: Sequence[Object
         if not beaten:
             kept.append(key)
     return kept
+
+
+def area(members: Iterable[Mapping[str, float]]) -> float:
+    """Return the hypervolume of (local, global) accuracy over the origin; the best local accuracy where it is alone."""
+    pairs = sorted(((one.get("local_accuracy", 0.0), one.get("global_accuracy", 1.0)) for one in members), reverse=True)
+    whole, highest = 0.0, 0.0
+    for local, global_ in pairs:
+        whole += local * max(0.0, global_ - highest)
+        highest = max(highest, global_)
+    return whole
 
 
 def knee(

@@ -1,6 +1,6 @@
 """A run, read from its folder."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tuner.errors import RunError
@@ -8,6 +8,7 @@ from tuner.results.folder import RunInfo, read_records, read_run
 from tuner.results.objectives import Objective
 from tuner.results.pareto import front, knee
 from tuner.results.records import TrialRecord, comparable
+from tuner.results.shortlist import shortlist, useful
 from tuner.task import Task
 
 
@@ -19,8 +20,9 @@ class Run:
         folder: The run's folder.
         info: What was asked and what was spent.
         records: Every trial, in order.
-        front: Numbers of the Pareto-optimal trials.
+        front: Numbers of the Pareto-optimal trials, of the highest rung that was reached.
         knee: The balanced one of these; None where the front is empty.
+        shortlist: Those of the front that are worth a look: not worse than what comes free, and not near-equal.
         task: The task, where it was given as an object; None where the run holds its name or file.
     """
 
@@ -29,6 +31,7 @@ class Run:
     records: tuple[TrialRecord, ...]
     front: tuple[int, ...]
     knee: int | None
+    shortlist: tuple[int, ...] = ()
     task: Task | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -63,5 +66,13 @@ class Run:
         records = read_records(path, info.template)
         members = comparable(records)
         best = tuple(front(members, info.objectives))
-        middle = knee({trial: members[trial] for trial in best}, info.objectives, info.untouched)
-        return cls(path, info, records, best, middle, task)
+        worth = useful({trial: members[trial] for trial in best}, info.untouched, info.task.most_frequent)
+        middle = knee(worth, info.objectives, info.untouched)
+        run = cls(path, info, records, best, middle, task=task)
+        return replace(run, shortlist=shortlist(worth, info.objectives, run.scored_samples, middle))
+
+    @property
+    def scored_samples(self) -> dict[str, int]:
+        """Number of validation samples that the front is scored on, by domain."""
+        plan = next((plan for trial in self.front if (plan := self.record(trial).plan) is not None), None)
+        return {} if plan is None else {"local": plan.local_scored, "global": plan.global_scored}

@@ -1,17 +1,20 @@
 """The first plans of a study: each strategy's anchors, and the start values of all knobs."""
 
+import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
 from tuner.plugin.compose import Composed, StrategyError
-from tuner.plugin.knobs import ValueSource, preferred_values
+from tuner.plugin.knobs import ValueSource, preferred_values, random_values
 from tuner.plugin.strategy import Strategy
 from tuner.search.setting import Setting
 
 #: An anchor that trains the whole model is tried only if it is expected to take at most this share of the time.
 WHOLE_MODEL_SHARE = 0.1
+#: Plans drawn to learn what a study may ask the store for.
+DRAWN = 128
 
 
 def anchors(setting: Setting, compose: Callable[[ValueSource], Composed]) -> Iterator[Composed]:
@@ -35,6 +38,16 @@ def anchors(setting: Setting, compose: Callable[[ValueSource], Composed]) -> Ite
         if composed.plan.key() not in seen:
             seen.add(composed.plan.key())
             yield composed
+
+
+def reachable(compose: Callable[[ValueSource], Composed]) -> Iterator[TrialPlan]:
+    """Yield plans drawn at random: what a study may ask the store for."""
+    draw = random_values(random.Random(0))
+    for _ in range(DRAWN):
+        try:
+            yield compose(draw).plan
+        except StrategyError:  # its own trials will say what it raises
+            return
 
 
 def _values(strategies: Sequence[Strategy[Any]], setting: Setting) -> list[Any]:

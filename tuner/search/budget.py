@@ -8,7 +8,7 @@ from tuner.units import parse_seconds, parse_share, parse_size
 
 DEFAULT_TRIALS = 20
 #: Names of the limits, as on the command line.
-LIMITS = ("time", "train-time", "memory", "storage", "trials", "forget-at-most")
+LIMITS = ("time", "train-time", "memory", "storage", "trials", "forget-at-most", "stop-when-flat")
 
 
 def budget(asked: Mapping[str, str | int | None], defaults: Mapping[str, str], *, deterministic: bool) -> Budget:
@@ -23,7 +23,7 @@ def budget(asked: Mapping[str, str | int | None], defaults: Mapping[str, str], *
         value = asked.get(name)
         return str(value) if value is not None else defaults.get(name)
 
-    time, train, memory, storage, trials, forget = map(text, LIMITS)
+    time, train, memory, storage, trials, forget, flat = map(text, LIMITS)
     count = int(trials) if trials is not None and trials.isdigit() else None
     if trials is not None and not count:
         raise BudgetError(f"--trials must be a whole number of at least 1, got {trials!r}")
@@ -32,8 +32,10 @@ def budget(asked: Mapping[str, str | int | None], defaults: Mapping[str, str], *
             f"--deterministic runs end after --trials, not after --time {asked['time']}: "
             "remove --time or --deterministic"
         )
+    if deterministic and asked.get("stop-when-flat") is not None:
+        raise BudgetError("--deterministic runs end after --trials, not by the clock: remove --stop-when-flat")
     if deterministic:
-        count = count or DEFAULT_TRIALS
+        flat, count = None, count or DEFAULT_TRIALS
     elif time is None and count is None:
         raise BudgetError("a run ends by --time or by --trials, but neither is given: add one")
     return Budget(
@@ -42,5 +44,6 @@ def budget(asked: Mapping[str, str | int | None], defaults: Mapping[str, str], *
         memory_bytes=None if memory is None else parse_size(memory, "--memory"),
         storage_bytes=None if storage is None else parse_size(storage, "--storage"),
         trials=count,
+        flat_seconds=None if flat is None else parse_seconds(flat, "--stop-when-flat"),
         forgetting=None if forget is None else parse_share(forget, "--forget-at-most"),
     )

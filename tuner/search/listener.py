@@ -27,5 +27,8 @@ class Listener:
     def trial(self, record: TrialRecord) -> None:
         """Report a finished trial."""
 
+    def front(self, area: float, rung: int) -> None:
+        """Report a better front: its area of (local, global) accuracy, and its rung, counted from the top."""
+
     def close(self) -> None:
         """Report the end of the study."""

@@ -1,9 +1,9 @@
 """The loop of a study: ask, compose, predict, run under guard, teach."""
 
 import math
-import random
 import time
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,21 +13,23 @@ import optuna
 from optuna.trial import Trial as OptunaTrial
 
 from tuner.backends.base import CHECKPOINT, Trial
-from tuner.errors import BudgetError, TunerError
+from tuner.errors import TunerError
 from tuner.plan.parts import Scalar
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
 from tuner.planner.cost import Estimate
 from tuner.plugin.compose import Composed, StrategyError, compose
 from tuner.plugin.host import Host
-from tuner.plugin.knobs import ValueSource, preferred_values, random_values
+from tuner.plugin.knobs import ValueSource, preferred_values
 from tuner.results.folder import append_record
 from tuner.results.pareto import front
 from tuner.results.records import SCORED, TrialRecord, binding, comparable
 from tuner.search.admission import Admission, Refused
-from tuner.search.anchors import anchors
+from tuner.search.anchors import anchors, reachable
 from tuner.search.filling import Filler
 from tuner.search.forecast import Forecast, with_memory_limit
+from tuner.search.given import GivenModel
+from tuner.search.improvement import Improvement
 from tuner.search.journal import (
     PROMOTED,
     RUNG,
@@ -42,10 +44,11 @@ from tuner.search.journal import (
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt, JobLimits
 from tuner.search.processes.remote import RemoteSession
-from tuner.search.rungs import ETA, SAMPLES, Ladder, at_rung, lowest_rung, ranked
+from tuner.search.rungs import ETA, Ladder, at_rung, lowest_rung, ranked
 from tuner.search.scoring import record_of, unfilled_record
 from tuner.search.setting import CLOSING_SECONDS, Setting
 from tuner.store.store import Store
+from tuner.units import format_seconds
 
 #: Filling the first slice may take this share of the time; else it is halved, down to a lowest rung.
 SLICE_SHARE, MOST_RUNGS = 0.15, 7
@@ -78,7 +81,8 @@ class Study:
         self._filler = Filler(setting, sessions, store, listener)
         self._forecast = Forecast(setting, sessions)
         self._admission = Admission(setting, host, self._forecast, self._filler)
-        self._untouched, self._given = untouched, dict[int, Mapping[str, float]]()
+        self._given, self._improvement = GivenModel(untouched, listener), Improvement(listener)
+        self._seconds: defaultdict[str, float] = defaultdict(float)
         self._composed: dict[int, Composed] = {}
         self._ladder = Ladder(setting, self._spend_seconds)
         self.ended = ""
@@ -94,7 +98,7 @@ class Study:
         lowest = lowest_of(self._journal)
         if lowest is None:
             lowest = lowest_rung(first, self._setting) if first else 0
-        plans = [*first, *self._reachable()]
+        plans = [*first, *reachable(self._compose)]
         within = SLICE_SHARE * self._setting.seconds_left if lowest else math.inf
         while not self._filler.prepare((at_rung(plan, lowest) for plan in plans), within) and lowest < MOST_RUNGS:
             lowest += 1  # slower than it was measured: a smaller slice
@@ -120,6 +124,11 @@ class Study:
         """Samples that went through the prefix in this study's own filling passes."""
         return self._filler.samples
 
+    @property
+    def phases(self) -> dict[str, float]:
+        """Seconds by what they were spent on."""
+        return {"features": self._filler.seconds, "untouched model": self._given.seconds, **self._seconds}
+
     def storage_bytes(self) -> int:
         """Return the bytes of the store."""
         return self._store.nbytes
@@ -131,6 +140,8 @@ class Study:
             return f"{limits.trials} trials are done"
         if self._setting.seconds_left <= CLOSING_SECONDS:
             return "the time is up"
+        if limits.flat_seconds is not None and self._improvement.flat_seconds > limits.flat_seconds:
+            return f"no better front for {format_seconds(limits.flat_seconds)}"
         if idle >= REFUSALS_IN_A_ROW:
             return f"{idle} plans in a row were {self._binding(idle)}"
         if not self._strategies:
@@ -152,15 +163,6 @@ class Study:
         setting = self._setting
         composed = compose(self._strategies, source, setting.model, setting.task, setting.wanted)
         return replace(composed, plan=with_memory_limit(composed.plan, setting))
-
-    def _reachable(self) -> Iterator[TrialPlan]:
-        """Yield plans drawn at random: what the study may ask the store for."""
-        draw = random_values(random.Random(0))
-        for _ in range(128):
-            try:
-                yield self._compose(draw).plan
-            except StrategyError:  # its own trials will say what it raises
-                return
 
     def _enqueue_anchors(self) -> list[TrialPlan]:
         """Put the plans that suit most tasks first, so that a tiny budget already gives a useful front."""
@@ -212,24 +214,14 @@ class Study:
             self._filler.fill_with(plan, self._next_up(rung))
         except TunerError as error:
             return unfilled_record(base, error)
-        given = self._given_model(rung)
+        given, training = self._given.on(rung), time.monotonic()
+        self._ladder.floor = max(self._setting.task.most_frequent, given.get("local_accuracy", 0.0))
         job = Trial(plan, seeded(self._setting.seed, plan.key()), self._store, self._weights(trial.number))
         limits = self._job_limits(decision.estimate)
         result = self._sessions[plan.runtime.backend].try_train(job, limits, self._progress)
+        self._seconds[f"rung {rung}"] += time.monotonic() - training
         base = replace(base, spent_seconds=time.monotonic() - started)
         return record_of(self._setting, base, result, self._filler.seconds_each(plan), given)
-
-    def _given_model(self, rung: int) -> Mapping[str, float]:
-        """Return the untouched model's scores on a rung's samples; of another rung where there is no time."""
-        if rung not in self._given:
-            try:
-                self._given[rung] = self._untouched(SAMPLES**rung)
-            except BudgetError as error:
-                self._listener.say(f"warning: {error}")
-                return next(iter(self._given.values()), {})
-            least = self._setting.task.most_frequent
-            self._ladder.floor = max(least, self._given[rung].get("local_accuracy", 0.0))
-        return self._given[rung]
 
     def _next_up(self, rung: int) -> Iterator[TrialPlan]:
         """Yield plans that may be tried on a rung soon, as they are there: the better ones of the rung below."""
@@ -283,6 +275,7 @@ class Study:
         for other in self.records:
             if other.trial not in kept:
                 self._weights(other.trial).unlink(missing_ok=True)
+        self._improvement.note(self.records)
         self._host.trial_done(str(self._setting.folder), record)
         self._listener.trial(record)
 

@@ -1,36 +1,68 @@
 """A run as text."""
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.table import Table
 
 from tuner.commands.show import counts
+from tuner.metrics import wilson
 from tuner.plan.text import describe
+from tuner.results.objectives import Objective
 from tuner.results.pick import nothing_feasible
 from tuner.results.run import Run
+from tuner.results.shortlist import DOMAINS
 from tuner.units import format_bytes, format_seconds
 
 
-def print_run(run: Run, console: Console) -> None:
-    """Print a run: the untouched model first, the Pareto front, the number of trials by state, what was spent."""
+def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
+    """Print a run: the untouched model first, the Pareto front, the number of trials by state, what was spent.
+
+    Args:
+        run: To print.
+        console: To print on.
+        whole: Whether to print every member of the front, not only those that are worth a look.
+    """
     info = run.info
+    members = run.front if whole else run.shortlist
     console.print(f"{info.task_name} · space {info.space_name} · seed {info.config.seed} · {info.ended}")
-    console.print(_table(run))
+    console.print(_table(run, members))
     console.print("untouched: the given model, scored on the classes it knows", highlight=False)
-    for trial in run.front:
+    if run.front:
+        console.print(_scored_on(run), highlight=False)
+    for trial in members:
         plan = run.record(trial).plan
         sentence = describe(plan) if plan else ""
         console.print(f"{_mark(run, trial)}{trial}: {sentence}", highlight=False, soft_wrap=True)
+    if len(members) < len(run.front):
+        left = len(run.front) - len(members)
+        console.print(f"{left} more of the front: near-equal, or no better than the untouched model; --all shows them")
     if not run.front:
         console.print(f"the front is empty: {nothing_feasible(run)}")
     elif run.knee is not None:
         console.print(f"→ the knee: tuner export {run.folder} OUT --pick knee", highlight=False)
+    if info.spent.phases:
+        spent = sorted(info.spent.phases.items(), key=lambda phase: -phase[1])
+        console.print("time: " + ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in spent))
     states = ", ".join(f"{number} {state}" for state, number in counts(run).items())
     seconds, stored = format_seconds(info.spent.seconds), format_bytes(info.spent.storage_bytes)
     console.print(f"trials: {states} · spent {seconds} · the store now holds {stored}")
 
 
-def _table(run: Run) -> Table:
-    """Return the values of the untouched model and of the front."""
+def _scored_on(run: Run) -> str:
+    """Say how many validation samples the front is scored on, and of how many."""
+    scored, task = run.scored_samples, run.info.task
+    of = {"local": task.local_val, "global": task.global_val}
+    counts = [
+        f"{scored[domain]:,} {domain}" + (f" of {count:,}" if count != scored[domain] else "")
+        for domain, count in of.items()
+        if count
+    ]
+    return f"scored on {' and '.join(counts)} validation {task.noun}; (95 % intervals)"
+
+
+def _table(run: Run, members: Sequence[int]) -> Table:
+    """Return the values of the untouched model and of members of the front."""
     untouched = run.info.untouched
     table = Table(box=None, pad_edge=False)
     table.add_column("trial", justify="right")
@@ -41,11 +73,20 @@ def _table(run: Run) -> Table:
         for objective in run.objectives
     )
     table.add_row("untouched", *cells)
-    for trial in run.front:
+    for trial in members:
         values = run.record(trial).values
-        cells = (objective.text(values[objective.name]) for objective in run.objectives)
+        cells = (_text(run, objective, values[objective.name]) for objective in run.objectives)
         table.add_row(f"{_mark(run, trial)}{trial}", *cells)
     return table
+
+
+def _text(run: Run, objective: Objective, value: float) -> str:
+    """Return a value with its unit; an accuracy with its 95 % interval."""
+    count = run.scored_samples.get(DOMAINS.get(objective.name, ""), 0)
+    if not count:
+        return objective.text(value)
+    low, high = wilson(value, count)
+    return f"{objective.text(value)} ({100 * low:.0f}–{100 * high:.0f})"
 
 
 def _mark(run: Run, trial: int) -> str:

@@ -1,0 +1,38 @@
+"""The scores of the given model, on the samples of each rung."""
+
+import time
+from collections.abc import Callable, Mapping
+
+from tuner.errors import BudgetError
+from tuner.search.listener import Listener
+from tuner.search.rungs import SAMPLES
+
+
+class GivenModel:
+    """Scores the given model once for every rung that a trial is scored on.
+
+    Args:
+        score: Returns its scores on a share of the validation samples.
+        listener: Receives a warning where there is no time for it.
+
+    Attributes:
+        seconds: Time that it took so far.
+    """
+
+    def __init__(self, score: Callable[[float], Mapping[str, float]], listener: Listener) -> None:
+        self._score, self._listener = score, listener
+        self._known: dict[int, Mapping[str, float]] = {}
+        self.seconds = 0.0
+
+    def on(self, rung: int) -> Mapping[str, float]:
+        """Return the scores on a rung's samples; those on another rung's where the time is up."""
+        if rung not in self._known:
+            started = time.monotonic()
+            try:
+                self._known[rung] = self._score(SAMPLES**rung)
+            except BudgetError as error:
+                self._listener.say(f"warning: {error}")
+                return next(iter(self._known.values()), {})
+            finally:
+                self.seconds += time.monotonic() - started
+        return self._known[rung]
