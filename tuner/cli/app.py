@@ -9,6 +9,7 @@ from cyclopts import App, CycloptsError
 from tuner.cli.bundle import apply, export, predict
 from tuner.cli.describe import describe, plugins
 from tuner.cli.options import ReaderGoneError
+from tuner.cli.prior import prior_app
 from tuner.cli.run import demo, run, show
 from tuner.cli.service import rollback, status, watch
 from tuner.cli.store import forget, store_app
@@ -26,6 +27,7 @@ app = App(
 
 
 app.command(store_app)
+app.command(prior_app)
 for command in (run, show, export, apply, predict, describe, plugins, demo, forget, watch, status, rollback):
     app.command(command)
 

@@ -38,6 +38,7 @@ class Progress(Listener):
         self._step, self._done, self._of = "starting", 0.0, 1.0
         self._last_line_at = 0.0
         self._live: Live | None = None
+        self._front = ""
 
     def ends(self, at: float | None) -> None:
         """Count down to a clock (`time.monotonic`); None for no limit."""
@@ -79,6 +80,11 @@ class Progress(Listener):
         sentence = describe(record.plan) if record.plan else ""
         self.say(f"trial {record.trial} {record.state}: {result} | {sentence}")
 
+    def front(self, area: float, rung: int) -> None:
+        """Show the front's hypervolume of (local, global) accuracy, and what it was scored on."""
+        on = "all samples" if rung == 0 else f"1/{2**rung} of the samples"
+        self._front = f"front: hypervolume {area:.3f} on {on}"
+
     def close(self) -> None:
         """Remove the panel."""
         if self._live is not None:
@@ -114,9 +120,10 @@ class Progress(Listener):
         return ", ".join(f"{self._counts[state]} {state}" for state in STATES if self._counts[state]) or "no trial yet"
 
     def _left(self) -> str:
-        if self._end is None:
-            return self._states()
-        return f"{format_seconds(max(0.0, self._end - time.monotonic()))} left; {self._states()}"
+        parts = [self._states(), *([self._front] if self._front else [])]
+        if self._end is not None:
+            parts.insert(0, f"{format_seconds(max(0.0, self._end - time.monotonic()))} left")
+        return "; ".join(parts)
 
     def _panel(self) -> Group:
         table = Table.grid(padding=(0, 2))

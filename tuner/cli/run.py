@@ -26,6 +26,7 @@ def run(
     deterministic: Annotated[bool, Flag] = False,
     out: Path | None = None,
     store: Path | None = None,
+    earlier: Annotated[Path | None, Parameter(name="--from")] = None,
     resume: Annotated[bool, Flag] = False,
     dry_run: Annotated[bool, Flag] = False,
     json_output: Json = False,
@@ -62,6 +63,8 @@ def run(
         The run's folder [default: runs/TASK].
     store
         The feature store's folder [default: in the user's cache].
+    earlier
+        A run whose front is tried first, or none [default: the newest run of the same model].
     resume
         Continue the run in --out.
     dry_run
@@ -100,6 +103,7 @@ def run(
         deterministic=deterministic,
         out=out,
         store=store,
+        earlier=None if earlier is None else str(earlier),
         resume=resume,
         started=started,
         listener=progress(),

@@ -36,6 +36,7 @@ def run(
     deterministic: bool = False,
     out: str | Path | None = None,
     store: str | Path | None = None,
+    earlier: str | Path | None = None,
     resume: bool = False,
     listener: Listener | None = None,
     started: float | None = None,
@@ -60,6 +61,8 @@ def run(
             an undisturbed one.
         out: The run's folder; by default ``runs/TASK``.
         store: The feature store's folder; by default in the user's cache.
+        earlier: A run whose front is tried first, or ``"none"``; by default the newest run of the same model, and none
+            if `deterministic`.
         resume: Whether to continue the run in `out`, if there is one.
         listener: Receives progress.
         started: Clock (`time.monotonic`) from which `time` counts; now where it is not given.
@@ -87,7 +90,7 @@ def run(
     listener = listener or Listener()
     with ExitStack() as stack:
         stack.callback(listener.close)
-        tuning = Tuning(config, search_space, loaded, task, folder, listener, started)
+        tuning = Tuning(config, search_space, loaded, task, folder, listener, started, earlier)
         if stack.enter_context(lock_folder(folder, resume=resume)):
             tuning.resume()
         tuning.tune(Path(store) if store is not None else None)

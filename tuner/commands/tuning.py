@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 from tuner.backends.base import Session
 from tuner.commands.interruption import stopping
 from tuner.errors import RunError
+from tuner.plan.info import ModelInfo
 from tuner.plugin.core import build_host
 from tuner.plugin.strategy import Strategy
 from tuner.results.config import RunConfig
 from tuner.results.folder import JOURNAL, Identity, RunInfo, Spent, open_records, read_run, write_run
 from tuner.results.objectives import Objective
+from tuner.results.prior import Prior, newest_run, prior_of, read_prior, remember_run
+from tuner.results.run import Run
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import open_remote
@@ -27,6 +30,9 @@ from tuner.store.store import Store, disk_bytes, open_store
 from tuner.task import Task
 from tuner.task.info import task_info
 from tuner.units import format_bytes
+
+#: In place of a run: no plan of an earlier one is tried first.
+NO_RUN = "none"
 
 if TYPE_CHECKING:
     from tuner.search.study import Study
@@ -43,6 +49,7 @@ class Tuning:
         folder: The run's folder.
         listener: Receives progress.
         started: Clock (`time.monotonic`) from which the time counts; now where it is not given.
+        earlier: A run whose front is tried first, or ``none``; the newest one alike where it is not given.
     """
 
     def __init__(
@@ -54,6 +61,7 @@ class Tuning:
         folder: Path,
         listener: Listener,
         started: float | None,
+        earlier: str | Path | None = None,
     ) -> None:
         self._config, self._space, self._task, self._source = config, space, task, source
         self._folder, self._listener = folder, listener
@@ -71,6 +79,7 @@ class Tuning:
         self._untouched: dict[str, float] = {}
         self._share = 1.0
         self._phases: dict[str, float] = {}
+        self._from = earlier
 
     def resume(self) -> None:
         """Take over what earlier sessions spent and measured.
@@ -137,6 +146,8 @@ class Tuning:
             finally:
                 info = replace(info, ended=study.ended or info.ended, spent=self._spent(study))
                 write_run(self._folder, info)
+            if study.front():
+                remember_run(setting.model, self._folder)
             self._listener.say(f"ended: {study.ended}")
 
     def _setting(
@@ -170,6 +181,7 @@ class Tuning:
             announce=self._listener.say,
         )
         self._phases["measuring"] = time.monotonic() - started
+        prior = self._prior(model)
         return Setting(
             strategies=strategies,
             objectives=objectives,
@@ -181,10 +193,30 @@ class Tuning:
             model=model,
             task=task,
             rates=rates,
+            prior=prior.plans,
+            same_task=bool(prior.task) and prior.task == self._identity.task,
             limits=config.limits,
             end=end,
             folder=self._folder,
         )
+
+    def _prior(self, model: ModelInfo) -> Prior:
+        """Return the plans to try first: of the run that was named, of the space's file, of the newest run alike.
+
+        Raises:
+            TunerError: What was named cannot be read.
+        """
+        if self._from == NO_RUN:
+            return Prior()
+        if self._from is not None:
+            return prior_of([Run.open(self._from)])
+        if self._space.prior:
+            return read_prior(Path(self._space.prior))
+        newest = None if self._config.deterministic else newest_run(model)
+        if newest is None or newest.folder.absolute() == self._folder.absolute() or not newest.shortlist:
+            return Prior()
+        self._listener.say(f"starting from the front of {newest.folder} (--from none starts afresh)")
+        return prior_of([newest])
 
     def _choose_engine(self, store: Store, setting: Setting) -> None:
         if not setting.rates.complete:  # the engine holds for good: it is not chosen in haste

@@ -10,6 +10,7 @@ from typing import Any
 
 from tuner.errors import SpaceError
 from tuner.plan.info import ModelInfo, TaskInfo
+from tuner.plan.parts import Scalar
 from tuner.planner.device import Rates
 from tuner.plugin.host import Host, select
 from tuner.plugin.knobs import Wanted
@@ -46,6 +47,8 @@ class Setting:
         end: Clock (`time.monotonic`) at which the command must be over; None for never.
         folder: The run's folder.
         rungs: Whether plans are first tried on lower rungs.
+        prior: Values of knobs of plans to try first.
+        same_task: Whether the prior is of this very task: its first plan then goes to the top rung at once.
     """
 
     strategies: Sequence[Strategy[Any]]
@@ -61,6 +64,8 @@ class Setting:
     end: float | None
     folder: Path
     rungs: bool = True
+    prior: tuple[Mapping[str, Scalar], ...] = ()
+    same_task: bool = False
 
     @property
     def seconds_left(self) -> float:

@@ -14,7 +14,7 @@ from tuner.plugin.knobs import Knob, Numeric, ValueSource, Wanted, corners
 from tuner.plugin.strategy import Strategy
 from tuner.search.budget import LIMITS
 
-KEYS = ("for", "strategies", "objectives", "sampler", "rungs", "limits", "knobs")
+KEYS = ("for", "strategies", "objectives", "sampler", "rungs", "prior", "limits", "knobs")
 RANGE_KEYS = frozenset({"low", "high", "log"})
 SAMPLERS = ("tpe", "random")
 HUGE = 1e300
@@ -33,6 +33,7 @@ class Space:
         limits: Limits as text, by name, for those that the command line does not give.
         knobs: What is asked of each knob; the legal range is searched for a knob that is not named.
         rungs: Whether plans are first tried on fewer samples and epochs.
+        prior: File of plans to try first; empty for none.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Space:
     limits: Mapping[str, str] = field(default_factory=dict)
     knobs: Mapping[str, Wanted] = field(default_factory=dict)
     rungs: bool = field(default=True, repr=False)  # no part of what a resumed run is compared by
+    prior: str = field(default="", repr=False)  # the same
 
 
 def shipped() -> dict[str, Path]:
@@ -119,6 +121,7 @@ def _parsed(path: Path, content: dict[str, Any]) -> Space:
         ("limits", dict, "a table of limits"),
         ("knobs", dict, "a table of knobs"),
         ("rungs", bool, "true or false"),
+        ("prior", str, "the name of a file"),
     ):
         if name in content and not isinstance(content[name], kind):
             raise fail(name, f"{rule}, but it is {content[name]!r}")
@@ -135,6 +138,7 @@ def _parsed(path: Path, content: dict[str, Any]) -> Space:
         objectives=_names(content.get("objectives")),
         sampler=sampler,
         rungs=content.get("rungs", True),
+        prior=str(path.parent / content["prior"]) if content.get("prior") else "",
         limits={name: str(value) for name, value in limits.items()},
         knobs=dict(_knobs(content.get("knobs", {}), fail)),
     )

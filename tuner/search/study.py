@@ -83,6 +83,7 @@ class Study:
         self._admission = Admission(setting, host, self._forecast, self._filler)
         self._given, self._improvement = GivenModel(untouched, listener), Improvement(listener)
         self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._where = ""
         self._composed: dict[int, Composed] = {}
         self._ladder = Ladder(setting, self._spend_seconds)
         self.ended = ""
@@ -98,6 +99,8 @@ class Study:
         lowest = lowest_of(self._journal)
         if lowest is None:
             lowest = lowest_rung(first, self._setting) if first else 0
+        if self._setting.same_task and first:  # its features are most likely stored
+            self._filler.prepare(first[:1], SLICE_SHARE * self._setting.seconds_left)
         plans = [*first, *reachable(self._compose)]
         within = SLICE_SHARE * self._setting.seconds_left if lowest else math.inf
         while not self._filler.prepare((at_rung(plan, lowest) for plan in plans), within) and lowest < MOST_RUNGS:
@@ -166,11 +169,12 @@ class Study:
 
     def _enqueue_anchors(self) -> list[TrialPlan]:
         """Put the plans that suit most tasks first, so that a tiny budget already gives a useful front."""
-        plans = []
-        for composed in anchors(self._setting, self._compose):
+        plans, setting = list[TrialPlan](), self._setting
+        for composed in anchors(setting, self._compose):
             plans.append(composed.plan)
             if not self.records:
-                self._journal.enqueue_trial(_drawn(composed), skip_if_exists=True)
+                place = {RUNG: 0} if setting.same_task and len(plans) == 1 else {}
+                self._journal.enqueue_trial(_drawn(composed), place, skip_if_exists=True)
         return plans
 
     def _next(self) -> OptunaTrial:
@@ -214,6 +218,7 @@ class Study:
             self._filler.fill_with(plan, self._next_up(rung))
         except TunerError as error:
             return unfilled_record(base, error)
+        self._where = f" on rung {rung}" if rung else ""
         given, training = self._given.on(rung), time.monotonic()
         self._ladder.floor = max(self._setting.task.most_frequent, given.get("local_accuracy", 0.0))
         job = Trial(plan, seeded(self._setting.seed, plan.key()), self._store, self._weights(trial.number))
@@ -244,7 +249,7 @@ class Study:
         if "warning" in progress:
             self._listener.say(f"warning: {progress['warning']}")
         elif "step" in progress:
-            self._listener.step("training", progress["step"], progress["steps"])
+            self._listener.step(f"training{self._where}", progress["step"], progress["steps"])
 
     def _make_room(self, plan: TrialPlan) -> None:
         """Hold the store to what ``--storage`` leaves once the plan's weights are written."""
