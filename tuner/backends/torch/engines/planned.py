@@ -70,8 +70,7 @@ class PlannedSteps(EagerSteps):
         seconds = time.perf_counter() - started
         self.notes = (f"run by the planned executor: the step was traced and planned in {seconds:.1f} s",)
 
-    def step(self, rows: RowNumbers, rate: float) -> float:
-        """Train on one batch; return its mean loss."""
+    def _step(self, rows: RowNumbers, rate: float) -> float:
         self._steps_done += 1
         for total in self._sums:
             total.zero_()
