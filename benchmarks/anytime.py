@@ -1,0 +1,254 @@
+"""What a search has after how long: hypervolume of (local, global) accuracy against wall time, on real photos.
+
+`python -m benchmarks.anytime [--quick] [--seconds N] [--seeds N] [--arms NAME ...] [--busy] [--json FILE]`
+
+Arms, all on the clothing task and the search space `board-10min`:
+
+- ours: `tuner.run` as it is;
+- one rung: `tuner.run` with `rungs = false`;
+- Optuna, our store: TPE over the same knobs, every trial at full fidelity on stored features;
+- Optuna, PyTorch: the same without a store, as a plain training loop has it: the frozen blocks run in every epoch.
+
+Every arm starts in a new process with an empty cache; start-up counts. Only scores on all validation samples count, so
+that a trial on a lower rung adds nothing. With `--busy`, as many processes spin as there are cores.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.plot import write_lines
+from benchmarks.report import Claim, Row, finish
+from benchmarks.setup import CLOTHING, DATA
+
+SPACE = "board-10min"
+ARMS = ("ours", "one rung", "Optuna, our store", "Optuna, PyTorch")
+MARKS = (10, 20, 40, 60, 97, 120, 180, 240, 300, 600, 960)
+Point = tuple[float, float, float]
+
+
+def tuned(seconds: float, seed: int, *, rungs: bool, note: Callable[[float, float], None]) -> None:
+    """Run `tuner.run`, and note the accuracies of every trial on the top rung."""
+    from tuner import run
+    from tuner.results.records import SCORED, TrialRecord
+    from tuner.search.listener import Listener
+    from tuner.search.space import shipped
+
+    class Notes(Listener):
+        def trial(self, record: TrialRecord) -> None:
+            if record.state in SCORED and record.rung == 0 and record.same_as is None:
+                note(record.values["local_accuracy"], record.values["global_accuracy"])
+
+    with tempfile.TemporaryDirectory() as folder:
+        space = Path(folder) / "space.toml"
+        space.write_text(f"rungs = {str(rungs).lower()}\n{shipped()[SPACE].read_text()}")
+        run(
+            str(CLOTHING), space=str(space), time=f"{seconds:g}s", memory="2GB", seed=seed, out=Path(folder) / "run",
+            earlier="none", listener=Notes(), started=STARTED,
+        )  # fmt: skip
+
+
+def plain(seconds: float, seed: int, *, stored: bool, note: Callable[[float, float], None]) -> None:
+    """Run Optuna's TPE over the same knobs, each trial at full fidelity; the store is filled before the first."""
+    import optuna
+
+    from tuner.backends.base import Trial
+    from tuner.plugin.compose import compose
+    from tuner.plugin.core import build_host
+    from tuner.results.objectives import OBJECTIVES
+    from tuner.search.anchors import reachable
+    from tuner.search.journal import optuna_values
+    from tuner.search.processes.guard import JobLimits
+    from tuner.search.processes.remote import open_remote
+    from tuner.search.setting import participants, wanted_knobs
+    from tuner.search.space import load_space
+    from tuner.store.store import Store
+    from tuner.task import load_task
+    from tuner.task.info import task_info
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    end, host, task, space = STARTED + seconds, build_host(), load_task(str(CLOTHING), {}), load_space(SPACE)
+    strategies, _, _ = participants(host, space, task, "torch")
+    wanted = dict(wanted_knobs(space, "torch", deterministic=False))
+    if not stored:
+        strategies = [*strategies, host.strategies["none"]] if host.strategies["none"] not in strategies else strategies
+        wanted |= {"cache.by": "none", "none.augment": 0.0}
+    study = optuna.create_study(
+        directions=[one.optuna_direction for one in OBJECTIVES], sampler=optuna.samplers.TPESampler(seed=seed)
+    )
+    with tempfile.TemporaryDirectory() as folder, open_remote(host, str(CLOTHING), ["torch"], many_jobs=True) as opened:
+        session, store = opened["torch"], Store(Path(folder) / "store")
+        (Path(folder) / "store").mkdir(mode=0o700)
+
+        def composed(source: Any) -> Any:
+            return compose(strategies, source, session.model, task_info(task), wanted)
+
+        limits = JobLimits(end - 1.0, end)
+        if stored:
+            session.try_fill(list({plan.split: plan for plan in reachable(composed)}.values()), store, limits)
+        while time.monotonic() < end - 1.0:
+            trial = study.ask()
+            plan = composed(optuna_values(trial)).plan
+            job = Trial(plan, seed, store, Path(folder) / "weights.safetensors")
+            ended = session.try_train(job, limits)
+            if ended.value is None or ended.value.stopped:
+                study.tell(trial, state=optuna.trial.TrialState.FAIL)
+                continue
+            values = ended.value.values
+            note(values["local_accuracy"], values["global_accuracy"])
+            study.tell(trial, [values[one.name] for one in OBJECTIVES])
+
+
+def arm(name: str, seconds: float, seed: int) -> None:
+    """Carry an arm out in this process, and print what it has, a JSON line for every better front."""
+
+    def note(local: float, global_: float) -> None:
+        print(json.dumps([time.monotonic() - STARTED, local, global_]), flush=True)
+
+    if name == ARMS[0]:
+        tuned(seconds, seed, rungs=True, note=note)
+    elif name == ARMS[1]:
+        tuned(seconds, seed, rungs=False, note=note)
+    else:
+        plain(seconds, seed, stored=name == ARMS[2], note=note)
+
+
+@contextmanager
+def load(*, busy: bool) -> Iterator[None]:
+    """Let as many processes spin as there are cores, while the block runs."""
+    count = len(os.sched_getaffinity(0)) if busy else 0
+    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in spinning:
+            process.kill()
+            process.wait()
+
+
+def points_of(name: str, seconds: float, seed: int, *, busy: bool) -> list[Point]:
+    """Run an arm in a new process with an empty cache; return (seconds, local, global) of its scored trials."""
+    with tempfile.TemporaryDirectory() as cache, load(busy=busy):
+        environment = {**os.environ, "TUNER_CACHE": cache, "TUNER_DATA": str(DATA)}
+        command = [sys.executable, "-m", "benchmarks.anytime", "--arm", name, "--seconds", str(seconds)]
+        done = subprocess.run(
+            [*command, "--seed", str(seed)], env=environment, capture_output=True, text=True, check=False
+        )
+    if done.returncode:
+        print(f"{name}: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
+    return [tuple(json.loads(line)) for line in done.stdout.splitlines() if line.startswith("[")]
+
+
+def curve(points: Sequence[Point]) -> list[tuple[float, float]]:
+    """Return (seconds, hypervolume) whenever it grows."""
+    from tuner.results.pareto import area
+
+    grown, seen = [(0.0, 0.0)], list[Mapping[str, float]]()
+    for seconds, local, global_ in points:
+        seen.append({"local_accuracy": local, "global_accuracy": global_})
+        if (size := area(seen)) > grown[-1][1]:
+            grown.append((seconds, size))
+    return grown
+
+
+def at(grown: Sequence[tuple[float, float]], seconds: float) -> float:
+    """Return the hypervolume after some seconds."""
+    return max(size for when, size in grown if when <= seconds)
+
+
+def reached(points: Sequence[Point], local: float, least_global: float) -> float | None:
+    """Return the seconds after which a trial has a local accuracy at a global one; None where none has."""
+    return next((when for when, mine, other in points if mine >= local and other >= least_global), None)
+
+
+def main() -> None:
+    """Measure, print, judge."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one seed, 60 s, ours and Optuna with PyTorch: 2 minutes")
+    parser.add_argument("--seconds", type=float, default=960.0)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--arms", nargs="*", default=list(ARMS), choices=ARMS)
+    parser.add_argument("--busy", action="store_true", help="as many processes spin as there are cores")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--plot", type=Path, metavar="FILE", default=Path("build/anytime.svg"))
+    parser.add_argument("--arm", help=argparse.SUPPRESS)
+    parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.arm:
+        arm(asked.arm, asked.seconds, asked.seed)
+        return
+    seconds = 60.0 if asked.quick else asked.seconds
+    seeds = 1 if asked.quick else asked.seeds
+    arms = [ARMS[0], ARMS[3]] if asked.quick else asked.arms
+    points = {
+        name: [points_of(name, seconds, seed, busy=asked.busy) for seed in range(seeds)] for name in arms
+    }  # one at a time: each has the device to itself
+    curves = {name: [curve(one) for one in own] for name, own in points.items()}
+    marks = [mark for mark in MARKS if mark <= seconds]
+    rows: list[Row] = [
+        {"arm": name, "first s": median(one[1][0] if len(one) > 1 else float("inf") for one in own),
+         **{f"{mark} s": round(median(at(one, mark) for one in own), 3) for mark in marks}}
+        for name, own in curves.items()
+    ]  # fmt: skip
+    write_lines(asked.plot, {name: own[0] for name, own in curves.items()}, "seconds", "hypervolume")
+    finish("anytime", rows, claims(points, curves, seconds, busy=asked.busy), asked.json)
+
+
+def claims(
+    points: Mapping[str, Sequence[Sequence[Point]]],
+    curves: Mapping[str, Sequence[Sequence[tuple[float, float]]]],
+    seconds: float,
+    *,
+    busy: bool,
+) -> list[Claim]:
+    """Hold the figures against the bounds."""
+    ours, mine = points[ARMS[0]], curves[ARMS[0]]
+    firsts = [one[1][0] if len(one) > 1 else float("inf") for one in mine]
+    found: list[Claim] = []
+
+    def claim(text: str, said: str, *, met: bool) -> None:
+        found.append(Claim(text, "issue's bound", said, "quality", met))
+
+    if busy:
+        claim(
+            "a front within 30 % of the time", f"{max(firsts):.0f} s of {seconds:.0f}", met=max(firsts) <= 0.3 * seconds
+        )
+        best = [max((local for _, local, _ in one), default=0.0) for one in ours]
+        claim("local ≥ 0.80 at the end", f"{min(best):.3f}", met=min(best) >= 0.8)
+        return found
+    claim("the first member of the front ≤ 20 s after the start", f"{max(firsts):.0f} s", met=max(firsts) <= 20)
+    for local, limit in ((0.80, 60.0), (0.85, 240.0)):
+        if limit <= seconds:
+            times = [reached(one, local, UNTOUCHED_GLOBAL - 0.03) for one in ours]
+            met = all(one is not None and one <= limit for one in times)
+            said = ", ".join("not reached" if one is None else f"{one:.0f} s" for one in times)
+            claim(f"local ≥ {local} with a global drop ≤ 3 points in ≤ {limit:.0f} s", said, met=met)
+    if ARMS[3] in curves:
+        target = median(one[-1][1] for one in curves[ARMS[3]])
+        times = [next((when for when, size in one if size >= target), None) for one in mine]
+        reached_all = [one for one in times if one is not None]
+        ratio = f", {seconds / median(reached_all):.1f}× as fast" if len(reached_all) == len(times) else ""
+        said = ", ".join("not reached" if one is None else f"{one:.0f} s" for one in times)
+        met = len(reached_all) == len(times) and max(reached_all) <= seconds / 9.9
+        claim(
+            f"the hypervolume {target:.3f} that Optuna with PyTorch has after {seconds:.0f} s, in a tenth of it",
+            f"{said}{ratio}", met=met,
+        )  # fmt: skip
+    return found
+
+
+#: Of the given model, on all 2,400 global validation photos.
+UNTOUCHED_GLOBAL = 0.526
+STARTED = time.monotonic()
+
+if __name__ == "__main__":
+    main()
