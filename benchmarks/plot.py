@@ -25,7 +25,7 @@ def write_lines(path: Path, lines: Mapping[str, Sequence[tuple[float, float]]], 
         return LEFT + wide * point[0] / right, TOP + high * (1 - point[1] / top)
 
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">',
         f'<path d="M{LEFT},{TOP}V{TOP + high}H{LEFT + wide}" fill="none" stroke="#333"/>',
         f'<text x="{LEFT + wide / 2}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x)} (to {right:,.0f})</text>',
         (

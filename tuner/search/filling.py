@@ -24,6 +24,8 @@ from tuner.units import format_bytes, format_seconds
 AHEAD_SHARE = 0.25
 STORAGE_SHARE = 0.9
 TIGHT_SHARE = 0.7
+#: A shorter pass measures its start-up.
+PACED_SAMPLES = 64
 
 
 class RecordSet(NamedTuple):
@@ -63,6 +65,7 @@ class Filler:
     Attributes:
         seconds: Wall time of all filling passes so far.
         samples: Samples that went through the prefix so far.
+        pace: Seconds that the last pass took over those by the rates: the load of the moment.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Filler:
         self._seconds_each: dict[int, float] = {}
         self.seconds = 0.0
         self.samples = 0
+        self.pace = 1.0
 
     def seconds_each(self, plan: TrialPlan) -> float:
         """Return the seconds to fill one record at the plan's cut: as last measured."""
@@ -205,6 +209,9 @@ class Filler:
 
     def _note(self, plans: Sequence[TrialPlan], filling: Filling) -> None:
         self.samples += filling.records
+        if filling.records >= PACED_SAMPLES:
+            expected = max(cost.fill_seconds(plan, self._setting.rates) for plan in plans)
+            self.pace = filling.seconds / filling.records / max(expected, 1e-9)
         for plan in plans:
             for key in _record_sets(plan):
                 folders = filling.folders.get((key.cut, key.bits))

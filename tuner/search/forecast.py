@@ -35,21 +35,24 @@ class Forecast:
         self._setting, self._sessions = setting, sessions
         self._planned_peaks: dict[Any, int | None] = {}
 
-    def estimate(self, plan: TrialPlan, missing: int, records: Sequence[TrialRecord]) -> Estimate:
+    def estimate(self, plan: TrialPlan, missing: int, records: Sequence[TrialRecord], pace: float = 1.0) -> Estimate:
         """Return what a plan will cost.
 
         Args:
             plan: To estimate.
             missing: Samples whose features are not stored yet.
             records: Finished trials, whose measured costs correct the estimate.
+            pace: Seconds that filling takes now over those by the rates.
         """
-        plain = cost.estimate(plan, self._setting.rates, missing)
         if self._setting.deterministic:
-            return plain
+            return cost.estimate(plan, self._setting.rates, missing)
+        plain = cost.estimate(plan, self._setting.rates)
+        filling = missing * pace * cost.fill_seconds(plan, self._setting.rates)
         alike = [record for record in records if record.plan is not None and _kind(record.plan) == _kind(plan)]
         planned = cost.worth_planning(plan)
         same = [record for record in alike if record.plan is not None and cost.worth_planning(record.plan) == planned]
         rough = cost.corrected(plain, median_correction(alike, self._seconds), median_correction(same, self._bytes))
+        rough = replace(rough, spend_seconds=rough.spend_seconds + filling)
         peak = self.planned_peak(plan, records)
         return rough if peak is None else replace(rough, peak_bytes=peak)
 

@@ -24,8 +24,8 @@ from tuner.search.setting import CLOSING_SECONDS, Setting
 SAMPLES, EPOCHS = 1 / 2, 2 / 3
 #: One in `ETA` of a rung's plans is promoted.
 ETA = 3
-#: The lowest rung there is, counted from the top, which is 0.
-LOWEST = 5
+#: The lowest rung that a study begins with, counted from the top, which is 0; a slow device may make it begin lower.
+LOWEST = 3
 #: A trial whose training is expected to take less gains nothing from a lower rung: starting it takes about as long.
 QUICK_SECONDS = 1.0
 #: The first plan of all, its features included, may take this share of the time.
@@ -36,12 +36,13 @@ FEW_TRIALS = 12
 RESERVED = 6
 #: A rung of fewer steps says nothing of a plan: it keeps more of its epochs.
 LEAST_STEPS = 64
-#: The least number of local samples on a rung.
-LEAST_SAMPLES = 32
+#: The least number of local samples on a rung: fewer do not tell plans apart.
+LEAST_SAMPLES = 128
 #: A plan goes up at once when less than so many times what that takes is left.
 LATE = 1.5
-#: Share of the time after which a plan is tried on the top rung, whatever the ranks.
-FIRST_TOP_SHARE = 1 / 3
+#: Share of the time after which a plan is tried on the top rung, whatever the ranks; and the share of what that takes
+#: which is spent on lower rungs before.
+FIRST_TOP_SHARE, EXPLORED_SHARE = 1 / 3, 0.2
 
 
 def at_rung(plan: TrialPlan, rung: int) -> TrialPlan:
@@ -136,19 +137,22 @@ class Ladder:
             ]
             fits = next((record for record in waiting if self._seconds(record, rung) <= left), None)
             if fits is not None:
-                late = left < LATE * self._seconds(fits, rung) or self._is_late(records, rung)
+                takes = self._seconds(fits, rung)
+                late = left < LATE * takes or self._is_late(records, rung, takes)
                 return Promotion(fits, rung) if late else None
         return None
 
-    def _is_late(self, records: Sequence[TrialRecord], rung: int) -> bool:
-        """Return whether the last trials are left, or a third of the time has passed without a trial on a rung."""
+    def _is_late(self, records: Sequence[TrialRecord], rung: int, takes: float) -> bool:
+        """Return whether the last trials are left, or enough time has passed without a trial on a rung."""
         limits, end = self._setting.limits, self._setting.end
         run = [record for record in records if record.state != "rejected" and record.same_as is None]
         if limits.trials is not None and limits.trials - len(run) <= max(1, limits.trials // RESERVED):
             return True
         if end is None or limits.time_seconds is None or any(record.rung <= rung for record in run):
             return False
-        return self._setting.seconds_left < (1 - FIRST_TOP_SHARE) * limits.time_seconds
+        explored = sum(record.spent_seconds for record in run)
+        passed = self._setting.seconds_left < (1 - FIRST_TOP_SHARE) * limits.time_seconds
+        return passed or explored > EXPLORED_SHARE * takes
 
 
 def _configs_above(records: Iterable[TrialRecord], rung: int) -> set[int]:

@@ -79,8 +79,7 @@ class Study:
         self.records = list(records)
         self._seen = {record.plan.key(): record for record in self.records if record.plan and _trained(record)}
         self._filler = Filler(setting, sessions, store, listener)
-        self._forecast = Forecast(setting, sessions)
-        self._admission = Admission(setting, host, self._forecast, self._filler)
+        self._admission = Admission(setting, host, Forecast(setting, sessions), self._filler)
         self._given, self._improvement = GivenModel(untouched, listener), Improvement(listener)
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._where = ""
@@ -236,7 +235,7 @@ class Study:
     def _spend_seconds(self, record: TrialRecord, rung: int) -> float:
         """Return what it takes to try a trial's plan on another rung."""
         plan = at_rung(self._full(record).plan, rung)
-        return self._forecast.estimate(plan, self._filler.missing(plan), self.records).spend_seconds
+        return self._admission.estimate(plan, self.records).spend_seconds
 
     def _job_limits(self, estimate: Estimate) -> JobLimits:
         end = self._setting.end
