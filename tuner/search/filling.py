@@ -121,7 +121,7 @@ class Filler:
         if not selected:
             return True
         if self._pass_seconds(selected) > min(within, TIGHT_SHARE * left):
-            selected = selected[:1]
+            selected = [plan for plan in selected if plan.split <= selected[0].split]  # on the way: they take no longer
             if math.isinf(within):  # else a smaller slice may be had
                 self._refuse_if_hopeless(selected, left)
         self._fill_apart(selected, time.monotonic() + within)

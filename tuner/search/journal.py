@@ -195,9 +195,21 @@ def optuna_values(trial: Trial) -> ValueSource:
     return source
 
 
-def tell(study: optuna.Study, trial: Trial, record: TrialRecord, objectives: Sequence[Objective]) -> None:
-    """Tell the study how a trial ended: its values, or that it was cut short; and by how much it broke each limit."""
-    for name, value in record.constraint.items():
+def tell(
+    study: optuna.Study, trial: Trial, record: TrialRecord, objectives: Sequence[Objective], floor: float = 0.0
+) -> None:
+    """Tell the study how a trial ended: its values, or that it was cut short; and by how much it broke each limit.
+
+    Args:
+        study: To tell.
+        trial: That ended.
+        record: How.
+        objectives: Whose values count.
+        floor: Local accuracy that comes free: to be below it counts as a broken limit, so that the sampler leaves alone
+            what is cheap and learns nothing.
+    """
+    useless = {"useless": floor - record.values["local_accuracy"]} if "local_accuracy" in record.values else {}
+    for name, value in (record.constraint | useless).items():
         if name not in trial.storage.get_trial(trial._trial_id).constraints:  # noqa: SLF001 - set before a kill
             trial.set_constraint(name, value)
     values = _values(record, objectives)

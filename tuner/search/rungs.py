@@ -105,6 +105,7 @@ class Ladder:
     def __init__(self, setting: Setting, seconds: Callable[[TrialRecord, int], float]) -> None:
         self._setting, self._seconds = setting, seconds
         self.lowest, self.floor = 0, 0.0
+        self._known: dict[int, tuple[tuple[int, ...], float, list[TrialRecord]]] = {}
 
     def next(self, records: Sequence[TrialRecord]) -> Promotion | None:
         """Return the plan to promote now; None where a new one is to be tried instead."""
@@ -112,13 +113,17 @@ class Ladder:
             return None
         return self._before_the_end(records) or self._by_rank(records)
 
-    def _ranked(self, records: Sequence[TrialRecord], rung: int) -> list[TrialRecord]:
-        return ranked(records, rung, self._setting.objectives, self.floor)
+    def ranked(self, records: Sequence[TrialRecord], rung: int) -> list[TrialRecord]:
+        """Return the trials of a rung that may go up, the best first."""
+        here = tuple(record.trial for record in records if record.rung == rung)
+        if rung not in self._known or self._known[rung][:2] != (here, self.floor):
+            self._known[rung] = here, self.floor, ranked(records, rung, self._setting.objectives, self.floor)
+        return self._known[rung][2]
 
     def _by_rank(self, records: Sequence[TrialRecord]) -> Promotion | None:
         """Return the first plan, from the highest rung down, that is among the best of its rung, one in `ETA`."""
         for rung in range(1, self.lowest + 1):
-            best = self._ranked(records, rung)
+            best = self.ranked(records, rung)
             tried = _configs_above(records, rung)
             for record in best[: len(best) // ETA]:
                 if record.config not in tried:
@@ -132,7 +137,7 @@ class Ladder:
             waiting = [
                 record
                 for below in range(rung + 1, self.lowest + 1)
-                for record in self._ranked(records, below)
+                for record in self.ranked(records, below)
                 if record.config not in _configs_above(records, rung + 1)
             ]
             fits = next((record for record in waiting if self._seconds(record, rung) <= left), None)

@@ -25,7 +25,7 @@ CLOSING_SECONDS = 0.8
 #: Of ``--storage``, for trial records, scales and other small files.
 RUN_RESERVE = 2_000_000
 #: Measuring the device takes at most this share of the time that is left.
-MEASURING_SHARE = 0.1
+MEASURING_SHARE = 0.05
 CORE_STRATEGIES = ("recipe", "none", "runtime")
 
 

@@ -44,7 +44,7 @@ from tuner.search.journal import (
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt, JobLimits
 from tuner.search.processes.remote import RemoteSession
-from tuner.search.rungs import ETA, Ladder, at_rung, lowest_rung, ranked
+from tuner.search.rungs import ETA, Ladder, at_rung, lowest_rung
 from tuner.search.scoring import record_of, unfilled_record
 from tuner.search.setting import CLOSING_SECONDS, Setting
 from tuner.store.store import Store
@@ -228,9 +228,11 @@ class Study:
         return record_of(self._setting, base, result, self._filler.seconds_each(plan), given)
 
     def _next_up(self, rung: int) -> Iterator[TrialPlan]:
-        """Yield plans that may be tried on a rung soon, as they are there: the better ones of the rung below."""
-        best = ranked(self.records, rung + 1, self._setting.objectives, self._ladder.floor)
-        yield from (at_rung(self._full(record).plan, rung) for record in best[: math.ceil(len(best) / ETA)])
+        """Yield plans that may be tried on a rung soon, as they are there: the better ones of the rungs below."""
+        for below in range(rung + 1, self._ladder.lowest + 1):
+            best = self._ladder.ranked(self.records, below)
+            for record in best[: max(ETA, len(best) // 2)]:
+                yield at_rung(self._full(record).plan, rung)
 
     def _spend_seconds(self, record: TrialRecord, rung: int) -> float:
         """Return what it takes to try a trial's plan on another rung."""
@@ -270,7 +272,7 @@ class Study:
     def _keep(self, trial: OptunaTrial, record: TrialRecord) -> None:
         """Write the record first, tell Optuna after: a record on disk is a finished trial."""
         append_record(self._setting.folder, record)
-        tell(self._journal, trial, record, self._setting.objectives)
+        tell(self._journal, trial, record, self._setting.objectives, self._ladder.floor)
         self.records.append(record)
         if record.plan is not None and _trained(record):
             self._seen[record.plan.key()] = record

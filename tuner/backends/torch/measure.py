@@ -35,7 +35,7 @@ COMPARED_SAMPLES = 256
 MOST_CHANGED = 0.005
 #: What cannot be cut short takes about so long on a device that does nothing else: to choose the prefix's engine, with
 #: an export; to trace a step.
-CHOICE_SECONDS, TRACING_SECONDS = 4.0, 2.0
+CHOICE_SECONDS, TRACING_SECONDS = 10.0, 2.0
 #: To trace and plan one block, where there is no time to measure it.
 TRACE_SECONDS = 0.05
 #: That a search space is expected to ask for.
