@@ -12,7 +12,7 @@ from tuner.errors import BudgetError, KnobError, TunerError
 from tuner.results.config import Budget
 from tuner.results.objectives import OBJECTIVES
 from tuner.results.records import TrialRecord
-from tuner.search import study as study_module
+from tuner.search import ending
 from tuner.search.journal import open_study
 from tuner.search.study import Study
 
@@ -24,8 +24,8 @@ DIRECTIONS = [one.optuna_direction for one in OBJECTIVES]
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """End a study without progress after ten trials instead of fifty."""
-    assert study_module.REFUSALS_IN_A_ROW == 50
-    monkeypatch.setattr(study_module, "REFUSALS_IN_A_ROW", 10)
+    assert ending.REFUSALS_IN_A_ROW == 50
+    monkeypatch.setattr(ending, "REFUSALS_IN_A_ROW", 10)
 
 
 def constraints(folder: Path) -> list[dict[str, float]]:

@@ -3,13 +3,11 @@
 import hashlib
 import json
 import warnings
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import optuna
-from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.storages.journal import JournalFileBackend, JournalStorage
 from optuna.storages.journal._file import BaseJournalFileLock
@@ -80,39 +78,8 @@ def seeded(seed: int, *parts: object) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little")
 
 
-class KnobByKnob(BaseSampler):
-    """A sampler whose values depend on the trial and the knob only, not on how many knobs were drawn before.
-
-    A trial that was cut short keeps the values it had; what it draws after that is what it would have drawn.
-
-    Args:
-        kind: ``tpe`` or ``random``.
-        seed: The trial's seed.
-    """
-
-    def __init__(self, kind: str, seed: int) -> None:
-        self._kind, self._seed = kind, seed
-        self._jointly = _sampler(kind, seed)
-
-    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Return the knobs that are drawn together, at the trial's start."""
-        return self._jointly.infer_relative_search_space(_OneRung(study), trial)
-
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        """Draw them."""
-        return self._jointly.sample_relative(_OneRung(study), trial, search_space)
-
-    def sample_independent(
-        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        """Draw one knob by itself."""
-        alone = _sampler(self._kind, seeded(self._seed, param_name))
-        return alone.sample_independent(_OneRung(study), trial, param_name, param_distribution)
-
-
-def _sampler(kind: str, seed: int) -> BaseSampler:
+def sampler_of(kind: str, seed: int) -> BaseSampler:
+    """Return a sampler: ``tpe`` or ``random``."""
     if kind == "random":
         return optuna.samplers.RandomSampler(seed=seed)
     with warnings.catch_warnings():
@@ -120,25 +87,16 @@ def _sampler(kind: str, seed: int) -> BaseSampler:
         return optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True, n_startup_trials=STARTUP_TRIALS)
 
 
-class _OneRung(optuna.Study):
-    """A study as its sampler may see it: scores of one rung only, and all that was refused.
+def trials_of_one_rung(study: optuna.Study) -> list[FrozenTrial]:
+    """Return the trials that a sampler may learn from: those of the lowest rung, and all that was refused.
 
-    The rung is the highest that has enough trials to learn from. Source: BOHB (Falkner et al. 2018), which does so.
+    Every plan is tried there, good ones and bad ones; on the higher rungs are only good ones, which tell nothing apart.
     """
-
-    def __init__(self, study: optuna.Study) -> None:
-        self.__dict__.update(study.__dict__)
-        trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        numbers = Counter(trial.user_attrs.get(RUNG, 0) for trial in trials)
-        enough = [rung for rung, count in numbers.items() if count > STARTUP_TRIALS]
-        self._rung = min(enough) if enough else max(numbers, key=lambda rung: numbers[rung], default=0)
-
-    def _get_trials(self, *args: Any, **kwargs: Any) -> list[FrozenTrial]:
-        return [
-            trial
-            for trial in super()._get_trials(*args, **kwargs)
-            if trial.state is not TrialState.COMPLETE or trial.user_attrs.get(RUNG, 0) == self._rung
-        ]
+    trials = [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
+    lowest = max((trial.user_attrs.get(RUNG, 0) for trial in trials), default=0)
+    return [
+        trial for trial in trials if trial.state is not TrialState.COMPLETE or trial.user_attrs.get(RUNG, 0) == lowest
+    ]
 
 
 def lowest_of(study: optuna.Study) -> int | None:
@@ -172,11 +130,11 @@ def _next_trial(study: optuna.Study, kind: str, seed: int) -> Trial:
     running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
     if running:
         first = min(running, key=lambda trial: trial.number)
-        study.sampler = KnobByKnob(kind, seeded(seed, first.number))
+        study.sampler = sampler_of(kind, seeded(seed, first.number))
         return Trial(study, first._trial_id)  # noqa: SLF001 - Optuna has no public way to take up a running trial
     waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
     number = min((trial.number for trial in waiting), default=len(study.get_trials(deepcopy=False)))
-    study.sampler = KnobByKnob(kind, seeded(seed, number))
+    study.sampler = sampler_of(kind, seeded(seed, number))
     return study.ask()
 
 

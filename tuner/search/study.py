@@ -23,9 +23,11 @@ from tuner.plugin.host import Host
 from tuner.plugin.knobs import ValueSource, preferred_values
 from tuner.results.folder import append_record
 from tuner.results.pareto import front
-from tuner.results.records import SCORED, TrialRecord, binding, comparable
+from tuner.results.records import SCORED, TrialRecord, comparable
 from tuner.search.admission import Admission, Refused
 from tuner.search.anchors import anchors, reachable
+from tuner.search.candidates import best_candidate
+from tuner.search.ending import reason_to_end
 from tuner.search.filling import Filler
 from tuner.search.forecast import Forecast, with_memory_limit
 from tuner.search.given import GivenModel
@@ -48,11 +50,9 @@ from tuner.search.rungs import ETA, Ladder, at_rung, lowest_rung
 from tuner.search.scoring import record_of, unfilled_record
 from tuner.search.setting import CLOSING_SECONDS, Setting
 from tuner.store.store import Store
-from tuner.units import format_seconds
 
 #: Filling the first slice may take this share of the time; else it is halved, down to a lowest rung.
 SLICE_SHARE, MOST_RUNGS = 0.15, 7
-REFUSALS_IN_A_ROW = 50
 FAILURES_OF_A_PLUGIN = 3
 WEIGHTS = "weights.safetensors"
 
@@ -110,12 +110,17 @@ class Study:
     def run(self) -> None:
         """Run until the end; `ended` then says what ended it."""
         idle = 0
-        while not (reason := self._over(idle)):
+        while not (reason := self._reason_to_end(idle)):
             self._interrupt.check()
             record = self._try(trial := self._next())
             self._keep(trial, record)
             idle = 0 if record.state in SCORED and record.same_as is None else idle + 1
         self.ended = reason
+
+    def _reason_to_end(self, idle: int) -> str:
+        if not self._strategies:
+            return "every strategy was removed from the study after repeated errors"
+        return reason_to_end(self._setting, self.records, idle, self._improvement.flat_seconds)
 
     def front(self) -> list[int]:
         """Return the numbers of the trials on the Pareto front."""
@@ -134,32 +139,6 @@ class Study:
     def storage_bytes(self) -> int:
         """Return the bytes of the store."""
         return self._store.nbytes
-
-    def _over(self, idle: int) -> str:
-        limits, spent = self._setting.limits, [record for record in self.records if record.state != "rejected"]
-        real = [record for record in spent if record.same_as is None]
-        if limits.trials is not None and len(real) >= limits.trials:
-            return f"{limits.trials} trials are done"
-        if self._setting.seconds_left <= CLOSING_SECONDS:
-            return "the time is up"
-        if limits.flat_seconds is not None and self._improvement.flat_seconds > limits.flat_seconds:
-            return f"no better front for {format_seconds(limits.flat_seconds)}"
-        if idle >= REFUSALS_IN_A_ROW:
-            return f"{idle} plans in a row were {self._binding(idle)}"
-        if not self._strategies:
-            return "every strategy was removed from the study after repeated errors"
-        return ""
-
-    def _binding(self, idle: int) -> str:
-        """Say what kept the last plans from running."""
-        last = self.records[-idle:]
-        broken = [name for record in last for name in record.constraint if record.state == "rejected"]
-        repeats = sum(record.same_as is not None for record in last)
-        if repeats > len(broken):
-            return "tried before: the search space has nothing new"
-        if not broken:
-            return "failures"
-        return f"refused, most of them for {binding(max(set(broken), key=broken.count))}"
 
     def _compose(self, source: ValueSource) -> Composed:
         setting = self._setting
@@ -183,7 +162,21 @@ class Study:
             if promotion is not None:
                 place = {RUNG: promotion.rung, PROMOTED: promotion.record.config}
                 self._journal.enqueue_trial(_drawn(self._full(promotion.record)), place)
+            else:
+                self._suggest()
         return next_trial(self._journal, self._setting.sampler, self._setting.seed, self._ladder.lowest)
+
+    def _suggest(self) -> None:
+        """Put the plan that is expected to bring most per second in the queue."""
+        setting = self._setting
+
+        def seconds(composed: Composed) -> float:
+            plan = at_rung(composed.plan, self._ladder.lowest)
+            return self._admission.estimate(plan, self.records).spend_seconds
+
+        chosen = best_candidate(self._journal, setting.sampler, setting.seed, self._compose, seconds, self.records)
+        if chosen is not None and _drawn(chosen):
+            self._journal.enqueue_trial(_drawn(chosen), {RUNG: self._ladder.lowest})
 
     def _full(self, record: TrialRecord) -> Composed:
         """Return the plan of a trial as it is on the top rung."""
