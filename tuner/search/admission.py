@@ -60,7 +60,7 @@ class Admission:
             records: The study's finished trials.
             full: The plan as it is on the top rung, which has to obey the limits too; as given where there is none.
         """
-        estimate = self.estimate(plan, records)
+        estimate = self._forecast.estimate(plan, self._filler.missing(plan), records, self._filler.pace)
         reason = self._unsupported(plan) or _failed_before(plan, records)
         if reason:
             return Refused(estimate, reason, {"support": 1.0})
@@ -73,9 +73,10 @@ class Admission:
             return Refused(estimate, str(unfilled), unfilled.constraint)
         return Admitted(estimate)
 
-    def estimate(self, plan: TrialPlan, records: Sequence[TrialRecord]) -> Estimate:
-        """Return what a plan would cost now: with the features that are stored, at the pace of the last filling."""
-        return self._forecast.estimate(plan, self._filler.missing(plan), records, self._filler.pace)
+    def seconds(self, plan: TrialPlan, records: Sequence[TrialRecord]) -> float:
+        """Return what a plan would take now: with the features that are stored, at the pace of the last filling."""
+        missing = self._filler.missing(plan)
+        return self._forecast.rough_estimate(plan, missing, records, self._filler.pace).spend_seconds
 
     def storage_left(self) -> int | None:
         """Return what ``--storage`` leaves for features and new weights next to what the run keeps already."""

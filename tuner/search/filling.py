@@ -130,8 +130,7 @@ class Filler:
     def fill_with(self, plan: TrialPlan, others: Iterable[TrialPlan]) -> None:
         """Fill what a plan needs, and in the same pass what others will need, as far as the cap allows; see `fill`."""
         if self.missing(plan):
-            alike = (one for one in others if one.cached and one.runtime.backend == plan.runtime.backend)
-            self.fill([plan, *self._fitting([plan, *alike])[1:]])
+            self.fill([plan, *self._fitting([plan, *(one for one in others if one.cached)])[1:]])
 
     def _fitting(self, plans: Iterable[TrialPlan]) -> list[TrialPlan]:
         """Return plans whose record sets differ and have room together, the first ones first."""

@@ -36,7 +36,15 @@ class Forecast:
         self._planned_peaks: dict[Any, int | None] = {}
 
     def estimate(self, plan: TrialPlan, missing: int, records: Sequence[TrialRecord], pace: float = 1.0) -> Estimate:
-        """Return what a plan will cost.
+        """Return what a plan will cost; see `rough_estimate`. Where memory is limited, the planner may be asked."""
+        rough = self.rough_estimate(plan, missing, records, pace)
+        peak = None if self._setting.deterministic else self.planned_peak(plan, records)
+        return rough if peak is None else replace(rough, peak_bytes=peak)
+
+    def rough_estimate(
+        self, plan: TrialPlan, missing: int, records: Sequence[TrialRecord], pace: float = 1.0
+    ) -> Estimate:
+        """Return what a plan will cost by the rates alone, in no time.
 
         Args:
             plan: To estimate.
@@ -52,9 +60,7 @@ class Forecast:
         planned = cost.worth_planning(plan)
         same = [record for record in alike if record.plan is not None and cost.worth_planning(record.plan) == planned]
         rough = cost.corrected(plain, median_correction(alike, self._seconds), median_correction(same, self._bytes))
-        rough = replace(rough, spend_seconds=rough.spend_seconds + filling)
-        peak = self.planned_peak(plan, records)
-        return rough if peak is None else replace(rough, peak_bytes=peak)
+        return replace(rough, spend_seconds=rough.spend_seconds + filling)
 
     def planned_peak(self, plan: TrialPlan, records: Sequence[TrialRecord]) -> int | None:
         """Return the peak bytes that a trial will measure, by the planner; None where the rough estimate has to do.

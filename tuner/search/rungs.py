@@ -1,22 +1,19 @@
 """Rungs: a plan is first tried on a share of the samples and epochs, and promoted if it does well there.
 
 The rule is that of asynchronous successive halving for several objectives. Source: MO-ASHA; Schmucker et al. 2021,
-"Multi-objective Asynchronous Successive Halving"; ranks by non-domination, ties by contribution to the hypervolume.
+"Multi-objective Asynchronous Successive Halving"; ranks by non-domination in all objectives, ties by contribution to
+the hypervolume of the accuracies: by costs alone a plan without use would go up.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
-from optuna._hypervolume import compute_hypervolume
 
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.planner import cost
 from tuner.results.objectives import Objective
-from tuner.results.pareto import front, scaled_loss
+from tuner.results.pareto import area, front
 from tuner.results.records import TrialRecord, eligible
 from tuner.search.setting import CLOSING_SECONDS, Setting
 
@@ -172,34 +169,11 @@ def ranked(
     within = (record for record in records if record.rung == rung and eligible(record))
     here = {record.trial: record for record in within if record.values.get("local_accuracy", math.inf) >= floor}
     left = {trial: record.values for trial, record in here.items()}
-    losses = _unit({trial: [scaled_loss(one, values) for one in objectives] for trial, values in left.items()})
     order: list[int] = []
     while left:
-        layer = front(left, objectives)
-        gains = _contributions({trial: losses[trial] for trial in layer})
-        order += sorted(layer, key=lambda trial: (-gains[trial], trial))
+        layer = {trial: left[trial] for trial in front(left, objectives)}
+        whole = area(layer.values())
+        gains = {one: whole - area(layer[other] for other in layer if other != one) for one in layer}
+        order += sorted(layer, key=lambda trial: (-gains[trial], objectives[0].loss(layer[trial]), trial))
         left = {trial: values for trial, values in left.items() if trial not in layer}
     return [here[trial] for trial in order]
-
-
-def _unit(losses: Mapping[int, Sequence[float]]) -> dict[int, NDArray[np.float64]]:
-    """Return losses moved and scaled to [0, 1], each objective by itself."""
-    if not losses:
-        return {}
-    rows = np.array(list(losses.values()), np.float64)
-    low, extent = rows.min(axis=0), np.ptp(rows, axis=0)
-    return dict(zip(losses, (rows - low) / np.where(extent > 0, extent, 1.0), strict=True))
-
-
-def _contributions(losses: Mapping[int, NDArray[np.float64]]) -> dict[int, float]:
-    """Return by how much each of some points that do not dominate each other adds to the hypervolume of the others."""
-    reference = np.full(len(next(iter(losses.values()))), 1.1)
-
-    def volume(points: Iterable[NDArray[np.float64]]) -> float:
-        rows = list(points)
-        return float(compute_hypervolume(np.array(rows), reference)) if rows else 0.0
-
-    whole = volume(losses.values())
-    if not math.isfinite(whole):
-        raise ValueError("losses must be finite")
-    return {one: whole - volume(value for other, value in losses.items() if other != one) for one in losses}

@@ -46,7 +46,7 @@ from tuner.search.journal import (
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt, JobLimits
 from tuner.search.processes.remote import RemoteSession
-from tuner.search.rungs import ETA, Ladder, at_rung, lowest_rung
+from tuner.search.rungs import Ladder, at_rung, lowest_rung
 from tuner.search.scoring import record_of, unfilled_record
 from tuner.search.setting import CLOSING_SECONDS, Setting
 from tuner.store.store import Store
@@ -81,6 +81,7 @@ class Study:
         self._filler = Filler(setting, sessions, store, listener)
         self._admission = Admission(setting, host, Forecast(setting, sessions), self._filler)
         self._given, self._improvement = GivenModel(untouched, listener), Improvement(listener)
+        self._reachable: list[TrialPlan] = []
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._where = ""
         self._composed: dict[int, Composed] = {}
@@ -100,7 +101,8 @@ class Study:
             lowest = lowest_rung(first, self._setting) if first else 0
         if self._setting.same_task and first:  # its features are most likely stored
             self._filler.prepare(first[:1], SLICE_SHARE * self._setting.seconds_left)
-        plans = [*first, *reachable(self._compose)]
+        self._reachable = list(reachable(self._compose))
+        plans = [*first, *self._reachable]
         within = SLICE_SHARE * self._setting.seconds_left if lowest else math.inf
         while not self._filler.prepare((at_rung(plan, lowest) for plan in plans), within) and lowest < MOST_RUNGS:
             lowest += 1  # slower than it was measured: a smaller slice
@@ -172,7 +174,7 @@ class Study:
 
         def seconds(composed: Composed) -> float:
             plan = at_rung(composed.plan, self._ladder.lowest)
-            return self._admission.estimate(plan, self.records).spend_seconds
+            return self._admission.seconds(plan, self.records)
 
         chosen = best_candidate(self._journal, setting.sampler, setting.seed, self._compose, seconds, self.records)
         if chosen is not None and _drawn(chosen):
@@ -221,16 +223,17 @@ class Study:
         return record_of(self._setting, base, result, self._filler.seconds_each(plan), given)
 
     def _next_up(self, rung: int) -> Iterator[TrialPlan]:
-        """Yield plans that may be tried on a rung soon, as they are there: the better ones of the rungs below."""
-        for below in range(rung + 1, self._ladder.lowest + 1):
-            best = self._ladder.ranked(self.records, below)
-            for record in best[: max(ETA, len(best) // 2)]:
-                yield at_rung(self._full(record).plan, rung)
+        """Yield plans that may be tried on a rung later: those of the rungs below, and others at the same cuts."""
+        below = range(rung + 1, self._ladder.lowest + 1)
+        tried = [self._full(record).plan for one in below for record in self._ladder.ranked(self.records, one)]
+        cuts = {plan.split for plan in tried}
+        for plan in (*tried, *(plan for plan in self._reachable if plan.split in cuts)):
+            yield at_rung(plan, rung)
 
     def _spend_seconds(self, record: TrialRecord, rung: int) -> float:
         """Return what it takes to try a trial's plan on another rung."""
         plan = at_rung(self._full(record).plan, rung)
-        return self._admission.estimate(plan, self.records).spend_seconds
+        return self._admission.seconds(plan, self.records)
 
     def _job_limits(self, estimate: Estimate) -> JobLimits:
         end = self._setting.end

@@ -16,8 +16,7 @@ from tuner.store.disk import StoreFull
 def untouched(access: Access, share: float) -> dict[str, float]:
     """Return the given model's accuracies, its own rows only; see `tuner.backends.base.Session.untouched`."""
     task, model = access.task, access.loaded
-    cut = model.info.num_blocks - 1 if model.chain is not None else 0
-    tail, rows = model.tail(cut), model.trusted_rows
+    rows = model.trusted_rows
     values = {}
     for selection in validation_selections(task, share):
         name = f"{selection.domain}_accuracy"
@@ -25,8 +24,8 @@ def untouched(access: Access, share: float) -> dict[str, float]:
         if selection.domain == "local" and not task.labelled:
             values[name] = 1.0  # agreement with itself
             continue
-        inputs = _inputs(access, cut, selection)
-        outputs = logits(tail, inputs)
+        cut, inputs = _inputs(access, selection)
+        outputs = logits(model.tail(cut), inputs)
         if task.loss == "multi-label":
             values[name] = score(outputs[:, :rows], inputs.labels[:, :rows], multi=True)
         else:
@@ -35,11 +34,18 @@ def untouched(access: Access, share: float) -> dict[str, float]:
     return values
 
 
-def _inputs(access: Access, cut: int, selection: Selection) -> TailInputs:
-    """Return what the last block reads: from the store where it holds all of it, as nothing is filled for this."""
-    stored = None
-    if access.loaded.chain is not None:
+def _inputs(access: Access, selection: Selection) -> tuple[int, TailInputs]:
+    """Return the deepest cut whose features of some samples are all stored, and those features.
+
+    Nothing is filled for this: where no cut has all of them, the model runs whole.
+    """
+    task, model = access.task, access.loaded
+    last = model.info.num_blocks - 1 if model.chain is not None else 0
+    for cut in range(last, 0, -1):
+        if not access.folder(cut, VALIDATION_BITS).exists():
+            continue
         with suppress(StoreFull):
             if not access.file(cut, VALIDATION_BITS).missing(selection.ids()):
                 stored = Reader(access, cut, VALIDATION_BITS, [selection])
-    return tail_inputs(access.task, access.loaded, cut, [selection], stored)
+                return cut, tail_inputs(task, model, cut, [selection], stored)
+    return last, tail_inputs(task, model, last, [selection], None)
