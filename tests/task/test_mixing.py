@@ -1,0 +1,47 @@
+"""One order of samples, every prefix of which is stratified."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.plan.parts import share_of
+from tuner.task.mixing import filling_order, mixed_indices, shared_indices
+
+LABELS = st.lists(st.integers(0, 5), min_size=1, max_size=200).map(lambda values: np.array(values, np.int64))
+
+
+@given(LABELS)
+def test_every_prefix_is_stratified(labels: np.ndarray) -> None:
+    order = filling_order(labels)
+    assert sorted(order.tolist()) == list(range(len(labels)))
+    classes, totals = np.unique(labels, return_counts=True)
+    for count in range(1, len(labels) + 1):
+        taken = np.array([(labels[order[:count]] == one).sum() for one in classes])
+        assert (np.abs(taken - count * totals / len(labels)) <= len(classes)).all()
+        if count >= len(classes):
+            assert taken.min() >= 1
+
+
+@given(LABELS, st.floats(0.01, 1.0), st.floats(0.01, 1.0))
+def test_a_larger_share_takes_all_of_a_smaller_one(labels: np.ndarray, one: float, other: float) -> None:
+    small, large = sorted((one, other))
+    assert set(shared_indices(labels, small)) <= set(shared_indices(labels, large))
+    assert len(shared_indices(labels, small)) == share_of(len(labels), small)
+    assert len(shared_indices(labels, 1.0)) == len(labels)
+    assert set(mixed_indices(labels, small)) <= set(mixed_indices(labels, large))
+
+
+def test_several_labels_a_sample_are_ordered_too() -> None:
+    labels = np.zeros((30, 3), np.float32)
+    labels[:10, 0] = labels[5:15, 1] = labels[20:22, 2] = 1
+    order = filling_order(labels)
+    assert sorted(order.tolist()) == list(range(30))
+    assert labels[order[:4]].any(axis=0).all()
+
+
+@pytest.mark.parametrize(
+    ("count", "share", "expected"), [(10, 1.0, 10), (10, 0.5, 5), (9, 0.5, 5), (7, 1e-9, 1), (0, 0.5, 0)]
+)
+def test_a_share_is_rounded_up(count: int, share: float, expected: int) -> None:
+    assert share_of(count, share) == expected
