@@ -14,7 +14,7 @@ from tuner.plugin.knobs import Choice, Knob, Numeric
 from tuner.results.config import Budget
 from tuner.results.records import TrialRecord
 from tuner.search import candidates
-from tuner.search.candidates import UNKNOWN_GAIN, gain
+from tuner.search.candidates import UNKNOWN_GAIN, Candidates, gain
 from tuner.search.study import Study
 
 KNOBS: dict[str, Knob] = {
@@ -61,22 +61,22 @@ def test_of_equal_promise_the_cheaper_is_tried(begin: Begin, monkeypatch: pytest
 
     monkeypatch.setattr(candidates, "gain", cheapest)
     monkeypatch.setattr(candidates, "CANDIDATES", 4)
-    original = candidates.best_candidate
+    original = Candidates.best
 
-    def spying(study: Any, kind: str, seed: int, compose: Any, seconds: Any, records: Any) -> Composed | None:
+    def spying(self: Candidates, compose: Any, seconds: Any, records: Any) -> Composed | None:
         costs: list[float] = []
 
         def counted(composed: Composed) -> float:
             costs.append(seconds(composed))
             return costs[-1]
 
-        chosen = original(study, kind, seed, compose, counted, records)
+        chosen = original(self, compose, counted, records)
         assert chosen is not None
         assert seconds(chosen) == min(costs)
         seen.append(costs)
         return chosen
 
-    monkeypatch.setattr("tuner.search.study.best_candidate", spying)
+    monkeypatch.setattr(Candidates, "best", spying)
     begin(Budget(trials=8)).run()
     assert len(seen) >= 4
     assert all(len(costs) == 4 for costs in seen)

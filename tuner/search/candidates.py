@@ -25,40 +25,51 @@ WIDTH = 0.25
 UNKNOWN_GAIN = 0.02
 
 
-def best_candidate(
-    study: optuna.Study,
-    kind: str,
-    seed: int,
-    compose: Callable[[ValueSource], Composed],
-    seconds: Callable[[Composed], float],
-    records: Sequence[TrialRecord],
-) -> Composed | None:
-    """Return the plan to try next; None where a strategy raises or the plan cannot be composed: its trial will say why.
+class Candidates:
+    """Chooses for one study.
 
     Args:
-        study: The study so far.
+        study: In the journal.
         kind: The sampler.
-        seed: The study's seed; the number of the next trial is added to it.
-        compose: Composes a plan from a source of values.
-        seconds: Returns what it takes to try a plan.
-        records: The finished trials.
+        seed: The study's; the number of the next trial is added to it.
     """
-    seen = optuna.create_study(directions=study.directions)
-    seen.add_trials(trials_of_one_rung(study))
-    number = len(study.get_trials(deepcopy=False))
-    found: list[Composed] = []
-    for candidate in range(CANDIDATES):
-        seen.sampler = sampler_of(kind, seeded(seed, number, candidate))
-        trial = seen.ask()
-        try:
-            found.append(compose(optuna_values(trial)))
-        except (TunerError, StrategyError):
-            return None
-        seen.tell(trial, state=TrialState.FAIL)
-    scored = [record for record in records if eligible(record) and record.plan is not None]
-    rung = max((record.rung for record in scored), default=0)
-    alike = [record for record in scored if record.rung == rung]
-    return max(found, key=lambda one: gain(one, alike) / (START_SECONDS + max(0.0, seconds(one))))
+
+    def __init__(self, study: optuna.Study, kind: str, seed: int) -> None:
+        self._study, self._kind, self._seed = study, kind, seed
+        self._seen = optuna.create_study(directions=study.directions)  # in memory: what is not chosen leaves no trace
+        self._copied: set[int] = set()
+
+    def best(
+        self,
+        compose: Callable[[ValueSource], Composed],
+        seconds: Callable[[Composed], float],
+        records: Sequence[TrialRecord],
+    ) -> Composed | None:
+        """Return the plan to try next; None where one cannot be composed: its own trial will say why.
+
+        Args:
+            compose: Composes a plan from a source of values.
+            seconds: Returns what it takes to try a plan.
+            records: The finished trials.
+        """
+        new = [trial for trial in trials_of_one_rung(self._study) if trial.number not in self._copied]
+        self._seen.add_trials(new)
+        self._copied |= {trial.number for trial in new}
+        number = len(self._study.get_trials(deepcopy=False))
+        found: list[Composed] = []
+        for candidate in range(CANDIDATES):
+            self._seen.sampler = sampler_of(self._kind, seeded(self._seed, number, candidate))
+            trial = self._seen.ask()
+            try:
+                found.append(compose(optuna_values(trial)))
+            except (TunerError, StrategyError):
+                return None
+            finally:
+                self._seen.tell(trial, state=TrialState.FAIL)
+        scored = [record for record in records if eligible(record) and record.plan is not None]
+        rung = max((record.rung for record in scored), default=0)
+        alike = [record for record in scored if record.rung == rung]
+        return max(found, key=lambda one: gain(one, alike) / (START_SECONDS + max(0.0, seconds(one))))
 
 
 def gain(candidate: Composed, records: Sequence[TrialRecord]) -> float:

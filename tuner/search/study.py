@@ -26,7 +26,7 @@ from tuner.results.pareto import front
 from tuner.results.records import SCORED, TrialRecord, comparable
 from tuner.search.admission import Admission, Refused
 from tuner.search.anchors import anchors, reachable
-from tuner.search.candidates import best_candidate
+from tuner.search.candidates import Candidates
 from tuner.search.ending import reason_to_end
 from tuner.search.filling import Filler
 from tuner.search.forecast import Forecast, with_memory_limit
@@ -82,6 +82,7 @@ class Study:
         self._admission = Admission(setting, host, Forecast(setting, sessions), self._filler)
         self._given, self._improvement = GivenModel(untouched, listener), Improvement(listener)
         self._reachable: list[TrialPlan] = []
+        self._candidates = Candidates(journal, setting.sampler, setting.seed)
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._where = ""
         self._composed: dict[int, Composed] = {}
@@ -170,13 +171,12 @@ class Study:
 
     def _suggest(self) -> None:
         """Put the plan that is expected to bring most per second in the queue."""
-        setting = self._setting
 
         def seconds(composed: Composed) -> float:
             plan = at_rung(composed.plan, self._ladder.lowest)
             return self._admission.seconds(plan, self.records)
 
-        chosen = best_candidate(self._journal, setting.sampler, setting.seed, self._compose, seconds, self.records)
+        chosen = self._candidates.best(self._compose, seconds, self.records)
         if chosen is not None and _drawn(chosen):
             self._journal.enqueue_trial(_drawn(chosen), {RUNG: self._ladder.lowest})
 
