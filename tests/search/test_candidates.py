@@ -61,6 +61,7 @@ def test_of_equal_promise_the_cheaper_is_tried(begin: Begin, monkeypatch: pytest
 
     monkeypatch.setattr(candidates, "gain", cheapest)
     monkeypatch.setattr(candidates, "CANDIDATES", 4)
+    monkeypatch.setattr(candidates, "STARTUP_TRIALS", 0)
     original = Candidates.best
 
     def spying(self: Candidates, compose: Any, seconds: Any, records: Any) -> Composed | None:

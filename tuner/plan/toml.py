@@ -8,7 +8,7 @@ from typing import Any
 from tuner.errors import PlanError, nearest
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.info import BlockInfo, ModelInfo, TaskInfo
-from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan, Stage, TailEdit
+from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan, TailEdit
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan, check
 
@@ -25,7 +25,7 @@ def to_toml(plan: TrialPlan) -> str:
     import tomli_w
 
     content = asdict(plan)
-    decisions = {"format": FORMAT, **{stage.value: content[stage.value] for stage in Stage}}
+    decisions = {"format": FORMAT, **plan.settings()}
     comment = "".join(letter if letter.isprintable() else " " for letter in describe(plan))
     return f"# {comment}\n" + tomli_w.dumps(decisions | {"task": content["task"], "model": content["model"]})
 

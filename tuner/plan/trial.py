@@ -121,6 +121,8 @@ class TrialPlan:
     def settings(self) -> dict[str, Any]:
         """Return every decision, without the description of model and task."""
         content = asdict(self)
+        if self.data.share == 1:  # of the lower rungs of a search only
+            del content["data"]["share"]
         return {stage.value: content[stage.value] for stage in Stage}
 
     def carried_to(self, model: ModelInfo, task: TaskInfo) -> "TrialPlan":

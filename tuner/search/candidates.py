@@ -14,6 +14,7 @@ from tuner.plugin.knobs import Knob, Numeric, ValueSource
 from tuner.results.pareto import area
 from tuner.results.records import TrialRecord, eligible
 from tuner.search.journal import STARTUP_TRIALS, optuna_values, sampler_of, seeded, trials_of_one_rung
+from tuner.search.setting import Setting
 
 #: Suggestions that one is chosen from.
 CANDIDATES = 3
@@ -21,6 +22,10 @@ CANDIDATES = 3
 START_SECONDS = 0.3
 #: Width of the kernel that predicts a plan's scores from those of others: knobs are scaled to [0, 1].
 WIDTH = 0.25
+#: Objectives whose gain is foreseen, or that the seconds stand for.
+FORESEEN = frozenset({"local_accuracy", "global_accuracy", "train_seconds", "peak_bytes"})
+#: Before enough trials tell, a plan may take this share of the time that is left.
+FIRST_SHARE = 0.05
 #: A plan of which nothing is known is expected to enlarge the front's area by so much.
 UNKNOWN_GAIN = 0.02
 
@@ -30,12 +35,13 @@ class Candidates:
 
     Args:
         study: In the journal.
-        kind: The sampler.
-        seed: The study's; the number of the next trial is added to it.
+        setting: The study's. Where it has other objectives than accuracies and costs, whose gain is not foreseen, the
+            first suggestion is taken.
     """
 
-    def __init__(self, study: optuna.Study, kind: str, seed: int) -> None:
-        self._study, self._kind, self._seed = study, kind, seed
+    def __init__(self, study: optuna.Study, setting: Setting) -> None:
+        self._study, self._kind, self._seed, self._setting = study, setting.sampler, setting.seed, setting
+        self._count = CANDIDATES if all(one.name in FORESEEN for one in setting.objectives) else 1
         self._seen = optuna.create_study(directions=study.directions)  # in memory: what is not chosen leaves no trace
         self._copied: set[int] = set()
 
@@ -49,7 +55,7 @@ class Candidates:
 
         Args:
             compose: Composes a plan from a source of values.
-            seconds: Returns what it takes to try a plan.
+            seconds: Returns what it takes to try a plan; infinity where it was tried before.
             records: The finished trials.
         """
         new = [trial for trial in trials_of_one_rung(self._study) if trial.number not in self._copied]
@@ -57,7 +63,7 @@ class Candidates:
         self._copied |= {trial.number for trial in new}
         number = len(self._study.get_trials(deepcopy=False))
         found: list[Composed] = []
-        for candidate in range(CANDIDATES):
+        for candidate in range(self._count):
             self._seen.sampler = sampler_of(self._kind, seeded(self._seed, number, candidate))
             trial = self._seen.ask()
             try:
@@ -69,6 +75,10 @@ class Candidates:
         scored = [record for record in records if eligible(record) and record.plan is not None]
         rung = max((record.rung for record in scored), default=0)
         alike = [record for record in scored if record.rung == rung]
+        if len(alike) < STARTUP_TRIALS:
+            affordable = FIRST_SHARE * self._setting.seconds_left
+            new_ones = (one for one in found if math.isfinite(cost := seconds(one)) and cost <= affordable)
+            return next(new_ones, None) or min(found, key=seconds)
         return max(found, key=lambda one: gain(one, alike) / (START_SECONDS + max(0.0, seconds(one))))
 
 

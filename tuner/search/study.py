@@ -82,7 +82,7 @@ class Study:
         self._admission = Admission(setting, host, Forecast(setting, sessions), self._filler)
         self._given, self._improvement = GivenModel(untouched, listener), Improvement(listener)
         self._reachable: list[TrialPlan] = []
-        self._candidates = Candidates(journal, setting.sampler, setting.seed)
+        self._candidates = Candidates(journal, setting)
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._where = ""
         self._composed: dict[int, Composed] = {}
@@ -174,6 +174,8 @@ class Study:
 
         def seconds(composed: Composed) -> float:
             plan = at_rung(composed.plan, self._ladder.lowest)
+            if plan.key() in self._seen:
+                return math.inf
             return self._admission.seconds(plan, self.records)
 
         chosen = self._candidates.best(self._compose, seconds, self.records)

@@ -68,7 +68,8 @@ def measure(task: Task, model: OpenModel, threads: int, within: float = math.inf
     latency = sum(chain_seconds(folded, value[:1])) if clock.has(0.0) else 0.0
     del folded
     kind, ratio = TORCH, 1.0
-    chooses = clock.has(CHOICE_SECONDS)
+    small = sum(block.flops for block in model.info.blocks) < WORTH_FLOPS
+    chooses = clock.has(0.0 if small else CHOICE_SECONDS)
     if chooses:
         kind, ratio = _fastest_prefix(task, model, value.numpy(), sum(forward[:-1]) * FILL_BATCH, threads)
     inputs = spatial(value)
@@ -84,7 +85,7 @@ def measure(task: Task, model: OpenModel, threads: int, within: float = math.inf
             backward.append(TRAIN_PASSES * seconds)
         inputs = outputs
     steps, reading = _overhead_seconds(model), _read_bytes()
-    complete = chooses and clock.has(TRACING_SECONDS)
+    complete = chooses and clock.has(0.0 if small else TRACING_SECONDS)
     tracing = _trace_seconds(task, model) if complete else TRACE_SECONDS
     if complete:  # last: it slows what follows
         fill_peak = max(fill_peak, _engine_bytes(model, kind, value.numpy(), threads))
