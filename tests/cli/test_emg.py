@@ -121,7 +121,7 @@ def test_personalising_pays_and_a_held_out_session_is_classified_by_recordings(
 def test_growth_competes_and_the_bundle_of_a_grown_network_classifies_recordings(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = tuned(home, "competition", COMPETITION, "--seed", "1")
+    run = tuned(home, "competition", COMPETITION, "--seed", "2")
     plans = {record.trial: record.plan for record in run.records if record.plan is not None}
     grown = {trial for trial, plan in plans.items() if plan.shape}
     assert grown
