@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import TunerError
-from tuner.units import format_bytes, format_seconds, parse_seconds, parse_size
+from tuner.units import format_bytes, format_seconds, parse_seconds, parse_share, parse_size
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,14 @@ def test_bytes_are_formatted_for_people(value: float, text: str) -> None:
 @given(st.integers(60, 10**6))
 def test_formatted_seconds_read_back_to_the_minute(value: int) -> None:
     assert abs(parse_seconds(format_seconds(value)) - value) < 60
+
+
+@pytest.mark.parametrize(("text", "share"), [("3%", 0.03), (" 2.5 %", 0.025), ("0.03", 0.03), ("100%", 1.0)])
+def test_a_share_is_a_fraction_or_has_a_percent_sign(text: str, share: float) -> None:
+    assert parse_share(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["0", "-3%", "101%", "3", "three", "3%%", "nan", ""])
+def test_what_is_no_share_gets_an_example(text: str) -> None:
+    with pytest.raises(TunerError, match=r"--forget-at-most must be a share .* such as 3%, got"):
+        parse_share(text, "--forget-at-most")

@@ -129,7 +129,7 @@ def test_growth_competes_and_the_bundle_of_a_grown_network_classifies_recordings
     pays = [trial for trial in run.front if trial in grown]
     assert pays, "a network of a tenth of the parameters is on the front"
     capsys.readouterr()
-    assert call(["show", str(home / "competition")]) == 0
+    assert call(["show", str(home / "competition"), "--all"]) == 0
     assert "grow-scratch" in capsys.readouterr().out
 
     assert call(["export", str(home / "competition"), str(home / "grown"), "--pick", "min(parameters)"]) == 0
