@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 PYTEST ?= $(BIN)/python -m pytest -q
-# Tests run in two processes; each steals what the other has not begun.
+# Tests run in two processes; each steals what the other has not begun. Short ones are handed out a few at a time.
 PARALLEL ?= -n 2 --dist worksteal
 
 .PHONY: help install demo test fast coverage check docs format bench-quick clean
@@ -38,7 +38,7 @@ test: $(STAMP)
 	@$(PYTEST) $(PARALLEL)
 
 fast: $(STAMP)
-	@$(PYTEST) $(PARALLEL) -m "not slow and not data"
+	@$(PYTEST) -n 2 --dist load -m "not slow and not data"
 
 coverage: $(STAMP)
 	@$(PYTEST) $(PARALLEL) --cov --cov-report=term:skip-covered --cov-report=html:build/coverage

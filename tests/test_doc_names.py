@@ -114,6 +114,7 @@ def test_every_file_named_in_the_documents_exists() -> None:
     assert seen >= 30
 
 
+@pytest.mark.slow
 def test_a_plan_has_at_most_ten_stops_each_in_a_room_of_its_own() -> None:
     content = text(ROOT / "docs" / "architecture.md")
     stops = re.findall(r"^\d+\. `([\w.]+)`", content, re.MULTILINE)

@@ -84,6 +84,7 @@ def test_a_full_disk_leaves_the_file_and_no_part(tmp_path: Path, monkeypatch: py
         assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_a_whole_file_and_parts_that_can_be_removed(tmp_path: Path) -> None:
     path = tmp_path / "file"
     for turn in range(10):

@@ -81,6 +81,7 @@ def test_the_plugin_is_listed_once_installed(environment: dict[str, str], tmp_pa
     assert strategies["dropout"]["knobs"] == ["dropout.rate in {0.0, 0.1, 0.2, 0.3, 0.5}"]
 
 
+@pytest.mark.slow
 def test_the_list_is_printed_as_the_document_says(environment: dict[str, str], tmp_path: Path) -> None:
     printed = python(*tuner("plugins"), folder=tmp_path, environment=environment).splitlines()
     expected = LISTED[0].splitlines()

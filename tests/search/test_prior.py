@@ -3,9 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tuner.results.run import Run
 
 
+@pytest.mark.slow
 def test_the_second_run_begins_with_the_knee_of_the_first(tune: Callable[..., Run], tmp_path: Path) -> None:
     first = tune(trials=3)
     second = tune(trials=1, out=tmp_path / "second")

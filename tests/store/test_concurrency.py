@@ -73,6 +73,7 @@ def test_two_processes_append_to_one_file_at_once(tmp_path: Path) -> None:
         assert not file.take_notices()
 
 
+@pytest.mark.slow
 def test_a_filling_killed_at_random_moments_ends_with_the_same_digest(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     for _ in range(4):

@@ -147,6 +147,7 @@ for cut in range(6):
 """
 
 
+@pytest.mark.slow
 def test_the_cap_holds_at_every_moment_with_two_processes_filling(tmp_path: Path) -> None:
     done, most = threading.Event(), 0
 
@@ -172,6 +173,7 @@ def test_the_cap_holds_at_every_moment_with_two_processes_filling(tmp_path: Path
     assert 10_000 < most <= 20_000
 
 
+@pytest.mark.slow
 def test_two_processes_may_choose_an_engine_at_once_and_the_first_holds(tmp_path: Path) -> None:
     stores = [Store(tmp_path / "store") for _ in range(2)]
     with ThreadPoolExecutor(2) as pool:

@@ -112,6 +112,7 @@ def test_two_edits_resume_to_the_same_weights(second: str, growth_first: bool, t
     assert all(torch.equal(resumed_state[name], value) for name, value in state.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("front", "body", "start"),
     [

@@ -63,6 +63,7 @@ def every(folder: Path, samples: list[npt.NDArray[Any]]) -> npt.NDArray[np.float
     return Chain.of(bundle, 1).every(normalise(np.stack(samples), bundle.input))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("multi", [False, True])
 @pytest.mark.parametrize("weights", [(1.0, 0.5, 0.0), (0.0, 1.0, 0.0), (0.0, 0.7, 1.0), (1.0, 0.0, 0.0)])
 def test_what_is_wanted_gives_the_exits_loss_but_for_a_constant(

@@ -20,6 +20,8 @@ from tuner.search.processes.messages import Failure, Job, Start
 from tuner.search.processes.supervisor import Supervisor
 from tuner.task import Task
 
+pytestmark = pytest.mark.slow
+
 MEGABYTE = 1_000_000
 LONG = 60.0  # a busy machine takes its time; what never ends takes an hour
 Run = Callable[..., JobResult[Any]]
