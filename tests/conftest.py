@@ -1,10 +1,22 @@
 """How the tests run: the same examples every time, however slow the machine, and threads that wait without spinning."""
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 #: OpenMP's threads spin while they wait for each other: next to another busy process that costs many times the work.
 os.environ.setdefault("GOMP_SPINCOUNT", "30000")
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
+
+
+@pytest.fixture(scope="module")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Let a module's tests share a cache, away from the user's own: what is pretrained is pretrained once."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TUNER_CACHE", str(folder))
+        yield folder

@@ -1,10 +1,20 @@
-"""Sessions of a backend in this process, with the lowerings of all installed plugins."""
+"""Sessions of a backend in this process, with the lowerings of all installed plugins; and a task for them."""
+
+from dataclasses import replace
 
 from tuner.backends.base import Backend, Session
 from tuner.plugin.core import build_host
 from tuner.task import Task
+from tuner.task.digits import digits
+from tuner.task.spec import Pretrain
 
 
 def opened(backend: Backend, task: Task) -> Session:
     """Open a task anew: a session trains one plan at most."""
     return backend.open(task, build_host().lowerings(backend.name))
+
+
+def barely_pretrained() -> Task:
+    """Return the digits with a model that was pretrained for one epoch: where it need not know much."""
+    task = digits()
+    return replace(task, model=replace(task.model, pretrain=Pretrain(epochs=1, learning_rate=3e-3)))

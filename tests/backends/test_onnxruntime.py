@@ -1,15 +1,13 @@
 """The ONNX Runtime backend keeps the contract, and trains what PyTorch trains."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from tests.sessions import opened
+from tests.sessions import barely_pretrained, opened
 from tuner.backends.base import Trial
 from tuner.backends.onnxruntime import OrtBackend
 from tuner.backends.torch.backend import TorchBackend
@@ -23,24 +21,10 @@ from tuner.results.records import Outcome
 from tuner.results.run import Run
 from tuner.store.store import Store
 from tuner.task import Task
-from tuner.task.digits import digits
 from tuner.task.info import task_info
-from tuner.task.spec import Pretrain
 from tuner.testing import BackendContract
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TUNER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-def barely_pretrained() -> Task:
-    task = digits()
-    return replace(task, model=replace(task.model, pretrain=Pretrain(epochs=1, learning_rate=3e-3)))
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
 
 class TestOrtBackend(BackendContract):

@@ -171,6 +171,7 @@ class Heard(Listener):
         self.earlier: list[TrialRecord] = []
         self.untouched_values: list[Mapping[str, float]] = []
         self.end: float | None = None
+        self.order: list[str] = []
 
     def ends(self, at: float | None) -> None:
         """Keep the end."""
@@ -179,10 +180,12 @@ class Heard(Listener):
     def untouched(self, values: Mapping[str, float], objectives: Sequence[Objective]) -> None:
         """Keep the values."""
         assert objectives
+        self.order.append("untouched")
         self.untouched_values.append(values)
 
     def resumed(self, records: Sequence[TrialRecord]) -> None:
         """Keep the earlier records."""
+        self.order.append("resumed")
         self.earlier += records
 
     def say(self, line: str) -> None:

@@ -15,6 +15,7 @@ from tuner.results.config import Budget
 from tuner.results.records import TrialRecord
 from tuner.search import candidates
 from tuner.search.candidates import UNKNOWN_GAIN, Candidates, gain
+from tuner.search.journal import STARTUP_TRIALS
 from tuner.search.study import Study
 
 KNOBS: dict[str, Knob] = {
@@ -49,8 +50,20 @@ def test_a_plan_near_good_ones_is_expected_to_gain_more(tried: list[TrialRecord]
     assert gain(plan_of(8e-3, 8), tried) > gain(plan_of(2e-4, 8), tried)
 
 
-def test_of_few_trials_nothing_is_concluded(tried: list[TrialRecord]) -> None:
-    assert gain(plan_of(8e-3, 8), tried[:3]) == UNKNOWN_GAIN == gain(plan_of(2e-4, 8), tried[:3])
+def test_far_from_all_that_was_tried_nothing_is_concluded(
+    tried: list[TrialRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(candidates, "WIDTH", 1e-3)
+    assert gain(plan_of(1e-2, 8), tried) == UNKNOWN_GAIN
+
+
+def test_before_enough_trials_tell_a_new_suggestion_is_taken_as_it_comes(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(candidates, "gain", lambda *_: pytest.fail("three trials tell nothing"))
+    study = begin(Budget(trials=STARTUP_TRIALS))
+    study.run()
+    assert len({one.plan.key() for one in study.records if one.plan}) == len(study.records)
 
 
 def test_of_equal_promise_the_cheaper_is_tried(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,6 +80,7 @@ def test_a_resumed_run_reports_what_was_before(tune: Tune, moods: Moods, heard: 
     tune(trials=3, time="60s", resume=True, listener=heard)
     assert heard.untouched_values == [first.info.untouched] * 2
     assert tuple(heard.earlier) == first.records
+    assert heard.order == ["resumed", "untouched", "untouched", "resumed"]
     assert [record.trial for record in heard.records] == [0, 1, 2]
     assert begun < heard.end < time.monotonic() + 60
 

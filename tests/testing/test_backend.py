@@ -2,7 +2,7 @@
 
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.delegate import Delegate
+from tests.sessions import barely_pretrained
 from tuner.backends.base import Exported, Lowering, Session, Trial
 from tuner.backends.torch.backend import TorchBackend
 from tuner.plan.info import ModelInfo
@@ -18,28 +19,13 @@ from tuner.plan.trial import TrialPlan
 from tuner.results.records import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
-from tuner.task.digits import digits
-from tuner.task.spec import Pretrain
 from tuner.testing import BackendContract
 
 FAILS = pytest.fail.Exception
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Pretrain the digits once, away from the user's own cache."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TUNER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-def barely_pretrained() -> Task:
-    task = digits()
-    return replace(task, model=replace(task.model, pretrain=Pretrain(epochs=1, learning_rate=3e-3)))
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("cache")
+@pytest.mark.usefixtures("own_cache")
 class TestTorchBackend(BackendContract):
     backend = TorchBackend()
 
@@ -142,7 +128,7 @@ EXPORT = "test_the_export_computes_what_was_trained"
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("cache")
+@pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize(
     ("differing", "check", "message"),
     [
@@ -175,7 +161,7 @@ def test_a_bad_backend_fails_the_contract(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("cache")
+@pytest.mark.usefixtures("own_cache")
 def test_a_backend_that_loads_a_library_to_answer_fails_the_contract(
     jax: Callable[[str, str], ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -127,19 +127,21 @@ class Tuning:
             def untouched(share: float) -> dict[str, float]:
                 """Score the given model on a share of the validation samples; `run.json` keeps the largest's scores."""
                 nonlocal info
-                if not info.untouched or info.untouched_share != share:
-                    values = session.untouched(store, self._threads, share=share)
-                    if info.untouched and share < info.untouched_share:
-                        return values
+                if info.untouched and info.untouched_share == share:
+                    return info.untouched
+                values = session.untouched(store, self._threads, share=share)
+                if not info.untouched or share > info.untouched_share:
                     info = replace(info, untouched=values, untouched_share=share, spent=self._spent(study))
                     write_run(self._folder, info)
-                self._listener.untouched(info.untouched, objectives)
-                return info.untouched
+                    self._listener.untouched(values, objectives)
+                return values
 
             study = Study(
                 setting, self._host, journal, records, sessions, store, untouched, self._listener, self._interrupt
             )
             study.prepare()
+            if info.untouched:
+                self._listener.untouched(info.untouched, objectives)
             self._listener.resumed(study.records)
             try:
                 study.run()

@@ -89,10 +89,8 @@ def gain(candidate: Composed, records: Sequence[TrialRecord]) -> float:
 
     Args:
         candidate: A plan that was not tried.
-        records: Trials of one rung.
+        records: Trials of one rung; at least one.
     """
-    if len(records) < STARTUP_TRIALS:
-        return UNKNOWN_GAIN
     weights = np.array([math.exp(-_distance(candidate, record.knobs) / (2 * WIDTH**2)) for record in records])
     if weights.sum() < 1e-6:  # noqa: PLR2004 - nothing is near
         return UNKNOWN_GAIN

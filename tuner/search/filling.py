@@ -65,7 +65,7 @@ class Filler:
     Attributes:
         seconds: Wall time of all filling passes so far.
         samples: Samples that went through the prefix so far.
-        pace: Seconds that the last pass took over those by the rates: the load of the moment.
+        pace: Ratio of the seconds that the last pass took to those expected from the rates.
     """
 
     def __init__(

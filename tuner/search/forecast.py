@@ -50,7 +50,7 @@ class Forecast:
             plan: To estimate.
             missing: Samples whose features are not stored yet.
             records: Finished trials, whose measured costs correct the estimate.
-            pace: Seconds that filling takes now over those by the rates.
+            pace: Ratio of the seconds that filling takes now to those expected from the rates.
         """
         if self._setting.deterministic:
             return cost.estimate(plan, self._setting.rates, missing)

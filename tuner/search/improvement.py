@@ -16,7 +16,7 @@ class Improvement:
     """Watches the area of (local, global) accuracy under the front, and the rung that it is of.
 
     Args:
-        listener: Is told of a better front.
+        listener: Receives a better front.
     """
 
     def __init__(self, listener: Listener) -> None:

@@ -22,7 +22,7 @@ class Listener:
         """Report the scores of the given model; `objectives` are the study's."""
 
     def resumed(self, records: Sequence[TrialRecord]) -> None:
-        """Report the trials of earlier sessions, none in the first; `untouched` was called before."""
+        """Report the trials of earlier sessions, none in the first; after `untouched` where its scores are known."""
 
     def trial(self, record: TrialRecord) -> None:
         """Report a finished trial."""

@@ -131,11 +131,12 @@ class Ladder:
         """Return the best plan for the highest rung that there is time for, where waiting would miss it."""
         left = self._setting.seconds_left - CLOSING_SECONDS
         for rung in range(self.lowest):
+            tried = _configs_above(records, rung + 1)
             waiting = [
                 record
                 for below in range(rung + 1, self.lowest + 1)
                 for record in self.ranked(records, below)
-                if record.config not in _configs_above(records, rung + 1)
+                if record.config not in tried
             ]
             fits = next((record for record in waiting if self._seconds(record, rung) <= left), None)
             if fits is not None:

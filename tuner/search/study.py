@@ -258,7 +258,7 @@ class Study:
             self._store.room(0)
 
     def _strike(self, base: TrialRecord, error: StrategyError) -> TrialRecord:
-        """Record a strategy's exception; a strategy that keeps raising is put out of the study."""
+        """Record a strategy's exception; a strategy that keeps raising is removed from the study."""
         name = error.strategy
         self._strikes[name] = self._strikes.get(name, 0) + 1
         if self._strikes[name] >= FAILURES_OF_A_PLUGIN:

@@ -2,7 +2,6 @@
 
 import random
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +27,8 @@ from tuner.runtime.train.exits_trainer import LEAST
 from tuner.task import Task, normalise
 from tuner.task.digits import digits
 
+pytestmark = pytest.mark.usefixtures("own_cache")
 slow = pytest.mark.slow
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TUNER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture(scope="module")

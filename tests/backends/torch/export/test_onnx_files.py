@@ -1,7 +1,6 @@
 """Exported files say nothing of the device that they were made on."""
 
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,14 +19,7 @@ from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.plan.heads import HeadsPlan
 from tuner.task.spec import Pretrain
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TUNER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
 
 def places() -> set[bytes]:

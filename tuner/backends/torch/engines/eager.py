@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from tuner.arrays import RowNumbers
-from tuner.backends.torch.engines.threads import ThreadChoice
+from tuner.backends.torch.engines.threads import ThreadChoice, on_fastest_threads
 from tuner.backends.torch.model.kinds import NORMS
 from tuner.backends.torch.model.layout import channels_last, spatial
 from tuner.backends.torch.step.optimiser import optimiser, set_rate
@@ -38,7 +38,7 @@ class EagerSteps(TrialSteps):
 
     def __init__(self, task: Task, plan: TrialPlan, tail: nn.Module, inputs: TailInputs, seed: int) -> None:
         self._tail, self._recipe, self._inputs = channels_last(tail), plan.recipe, inputs
-        self._multi, self._threads = task.loss == "multi-label", ThreadChoice(plan.runtime.threads)
+        self._multi, self.threads = task.loss == "multi-label", ThreadChoice(plan.runtime.threads)
         for parameter in tail.parameters():
             parameter.requires_grad_()
         self._optimiser = optimiser(list(tail.parameters()), plan.recipe)
@@ -59,12 +59,9 @@ class EagerSteps(TrialSteps):
                 if isinstance(module, NORMS):
                     module.eval()
 
+    @on_fastest_threads
     def step(self, rows: RowNumbers, rate: float) -> float:
-        """Train on one batch, on as many threads as are fastest now; return its mean loss."""
-        with self._threads:
-            return self._step(rows, rate)
-
-    def _step(self, rows: RowNumbers, rate: float) -> float:
+        """Train on one batch; return its mean loss."""
         set_rate(self._optimiser, rate)
         self._optimiser.zero_grad(set_to_none=True)
         loss = sum(self._backward(part, len(rows)) for part in batches_of(rows, self._recipe.part_size))

@@ -9,6 +9,7 @@ from torch import nn
 
 from tuner.arrays import RowNumbers
 from tuner.backends.torch.engines.eager import EagerSteps
+from tuner.backends.torch.engines.threads import on_fastest_threads
 from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.planned.bound_step import BoundStep, bound, held_by
 from tuner.backends.torch.planned.program import program
@@ -70,7 +71,9 @@ class PlannedSteps(EagerSteps):
         seconds = time.perf_counter() - started
         self.notes = (f"run by the planned executor: the step was traced and planned in {seconds:.1f} s",)
 
-    def _step(self, rows: RowNumbers, rate: float) -> float:
+    @on_fastest_threads
+    def step(self, rows: RowNumbers, rate: float) -> float:
+        """Train on one batch; return its mean loss."""
         self._steps_done += 1
         for total in self._sums:
             total.zero_()

@@ -3,8 +3,10 @@
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import wraps
 from statistics import median
 from types import TracebackType
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 import torch
 
@@ -15,6 +17,30 @@ LATEST, EARLIEST = 512, 32
 #: Steps that take so many times what was measured show that the load has changed.
 CHANGED = 1.5
 WINDOW = 8
+
+
+Owner = TypeVar("Owner", bound="HasThreads")
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+class HasThreads(Protocol):
+    """What runs steps on threads that are chosen."""
+
+    threads: "ThreadChoice"
+
+
+def on_fastest_threads(
+    step: Callable[Concatenate[Owner, Given], Result],
+) -> Callable[Concatenate[Owner, Given], Result]:
+    """Run a method on as many threads as are fastest now; its object has a `ThreadChoice` as ``threads``."""
+
+    @wraps(step)
+    def chosen(self: Owner, /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
+        with self.threads:
+            return step(self, *args, **kwargs)
+
+    return chosen
 
 
 class ThreadChoice:

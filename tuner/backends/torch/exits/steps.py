@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tuner.arrays import RowNumbers
-from tuner.backends.torch.engines.threads import ThreadChoice
+from tuner.backends.torch.engines.threads import ThreadChoice, on_fastest_threads
 from tuner.backends.torch.exits.inputs import CutInputs
 from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.step.losses import exit_loss
@@ -33,7 +33,7 @@ class HeadsSteps(Steps):
         self, plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, inputs: CutInputs, *, multi: bool
     ) -> None:
         self._plan, self._heads, self._multi = plan.heads, heads, multi
-        self._threads = ThreadChoice(plan.runtime.threads)
+        self.threads = ThreadChoice(plan.runtime.threads)
         self._teacher = _teacher(plan.cuts[-1], final, inputs)
         self._read = inputs.reading([place.block for place in plan.heads.exits])
         self._labels = inputs.labels
@@ -43,12 +43,9 @@ class HeadsSteps(Steps):
         """Put the heads in training mode."""
         self._heads.train()
 
+    @on_fastest_threads
     def step(self, rows: RowNumbers, rate: float) -> float:
-        """Train on one batch, on as many threads as are fastest now; return the sum of the heads' mean losses."""
-        with self._threads:
-            return self._step(rows, rate)
-
-    def _step(self, rows: RowNumbers, rate: float) -> float:
+        """Train on one batch; return the sum of the heads' mean losses."""
         set_rate(self._optimiser, rate)
         self._optimiser.zero_grad(set_to_none=True)
         inputs, teacher = self._read(rows), self._teacher[rows]
