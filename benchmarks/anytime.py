@@ -101,7 +101,6 @@ def plain(seconds: float, seed: int, *, stored: bool, note: Callable[[float, flo
     )
     with tempfile.TemporaryDirectory() as folder, open_remote(host, str(CLOTHING), ["torch"], many_jobs=True) as opened:
         session, store = opened["torch"], Store(Path(folder) / "store")
-        (Path(folder) / "store").mkdir(mode=0o700)
 
         def composed(source: Any) -> Any:
             return compose(strategies, source, session.model, task_info(task), wanted)

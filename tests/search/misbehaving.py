@@ -35,6 +35,7 @@ from tuner.training.epochs import Report
 
 MEGABYTE = 1_000_000
 OPENED: list[int] = []  # processes that opened the task before they forked
+PREPARED: list[tuple[int, str]] = []  # processes that were prepared for a plan, and its key
 BLOCKS = tuple(BlockInfo(f"b{at}", f"cut{at}", (4, 2, 2), 1_000_000, 1_000, 4_096) for at in range(4))
 
 
@@ -62,6 +63,11 @@ class MisbehavingSession(Session):
     @property
     def model(self) -> ModelInfo:
         return ModelInfo("made-up", self._task.fingerprint(), len(self._task.labels), BLOCKS)
+
+    def prepare(self, plan: TrialPlan) -> None:
+        PREPARED.append((os.getpid(), plan.key()))
+        if plan.split == 0:
+            raise ValueError("the job says what is wrong")
 
     def measure(self, threads: int, within: float = math.inf) -> Rates:
         return nominal(self.model)
@@ -121,6 +127,7 @@ class MisbehavingSession(Session):
             "pid": os.getpid(),
             "array": np.arange(3),
             "opened": list(OPENED),
+            "prepared": list(PREPARED),
         }
 
     def sleep(self, note: str = "") -> None:
@@ -132,6 +139,15 @@ class MisbehavingSession(Session):
         while True:
             report({"step": 1, "steps": 2})
             time.sleep(0.005)
+
+    def hurry(self, report: Report = silent) -> float:
+        """Report a thousand steps and two epochs at once; return the seconds that it took."""
+        started = time.monotonic()
+        for step in range(1000):
+            report({"step": step, "steps": 1000})
+        for epoch in range(2):
+            report({"epoch": epoch, "loss": 1.0})
+        return time.monotonic() - started
 
     def heed(self, report: Report = silent) -> str:
         while not report({"step": 1, "steps": 2}):

@@ -1,21 +1,22 @@
 """Of a few suggestions, the one expected to bring most per second."""
 
+import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
+import optuna
 import pytest
 
 from tests.plan.plans import PLAN
+from tests.search.settings import ACCURACIES, setting
 from tuner.plan.parts import Scalar
 from tuner.plugin.compose import Composed
-from tuner.plugin.knobs import Choice, Knob, Numeric
+from tuner.plugin.knobs import Choice, Knob, Numeric, ValueSource
 from tuner.results.config import Budget
 from tuner.results.records import TrialRecord
 from tuner.search import candidates
-from tuner.search.candidates import UNKNOWN_GAIN, Candidates, gain
-from tuner.search.journal import STARTUP_TRIALS
+from tuner.search.candidates import Candidates
 from tuner.search.study import Study
 
 KNOBS: dict[str, Knob] = {
@@ -46,57 +47,102 @@ def tried() -> list[TrialRecord]:
     return found
 
 
-def test_a_plan_near_good_ones_is_expected_to_gain_more(tried: list[TrialRecord]) -> None:
-    assert gain(plan_of(8e-3, 8), tried) > gain(plan_of(2e-4, 8), tried)
+@pytest.fixture
+def choosing() -> Callable[..., Candidates]:
+    """Make candidates over two knobs, for a study in memory."""
+
+    def make(sampler: str = "tpe") -> Candidates:
+        def compose(source: ValueSource) -> Composed:
+            return Composed(PLAN, {name: source(knob) for name, knob in KNOBS.items()}, KNOBS)
+
+        directions = [one.optuna_direction for one in ACCURACIES]
+        return Candidates(optuna.create_study(directions=directions), replace(setting(), sampler=sampler), compose)
+
+    return make
 
 
-def test_far_from_all_that_was_tried_nothing_is_concluded(
-    tried: list[TrialRecord], monkeypatch: pytest.MonkeyPatch
+def always(_plan: Composed) -> bool:
+    return True
+
+
+def second(_plan: Composed) -> float:
+    return 1.0
+
+
+def test_of_equal_cost_a_plan_near_good_ones_is_chosen(
+    choosing: Callable[..., Candidates], tried: list[TrialRecord]
 ) -> None:
-    monkeypatch.setattr(candidates, "WIDTH", 1e-3)
-    assert gain(plan_of(1e-2, 8), tried) == UNKNOWN_GAIN
+    chosen = choosing().best(second, always, tried)
+    assert chosen is not None
+    assert float(chosen.values["recipe.learning_rate"]) > 3e-3
 
 
-def test_before_enough_trials_tell_a_new_suggestion_is_taken_as_it_comes(
+def test_of_equal_promise_the_cheaper_is_chosen(choosing: Callable[..., Candidates], tried: list[TrialRecord]) -> None:
+    def narrow_is_cheap(plan: Composed) -> float:
+        return 0.1 if plan.values["cache.bits"] == 8 else 50.0
+
+    chosen = choosing().best(narrow_is_cheap, always, tried)
+    assert chosen is not None
+    assert chosen.values["cache.bits"] == 8
+
+
+def test_a_plan_that_was_tried_or_is_over_a_limit_is_not_chosen(
+    choosing: Callable[..., Candidates], tried: list[TrialRecord]
+) -> None:
+    def low_is_old(plan: Composed) -> float:
+        return math.inf if plan.values["cache.bits"] == 8 else 1.0
+
+    asked: list[Composed] = []
+
+    def admits(plan: Composed) -> bool:
+        asked.append(plan)
+        return len(asked) == 3
+
+    chosen = choosing().best(low_is_old, admits, tried)
+    assert chosen is asked[-1]
+    assert len(asked) == 3
+    assert chosen.values["cache.bits"] == 16
+
+
+def test_where_all_was_tried_something_is_returned(
+    choosing: Callable[..., Candidates], tried: list[TrialRecord]
+) -> None:
+    assert choosing().best(lambda _plan: math.inf, always, tried) is not None
+
+
+def test_before_two_trials_tell_a_short_new_plan_is_taken(choosing: Callable[..., Candidates]) -> None:
+    def short(plan: Composed) -> float:
+        return 1.0 if float(plan.values["recipe.learning_rate"]) < 1e-3 else 1e9
+
+    chosen = choosing().best(short, always, [])
+    assert chosen is not None
+    assert float(chosen.values["recipe.learning_rate"]) < 1e-3
+
+
+def test_samplers_that_are_not_weighed_are_taken_at_their_word(
+    choosing: Callable[..., Candidates], tried: list[TrialRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Candidates, "_by_gain", lambda *_: pytest.fail("only TPE's are weighed"))
+    assert choosing("nsga2").best(second, always, tried) is None
+    assert choosing("random").best(second, always, tried) is not None
+
+
+def test_objectives_that_are_not_foreseen_leave_the_choice_to_the_sampler(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(candidates, "gain", lambda *_: pytest.fail("three trials tell nothing"))
-    study = begin(Budget(trials=STARTUP_TRIALS))
+    monkeypatch.setattr(Candidates, "_by_gain", lambda *_: pytest.fail("its gain is not foreseen"))
+    monkeypatch.setattr(candidates, "FORESEEN", frozenset({"local_accuracy"}))
+    study = begin(Budget(trials=6))
     study.run()
-    assert len({one.plan.key() for one in study.records if one.plan}) == len(study.records)
+    assert len(study.records) >= 6
 
 
-def test_of_equal_promise_the_cheaper_is_tried(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[list[float]] = []
-
-    def cheapest(candidate: Composed, records: Any) -> float:
-        return 1.0
-
-    monkeypatch.setattr(candidates, "gain", cheapest)
-    monkeypatch.setattr(candidates, "CANDIDATES", 4)
-    monkeypatch.setattr(candidates, "STARTUP_TRIALS", 0)
-    original = Candidates.best
-
-    def spying(self: Candidates, compose: Any, seconds: Any, records: Any) -> Composed | None:
-        costs: list[float] = []
-
-        def counted(composed: Composed) -> float:
-            costs.append(seconds(composed))
-            return costs[-1]
-
-        chosen = original(self, compose, counted, records)
-        assert chosen is not None
-        assert seconds(chosen) == min(costs)
-        seen.append(costs)
-        return chosen
-
-    monkeypatch.setattr(Candidates, "best", spying)
-    begin(Budget(trials=8)).run()
-    assert len(seen) >= 4
-    assert all(len(costs) == 4 for costs in seen)
-    assert any(len(set(costs)) > 1 for costs in seen)
+def test_no_plan_is_tried_twice_while_there_are_others(begin: Begin) -> None:
+    study = begin(Budget(trials=20))
+    study.run()
+    assert not [record for record in study.records if record.same_as is not None]
 
 
-def test_a_value_out_of_range_is_no_error(tried: list[TrialRecord]) -> None:
+def test_a_value_out_of_range_is_no_error(choosing: Callable[..., Candidates], tried: list[TrialRecord]) -> None:
     odd = [replace(one, knobs={**one.knobs, "cache.bits": "none", "recipe.learning_rate": 1.0}) for one in tried]
-    assert gain(plan_of(8e-3, 8), odd) > 0
+    assert choosing().best(second, always, odd) is not None

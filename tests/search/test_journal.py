@@ -11,7 +11,16 @@ from tuner.results.config import Budget
 from tuner.results.folder import JOURNAL, TRIALS, read_records
 from tuner.results.objectives import OBJECTIVES
 from tuner.results.records import TrialRecord
-from tuner.search.journal import STARTUP_TRIALS, next_trial, open_study, optuna_values, seeded, sound, trim
+from tuner.search.journal import (
+    STARTUP_TRIALS,
+    next_trial,
+    open_study,
+    optuna_values,
+    seeded,
+    sound,
+    trim,
+)
+from tuner.search.space import SAMPLERS
 from tuner.search.study import Study
 
 DIRECTIONS = [one.optuna_direction for one in OBJECTIVES]
@@ -151,6 +160,32 @@ def test_a_running_trial_is_taken_up_with_the_values_it_had(tmp_path: Path) -> N
     again = optuna_values(taken)
     assert [again(knob) for knob in knobs[:2]] == had
     assert again(knobs[2]) in {"p", "q"}
+
+
+@pytest.mark.parametrize(
+    "kind", [*(kind for kind in SAMPLERS if kind != "gp"), pytest.param("gp", marks=pytest.mark.slow)]
+)
+def test_every_sampler_asks_a_resumed_study_for_what_an_undisturbed_one_tries(
+    begin: Begin, tmp_path: Path, kind: str
+) -> None:
+    undisturbed = begin(Budget(trials=12), sampler=kind)
+    undisturbed.run()
+    for name in (JOURNAL, TRIALS):
+        (tmp_path / name).unlink()
+    begin(Budget(trials=10), sampler=kind).run()
+    resumed = begin(Budget(trials=12), sampler=kind)
+    assert len(resumed.records) >= 10
+    resumed.run()
+    keys = [record.plan.key() for record in resumed.records if record.plan]
+    assert keys == [record.plan.key() for record in undisturbed.records if record.plan]
+    assert len(set(keys)) > 8
+
+
+def test_the_generations_of_nsga2_count_new_plans_and_no_promotions(begin: Begin, tmp_path: Path) -> None:
+    begin(Budget(trials=12), sampler="nsga2").run()
+    for trial in open_study(tmp_path / JOURNAL, DIRECTIONS).get_trials():
+        queued = "fixed_params" in trial.system_attrs
+        assert queued != any("generation" in name for name in trial.system_attrs)
 
 
 def test_a_record_that_was_written_before_a_kill_is_given_to_optuna(begin: Begin, tmp_path: Path) -> None:

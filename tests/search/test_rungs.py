@@ -1,7 +1,7 @@
 """Rungs: what a plan trains on each, who goes up, and that scores of different rungs are never compared."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,20 +9,19 @@ from typing import Any
 import pytest
 
 from tests.plan.plans import PLAN, mixed
+from tests.search.settings import ACCURACIES, setting
 from tuner.plan.parts import DataPlan, RecipePlan
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import nominal
 from tuner.results.config import Budget
-from tuner.results.objectives import OBJECTIVES
 from tuner.results.records import TrialRecord, comparable
 from tuner.search import rungs
+from tuner.search.filling import Filler
 from tuner.search.rungs import Ladder, Promotion, at_rung, lowest_rung, ranked
-from tuner.search.setting import Setting
 from tuner.search.study import Study
 
 Begin = Callable[..., Study]
-TWO = OBJECTIVES[:2]
 
 
 @pytest.fixture
@@ -37,11 +36,6 @@ def ladder_of_three(monkeypatch: pytest.MonkeyPatch) -> None:
 def record(trial: int, local: float, global_: float, **rest: Any) -> TrialRecord:
     values = {"local_accuracy": local, "global_accuracy": global_, "train_seconds": 1.0, "peak_bytes": 1e6}
     return TrialRecord(trial=trial, state="done", plan=PLAN, values=values, **{"rung": 1, **rest})
-
-
-def setting(limits: Budget = Budget(), end: float | None = None) -> Setting:  # noqa: B008 - frozen
-    rates = nominal(PLAN.model)
-    return Setting([], TWO, {}, "tpe", 0, True, PLAN.model, PLAN.task, rates, limits, end, Path())  # noqa: FBT003 - deterministic
 
 
 def ladder(seconds: float = 1.0, limits: Budget = Budget(), left: float | None = None, lowest: int = 2) -> Ladder:  # noqa: B008 - frozen
@@ -82,14 +76,14 @@ def test_scores_of_different_rungs_are_never_compared() -> None:
 def test_the_best_come_first_and_who_is_below_the_floor_is_left_out() -> None:
     # 0 and 1 are on the front, 2 behind both, 3 behind 2; the floor leaves 4 out, though nothing dominates it.
     records = [record(0, 0.9, 0.5), record(1, 0.5, 0.9), record(2, 0.5, 0.5), record(3, 0.4, 0.4), record(4, 0.1, 1.0)]
-    assert [one.trial for one in ranked(records, 1, TWO, 0.2)][2:] == [2, 3]
-    assert {one.trial for one in ranked(records, 1, TWO, 0.2)} == {0, 1, 2, 3}
-    assert ranked(records, 2, TWO) == []
+    assert [one.trial for one in ranked(records, 1, ACCURACIES, 0.2)][2:] == [2, 3]
+    assert {one.trial for one in ranked(records, 1, ACCURACIES, 0.2)} == {0, 1, 2, 3}
+    assert ranked(records, 2, ACCURACIES) == []
 
 
 def test_among_equals_in_rank_the_larger_part_of_the_hypervolume_comes_first() -> None:
     crowded = [record(0, 0.50, 0.90), record(1, 0.51, 0.89), record(2, 0.90, 0.50)]
-    assert ranked(crowded, 1, TWO)[0].trial == 2
+    assert ranked(crowded, 1, ACCURACIES)[0].trial == 2
 
 
 def test_one_in_three_goes_up_one_rung_and_only_once() -> None:
@@ -155,6 +149,26 @@ def test_a_study_climbs_and_its_front_is_of_the_top_rung(begin: Begin, stand_in:
     assert {study.records[trial].rung for trial in study.front()} == {0}
     shares = {job.arguments["trial"].plan.data.share for job in stand_in.jobs if job.method == "train"}
     assert shares == {1.0, 0.5, 0.25}
+
+
+@pytest.mark.usefixtures("ladder_of_three")
+def test_one_pass_fills_every_cut_that_it_passes_on_its_way(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes: list[tuple[TrialPlan, set[int]]] = []
+    fill_with = Filler.fill_with
+
+    def spying(self: Filler, plan: TrialPlan, others: Iterable[TrialPlan]) -> None:
+        others = list(others)
+        passes.append((plan, {one.split for one in others}))
+        assert {one.data.share for one in others} <= {plan.data.share}
+        fill_with(self, plan, others)
+
+    monkeypatch.setattr(Filler, "fill_with", spying)
+    study = begin(Budget(trials=12))
+    study.run()
+    last = max(one.plan.split for one in study.records if one.plan)
+    promoted = [(plan, cuts) for plan, cuts in passes if plan.data.share > 0.25]
+    assert promoted
+    assert all(set(range(plan.split, last + 1)) <= cuts for plan, cuts in promoted)
 
 
 @pytest.mark.usefixtures("ladder_of_three")

@@ -116,7 +116,7 @@ def test_an_empty_space_restricts_nothing(tmp_path: Path) -> None:
         ("strategy = []", r"strategy: unknown key \(did you mean 'strategies'\?\); known: for, strategies"),
         ("strategies = 'freeze'", "strategies: a list of names, but it is 'freeze'"),
         ("objectives = [3]", r"objectives: a list of names, but it is \[3\]"),
-        ("sampler = 'tpes'", r"sampler: one of tpe, random, but it is 'tpes' \(did you mean 'tpe'\?\)"),
+        ("sampler = 'tpes'", r"sampler: one of tpe, gp, nsga2, random, but it is 'tpes' \(did you mean 'tpe'\?\)"),
         ("limits.tim = '5m'", r"limits.tim: unknown limit \(did you mean 'time'\?\); known: time, train-time"),
         ("limits.train_time = '5m'", r"limits.train_time: unknown limit \(did you mean 'train-time'\?\)"),
         ("limits = '5m'", "limits: a table of limits, but it is '5m'"),

@@ -93,6 +93,9 @@ class Session(ABC):
     def model(self) -> ModelInfo:
         """The model's chain of blocks."""
 
+    def prepare(self, plan: TrialPlan) -> None:  # noqa: B027 - optional
+        """Compute and keep what every job about a plan's cuts needs: called before a child is forked for the plan."""
+
     @abstractmethod
     def measure(self, threads: int, within: float = math.inf) -> Rates:
         """Return this device's speed on this model.

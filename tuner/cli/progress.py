@@ -18,6 +18,7 @@ from tuner.units import format_seconds
 
 REFRESH_PER_SECOND = 4
 PLAIN_SECONDS = 10.0
+BARS, MOST_BARS = "▁▂▃▄▅▆▇█", 40
 
 
 class Progress(Listener):
@@ -38,7 +39,7 @@ class Progress(Listener):
         self._step, self._done, self._of = "starting", 0.0, 1.0
         self._last_line_at = 0.0
         self._live: Live | None = None
-        self._front = ""
+        self._front, self._rung, self._areas = "", -1, list[float]()
 
     def ends(self, at: float | None) -> None:
         """Count down to a clock (`time.monotonic`); None for no limit."""
@@ -80,10 +81,15 @@ class Progress(Listener):
         sentence = describe(record.plan) if record.plan else ""
         self.say(f"trial {record.trial} {record.state}: {result} | {sentence}")
 
-    def front(self, area: float, rung: int) -> None:
-        """Show the front's hypervolume of (local, global) accuracy, and what it was scored on."""
+    def front(self, area: float, rung: int, gain: float | None) -> None:
+        """Show the front's hypervolume over time, what it was scored on, and what the rest of the time may add."""
+        if rung != self._rung:
+            self._rung, self._areas = rung, []
+        self._areas.append(area)
         on = "all samples" if rung == 0 else f"1/{2**rung} of the samples"
         self._front = f"front: hypervolume {area:.3f} on {on}"
+        if gain is not None:
+            self._front += f", about +{gain:.3f} expected"
 
     def close(self) -> None:
         """Remove the panel."""
@@ -129,6 +135,17 @@ class Progress(Listener):
         table = Table.grid(padding=(0, 2))
         table.add_row(Text(self._step), ProgressBar(total=max(self._of, 1e-9), completed=self._done, width=40))
         table.add_row(Text("study"), Text(self._left()))
+        if self._areas:
+            table.add_row(Text("hypervolume"), Text(_sparkline(self._areas)))
         for objective, value, trial in self._best.values():
             table.add_row(Text(f"best {objective.name}"), Text(f"{objective.text(value)} (trial {trial})"))
         return Group(table)
+
+
+def _sparkline(values: Sequence[float]) -> str:
+    """Return values over time as bars, from the lowest to the highest."""
+    places = [round(place * (len(values) - 1) / (MOST_BARS - 1)) for place in range(MOST_BARS)]
+    shown = [values[place] for place in places] if len(values) > MOST_BARS else list(values)
+    low, high = min(shown), max(shown)
+    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(BARS[round((value - low) * scale)] for value in shown)

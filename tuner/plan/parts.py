@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from enum import StrEnum, auto
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 from tuner.plan.info import FORBID
@@ -137,6 +138,7 @@ def share_of(count: int, share: float) -> int:
     return min(count, math.ceil(share * count))
 
 
+@lru_cache(maxsize=256)
 def per_class_counts(available: tuple[int, ...], alpha: float) -> tuple[int, ...]:
     """Return how many samples of each class a fraction takes: at least one where `alpha` > 0.
 

@@ -10,6 +10,7 @@ from tuner.plugin.host import Host
 from tuner.results.records import TrialRecord
 from tuner.search.filling import Filler
 from tuner.search.forecast import Forecast
+from tuner.search.processes.guard import JobLimits
 from tuner.search.setting import CLOSING_SECONDS, RUN_RESERVE, Setting
 from tuner.store.store import disk_bytes
 
@@ -104,6 +105,15 @@ class Admission:
                 constraint[name] = math.log(value / max(limit, 1e-3))
                 reasons.append(f"--{name}: needs {value / scale:,.3g} {unit}, but {limit / scale:,.3g} {unit} are left")
         return reasons, constraint
+
+
+def trial_limits(setting: Setting, estimate: Estimate) -> JobLimits:
+    """Return the limits of a trial's job: it is asked to stop in time to be scored before the time is up."""
+    end, memory = setting.end, setting.limits.memory_bytes
+    if end is None:
+        return JobLimits(memory_bytes=memory)
+    scoring = max(0.5, 0.5 * (estimate.spend_seconds - estimate.train_seconds))
+    return JobLimits(end - CLOSING_SECONDS - scoring, end - CLOSING_SECONDS / 2, memory)
 
 
 def _failed_before(plan: TrialPlan, records: Sequence[TrialRecord]) -> str:

@@ -1,7 +1,8 @@
-"""The next plan to try: of a few that the sampler suggests, the one expected to bring most per second."""
+"""The next plan to try: of suggestions and variations of good plans, the one expected to bring most per second."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import optuna
@@ -10,24 +11,28 @@ from optuna.trial import TrialState
 from tuner.errors import TunerError
 from tuner.plan.parts import Scalar
 from tuner.plugin.compose import Composed, StrategyError
-from tuner.plugin.knobs import Knob, Numeric, ValueSource
-from tuner.results.pareto import area
+from tuner.plugin.knobs import Choice, Knob, ValueSource, random_values
 from tuner.results.records import TrialRecord, eligible
-from tuner.search.journal import STARTUP_TRIALS, optuna_values, sampler_of, seeded, trials_of_one_rung
+from tuner.search.journal import optuna_values, sampler_of, seeded, trials_of_one_rung
 from tuner.search.setting import Setting
+from tuner.search.surrogate import Coordinates, Surrogate, expected_gain
 
-#: Suggestions that one is chosen from.
-CANDIDATES = 3
+#: Plans that one is chosen from: suggestions of the sampler, random ones, and variations of the front's.
+SUGGESTED, DRAWN, VARIED = 2, 24, 8
+#: The sampler whose suggestions are weighed; those of the others are tried as they come. NSGA-II keeps its generations
+#: in the trials of the study, so that only the study itself can be asked.
+WEIGHED, ASKED = "tpe", "nsga2"
+#: A variation moves a number by so much of its range, in the mean.
+STRIDE = 0.15
 #: Starting a trial takes about so long, whatever it trains.
 START_SECONDS = 0.3
-#: Width of the kernel that predicts a plan's scores from those of others: knobs are scaled to [0, 1].
-WIDTH = 0.25
 #: Objectives whose gain is foreseen, or that the seconds stand for.
 FORESEEN = frozenset({"local_accuracy", "global_accuracy", "train_seconds", "peak_bytes"})
-#: Before enough trials tell, a plan may take this share of the time that is left.
-FIRST_SHARE = 0.05
-#: A plan of which nothing is known is expected to enlarge the front's area by so much.
-UNKNOWN_GAIN = 0.02
+#: Before so many trials tell, a plan may take a share of the time that is left.
+LEAST_TRIALS, FIRST_SHARE = 2, 0.05
+#: Plans that may be drawn until one is new, and the best plans that may be asked whether they are within the limits.
+DRAWS, TRIES = 30, 8
+_ACCURACIES = ("local_accuracy", "global_accuracy")
 
 
 class Candidates:
@@ -36,91 +41,130 @@ class Candidates:
     Args:
         study: In the journal.
         setting: The study's. Where it has other objectives than accuracies and costs, whose gain is not foreseen, the
-            first suggestion is taken.
+            sampler's first suggestion is taken.
+        compose: Composes a plan from a source of values.
     """
 
-    def __init__(self, study: optuna.Study, setting: Setting) -> None:
-        self._study, self._kind, self._seed, self._setting = study, setting.sampler, setting.seed, setting
-        self._count = CANDIDATES if all(one.name in FORESEEN for one in setting.objectives) else 1
+    def __init__(self, study: optuna.Study, setting: Setting, compose: Callable[[ValueSource], Composed]) -> None:
+        self._study, self._setting, self._compose = study, setting, compose
+        self._weighs = setting.sampler == WEIGHED and all(one.name in FORESEEN for one in setting.objectives)
         self._seen = optuna.create_study(directions=study.directions)  # in memory: what is not chosen leaves no trace
         self._copied: set[int] = set()
+        self._surrogate: Surrogate | None = None
 
     def best(
         self,
-        compose: Callable[[ValueSource], Composed],
         seconds: Callable[[Composed], float],
+        admits: Callable[[Composed], bool],
         records: Sequence[TrialRecord],
     ) -> Composed | None:
-        """Return the plan to try next; None where one cannot be composed: its own trial will say why.
+        """Return the plan to try next; None where the study is to be asked, or one cannot be composed.
 
         Args:
-            compose: Composes a plan from a source of values.
             seconds: Returns what it takes to try a plan; infinity where it was tried before.
+            admits: Returns whether a plan is within the limits.
             records: The finished trials.
         """
+        if self._setting.sampler == ASKED:
+            return None
+        number = len(self._study.get_trials(deepcopy=False))
+        try:
+            found = self._suggested(number, SUGGESTED if self._weighs else 1)
+            if not self._weighs:
+                return found[0]
+            draw = random.Random(seeded(self._setting.seed, number))
+            scored = [record for record in records if eligible(record) and record.plan is not None]
+            rung = max((record.rung for record in scored), default=0)
+            alike = [record for record in scored if record.rung == rung]
+            if len(alike) < LEAST_TRIALS:
+                return self._affordable([*found, *self._drawn(draw, DRAWN)], seconds)
+            found += [*self._drawn(draw, DRAWN), *self._varied(draw, alike, found[0].knobs)]
+            new = [one for one in found if math.isfinite(seconds(one))]
+            if not new:
+                return next((one for one in self._drawn(draw, DRAWS) if math.isfinite(seconds(one))), found[0])
+            order = self._by_gain(new, [max(0.0, seconds(one)) for one in new], alike)
+            return next((one for one in order[:TRIES] if admits(one)), order[0])
+        except (TunerError, StrategyError):
+            return None
+
+    def _suggested(self, number: int, count: int) -> list[Composed]:
+        """Return what the sampler suggests, which sees the trials of the lowest rung."""
         new = [trial for trial in trials_of_one_rung(self._study) if trial.number not in self._copied]
         self._seen.add_trials(new)
         self._copied |= {trial.number for trial in new}
-        number = len(self._study.get_trials(deepcopy=False))
-        found: list[Composed] = []
-        for candidate in range(self._count):
-            self._seen.sampler = sampler_of(self._kind, seeded(self._seed, number, candidate))
+        found = []
+        for candidate in range(count):
+            self._seen.sampler = sampler_of(self._setting.sampler, seeded(self._setting.seed, number, candidate))
             trial = self._seen.ask()
             try:
-                found.append(compose(optuna_values(trial)))
-            except (TunerError, StrategyError):
-                return None
+                found.append(self._compose(optuna_values(trial)))
             finally:
                 self._seen.tell(trial, state=TrialState.FAIL)
-        scored = [record for record in records if eligible(record) and record.plan is not None]
-        rung = max((record.rung for record in scored), default=0)
-        alike = [record for record in scored if record.rung == rung]
-        if len(alike) < STARTUP_TRIALS:
-            affordable = FIRST_SHARE * self._setting.seconds_left
-            new_ones = (one for one in found if math.isfinite(cost := seconds(one)) and cost <= affordable)
-            return next(new_ones, None) or min(found, key=seconds)
-        return max(found, key=lambda one: gain(one, alike) / (START_SECONDS + max(0.0, seconds(one))))
+        return found
+
+    def _drawn(self, draw: random.Random, count: int) -> Iterator[Composed]:
+        """Yield random plans."""
+        for _ in range(count):
+            yield self._compose(random_values(draw))
+
+    def _varied(
+        self, draw: random.Random, alike: Sequence[TrialRecord], knobs: Mapping[str, Knob]
+    ) -> Iterator[Composed]:
+        """Yield plans that differ from one of the front in a knob or two."""
+        members = _front(alike)
+        names = [name for name, knob in knobs.items() if not knob.fixed]
+        for _ in range(VARIED if names else 0):
+            changed = draw.sample(names, min(len(names), draw.choice((1, 1, 2))))
+            yield self._compose(_near(draw, draw.choice(members).knobs, frozenset(changed)))
+
+    def _affordable(self, found: Sequence[Composed], seconds: Callable[[Composed], float]) -> Composed:
+        """Return the first plan that is new and short; else the shortest."""
+        affordable = FIRST_SHARE * self._setting.seconds_left
+        short = (one for one in found if math.isfinite(cost := seconds(one)) and cost <= affordable)
+        return next(short, None) or min(found, key=seconds)
+
+    def _by_gain(
+        self, plans: Sequence[Composed], costs: Sequence[float], alike: Sequence[TrialRecord]
+    ) -> list[Composed]:
+        """Return plans by the gain per second that is expected of them, the best first."""
+        knobs = {name: knob for one in plans for name, knob in one.knobs.items()}
+        coordinates = Coordinates(knobs)
+        if self._surrogate is None or not self._surrogate.fits(coordinates):
+            self._surrogate = Surrogate(coordinates)
+        names = [name for name in _ACCURACIES if name in alike[0].values]
+        scores = np.array([[record.values[name] for name in names] for record in alike])
+        self._surrogate.fit([record.knobs for record in alike], scores)
+        mean, deviation = self._surrogate.predict([one.values for one in plans])
+        gains = expected_gain(mean, deviation, [tuple(row) for row in scores.tolist()])
+        worth = gains / (START_SECONDS + np.array(costs))
+        return [plans[int(place)] for place in np.argsort(-worth, kind="stable")]
 
 
-def gain(candidate: Composed, records: Sequence[TrialRecord]) -> float:
-    """Return by how much a plan is expected to enlarge the area of (local, global) accuracy under a rung's front.
-
-    The scores are predicted from those of plans with near knobs, by a kernel, one standard deviation upwards.
-
-    Args:
-        candidate: A plan that was not tried.
-        records: Trials of one rung; at least one.
-    """
-    weights = np.array([math.exp(-_distance(candidate, record.knobs) / (2 * WIDTH**2)) for record in records])
-    if weights.sum() < 1e-6:  # noqa: PLR2004 - nothing is near
-        return UNKNOWN_GAIN
-    values = np.array([[record.values.get(name, 1.0) for name in _ACCURACIES] for record in records])
-    weights = weights / weights.sum()
-    mean = weights @ values
-    spread = np.sqrt(weights @ (values - mean) ** 2)
-    hoped = dict(zip(_ACCURACIES, np.minimum(1.0, mean + spread).tolist(), strict=True))
-    known = [record.values for record in records]
-    return max(area([*known, hoped]) - area(known), UNKNOWN_GAIN / 10)
+def _front(alike: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """Return the trials that none is better than in both accuracies."""
+    pairs = [tuple(record.values.get(name, 1.0) for name in _ACCURACIES) for record in alike]
+    return [
+        record
+        for record, mine in zip(alike, pairs, strict=True)
+        if not any(other != mine and other[0] >= mine[0] and other[1] >= mine[1] for other in pairs)
+    ]
 
 
-_ACCURACIES = ("local_accuracy", "global_accuracy")
+def _near(draw: random.Random, values: Mapping[str, Scalar], changed: frozenset[str]) -> ValueSource:
+    """Return a source that gives a plan's values, but for some knobs: a step away, or any value."""
+    anew = random_values(draw)
 
+    def source(knob: Knob) -> Scalar:
+        value = values.get(knob.name)
+        if isinstance(knob, Choice):
+            return value if value in knob.options and knob.name not in changed else anew(knob)
+        if value is None or isinstance(value, str):
+            return anew(knob)
+        if knob.name not in changed:
+            return knob.typed(value)
+        if draw.random() < 0.5:  # noqa: PLR2004 - as often as not
+            return anew(knob)
+        step = draw.gauss(0.0, STRIDE)
+        return knob.typed(value * (knob.high / knob.low) ** step if knob.log else value + (knob.high - knob.low) * step)
 
-def _distance(candidate: Composed, knobs: Mapping[str, Scalar]) -> float:
-    """Return the mean squared difference of two plans' knobs; of one that a plan does not have, a half."""
-    names = [name for name, knob in candidate.knobs.items() if not knob.fixed]
-    if not names:
-        return 0.0
-    total = sum(
-        _difference(candidate.knobs[name], candidate.values[name], knobs[name]) ** 2 if name in knobs else 0.5
-        for name in names
-    )
-    return total / len(names)
-
-
-def _difference(knob: Knob, a: Scalar, b: Scalar) -> float:
-    if not isinstance(knob, Numeric) or isinstance(a, str) or isinstance(b, str):
-        return float(a != b)
-    if knob.log:
-        return math.log(max(a, knob.low) / max(b, knob.low)) / math.log(knob.high / knob.low)
-    return (a - b) / (knob.high - knob.low)
+    return source

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from statistics import median
 from typing import Any
 
@@ -158,15 +159,13 @@ def _form(plan: TrialPlan) -> tuple[Any, ...]:
     return (plan.split, samples, recipe.part_size, plan.shape, plan.runtime, *step)
 
 
-LEARNS_FROM = 10
-
-
 def median_correction(
     records: Sequence[TrialRecord], value: Callable[[TrialRecord], tuple[float, float] | None]
 ) -> float:
     """Return the median of measured over expected, of the last trials; 1 where there are none."""
-    pairs = [pair for record in records if record.same_as is None and (pair := value(record)) is not None]
-    ratios = [measured / expected for measured, expected in pairs[-LEARNS_FROM:] if expected > 0]
+    known = (value(record) for record in reversed(records) if record.same_as is None)
+    last = islice((pair for pair in known if pair is not None), LEARNS_FROM)
+    ratios = [measured / expected for measured, expected in last if expected > 0]
     return min(5.0, max(0.2, median(ratios))) if ratios else 1.0
 
 

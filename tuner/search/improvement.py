@@ -1,4 +1,4 @@
-"""When the front of a study last became better."""
+"""When the front of a study last became better, and what the rest of the time is expected to add to it."""
 
 import math
 import time
@@ -7,21 +7,26 @@ from collections.abc import Sequence
 from tuner.results.pareto import area
 from tuner.results.records import TrialRecord, comparable
 from tuner.search.listener import Listener
+from tuner.search.setting import Setting
 
 #: A front whose area is larger by less is as good as before.
 FLAT = 1e-3
+#: Twice the time adds so much of what the time before it, doubled, added.
+NEXT_DOUBLING = 0.5
 
 
 class Improvement:
     """Watches the area of (local, global) accuracy under the front, and the rung that it is of.
 
     Args:
-        listener: Receives a better front.
+        listener: Receives the front after every trial.
+        setting: The study's.
     """
 
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
-        self._rung, self._area, self._at = math.inf, 0.0, math.inf
+    def __init__(self, listener: Listener, setting: Setting) -> None:
+        self._listener, self._setting = listener, setting
+        self._began = self._at = math.inf
+        self._rung, self._sizes = math.inf, list[tuple[float, float]]()
 
     @property
     def flat_seconds(self) -> float:
@@ -30,11 +35,36 @@ class Improvement:
 
     def note(self, records: Sequence[TrialRecord]) -> None:
         """Compare the front of some trials with the best so far: on a higher rung it is better in any case."""
+        now = time.monotonic()
+        self._began = min(self._began, now)
         members = comparable(records)
         if not members:
             return
         rung = next(record.rung for record in records if record.trial in members)
         size = area(members.values())
-        if rung < self._rung or (rung == self._rung and size > self._area * (1 + FLAT)):
-            self._rung, self._area, self._at = rung, size, time.monotonic()
-            self._listener.front(size, rung)
+        if rung < self._rung:
+            self._rung, self._sizes = rung, [(self._began, 0.0)]
+        if size > self._sizes[-1][1] * (1 + FLAT):
+            self._sizes.append((now, size))
+            self._at = now
+        left = self._setting.seconds_left
+        self._listener.front(self._sizes[-1][1], rung, expected_gain(self._sizes, now, left))
+
+
+def expected_gain(sizes: Sequence[tuple[float, float]], now: float, left: float) -> float | None:
+    """Return by how much a front's area is expected to grow; None where there is no end of the time, or no past yet.
+
+    Args:
+        sizes: Clock and area whenever it grew; the first is the begin of the search.
+        now: Clock.
+        left: Seconds that are left.
+    """
+    passed = now - sizes[0][0]
+    if passed <= 0 or not math.isfinite(left):
+        return None
+    before = max((size for when, size in sizes if when <= sizes[0][0] + passed / 2), default=0.0)
+    if before == 0.0:
+        return None
+    doublings = math.log2((passed + max(0.0, left)) / passed)
+    gained: float = sizes[-1][1] - before
+    return gained * NEXT_DOUBLING * (1 - math.pow(NEXT_DOUBLING, doublings)) / (1 - NEXT_DOUBLING)

@@ -23,6 +23,8 @@ NAME = "tuner"
 #: lowest rung.
 RUNG, PROMOTED = "rung", "promoted"
 STARTUP_TRIALS = 8
+#: Trials of a generation of NSGA-II: Optuna's own 50 are more than a short study has.
+POPULATION = 20
 
 
 class _NoLock(BaseJournalFileLock):
@@ -79,11 +81,15 @@ def seeded(seed: int, *parts: object) -> int:
 
 
 def sampler_of(kind: str, seed: int) -> BaseSampler:
-    """Return a sampler: ``tpe`` or ``random``."""
+    """Return Optuna's sampler: ``tpe``, ``gp``, ``nsga2`` or ``random``."""
     if kind == "random":
         return optuna.samplers.RandomSampler(seed=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        if kind == "gp":
+            return optuna.samplers.GPSampler(seed=seed, n_startup_trials=STARTUP_TRIALS)
+        if kind == "nsga2":
+            return optuna.samplers.NSGAIISampler(seed=seed, population_size=POPULATION)
         return optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True, n_startup_trials=STARTUP_TRIALS)
 
 
@@ -116,7 +122,7 @@ def next_trial(study: optuna.Study, kind: str, seed: int, rung: int = 0) -> Tria
 
     Args:
         study: To ask.
-        kind: ``tpe`` or ``random``.
+        kind: Of the sampler.
         seed: The study's seed.
         rung: That a trial is for which was not put in the queue for another one.
     """

@@ -27,8 +27,14 @@ class Listener:
     def trial(self, record: TrialRecord) -> None:
         """Report a finished trial."""
 
-    def front(self, area: float, rung: int) -> None:
-        """Report a better front: its area of (local, global) accuracy, and its rung, counted from the top."""
+    def front(self, area: float, rung: int, gain: float | None) -> None:
+        """Report the front after a trial.
+
+        Args:
+            area: Its hypervolume of (local, global) accuracy.
+            rung: Its rung, counted from the top.
+            gain: What the rest of the time is expected to add to the hypervolume; None where that is not known.
+        """
 
     def close(self) -> None:
         """Report the end of the study."""

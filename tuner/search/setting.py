@@ -37,7 +37,7 @@ class Setting:
         strategies: Strategies that take part.
         objectives: The study's objectives.
         wanted: What the search space and the command line ask of each knob.
-        sampler: ``tpe`` or ``random``.
+        sampler: ``tpe``, ``gp``, ``nsga2`` or ``random``.
         seed: The study's seed.
         deterministic: Whether costs come from FLOPs instead of clocks.
         model: The model's blocks.

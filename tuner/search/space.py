@@ -16,7 +16,7 @@ from tuner.search.budget import LIMITS
 
 KEYS = ("for", "strategies", "objectives", "sampler", "rungs", "prior", "limits", "knobs")
 RANGE_KEYS = frozenset({"low", "high", "log"})
-SAMPLERS = ("tpe", "random")
+SAMPLERS = ("tpe", "gp", "nsga2", "random")
 HUGE = 1e300
 
 
@@ -29,7 +29,7 @@ class Space:
         audience: For whom it is, in a sentence.
         strategies: Names of the strategies that take part; None for all that are installed.
         objectives: Names of the objectives; None for the default ones.
-        sampler: ``tpe`` or ``random``.
+        sampler: One of `SAMPLERS`.
         limits: Limits as text, by name, for those that the command line does not give.
         knobs: What is asked of each knob; the legal range is searched for a knob that is not named.
         rungs: Whether plans are first tried on fewer samples and epochs.

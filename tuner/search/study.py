@@ -17,14 +17,13 @@ from tuner.errors import TunerError
 from tuner.plan.parts import Scalar
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
-from tuner.planner.cost import Estimate
 from tuner.plugin.compose import Composed, StrategyError, compose
 from tuner.plugin.host import Host
 from tuner.plugin.knobs import ValueSource, preferred_values
 from tuner.results.folder import append_record
 from tuner.results.pareto import front
 from tuner.results.records import SCORED, TrialRecord, comparable
-from tuner.search.admission import Admission, Refused
+from tuner.search.admission import Admission, Admitted, Refused, trial_limits
 from tuner.search.anchors import anchors, reachable
 from tuner.search.candidates import Candidates
 from tuner.search.ending import reason_to_end
@@ -44,11 +43,12 @@ from tuner.search.journal import (
     tell_unreported,
 )
 from tuner.search.listener import Listener
-from tuner.search.processes.guard import Interrupt, JobLimits
+from tuner.search.outlook import Outlook
+from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.rungs import Ladder, at_rung, lowest_rung
 from tuner.search.scoring import record_of, unfilled_record
-from tuner.search.setting import CLOSING_SECONDS, Setting
+from tuner.search.setting import Setting
 from tuner.store.store import Store
 
 #: Filling the first slice may take this share of the time; else it is halved, down to a lowest rung.
@@ -80,9 +80,9 @@ class Study:
         self._seen = {record.plan.key(): record for record in self.records if record.plan and _trained(record)}
         self._filler = Filler(setting, sessions, store, listener)
         self._admission = Admission(setting, host, Forecast(setting, sessions), self._filler)
-        self._given, self._improvement = GivenModel(untouched, listener), Improvement(listener)
+        self._given, self._improvement = GivenModel(untouched, listener), Improvement(listener, setting)
         self._reachable: list[TrialPlan] = []
-        self._candidates = Candidates(journal, setting)
+        self._candidates, self._outlook = Candidates(journal, setting, self._compose), Outlook(setting)
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._where = ""
         self._composed: dict[int, Composed] = {}
@@ -174,11 +174,13 @@ class Study:
 
         def seconds(composed: Composed) -> float:
             plan = at_rung(composed.plan, self._ladder.lowest)
-            if plan.key() in self._seen:
-                return math.inf
-            return self._admission.seconds(plan, self.records)
+            return math.inf if plan.key() in self._seen else self._admission.seconds(plan, self.records)
 
-        chosen = self._candidates.best(self._compose, seconds, self.records)
+        def admits(composed: Composed) -> bool:
+            plan = at_rung(composed.plan, self._ladder.lowest)
+            return isinstance(self._admission.admit(plan, self.records, composed.plan), Admitted)
+
+        chosen = self._candidates.best(seconds, admits, self.records)
         if chosen is not None and _drawn(chosen):
             self._journal.enqueue_trial(_drawn(chosen), {RUNG: self._ladder.lowest})
 
@@ -218,37 +220,37 @@ class Study:
         given, training = self._given.on(rung), time.monotonic()
         self._ladder.floor = max(self._setting.task.most_frequent, given.get("local_accuracy", 0.0))
         job = Trial(plan, seeded(self._setting.seed, plan.key()), self._store, self._weights(trial.number))
-        limits = self._job_limits(decision.estimate)
+        limits = trial_limits(self._setting, decision.estimate)
+        self._outlook.begin(plan, decision.estimate, rung, self.records)
         result = self._sessions[plan.runtime.backend].try_train(job, limits, self._progress)
         self._seconds[f"rung {rung}"] += time.monotonic() - training
         base = replace(base, spent_seconds=time.monotonic() - started)
-        return record_of(self._setting, base, result, self._filler.seconds_each(plan), given)
+        record = record_of(self._setting, base, result, self._filler.seconds_each(plan), given)
+        return self._outlook.explained(record)
 
     def _next_up(self, rung: int) -> Iterator[TrialPlan]:
-        """Yield plans that may be tried on a rung later: those of the rungs below, and others at the same cuts."""
+        """Yield plans that may be tried on a rung later: those of the rungs below, and others that start no earlier.
+
+        The prefix passes their cuts on its way: to store them too takes little, to come back for them takes a pass.
+        """
         below = range(rung + 1, self._ladder.lowest + 1)
         tried = [self._full(record).plan for one in below for record in self._ladder.ranked(self.records, one)]
-        cuts = {plan.split for plan in tried}
-        for plan in (*tried, *(plan for plan in self._reachable if plan.split in cuts)):
-            yield at_rung(plan, rung)
+        first = min((plan.split for plan in tried), default=math.inf)
+        yield from (at_rung(plan, rung) for plan in tried)
+        yield from (at_rung(plan, rung) for plan in self._reachable if plan.split >= first)
 
     def _spend_seconds(self, record: TrialRecord, rung: int) -> float:
         """Return what it takes to try a trial's plan on another rung."""
         plan = at_rung(self._full(record).plan, rung)
         return self._admission.seconds(plan, self.records)
 
-    def _job_limits(self, estimate: Estimate) -> JobLimits:
-        end = self._setting.end
-        if end is None:
-            return JobLimits(memory_bytes=self._setting.limits.memory_bytes)
-        scoring = max(0.5, 0.5 * (estimate.spend_seconds - estimate.train_seconds))
-        return JobLimits(end - CLOSING_SECONDS - scoring, end - CLOSING_SECONDS / 2, self._setting.limits.memory_bytes)
-
-    def _progress(self, progress: Mapping[str, Any]) -> None:
+    def _progress(self, progress: Mapping[str, Any]) -> bool:
+        """Pass progress on; return whether the trial is to stop."""
         if "warning" in progress:
             self._listener.say(f"warning: {progress['warning']}")
         elif "step" in progress:
             self._listener.step(f"training{self._where}", progress["step"], progress["steps"])
+        return "loss" in progress and self._outlook.hopeless(progress["loss"], progress["seconds"])
 
     def _make_room(self, plan: TrialPlan) -> None:
         """Hold the store to what ``--storage`` leaves once the plan's weights are written."""

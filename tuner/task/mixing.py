@@ -1,5 +1,7 @@
 """Global dataset mixing: which global samples a fraction α takes."""
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -66,7 +68,12 @@ def class_sizes(samples: Samples) -> tuple[int, ...]:
 
 def _shuffled(members: RowNumbers, number: int, seed: int) -> RowNumbers:
     """Return a class's samples in its own order."""
-    return np.random.default_rng((seed, number)).permutation(members)
+    return members[_permutation(len(members), number, seed)]
+
+
+@lru_cache(maxsize=8192)
+def _permutation(count: int, number: int, seed: int) -> RowNumbers:
+    return np.random.default_rng((seed, number)).permutation(count)
 
 
 def _classes(labels: npt.NDArray[np.generic]) -> list[RowNumbers]:

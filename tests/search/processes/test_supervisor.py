@@ -6,7 +6,8 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import numpy as np
 import psutil
 import pytest
 
+from tests.plan.plans import PLAN
 from tuner.errors import TunerError
+from tuner.search.processes.child import STEP_SECONDS
 from tuner.search.processes.guard import Interrupt, JobLimits, JobResult
 from tuner.search.processes.messages import Failure, Job, Start
 from tuner.search.processes.supervisor import Supervisor
@@ -172,6 +175,27 @@ def test_the_task_is_opened_once_before_the_first_job(plugin: Path, task: Task) 
         first, second = (supervisor.run(ANSWER, JobLimits()).unwrap("a job") for _ in range(2))
     assert len(first["opened"]) == 1
     assert first["opened"] == second["opened"] != [first["pid"]]
+
+
+def test_the_process_that_forks_is_prepared_for_a_plan_and_its_children_inherit_that(plugin: Path, task: Task) -> None:
+    with Supervisor(start(task)) as supervisor:
+        for plan in (PLAN, replace(PLAN, split=0)):
+            ended = supervisor.run(replace(ANSWER, plan=plan), JobLimits()).unwrap("a job")
+    assert [key for _, key in ended["prepared"]] == [PLAN.key(), replace(PLAN, split=0).key()]
+    assert len({pid for pid, _ in ended["prepared"]} | {ended["pid"]}) == 2
+
+
+def test_steps_are_reported_now_and_then_and_epochs_always(supervisor: Supervisor) -> None:
+    heard: list[Mapping[str, Any]] = []
+    took = supervisor.run(Job("misbehaving", "hurry", {}, reports=True), JobLimits(), heard.append).unwrap("a job")
+    steps = [one for one in heard if "step" in one]
+    assert 1 <= len(steps) <= 1 + took / STEP_SECONDS
+    assert sum("epoch" in one for one in heard) == 2
+
+
+def test_a_job_is_asked_to_stop_where_its_progress_is_enough(supervisor: Supervisor) -> None:
+    ended = supervisor.run(Job("misbehaving", "heed", {}, reports=True), JobLimits(), lambda one: "step" in one)
+    assert (ended.verdict, ended.value) == ("result", "stopped in time")
 
 
 def test_what_opening_raised_is_reported_by_every_job(

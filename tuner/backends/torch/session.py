@@ -10,8 +10,9 @@ import torch
 from tuner.backends.base import Exported, Filling, Lowering, Session, Trial, silent
 from tuner.backends.torch.exits import trial as exits_trial
 from tuner.backends.torch.export import segments, whole
-from tuner.backends.torch.features.access import Access
+from tuner.backends.torch.features.access import Access, prefix_hash
 from tuner.backends.torch.features.fill import fill, missing
+from tuner.backends.torch.features.needs import needed
 from tuner.backends.torch.measure import measure
 from tuner.backends.torch.model.load import load
 from tuner.backends.torch.planned.step_plan import planned_step
@@ -56,6 +57,13 @@ class TorchSession(Session):
     def model(self) -> ModelInfo:
         """The model's chain of blocks."""
         return self._opened.model.info
+
+    def prepare(self, plan: TrialPlan) -> None:
+        """Hash the prefix, and order the samples."""
+        opened = self._of(plan)
+        needed(opened.task, [plan])
+        for cut in plan.cuts if opened.model.chain is not None else ():
+            prefix_hash(opened.model.chain, cut)
 
     def measure(self, threads: int, within: float = math.inf) -> Rates:
         """Time every block of the model."""

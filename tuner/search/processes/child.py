@@ -11,6 +11,7 @@ import pickle
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -27,6 +28,8 @@ from tuner.search.processes.messages import Failure, Job, Start
 from tuner.task import load_task
 
 EXIT_PARENT_GONE = 3
+#: A job reports its steps no more often: each report wakes the parent, which takes time from the job.
+STEP_SECONDS = 0.05
 
 
 def main(control_handle: int) -> None:
@@ -45,10 +48,14 @@ def main(control_handle: int) -> None:
         return
     while True:
         try:
+            backend, plan = control.recv()
             job = control.recv_bytes()  # unpacked in the child: what it opens is the child's own
             handle = recv_handle(control)
         except EOFError:
             return
+        if plan is not None:
+            with suppress(Exception):  # the job will meet the same, and say what
+                sessions[backend]().prepare(plan)
         pid = os.fork()
         if pid == 0:
             control.close()
@@ -99,7 +106,14 @@ def _run(packed: bytes, sessions: Mapping[str, Callable[[], Session]], pipe: Con
     stop = threading.Event()
     threading.Thread(target=_watch, args=(pipe, stop), daemon=True).start()
 
+    reported = 0.0
+
     def report(progress: Mapping[str, Any]) -> bool:
+        nonlocal reported
+        if "step" in progress:
+            if time.monotonic() - reported < STEP_SECONDS:
+                return stop.is_set()
+            reported = time.monotonic()
         pipe.send(("progress", dict(progress)))
         return stop.is_set()
 

@@ -16,7 +16,7 @@ from tuner.search.processes.messages import Failure
 T = TypeVar("T")
 POLL_SECONDS = 0.01
 Verdict = Literal["result", "failure", "memory", "deadline", "interrupted", "crashed"]
-#: Called with the progress that a job reports; what it returns is not used.
+#: Called with the progress that a job reports; where it returns True, the job is asked to stop.
 Progress = Callable[[Mapping[str, Any]], object]
 
 
@@ -145,8 +145,8 @@ class Guard:
     def _heard(self, value: Mapping[str, Any]) -> None:
         if "resting_bytes" in value:
             self._resting = int(value["resting_bytes"])
-        elif self._progress is not None:
-            self._progress(value)
+        elif self._progress is not None and self._progress(value) is True:
+            self._pipe.send("stop")
 
     def _resident(self) -> int:
         if self._process is None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.plan.trial import TrialPlan
 from tuner.task import Task
 
 
@@ -33,6 +34,7 @@ class Job:
         arguments: By name.
         reports: Whether the method takes ``report``; a `Trial` among its arguments always does.
         frees: Whether freed memory goes back to the system in it, which takes time: for a job with a limit on memory.
+        plan: Plan that the session is prepared for before the child is forked; None for nothing to prepare.
     """
 
     backend: str
@@ -40,6 +42,7 @@ class Job:
     arguments: dict[str, Any]
     reports: bool
     frees: bool = False
+    plan: TrialPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)

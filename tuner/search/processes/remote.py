@@ -97,7 +97,14 @@ class RemoteSession(Session):
     def try_train(self, trial: Trial, limits: JobLimits, progress: Progress | None = None) -> JobResult[Outcome]:
         """Carry a plan out under limits and say how it ended."""
         frees = limits.memory_bytes is not None and not trial.plan.cached  # its prefix runs in the same process
-        job = Job(self._backend, "train", {"trial": replace(trial, report=silent)}, reports=False, frees=frees)
+        job = Job(
+            self._backend,
+            "train",
+            {"trial": replace(trial, report=silent)},
+            reports=False,
+            frees=frees,
+            plan=trial.plan,
+        )
         return self._supervisor.run(job, limits, progress)
 
     def _call(self, what: str, method: str, **arguments: Any) -> Any:

@@ -75,6 +75,7 @@ class Supervisor:
         started = time.monotonic()
         ours, theirs = Pipe()
         try:
+            self._control.send((job.backend, job.plan))
             self._control.send_bytes(pickle.dumps(job))
             send_handle(self._control, theirs.fileno(), self._process.pid)
             pid = int(self._control.recv())

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tuner.backends.torch.features.prefix import Prefix, Shallower
 from tuner.backends.torch.model.fingerprint import state_hash, structure_hash
+from tuner.backends.torch.model.graph import Chain
 from tuner.backends.torch.model.load import OpenModel
 from tuner.planner.cost import EXACT_BITS
 from tuner.store.codec import Codec
@@ -52,7 +53,7 @@ class Access:
         """Return what must match for a stored feature to be read as right."""
         block = self.loaded.info.blocks[cut]
         return StoreKey(
-            prefix=_prefix_hash(self.loaded, cut),
+            prefix=self._prefix_hash(cut),
             preprocessing=hashlib.blake2b(json.dumps(asdict(self.task.input)).encode(), digest_size=16).hexdigest(),
             kind=self.kind,
             cut=block.cut,
@@ -104,6 +105,11 @@ class Access:
         shallower = Shallower(stored, self.file(stored, EXACT_BITS)) if stored is not None else None
         return Prefix(self.task, self.loaded, cuts, self.kind, self.threads, shallower)
 
+    def _prefix_hash(self, cut: int) -> str:
+        if self.loaded.chain is None:
+            raise ValueError("a model without cut points has no features to store")
+        return prefix_hash(self.loaded.chain, cut)
+
     def _needed_scales(self, cut: int, bits: int) -> Scales | tuple[None, None, str]:
         if bits >= VALIDATION_BITS:
             return None, None, ""
@@ -114,8 +120,12 @@ class Access:
 
 
 @lru_cache(maxsize=128)
-def _prefix_hash(model: OpenModel, cut: int) -> str:
-    if model.chain is None:
-        raise ValueError("a model without cut points has no features to store")
-    prefix = model.chain.prefix(cut)
-    return f"{state_hash(prefix)}-{structure_hash(prefix)}"
+def prefix_hash(chain: Chain, cut: int) -> str:
+    """Hash the weights and the structure of the blocks before a cut."""
+    return f"{frozen_hash(chain, cut)}-{structure_hash(chain.prefix(cut))}"
+
+
+@lru_cache(maxsize=128)
+def frozen_hash(chain: Chain, cut: int) -> str:
+    """Hash the weights of the blocks before a cut, as they are before any trial."""
+    return state_hash(chain.prefix(cut))

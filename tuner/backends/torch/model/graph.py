@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import fx, nn
@@ -23,7 +24,7 @@ class Tracer(fx.Tracer):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Chain:
     """A traced model and where it can be cut.
 
@@ -69,7 +70,7 @@ class Chain:
 
     def prefix(self, cut: int) -> fx.GraphModule:
         """Return the frozen part: blocks ``[0, cut)`` and what runs before block `cut` without parameters."""
-        return self.part(self.blocks[0].begin, self.split_position(cut))
+        return _prefix(self, cut)
 
     def tail(self, cut: int) -> fx.GraphModule:
         """Return the trainable part: blocks ``[cut, num_blocks)``."""
@@ -83,6 +84,11 @@ class Chain:
             if node in needed and node not in copies:
                 copies[node] = graph.node_copy(node, lambda argument: copies[argument])
         return graph, copies
+
+
+@lru_cache(maxsize=128)
+def _prefix(chain: Chain, cut: int) -> fx.GraphModule:
+    return chain.part(chain.blocks[0].begin, chain.split_position(cut))
 
 
 def chain(model: nn.Module, sample: torch.Tensor) -> Chain:

@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from tuner.backends.base import Trial
+from tuner.backends.torch.features.access import frozen_hash
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.model.fingerprint import state_hash
 from tuner.backends.torch.trial.checkpoint import Checkpoint, restore
@@ -53,8 +54,7 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
         fill(access, [plan])  # nothing to do in a study, which fills ahead
     meter = PeakMeter()
     trial.report({"resting_bytes": meter.resting})
-    frozen = model.prefix(plan.split)
-    frozen_hash = state_hash(frozen)
+    before = frozen_hash(model.chain, plan.split) if model.chain else ""
     tail = edit_tail(model.tail(plan.split), plan, opened.lowerings)
     checkpoint = Checkpoint.of(plan, trial.seed, trial.weights)
     saved = checkpoint.read()
@@ -82,7 +82,7 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     }
     if "global" in inputs.validation:
         values["global_accuracy"] = score(task, tail, inputs.validation["global"])
-    if state_hash(frozen) != frozen_hash:
+    if model.chain and state_hash(model.prefix(plan.split)) != before:
         raise TrainingError(
             "the frozen prefix changed while the tail was trained, so the trial does not count: check whether the "
             "model, or a plugin's edit of the tail, changes weights or buffers of the frozen blocks"
