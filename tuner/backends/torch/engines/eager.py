@@ -10,10 +10,10 @@ from torch import nn
 from torch.nn import functional
 
 from tuner.arrays import RowNumbers
-from tuner.backends.torch.engines.threads import ThreadChoice, on_fastest_threads
 from tuner.backends.torch.model.kinds import NORMS
 from tuner.backends.torch.model.layout import channels_last, spatial
 from tuner.backends.torch.step.optimiser import optimiser, set_rate
+from tuner.backends.torch.threads import ThreadChoice, on_fastest_threads
 from tuner.backends.torch.trial.evolving import Training, begin_evolving, evolving
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.steps import TrialSteps

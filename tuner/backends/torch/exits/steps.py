@@ -5,11 +5,11 @@ import torch
 from torch import nn
 
 from tuner.arrays import RowNumbers
-from tuner.backends.torch.engines.threads import ThreadChoice, on_fastest_threads
 from tuner.backends.torch.exits.inputs import CutInputs
 from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.step.losses import exit_loss
 from tuner.backends.torch.step.optimiser import optimiser, set_rate
+from tuner.backends.torch.threads import ThreadChoice, on_fastest_threads
 from tuner.backends.torch.trial.scoring import SCORE_BATCH
 from tuner.plan.trial import TrialPlan
 from tuner.training.schedule import batches_of

@@ -12,8 +12,9 @@ import numpy as np
 
 from tuner.arrays import Floats
 from tuner.backends.torch.features.batches import Batch
-from tuner.backends.torch.features.engines import prefix_engine
+from tuner.backends.torch.features.engines import ORT, prefix_engine
 from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.threads import ThreadChoice
 from tuner.planner.device import FILL_BATCH
 from tuner.store.records import BadRecord, RecordFile
 from tuner.task import Task
@@ -43,7 +44,7 @@ class Prefix:
         model: The model.
         cuts: Block numbers, ascending.
         kind: The engine.
-        threads: Threads it runs with.
+        threads: Threads it runs with at most: as many as are fastest now.
         shallower: Stored records to start from, for batches that they hold whole.
 
     Attributes:
@@ -63,6 +64,7 @@ class Prefix:
         self._samples = dict(task.partitions())
         self._cuts = list(cuts)
         self._engine = lru_cache(lambda begin: prefix_engine(model, cuts, kind, threads, begin))
+        self._threads = ThreadChoice(1 if kind == ORT else threads)  # ONNX Runtime's threads belong to its session
         self._shallower = shallower
         self._reading = Lock()
         self.shortened = 0
@@ -94,7 +96,8 @@ class Prefix:
                     ahead.extend((following, pool.submit(self._load, following)) for following in islice(remaining, 1))
                     count = len(batch.indices)
                     self.shortened += count if begin else 0
-                    outputs = self._engine(begin)(value)
+                    with self._threads:
+                        outputs = self._engine(begin)(value)
                     yield batch, {cut: output[:count] for cut, output in zip(self._cuts, outputs, strict=True)}
             finally:
                 for _, loading in ahead:

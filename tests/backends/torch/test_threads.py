@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tuner.backends.torch.engines.threads import CHANGED, EARLIEST, LATEST, TRIED, WINDOW, ThreadChoice
+from tuner.backends.torch.threads import CHANGED, EARLIEST, LATEST, TRIED, WINDOW, ThreadChoice
 
 
 class Device:
