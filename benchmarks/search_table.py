@@ -110,6 +110,7 @@ class Table:
         by_plan = {self._on_grid(row["knobs"]).plan.key(): row["rungs"] for row in content["plans"]}
         combinations = grid(self.strategies, self.model, self.task, self._grid, equal=True)
         self._rows = {self._key(one.values): by_plan[one.plan.key()] for one in combinations}
+        self.recorded = [row["knobs"] for row in content["plans"]]
         full = [dict(zip(KEPT, rungs[0], strict=True)) for rungs in self._rows.values()]
         self.best = area(full)
         self.budget = TRIALS * mean(one["seconds"] for one in full)
@@ -127,6 +128,10 @@ class Table:
     def key(self, one: Composed) -> tuple[Scalar, ...]:
         """Return the grid's plan next to one: each number rounded to the nearest level."""
         return self._key({name: self._rounded(name, value) for name, value in one.values.items()})
+
+    def key_of(self, record: TrialRecord) -> tuple[Scalar, ...]:
+        """Return the grid's plan that a record is of."""
+        return self._key({name: self._rounded(name, value) for name, value in record.knobs.items()})
 
     def _rounded(self, name: str, value: Scalar) -> Scalar:
         if name not in self._levels or isinstance(value, str):
@@ -231,12 +236,15 @@ def ours(table: Table, sampler: str, seed: int) -> Replay:
     while not replay.over:
         begun = time.perf_counter()
         if not has_open(study):
+            ladder.climb(replay.records)
             promotion = ladder.next(replay.records)
             if promotion is not None:
                 place = {RUNG: promotion.rung, PROMOTED: promotion.record.config}
                 study.enqueue_trial(drawn(tried[promotion.record.config]), place)
             else:
-                best = candidates.best(lambda one: expected(one, ladder.lowest), lambda _one: True, replay.records)
+                best = candidates.best(
+                    lambda one: expected(one, ladder.lowest), lambda _one: True, replay.records, ladder.lowest
+                )
                 if best is not None:
                     study.enqueue_trial(drawn(best), {RUNG: ladder.lowest})
         trial = next_trial(study, sampler, seed, ladder.lowest)

@@ -72,7 +72,7 @@ def second(_plan: Composed) -> float:
 def test_of_equal_cost_a_plan_near_good_ones_is_chosen(
     choosing: Callable[..., Candidates], tried: list[TrialRecord]
 ) -> None:
-    chosen = choosing().best(second, always, tried)
+    chosen = choosing().best(second, always, tried, 0)
     assert chosen is not None
     assert float(chosen.values["recipe.learning_rate"]) > 3e-3
 
@@ -81,7 +81,7 @@ def test_of_equal_promise_the_cheaper_is_chosen(choosing: Callable[..., Candidat
     def narrow_is_cheap(plan: Composed) -> float:
         return 0.1 if plan.values["cache.bits"] == 8 else 50.0
 
-    chosen = choosing().best(narrow_is_cheap, always, tried)
+    chosen = choosing().best(narrow_is_cheap, always, tried, 0)
     assert chosen is not None
     assert chosen.values["cache.bits"] == 8
 
@@ -98,7 +98,7 @@ def test_a_plan_that_was_tried_or_is_over_a_limit_is_not_chosen(
         asked.append(plan)
         return len(asked) == 3
 
-    chosen = choosing().best(low_is_old, admits, tried)
+    chosen = choosing().best(low_is_old, admits, tried, 0)
     assert chosen is asked[-1]
     assert len(asked) == 3
     assert chosen.values["cache.bits"] == 16
@@ -107,14 +107,14 @@ def test_a_plan_that_was_tried_or_is_over_a_limit_is_not_chosen(
 def test_where_all_was_tried_something_is_returned(
     choosing: Callable[..., Candidates], tried: list[TrialRecord]
 ) -> None:
-    assert choosing().best(lambda _plan: math.inf, always, tried) is not None
+    assert choosing().best(lambda _plan: math.inf, always, tried, 0) is not None
 
 
 def test_before_two_trials_tell_a_short_new_plan_is_taken(choosing: Callable[..., Candidates]) -> None:
     def short(plan: Composed) -> float:
         return 1.0 if float(plan.values["recipe.learning_rate"]) < 1e-3 else 1e9
 
-    chosen = choosing().best(short, always, [])
+    chosen = choosing().best(short, always, [], 0)
     assert chosen is not None
     assert float(chosen.values["recipe.learning_rate"]) < 1e-3
 
@@ -123,8 +123,8 @@ def test_samplers_that_are_not_weighed_are_taken_at_their_word(
     choosing: Callable[..., Candidates], tried: list[TrialRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Candidates, "_by_gain", lambda *_: pytest.fail("only TPE's are weighed"))
-    assert choosing("nsga2").best(second, always, tried) is None
-    assert choosing("random").best(second, always, tried) is not None
+    assert choosing("nsga2").best(second, always, tried, 0) is None
+    assert choosing("random").best(second, always, tried, 0) is not None
 
 
 def test_objectives_that_are_not_foreseen_leave_the_choice_to_the_sampler(
@@ -145,4 +145,4 @@ def test_no_plan_is_tried_twice_while_there_are_others(begin: Begin) -> None:
 
 def test_a_value_out_of_range_is_no_error(choosing: Callable[..., Candidates], tried: list[TrialRecord]) -> None:
     odd = [replace(one, knobs={**one.knobs, "cache.bits": "none", "recipe.learning_rate": 1.0}) for one in tried]
-    assert choosing().best(second, always, odd) is not None
+    assert choosing().best(second, always, odd, 0) is not None

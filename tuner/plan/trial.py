@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, ClassVar
 
 from tuner.augment.operations import active_operations
@@ -109,7 +109,7 @@ class TrialPlan:
 
         Two fractions that select the same samples are one plan: the hash holds the counts, not the fraction.
         """
-        content = asdict(self)
+        content = self._decisions()
         content["data"] = {"counts": self._global_counts}
         if self.data.share < 1:
             content["data"]["share"] = self.data.share
@@ -120,10 +120,14 @@ class TrialPlan:
 
     def settings(self) -> dict[str, Any]:
         """Return every decision, without the description of model and task."""
-        content = asdict(self)
+        content = self._decisions()
         if self.data.share == 1:  # of the lower rungs of a search only
             del content["data"]["share"]
         return {stage.value: content[stage.value] for stage in Stage}
+
+    def _decisions(self) -> dict[str, Any]:
+        """Return every part as JSON's types, without the description of model and task, which is long."""
+        return {one.name: _plain(getattr(self, one.name)) for one in fields(self) if one.name not in {"model", "task"}}
 
     def carried_to(self, model: ModelInfo, task: TaskInfo) -> "TrialPlan":
         """Return the same decisions for all samples of another task, or for a model with a grown head.
@@ -207,3 +211,9 @@ def _effective_recipe(plan: TrialPlan) -> RecipePlan:
     if recipe.patience >= recipe.epochs - 1:  # between the first epoch and the last there are fewer than that
         recipe = replace(recipe, patience=0)
     return recipe
+
+
+def _plain(part: Any) -> Any:
+    if isinstance(part, tuple):
+        return tuple(map(_plain, part))
+    return asdict(part) if is_dataclass(part) and not isinstance(part, type) else part

@@ -48,8 +48,7 @@ class Candidates:
     def __init__(self, study: optuna.Study, setting: Setting, compose: Callable[[ValueSource], Composed]) -> None:
         self._study, self._setting, self._compose = study, setting, compose
         self._weighs = setting.sampler == WEIGHED and all(one.name in FORESEEN for one in setting.objectives)
-        self._seen = optuna.create_study(directions=study.directions)  # in memory: what is not chosen leaves no trace
-        self._copied: set[int] = set()
+        self._rung = -1
         self._surrogate: Surrogate | None = None
 
     def best(
@@ -57,6 +56,7 @@ class Candidates:
         seconds: Callable[[Composed], float],
         admits: Callable[[Composed], bool],
         records: Sequence[TrialRecord],
+        rung: int,
     ) -> Composed | None:
         """Return the plan to try next; None where the study is to be asked, or one cannot be composed.
 
@@ -64,32 +64,34 @@ class Candidates:
             seconds: Returns what it takes to try a plan; infinity where it was tried before.
             admits: Returns whether a plan is within the limits.
             records: The finished trials.
+            rung: Rung that it is tried on.
         """
         if self._setting.sampler == ASKED:
             return None
+        if rung != self._rung:  # in memory: what is not chosen leaves no trace
+            self._seen, self._copied = optuna.create_study(directions=self._study.directions), set[int]()
+            self._rung = rung
         number = len(self._study.get_trials(deepcopy=False))
         try:
             found = self._suggested(number, SUGGESTED if self._weighs else 1)
             if not self._weighs:
                 return found[0]
             draw = random.Random(seeded(self._setting.seed, number))
-            scored = [record for record in records if eligible(record) and record.plan is not None]
-            rung = max((record.rung for record in scored), default=0)
-            alike = [record for record in scored if record.rung == rung]
+            alike = [record for record in records if record.rung == rung and eligible(record)]
             if len(alike) < LEAST_TRIALS:
                 return self._affordable([*found, *self._drawn(draw, DRAWN)], seconds)
             found += [*self._drawn(draw, DRAWN), *self._varied(draw, alike, found[0].knobs)]
-            new = [one for one in found if math.isfinite(seconds(one))]
+            new = [(one, cost) for one, cost in ((one, seconds(one)) for one in found) if math.isfinite(cost)]
             if not new:
                 return next((one for one in self._drawn(draw, DRAWS) if math.isfinite(seconds(one))), found[0])
-            order = self._by_gain(new, [max(0.0, seconds(one)) for one in new], alike)
+            order = self._by_gain(new, alike)
             return next((one for one in order[:TRIES] if admits(one)), order[0])
         except (TunerError, StrategyError):
             return None
 
     def _suggested(self, number: int, count: int) -> list[Composed]:
-        """Return what the sampler suggests, which sees the trials of the lowest rung."""
-        new = [trial for trial in trials_of_one_rung(self._study) if trial.number not in self._copied]
+        """Return what the sampler suggests, which sees the trials of one rung."""
+        new = [trial for trial in trials_of_one_rung(self._study, self._rung) if trial.number not in self._copied]
         self._seen.add_trials(new)
         self._copied |= {trial.number for trial in new}
         found = []
@@ -123,10 +125,9 @@ class Candidates:
         short = (one for one in found if math.isfinite(cost := seconds(one)) and cost <= affordable)
         return next(short, None) or min(found, key=seconds)
 
-    def _by_gain(
-        self, plans: Sequence[Composed], costs: Sequence[float], alike: Sequence[TrialRecord]
-    ) -> list[Composed]:
-        """Return plans by the gain per second that is expected of them, the best first."""
+    def _by_gain(self, new: Sequence[tuple[Composed, float]], alike: Sequence[TrialRecord]) -> list[Composed]:
+        """Return plans, which are given with their seconds, by the gain per second, the best first."""
+        plans, costs = [one for one, _ in new], np.maximum(0.0, [cost for _, cost in new])
         knobs = {name: knob for one in plans for name, knob in one.knobs.items()}
         coordinates = Coordinates(knobs)
         if self._surrogate is None or not self._surrogate.fits(coordinates):
@@ -136,7 +137,7 @@ class Candidates:
         self._surrogate.fit([record.knobs for record in alike], scores)
         mean, deviation = self._surrogate.predict([one.values for one in plans])
         gains = expected_gain(mean, deviation, [tuple(row) for row in scores.tolist()])
-        worth = gains / (START_SECONDS + np.array(costs))
+        worth = gains / (START_SECONDS + costs)
         return [plans[int(place)] for place in np.argsort(-worth, kind="stable")]
 
 

@@ -35,6 +35,8 @@ class Forecast:
     def __init__(self, setting: Setting, sessions: Mapping[str, Session]) -> None:
         self._setting, self._sessions = setting, sessions
         self._planned_peaks: dict[Any, int | None] = {}
+        self._known_corrections: dict[Any, tuple[float, float]] = {}
+        self._corrected_after = (-1, -1)
 
     def estimate(self, plan: TrialPlan, missing: int, records: Sequence[TrialRecord], pace: float = 1.0) -> Estimate:
         """Return what a plan will cost; see `rough_estimate`. Where memory is limited, the planner may be asked."""
@@ -57,11 +59,22 @@ class Forecast:
             return cost.estimate(plan, self._setting.rates, missing)
         plain = cost.estimate(plan, self._setting.rates)
         filling = missing * pace * cost.fill_seconds(plan, self._setting.rates)
-        alike = [record for record in records if record.plan is not None and _kind(record.plan) == _kind(plan)]
-        planned = cost.worth_planning(plan)
-        same = [record for record in alike if record.plan is not None and cost.worth_planning(record.plan) == planned]
-        rough = cost.corrected(plain, median_correction(alike, self._seconds), median_correction(same, self._bytes))
+        rough = cost.corrected(plain, *self._corrections(plan, records))
         return replace(rough, spend_seconds=rough.spend_seconds + filling)
+
+    def _corrections(self, plan: TrialPlan, records: Sequence[TrialRecord]) -> tuple[float, float]:
+        """Return measured over expected, of seconds and of bytes; computed once after each trial."""
+        last = (len(records), records[-1].trial if records else -1)
+        if last != self._corrected_after:
+            self._corrected_after = last
+            self._known_corrections.clear()
+        kind, planned = _kind(plan), cost.worth_planning(plan)
+        if (kind, planned) not in self._known_corrections:
+            alike = [one for one in records if one.plan is not None and _kind(one.plan) == kind]
+            same = [one for one in alike if one.plan is not None and cost.worth_planning(one.plan) == planned]
+            ratios = median_correction(alike, self._seconds), median_correction(same, self._bytes)
+            self._known_corrections[kind, planned] = ratios
+        return self._known_corrections[kind, planned]
 
     def planned_peak(self, plan: TrialPlan, records: Sequence[TrialRecord]) -> int | None:
         """Return the peak bytes that a trial will measure, by the planner; None where the rough estimate has to do.

@@ -93,15 +93,15 @@ def sampler_of(kind: str, seed: int) -> BaseSampler:
         return optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True, n_startup_trials=STARTUP_TRIALS)
 
 
-def trials_of_one_rung(study: optuna.Study) -> list[FrozenTrial]:
-    """Return the trials that a sampler may learn from: those of the lowest rung, and all that was refused.
+def trials_of_one_rung(study: optuna.Study, rung: int) -> list[FrozenTrial]:
+    """Return the trials that a sampler may learn from: those of a rung, and all that was refused.
 
-    Every plan is tried there, good ones and bad ones; on the higher rungs are only good ones, which tell nothing apart.
+    Every plan is tried on the lowest, good ones and bad ones; on the higher ones are only good ones, which tell nothing
+    apart.
     """
     trials = [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
-    lowest = max((trial.user_attrs.get(RUNG, 0) for trial in trials), default=0)
     return [
-        trial for trial in trials if trial.state is not TrialState.COMPLETE or trial.user_attrs.get(RUNG, 0) == lowest
+        trial for trial in trials if trial.state is not TrialState.COMPLETE or trial.user_attrs.get(RUNG, 0) == rung
     ]
 
 

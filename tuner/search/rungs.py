@@ -8,6 +8,7 @@ the hypervolume of the accuracies: by costs alone a plan without use would go up
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from statistics import median
 from typing import NamedTuple
 
 from tuner.plan.trial import TrialPlan, normal_form
@@ -25,6 +26,8 @@ ETA = 3
 LOWEST = 3
 #: A trial whose training is expected to take less gains nothing from a lower rung: starting it takes about as long.
 QUICK_SECONDS = 1.0
+#: Trials on a rung from which the search goes on there.
+ENOUGH_TRIALS = 5
 #: The first plan of all, its features included, may take this share of the time.
 FIRST_SHARE = 0.05
 #: A limit of fewer trials leaves none for lower rungs.
@@ -103,6 +106,18 @@ class Ladder:
         self._setting, self._seconds = setting, seconds
         self.lowest, self.floor = 0, 0.0
         self._known: dict[int, tuple[tuple[int, ...], float, list[TrialRecord]]] = {}
+
+    def climb(self, records: Sequence[TrialRecord]) -> None:
+        """Leave the lowest rung for good where the next higher one is as quick, and has trials enough to go on from.
+
+        Lower rungs save the filling of features at first; once these are stored, starting a trial takes the longest.
+        """
+        while self.lowest:
+            above = [one.plan for one in records if one.rung == self.lowest - 1 and eligible(one) and one.plan]
+            seconds = [cost.loop_seconds(plan, self._setting.rates) for plan in above]
+            if len(seconds) < ENOUGH_TRIALS or median(seconds) > QUICK_SECONDS:
+                return
+            self.lowest -= 1
 
     def next(self, records: Sequence[TrialRecord]) -> Promotion | None:
         """Return the plan to promote now; None where a new one is to be tried instead."""

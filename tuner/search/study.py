@@ -161,6 +161,7 @@ class Study:
     def _next(self) -> OptunaTrial:
         """Return the trial to run next: what was begun or put in the queue, a promotion, or a new suggestion."""
         if not has_open(self._journal):
+            self._ladder.climb(self.records)
             promotion = self._ladder.next(self.records)
             if promotion is not None:
                 place = {RUNG: promotion.rung, PROMOTED: promotion.record.config}
@@ -180,7 +181,7 @@ class Study:
             plan = at_rung(composed.plan, self._ladder.lowest)
             return isinstance(self._admission.admit(plan, self.records, composed.plan), Admitted)
 
-        chosen = self._candidates.best(seconds, admits, self.records)
+        chosen = self._candidates.best(seconds, admits, self.records, self._ladder.lowest)
         if chosen is not None and _drawn(chosen):
             self._journal.enqueue_trial(_drawn(chosen), {RUNG: self._ladder.lowest})
 

@@ -1,0 +1,52 @@
+"""The recorded tables, and what is replayed on them."""
+
+import pytest
+
+from benchmarks.search_record import TABLES, TASKS
+from benchmarks.search_table import PLAIN as SAMPLERS
+from benchmarks.search_table import Replay, Table, ours, plain, table_of
+from tuner.plugin.knobs import preferred_values
+
+
+def test_the_tables_are_small() -> None:
+    assert sum(path.stat().st_size for path in TABLES.iterdir()) <= 2_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TASKS)
+def test_every_combination_has_scores_on_every_rung(name: str) -> None:
+    table = table_of(name)
+    assert len(table.recorded) >= 300
+    for values in table.recorded:
+        one = table.compose(preferred_values(values))
+        assert table.scores(one, 0)["seconds"] > 0
+        assert 0 <= table.scores(one, 3)["local_accuracy"] <= 1
+
+
+def test_what_lies_between_is_rounded_to_the_grid() -> None:
+    table = table_of("digits")
+    low, high = (table.compose(preferred_values({"recipe.learning_rate": rate})) for rate in (2.6e-3, 2.8e-3))
+    assert table.key(low) != table.key(high)  # 1.5e-3 and 5e-3 meet at their geometric mean
+    assert table.scores(low, 0) != table.scores(high, 0)
+
+
+@pytest.mark.slow
+def test_a_replay_is_the_same_twice_and_its_front_never_shrinks() -> None:
+    table: Table = table_of("digits")
+    first, second = ours(table, "tpe", 1), ours(table, "tpe", 1)
+    assert first.curve == second.curve
+    assert first.clock.seconds >= table.budget
+    regrets = [first.regret(share) for share in (0.05, 0.25, 1.0)]
+    assert regrets == sorted(regrets, reverse=True)
+    assert 0 <= regrets[-1] < regrets[0] <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("halving", [True, False])
+def test_a_plan_that_was_tried_before_costs_nothing(halving: bool) -> None:
+    replay: Replay = plain(table_of("digits"), SAMPLERS["random"], 0, halving=halving)
+    spent = sum(record.spent_seconds for record in replay.records)
+    assert spent == pytest.approx(replay.clock.seconds)
+    keys = [(replay.table.key_of(record), record.rung) for record in replay.records if record.spent_seconds]
+    assert len(keys) == len(set(keys))
+    assert {record.rung for record in replay.records} <= ({0, 1, 2, 3} if halving else {0})
