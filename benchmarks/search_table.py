@@ -49,7 +49,7 @@ from tuner.results.records import TrialRecord
 from tuner.search.anchors import anchors
 from tuner.search.candidates import Candidates
 from tuner.search.journal import PROMOTED, RUNG, has_open, next_trial, optuna_values, tell
-from tuner.search.rungs import ETA, LOWEST, Ladder, at_rung, lowest_rung, ranked
+from tuner.search.rungs import ETA, Ladder, at_rung, lowest_rung, ranked
 from tuner.search.setting import Setting
 from tuner.search.space import SAMPLERS
 from tuner.task import load_task
@@ -57,6 +57,8 @@ from tuner.task import load_task
 #: A budget is the time of so many trials of the table's mean length on the top rung.
 TRIALS = 60
 SHARES = (0.05, 0.10, 0.25, 0.50, 1.0)
+#: Rungs below the top that MO-ASHA uses: one did best of one, two and three, which leave it nothing on top for long.
+HALVING_RUNGS = 1
 #: Plans tried before, one after another, that end a replay: the grid is small.
 REPEATS = 60
 LOGARITHMIC = frozenset({"recipe.learning_rate", "recipe.epochs", "recipe.batch_size"})
@@ -260,7 +262,7 @@ def plain(table: Table, sampler: Callable[[int], BaseSampler], seed: int, *, hal
     """Replay Optuna's sampler: every trial on the top rung, or promoted by asynchronous successive halving."""
     replay = Replay(table, seed, floor=0.0)
     study = study_of(replay, sampler(seed))
-    lowest, tried = LOWEST if halving else 0, dict[int, Composed]()
+    lowest, tried = HALVING_RUNGS if halving else 0, dict[int, Composed]()
     objectives = replay.setting.objectives
     for one in replay.first():
         study.enqueue_trial(drawn(one))
