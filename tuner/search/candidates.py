@@ -31,7 +31,7 @@ FORESEEN = frozenset({"local_accuracy", "global_accuracy", "train_seconds", "pea
 #: Before so many trials tell, a plan may take a share of the time that is left.
 LEAST_TRIALS, FIRST_SHARE = 2, 0.05
 #: Plans that may be drawn until one is new, and the best plans that may be asked whether they are within the limits.
-DRAWS, TRIES = 30, 8
+DRAWS, TRIES = 30, 16
 _ACCURACIES = ("local_accuracy", "global_accuracy")
 
 
@@ -78,13 +78,12 @@ class Candidates:
                 return found[0]
             draw = random.Random(seeded(self._setting.seed, number))
             alike = [record for record in records if record.rung == rung and eligible(record)]
-            if len(alike) < LEAST_TRIALS:
-                return self._affordable([*found, *self._drawn(draw, DRAWN)], seconds)
-            found += [*self._drawn(draw, DRAWN), *self._varied(draw, alike, found[0].knobs)]
+            found += self._drawn(draw, DRAWN)
+            found += self._varied(draw, alike, found[0].knobs) if alike else ()
             new = [(one, cost) for one, cost in ((one, seconds(one)) for one in found) if math.isfinite(cost)]
             if not new:
                 return next((one for one in self._drawn(draw, DRAWS) if math.isfinite(seconds(one))), found[0])
-            order = self._by_gain(new, alike)
+            order = self._by_gain(new, alike) if len(alike) >= LEAST_TRIALS else self._short_first(new)
             return next((one for one in order[:TRIES] if admits(one)), order[0])
         except (TunerError, StrategyError):
             return None
@@ -119,11 +118,10 @@ class Candidates:
             changed = draw.sample(names, min(len(names), draw.choice((1, 1, 2))))
             yield self._compose(_near(draw, draw.choice(members).knobs, frozenset(changed)))
 
-    def _affordable(self, found: Sequence[Composed], seconds: Callable[[Composed], float]) -> Composed:
-        """Return the first plan that is new and short; else the shortest."""
+    def _short_first(self, new: Sequence[tuple[Composed, float]]) -> list[Composed]:
+        """Return the plans that are short as they come, then the others."""
         affordable = FIRST_SHARE * self._setting.seconds_left
-        short = (one for one in found if math.isfinite(cost := seconds(one)) and cost <= affordable)
-        return next(short, None) or min(found, key=seconds)
+        return [one for one, _ in sorted(new, key=lambda pair: max(affordable, pair[1]))]
 
     def _by_gain(self, new: Sequence[tuple[Composed, float]], alike: Sequence[TrialRecord]) -> list[Composed]:
         """Return plans, which are given with their seconds, by the gain per second, the best first."""
