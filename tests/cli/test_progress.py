@@ -48,3 +48,21 @@ def test_a_new_run_prints_nothing_of_earlier_trials() -> None:
     out = StringIO()
     Progress(Console(file=out)).resumed([])
     assert out.getvalue() == ""
+
+
+def test_the_fronts_hypervolume_is_shown_over_time_and_anew_on_a_higher_rung() -> None:
+    out = StringIO()
+    console = Console(file=out, width=200)
+    progress = Progress(console)
+    for area in (0.1, 0.2):
+        progress.front(area, 2, None)
+    for area in [0.30, *[0.36] * 60, 0.40]:
+        progress.front(area, 0, 0.0123)
+    console.print(progress._panel())
+    shown = out.getvalue()
+    assert "front: hypervolume 0.400 on all samples, expected to grow by 0.012 until the end" in shown
+    line = next(line for line in shown.splitlines() if line.startswith("hypervolume")).split()[1]
+    assert line == "▁" + "▅" * 38 + "█"
+    progress.front(0.1, 3, None)
+    console.print(progress._panel())
+    assert "front: hypervolume 0.100 on 1/8 of the samples" in out.getvalue()

@@ -89,7 +89,7 @@ class Progress(Listener):
         on = "all samples" if rung == 0 else f"1/{2**rung} of the samples"
         self._front = f"front: hypervolume {area:.3f} on {on}"
         if gain is not None:
-            self._front += f", about +{gain:.3f} expected"
+            self._front += f", expected to grow by {gain:.3f} until the end"
 
     def close(self) -> None:
         """Remove the panel."""
