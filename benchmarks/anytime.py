@@ -9,8 +9,8 @@ Arms, all on the clothing task and the search space `board-10min`:
 - Optuna, our store: TPE over the same knobs, every trial at full fidelity on stored features;
 - Optuna, PyTorch: the same without a store, as a plain training loop has it: the frozen blocks run in every epoch.
 
-Every arm starts in a new process with an empty cache; start-up counts. Only scores on all validation samples count, so
-that a trial on a lower rung adds nothing. With `--busy`, as many processes spin as there are cores.
+Every arm starts in a new process with an empty cache; start-up counts. Only scores on all validation samples count in
+the hypervolume, so that a trial on a lower rung adds nothing to it. With `--busy`, as many processes spin as there are cores.
 """
 
 import argparse
@@ -42,10 +42,17 @@ TENTH = 97 / 960
 
 
 class Had(NamedTuple):
-    """What an arm had: (seconds, local, global) of its scored trials, and the untouched model's global accuracy."""
+    """What an arm had.
+
+    Attributes:
+        points: (seconds, local, global) of the trials that were scored on all validation samples.
+        untouched: The untouched model's global accuracy.
+        first: Seconds until the front's first member, on whatever rung.
+    """
 
     points: list[Point]
     untouched: float
+    first: float
 
 
 def tuned(seconds: float, seed: int, *, rungs: bool, note: Callable[[float, float], None]) -> None:
@@ -57,8 +64,15 @@ def tuned(seconds: float, seed: int, *, rungs: bool, note: Callable[[float, floa
     from tuner.search.space import shipped
 
     class Notes(Listener):
+        waits = True
+
         def untouched(self, values: Mapping[str, float], objectives: Sequence[Objective]) -> None:  # noqa: ARG002
             print(json.dumps({"untouched": values["global_accuracy"]}), flush=True)  # the last is of all samples
+
+        def front(self, area: float, rung: int, gain: float | None) -> None:  # noqa: ARG002
+            if self.waits:
+                self.waits = False
+                print(json.dumps({"first": time.monotonic() - STARTED}), flush=True)
 
         def trial(self, record: TrialRecord) -> None:
             if record.state in SCORED and record.rung == 0 and record.same_as is None:
@@ -161,8 +175,11 @@ def had_by(name: str, seconds: float, seed: int, *, busy: bool) -> Had:
     if done.returncode:
         print(f"{name}: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
     said = [json.loads(line) for line in done.stdout.splitlines()]
-    untouched = [one["untouched"] for one in said if isinstance(one, dict)]
-    return Had([tuple(one) for one in said if isinstance(one, list)], untouched[-1] if untouched else math.nan)
+    points: list[Point] = [tuple(one) for one in said if isinstance(one, list)]
+    untouched = [one["untouched"] for one in said if isinstance(one, dict) and "untouched" in one]
+    firsts = [one["first"] for one in said if isinstance(one, dict) and "first" in one]
+    first = min([*firsts, *(when for when, _, _ in points)], default=math.inf)
+    return Had(points, untouched[-1] if untouched else math.nan, first)
 
 
 def curve(points: Sequence[Point]) -> list[tuple[float, float]]:
@@ -211,7 +228,7 @@ def main() -> None:
     curves = {name: [curve(one.points) for one in own] for name, own in had.items()}
     marks = [mark for mark in MARKS if mark <= seconds]
     rows: list[Row] = [
-        {"arm": name, "first s": median(one[1][0] if len(one) > 1 else float("inf") for one in own),
+        {"arm": name, "first s": median(one.first for one in had[name]),
          **{f"{mark} s": round(median(at(one, mark) for one in own), 3) for mark in marks}}
         for name, own in curves.items()
     ]  # fmt: skip
@@ -229,8 +246,7 @@ def claims(
     busy: bool,
 ) -> list[Claim]:
     """Hold the figures against the bounds."""
-    mine = curves[ARMS[0]]
-    firsts = [one[1][0] if len(one) > 1 else float("inf") for one in mine]
+    mine, firsts = curves[ARMS[0]], [one.first for one in ours]
     found: list[Claim] = []
 
     def claim(text: str, said: str, *, met: bool) -> None:

@@ -26,6 +26,7 @@ from tuner.results.folder import open_records
 from tuner.results.objectives import OBJECTIVES, Objective
 from tuner.results.records import TrialRecord
 from tuner.results.run import Run
+from tuner.search import rungs
 from tuner.search.journal import open_study
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt, JobResult
@@ -262,3 +263,12 @@ def begin(stand_in: InProcess, task: Task, tmp_path: Path, heard: Heard) -> Begi
         return study
 
     return start
+
+
+@pytest.fixture
+def ladder_of_three(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a made-up task of 12 samples have three rungs."""
+    monkeypatch.setattr(rungs, "LEAST_SAMPLES", 1)
+    monkeypatch.setattr(rungs, "QUICK_SECONDS", 0.0)
+    monkeypatch.setattr(rungs, "LEAST_STEPS", 1)
+    monkeypatch.setattr(rungs, "LOWEST", 2)

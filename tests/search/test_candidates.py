@@ -127,6 +127,21 @@ def test_samplers_that_are_not_weighed_are_taken_at_their_word(
     assert choosing("random").best(second, always, tried, 0) is not None
 
 
+def test_a_choice_on_another_rung_is_that_of_a_study_that_was_resumed_there(
+    choosing: Callable[..., Candidates], tried: list[TrialRecord]
+) -> None:
+    low = [
+        replace(one, rung=1, values={**one.values, "local_accuracy": 0.9 - one.values["local_accuracy"]})
+        for one in tried
+    ]
+    climbed, resumed = choosing(), choosing()
+    climbed.best(second, always, low, 1)
+    before, after = (one.best(second, always, [*low, *tried], 0) for one in (climbed, resumed))
+    assert before is not None
+    assert after is not None
+    assert before.values == after.values
+
+
 def test_objectives_that_are_not_foreseen_leave_the_choice_to_the_sampler(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,7 +80,7 @@ def test_the_expected_gain_is_reported_with_the_front(clock: Callable[[float], N
     for number, local in enumerate((0.6, 0.7, 0.8), 1):
         clock(10.0)
         watched.note(trials := [*trials, record(number, local)])
-    assert fronts.heard[-1][2] == pytest.approx(0.5 * (0.4 - 0.35) * (1 - 0.5 ** math.log2(90 / 20)) / 0.5)
+    assert fronts.heard[-1][2] == pytest.approx(0.5 * (0.4 - 0.3) * (1 - 0.5 ** math.log2(100 / 30)) / 0.5)
 
 
 def test_a_run_ends_when_its_front_stays_as_it_is(begin: Callable[..., Study], monkeypatch: Any) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from optuna.trial import TrialState
 
 from tuner.plugin.knobs import Choice, Numeric
 from tuner.results.config import Budget
@@ -12,6 +13,7 @@ from tuner.results.folder import JOURNAL, TRIALS, read_records
 from tuner.results.objectives import OBJECTIVES
 from tuner.results.records import TrialRecord
 from tuner.search.journal import (
+    PROMOTED,
     STARTUP_TRIALS,
     next_trial,
     open_study,
@@ -181,11 +183,21 @@ def test_every_sampler_asks_a_resumed_study_for_what_an_undisturbed_one_tries(
     assert len(set(keys)) > 8
 
 
+@pytest.mark.usefixtures("ladder_of_three")
 def test_the_generations_of_nsga2_count_new_plans_and_no_promotions(begin: Begin, tmp_path: Path) -> None:
-    begin(Budget(trials=12), sampler="nsga2").run()
-    for trial in open_study(tmp_path / JOURNAL, DIRECTIONS).get_trials():
+    begin(Budget(trials=20), sampler="nsga2").run()
+    trials = open_study(tmp_path / JOURNAL, DIRECTIONS).get_trials()
+    assert any(PROMOTED in trial.user_attrs for trial in trials)
+    for trial in trials:
         queued = "fixed_params" in trial.system_attrs
         assert queued != any("generation" in name for name in trial.system_attrs)
+
+
+def test_all_scored_trials_have_as_many_constraints_as_optunas_gp_wants(begin: Begin, tmp_path: Path) -> None:
+    begin(Budget(trials=4)).run()
+    begin(Budget(trials=8, train_seconds=1e6, forgetting=0.9)).run()
+    trials = open_study(tmp_path / JOURNAL, DIRECTIONS).get_trials(states=[TrialState.COMPLETE])
+    assert len({frozenset(trial.constraints) for trial in trials}) == 1
 
 
 def test_a_record_that_was_written_before_a_kill_is_given_to_optuna(begin: Begin, tmp_path: Path) -> None:

@@ -24,15 +24,6 @@ from tuner.search.study import Study
 Begin = Callable[..., Study]
 
 
-@pytest.fixture
-def ladder_of_three(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a made-up task of 12 samples have three rungs."""
-    monkeypatch.setattr(rungs, "LEAST_SAMPLES", 1)
-    monkeypatch.setattr(rungs, "QUICK_SECONDS", 0.0)
-    monkeypatch.setattr(rungs, "LEAST_STEPS", 1)
-    monkeypatch.setattr(rungs, "LOWEST", 2)
-
-
 def record(trial: int, local: float, global_: float, **rest: Any) -> TrialRecord:
     values = {"local_accuracy": local, "global_accuracy": global_, "train_seconds": 1.0, "peak_bytes": 1e6}
     return TrialRecord(trial=trial, state="done", plan=PLAN, values=values, **{"rung": 1, **rest})
@@ -172,23 +163,32 @@ def test_one_pass_fills_every_cut_that_it_passes_on_its_way(begin: Begin, monkey
 
 
 @pytest.mark.usefixtures("ladder_of_three")
+@pytest.mark.parametrize("leaves", [False, True])
 def test_a_study_that_climbs_and_is_cut_short_goes_on_as_if_it_had_not_been(
-    begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, leaves: bool
 ) -> None:
-    study = begin(Budget(trials=16))
+    """With `leaves`, it leaves the lower rungs for good on its way."""
+    study = begin(Budget(trials=30 if leaves else 16))
+    monkeypatch.setattr(rungs, "QUICK_SECONDS", 1e9 if leaves else 0.0)
+    monkeypatch.setattr(rungs, "ENOUGH_TRIALS", 2)
     study.run()
     expected = [(one.trial, one.rung, one.promoted, one.knobs) for one in study.records]
+    new = [one.rung for one in study.records if one.promoted is None and one.state == "done"]
+    assert new == sorted(new, reverse=True)
+    assert set(new) == ({0, 1, 2} if leaves else {2})
+    monkeypatch.setattr(rungs, "QUICK_SECONDS", 0.0)
     for path in tmp_path.iterdir():
         if path.is_file():
             path.unlink()
-    cut = begin(Budget(trials=16))
+    cut = begin(Budget(trials=30 if leaves else 16))
+    monkeypatch.setattr(rungs, "QUICK_SECONDS", 1e9 if leaves else 0.0)
     tries = 0
     inner = cut._try
 
     def interrupted(trial: Any) -> TrialRecord:
         nonlocal tries
         tries += 1
-        if tries in {1, 5, 9}:
+        if tries in ({1, 12, 24} if leaves else {1, 5, 9}):
             raise KeyboardInterrupt
         return inner(trial)
 
@@ -196,7 +196,7 @@ def test_a_study_that_climbs_and_is_cut_short_goes_on_as_if_it_had_not_been(
     for _ in range(3):
         with pytest.raises(KeyboardInterrupt):
             cut.run()
-    again = begin(Budget(trials=16))
+    again = begin(Budget(trials=30 if leaves else 16))
     again.run()
     assert [(one.trial, one.rung, one.promoted, one.knobs) for one in again.records] == expected
 

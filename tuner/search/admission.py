@@ -76,7 +76,7 @@ class Admission:
 
     def seconds(self, plan: TrialPlan, records: Sequence[TrialRecord]) -> float:
         """Return what a plan would take now: with the features that are stored, at the pace of the last filling."""
-        missing = self._filler.missing(plan)
+        missing = 0 if self._setting.deterministic else self._filler.missing(plan)  # a resumed study knows less of it
         return self._forecast.rough_estimate(plan, missing, records, self._filler.pace).spend_seconds
 
     def storage_left(self) -> int | None:

@@ -1,8 +1,10 @@
 """The next plan to try: of suggestions and variations of good plans, the one expected to bring most per second."""
 
 import math
+import operator
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 import optuna
@@ -30,9 +32,10 @@ START_SECONDS = 0.3
 FORESEEN = frozenset({"local_accuracy", "global_accuracy", "train_seconds", "peak_bytes"})
 #: Before so many trials tell, a plan may take a share of the time that is left.
 LEAST_TRIALS, FIRST_SHARE = 2, 0.05
+#: Random plans that show which knobs there are.
+LOOKED_AT = 64
 #: Plans that may be drawn until one is new, and the best plans that may be asked whether they are within the limits.
 DRAWS, TRIES = 30, 16
-_ACCURACIES = ("local_accuracy", "global_accuracy")
 
 
 class Candidates:
@@ -47,8 +50,11 @@ class Candidates:
 
     def __init__(self, study: optuna.Study, setting: Setting, compose: Callable[[ValueSource], Composed]) -> None:
         self._study, self._setting, self._compose = study, setting, compose
-        self._weighs = setting.sampler == WEIGHED and all(one.name in FORESEEN for one in setting.objectives)
-        self._rung = -1
+        names = [one.name for one in setting.objectives]
+        self._accuracies = [name for name in names if name in {"local_accuracy", "global_accuracy"}]
+        foreseen = "local_accuracy" in names and all(name in FORESEEN for name in names)
+        self._weighs = setting.sampler == WEIGHED and foreseen
+        self._rung, self._knobs = -1, dict[str, Knob]()
         self._surrogate: Surrogate | None = None
 
     def best(
@@ -70,7 +76,7 @@ class Candidates:
             return None
         if rung != self._rung:  # in memory: what is not chosen leaves no trace
             self._seen, self._copied = optuna.create_study(directions=self._study.directions), set[int]()
-            self._rung = rung
+            self._rung, self._surrogate = rung, None
         number = len(self._study.get_trials(deepcopy=False))
         try:
             found = self._suggested(number, SUGGESTED if self._weighs else 1)
@@ -79,7 +85,7 @@ class Candidates:
             draw = random.Random(seeded(self._setting.seed, number))
             alike = [record for record in records if record.rung == rung and eligible(record)]
             found += self._drawn(draw, DRAWN)
-            found += self._varied(draw, alike, found[0].knobs) if alike else ()
+            found += self._varied(draw, alike) if alike else ()
             new = [(one, cost) for one, cost in ((one, seconds(one)) for one in found) if math.isfinite(cost)]
             if not new:
                 return next((one for one in self._drawn(draw, DRAWS) if math.isfinite(seconds(one))), found[0])
@@ -104,19 +110,27 @@ class Candidates:
         return found
 
     def _drawn(self, draw: random.Random, count: int) -> Iterator[Composed]:
-        """Yield random plans."""
+        """Yield random plans, of those that can be composed."""
         for _ in range(count):
-            yield self._compose(random_values(draw))
+            with suppress(TunerError, StrategyError):
+                yield self._compose(random_values(draw))
 
-    def _varied(
-        self, draw: random.Random, alike: Sequence[TrialRecord], knobs: Mapping[str, Knob]
-    ) -> Iterator[Composed]:
+    def _varied(self, draw: random.Random, alike: Sequence[TrialRecord]) -> Iterator[Composed]:
         """Yield plans that differ from one of the front in a knob or two."""
-        members = _front(alike)
-        names = [name for name, knob in knobs.items() if not knob.fixed]
-        for _ in range(VARIED if names else 0):
+        members, searched = _front(alike, self._accuracies), self._searched()
+        for _ in range(VARIED):
+            member = draw.choice(members)
+            names = sorted(member.knobs.keys() & searched.keys())
             changed = draw.sample(names, min(len(names), draw.choice((1, 1, 2))))
-            yield self._compose(_near(draw, draw.choice(members).knobs, frozenset(changed)))
+            with suppress(TunerError, StrategyError):
+                yield self._compose(_near(draw, member.knobs, frozenset(changed)))
+
+    def _searched(self) -> Mapping[str, Knob]:
+        """Return the knobs with more than one value, of random plans: the same in every session of a study."""
+        if not self._knobs:
+            drawn = self._drawn(random.Random(0), LOOKED_AT)
+            self._knobs = {name: knob for one in drawn for name, knob in one.knobs.items() if not knob.fixed}
+        return self._knobs
 
     def _short_first(self, new: Sequence[tuple[Composed, float]]) -> list[Composed]:
         """Return the plans that are short as they come, then the others."""
@@ -126,12 +140,9 @@ class Candidates:
     def _by_gain(self, new: Sequence[tuple[Composed, float]], alike: Sequence[TrialRecord]) -> list[Composed]:
         """Return plans, which are given with their seconds, by the gain per second, the best first."""
         plans, costs = [one for one, _ in new], np.maximum(0.0, [cost for _, cost in new])
-        knobs = {name: knob for one in plans for name, knob in one.knobs.items()}
-        coordinates = Coordinates(knobs)
-        if self._surrogate is None or not self._surrogate.fits(coordinates):
-            self._surrogate = Surrogate(coordinates)
-        names = [name for name in _ACCURACIES if name in alike[0].values]
-        scores = np.array([[record.values[name] for name in names] for record in alike])
+        if self._surrogate is None:
+            self._surrogate = Surrogate(Coordinates(self._searched()))
+        scores = np.array([[record.values[name] for name in self._accuracies] for record in alike])
         self._surrogate.fit([record.knobs for record in alike], scores)
         mean, deviation = self._surrogate.predict([one.values for one in plans])
         gains = expected_gain(mean, deviation, [tuple(row) for row in scores.tolist()])
@@ -139,13 +150,13 @@ class Candidates:
         return [plans[int(place)] for place in np.argsort(-worth, kind="stable")]
 
 
-def _front(alike: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """Return the trials that none is better than in both accuracies."""
-    pairs = [tuple(record.values.get(name, 1.0) for name in _ACCURACIES) for record in alike]
+def _front(alike: Sequence[TrialRecord], names: Sequence[str]) -> list[TrialRecord]:
+    """Return the trials that none is better than in all of some scores."""
+    scores = [[record.values[name] for name in names] for record in alike]
     return [
         record
-        for record, mine in zip(alike, pairs, strict=True)
-        if not any(other != mine and other[0] >= mine[0] and other[1] >= mine[1] for other in pairs)
+        for record, mine in zip(alike, scores, strict=True)
+        if not any(other != mine and all(map(operator.ge, other, mine)) for other in scores)
     ]
 
 

@@ -128,9 +128,20 @@ class Filler:
         return not self.missing(selected[0]) or self.refusal(selected[0]) is not None
 
     def fill_with(self, plan: TrialPlan, others: Iterable[TrialPlan]) -> None:
-        """Fill what a plan needs, and in the same pass what others will need, as far as the cap allows; see `fill`."""
-        if self.missing(plan):
-            self.fill([plan, *self._fitting([plan, *(one for one in others if one.cached)])[1:]])
+        """Fill what a plan needs, and in the same pass what others need of the same samples; see `fill`.
+
+        As far as the cap allows; where memory is too small for all, the plan's own cuts alone.
+        """
+        if not self.missing(plan):
+            return
+        alike = (replace(one, data=plan.data) for one in others if one.cached)
+        together = [plan, *self._fitting([plan, *alike])[1:]]
+        try:
+            self.fill(together)
+        except UnfilledError as error:
+            if "memory" not in error.constraint or len(together) == 1:
+                raise
+            self.fill([plan])
 
     def _fitting(self, plans: Iterable[TrialPlan]) -> list[TrialPlan]:
         """Return plans whose record sets differ and have room together, the first ones first."""

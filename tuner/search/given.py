@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from tuner.errors import BudgetError
+from tuner.plan.info import TaskInfo
 from tuner.search.listener import Listener
 from tuner.search.rungs import SAMPLES
 
@@ -13,16 +14,21 @@ class GivenModel:
 
     Args:
         score: Returns its scores on a share of the validation samples.
+        task: The task in numbers.
         listener: Receives a warning where there is no time for it.
 
     Attributes:
         seconds: Time that it took so far.
     """
 
-    def __init__(self, score: Callable[[float], Mapping[str, float]], listener: Listener) -> None:
-        self._score, self._listener = score, listener
+    def __init__(self, score: Callable[[float], Mapping[str, float]], task: TaskInfo, listener: Listener) -> None:
+        self._score, self._task, self._listener = score, task, listener
         self._known: dict[int, Mapping[str, float]] = {}
         self.seconds = 0.0
+
+    def floor(self, rung: int) -> float:
+        """Return the local accuracy that comes free: the given model's, or that of the most frequent class."""
+        return max(self._task.most_frequent, self.on(rung).get("local_accuracy", 0.0))
 
     def on(self, rung: int) -> Mapping[str, float]:
         """Return the scores on a rung's samples; those on another rung's where the time is up."""

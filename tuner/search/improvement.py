@@ -25,7 +25,7 @@ class Improvement:
 
     def __init__(self, listener: Listener, setting: Setting) -> None:
         self._listener, self._setting = listener, setting
-        self._began = self._at = math.inf
+        self._began, self._at = time.monotonic(), math.inf
         self._rung, self._sizes = math.inf, list[tuple[float, float]]()
 
     @property
@@ -36,7 +36,6 @@ class Improvement:
     def note(self, records: Sequence[TrialRecord]) -> None:
         """Compare the front of some trials with the best so far: on a higher rung it is better in any case."""
         now = time.monotonic()
-        self._began = min(self._began, now)
         members = comparable(records)
         if not members:
             return

@@ -23,6 +23,8 @@ NAME = "tuner"
 #: lowest rung.
 RUNG, PROMOTED = "rung", "promoted"
 STARTUP_TRIALS = 8
+#: Constraints of every scored trial, whether there is such a limit or not: Optuna's GP wants as many of each trial.
+JUDGED = ("train-time", "memory", "forget-at-most", "useless")
 #: Trials of a generation of NSGA-II: Optuna's own 50 are more than a short study has.
 POPULATION = 20
 
@@ -172,8 +174,10 @@ def tell(
         floor: Local accuracy that comes free: to be below it counts as a broken limit, so that the sampler leaves alone
             what is cheap and learns nothing.
     """
-    useless = {"useless": floor - record.values["local_accuracy"]} if "local_accuracy" in record.values else {}
-    for name, value in (record.constraint | useless).items():
+    constraint = {name: -1.0 for name in JUDGED if record.state in SCORED} | record.constraint
+    if "local_accuracy" in record.values:
+        constraint["useless"] = floor - record.values["local_accuracy"]
+    for name, value in constraint.items():
         if name not in trial.storage.get_trial(trial._trial_id).constraints:  # noqa: SLF001 - set before a kill
             trial.set_constraint(name, value)
     values = _values(record, objectives)
@@ -183,7 +187,9 @@ def tell(
         study.tell(trial, values)
 
 
-def tell_unreported(study: optuna.Study, records: Sequence[TrialRecord], objectives: Sequence[Objective]) -> None:
+def tell_unreported(
+    study: optuna.Study, records: Sequence[TrialRecord], objectives: Sequence[Objective], floor: float = 0.0
+) -> None:
     """Bring a study up to the records, which are written first: a kill may have come in between."""
     trials = study.get_trials(deepcopy=False)
     by_number = {record.trial: record for record in records}
@@ -192,7 +198,7 @@ def tell_unreported(study: optuna.Study, records: Sequence[TrialRecord], objecti
             trial = Trial(study, frozen._trial_id)  # noqa: SLF001 - as in next_trial
             if frozen.state is TrialState.WAITING:
                 trial.storage.set_trial_state_values(frozen._trial_id, TrialState.RUNNING)  # noqa: SLF001 - the same
-            tell(study, trial, by_number[frozen.number], objectives)
+            tell(study, trial, by_number[frozen.number], objectives, floor)
     for record in records[len(trials) :]:  # the journal lost more than its last line: the numbers stay
         values, place = _values(record, objectives), {RUNG: record.rung}
         state = TrialState.PRUNED if values is None else TrialState.COMPLETE

@@ -19,6 +19,8 @@ from tuner.search.setting import Setting
 LEAST_CURVES = 8
 #: A trial that is expected to take less from here on is not worth a thought.
 LEAST_SECONDS = 1.0
+#: A trial may cost so much less than expected.
+CHEAPER = 0.8
 #: Objectives that an optimistic end is known of.
 KNOWN = frozenset({"local_accuracy", "global_accuracy", "train_seconds", "peak_bytes"})
 
@@ -42,7 +44,7 @@ class Outlook:
         self._objectives = setting.objectives
         self._silent = setting.deterministic or any(one.name not in KNOWN for one in setting.objectives)
         self._curves: list[Curve] = []
-        self._margins = _standard_errors(setting)
+        self._margins: dict[str, float] = {}
         self._plan: TrialPlan | None = None
         self._costs: dict[str, float] = {}
         self._losses: list[float] = []
@@ -63,7 +65,11 @@ class Outlook:
             if record.rung == rung and eligible(record) and record.state == "done" and record.epochs
         ]
         self._plan, self._losses, self._gave_up = None if plan.shape or plan.heads.exits else plan, [], False
-        self._costs = {"train_seconds": estimate.train_seconds, "peak_bytes": float(estimate.peak_bytes)}
+        self._margins = _standard_errors(plan)
+        self._costs = {
+            "train_seconds": CHEAPER * estimate.train_seconds,
+            "peak_bytes": CHEAPER * estimate.peak_bytes,
+        }
 
     def hopeless(self, loss: float, seconds: float) -> bool:
         """Note an epoch of the trial, and return whether the front is out of its reach.
@@ -73,8 +79,8 @@ class Outlook:
             seconds: It took.
         """
         self._losses.append(loss)
-        if self._silent or self._plan is None or len(self._curves) < LEAST_CURVES:
-            return False
+        if self._gave_up or self._silent or self._plan is None or len(self._curves) < LEAST_CURVES:
+            return self._gave_up
         epochs = self._plan.recipe.epochs
         left = epochs - len(self._losses)
         if left * seconds < LEAST_SECONDS:
@@ -114,7 +120,7 @@ def _after(losses: Sequence[float], share: float) -> float:
     return losses[max(0, min(len(losses) - 1, math.ceil(share * len(losses)) - 1))]
 
 
-def _standard_errors(setting: Setting) -> dict[str, float]:
-    """Return the largest standard error of each accuracy on the validation samples."""
-    counts = {"local_accuracy": setting.task.local_val, "global_accuracy": setting.task.global_val}
+def _standard_errors(plan: TrialPlan) -> dict[str, float]:
+    """Return the largest standard error that each accuracy may have on the samples that a plan is scored on."""
+    counts = {"local_accuracy": plan.local_scored, "global_accuracy": plan.global_scored}
     return {name: 0.5 / math.sqrt(count) for name, count in counts.items() if count}

@@ -110,11 +110,13 @@ class Ladder:
     def climb(self, records: Sequence[TrialRecord]) -> None:
         """Leave the lowest rung for good where the next higher one is as quick, and has trials enough to go on from.
 
-        Lower rungs save the filling of features at first; once these are stored, starting a trial takes the longest.
+        Lower rungs save the filling of features at first; where they are stored, starting a trial takes the longest.
+        The first trials decide, so that a resumed study climbs as far. With NSGA-II the search stays: its generations
+        compare all new plans.
         """
-        while self.lowest:
+        while self.lowest and self._setting.sampler != "nsga2":
             above = [one.plan for one in records if one.rung == self.lowest - 1 and eligible(one) and one.plan]
-            seconds = [cost.loop_seconds(plan, self._setting.rates) for plan in above]
+            seconds = [cost.loop_seconds(plan, self._setting.rates) for plan in above[:ENOUGH_TRIALS]]
             if len(seconds) < ENOUGH_TRIALS or median(seconds) > QUICK_SECONDS:
                 return
             self.lowest -= 1

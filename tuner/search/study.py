@@ -80,7 +80,7 @@ class Study:
         self._seen = {record.plan.key(): record for record in self.records if record.plan and _trained(record)}
         self._filler = Filler(setting, sessions, store, listener)
         self._admission = Admission(setting, host, Forecast(setting, sessions), self._filler)
-        self._given, self._improvement = GivenModel(untouched, listener), Improvement(listener, setting)
+        self._given, self._improvement = GivenModel(untouched, setting.task, listener), Improvement(listener, setting)
         self._reachable: list[TrialPlan] = []
         self._candidates, self._outlook = Candidates(journal, setting, self._compose), Outlook(setting)
         self._seconds: defaultdict[str, float] = defaultdict(float)
@@ -95,7 +95,9 @@ class Study:
         Raises:
             BudgetError: The limits leave no room for one trial.
         """
-        tell_unreported(self._journal, self.records, self._setting.objectives)
+        if self.records:
+            self._ladder.floor = self._given.floor(self.records[-1].rung)
+        tell_unreported(self._journal, self.records, self._setting.objectives, self._ladder.floor)
         first = self._enqueue_anchors()
         lowest = lowest_of(self._journal)
         if lowest is None:
@@ -109,6 +111,7 @@ class Study:
             lowest += 1  # slower than it was measured: a smaller slice
         self._ladder.lowest = lowest
         self._journal.set_user_attr(RUNG, lowest)
+        self._ladder.climb(self.records)
 
     def run(self) -> None:
         """Run until the end; `ended` then says what ended it."""
@@ -214,12 +217,11 @@ class Study:
             return replace(base, state="rejected", reason=decision.reason, constraint=dict(decision.constraint))
         self._make_room(plan)
         try:
-            self._filler.fill_with(plan, self._next_up(rung))
+            self._filler.fill_with(plan, self._next_up(plan, rung))
         except TunerError as error:
             return unfilled_record(base, error)
         self._where = f" on rung {rung}" if rung else ""
-        given, training = self._given.on(rung), time.monotonic()
-        self._ladder.floor = max(self._setting.task.most_frequent, given.get("local_accuracy", 0.0))
+        self._ladder.floor, given, training = self._given.floor(rung), self._given.on(rung), time.monotonic()
         job = Trial(plan, seeded(self._setting.seed, plan.key()), self._store, self._weights(trial.number))
         limits = trial_limits(self._setting, decision.estimate)
         self._outlook.begin(plan, decision.estimate, rung, self.records)
@@ -229,16 +231,16 @@ class Study:
         record = record_of(self._setting, base, result, self._filler.seconds_each(plan), given)
         return self._outlook.explained(record)
 
-    def _next_up(self, rung: int) -> Iterator[TrialPlan]:
-        """Yield plans that may be tried on a rung later: those of the rungs below, and others that start no earlier.
+    def _next_up(self, plan: TrialPlan, rung: int) -> Iterator[TrialPlan]:
+        """Yield plans that may be tried on a rung next to a plan: those of the rungs below, and others in between.
 
         The prefix passes their cuts on its way: to store them too takes little, to come back for them takes a pass.
         """
         below = range(rung + 1, self._ladder.lowest + 1)
         tried = [self._full(record).plan for one in below for record in self._ladder.ranked(self.records, one)]
-        first = min((plan.split for plan in tried), default=math.inf)
-        yield from (at_rung(plan, rung) for plan in tried)
-        yield from (at_rung(plan, rung) for plan in self._reachable if plan.split >= first)
+        first, *_, last = sorted([plan.split, plan.split, *(one.split for one in tried)])
+        between = (one for one in self._reachable if first <= one.split <= last)
+        yield from (at_rung(one, rung) for one in (*tried, *between))
 
     def _spend_seconds(self, record: TrialRecord, rung: int) -> float:
         """Return what it takes to try a trial's plan on another rung."""
@@ -251,7 +253,7 @@ class Study:
             self._listener.say(f"warning: {progress['warning']}")
         elif "step" in progress:
             self._listener.step(f"training{self._where}", progress["step"], progress["steps"])
-        return "loss" in progress and self._outlook.hopeless(progress["loss"], progress["seconds"])
+        return "loss" in progress and self._outlook.hopeless(progress["loss"], progress.get("seconds", 0.0))
 
     def _make_room(self, plan: TrialPlan) -> None:
         """Hold the store to what ``--storage`` leaves once the plan's weights are written."""
@@ -278,10 +280,8 @@ class Study:
         if record.plan is not None and _trained(record):
             self._seen[record.plan.key()] = record
         self._weights(record.trial).with_name(CHECKPOINT).unlink(missing_ok=True)
-        kept = set(self.front())
-        for other in self.records:
-            if other.trial not in kept:
-                self._weights(other.trial).unlink(missing_ok=True)
+        for other in {one.trial for one in self.records} - set(self.front()):
+            self._weights(other).unlink(missing_ok=True)
         self._improvement.note(self.records)
         self._host.trial_done(str(self._setting.folder), record)
         self._listener.trial(record)

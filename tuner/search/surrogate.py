@@ -33,15 +33,15 @@ class Coordinates:
     """
 
     def __init__(self, knobs: Mapping[str, Knob]) -> None:
-        self.knobs = {name: knob for name, knob in sorted(knobs.items()) if not knob.fixed}
+        self._knobs = {name: knob for name, knob in sorted(knobs.items()) if not knob.fixed}
         self.groups = np.array(
-            [place for place, knob in enumerate(self.knobs.values()) for _ in range(_width(knob))], np.int64
+            [place for place, knob in enumerate(self._knobs.values()) for _ in range(_width(knob))], np.int64
         )
 
     def points(self, plans: Sequence[Mapping[str, Scalar]]) -> Doubles:
         """Return float64 [n, columns]; a knob that a plan does not have is in the middle."""
         rows = [
-            [column for name, knob in self.knobs.items() for column in _columns(knob, values.get(name))]
+            [column for name, knob in self._knobs.items() for column in _columns(knob, values.get(name))]
             for values in plans
         ]
         return np.array(rows, np.float64).reshape(len(plans), len(self.groups))
@@ -79,10 +79,6 @@ class Surrogate:
     def __init__(self, coordinates: Coordinates) -> None:
         self._coordinates = coordinates
         self._fitted: tuple[int, Doubles] = (0, np.empty(0))
-
-    def fits(self, coordinates: Coordinates) -> bool:
-        """Return whether these are its coordinates."""
-        return coordinates.knobs == self._coordinates.knobs
 
     def fit(self, plans: Sequence[Mapping[str, Scalar]], scores: Doubles) -> None:
         """Learn from some plans; the length scales follow from the first of them, so that they change rarely.

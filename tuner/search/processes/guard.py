@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Generic, Literal, TypeVar, cast
@@ -146,6 +147,11 @@ class Guard:
         if "resting_bytes" in value:
             self._resting = int(value["resting_bytes"])
         elif self._progress is not None and self._progress(value) is True:
+            self._stop()
+
+    def _stop(self) -> None:
+        """Ask the child to stop; it may have ended, and its last word is in the pipe."""
+        with suppress(OSError):
             self._pipe.send("stop")
 
     def _resident(self) -> int:
@@ -171,7 +177,7 @@ class Guard:
             return "interrupted", None
         if self._warned_at is None and self._limits.warn_at is not None and now >= self._limits.warn_at:
             self._warned_at = now
-            self._pipe.send("stop")
+            self._stop()
         if self._limits.kill_at is not None and now >= self._limits.kill_at:
             self.killed = True
             return "deadline", now
