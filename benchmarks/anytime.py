@@ -10,7 +10,8 @@ Arms, all on the clothing task and the search space `board-10min`:
 - Optuna, PyTorch: the same without a store, as a plain training loop has it: the frozen blocks run in every epoch.
 
 Every arm starts in a new process with an empty cache; start-up counts. Only scores on all validation samples count in
-the hypervolume, so that a trial on a lower rung adds nothing to it. With `--busy`, as many processes spin as there are cores.
+the hypervolume, so that a trial on a lower rung adds nothing to it. With `--busy`, as many processes spin as there are
+cores.
 """
 
 import argparse
