@@ -1,6 +1,6 @@
 """What a plan is expected to score: a Gaussian process over the knobs of plans that were tried.
 
-Optuna's own takes seconds to suggest a plan where a trial takes half a second; this one scores a few dozen given plans
+Optuna's own takes half a second to suggest a plan, as long as many a trial; this one scores a few dozen given plans
 in milliseconds, as it has fixed noise, one set of length scales for all scores, and no search over the knobs.
 """
 
