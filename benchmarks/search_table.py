@@ -74,7 +74,7 @@ PLAIN: Mapping[str, Callable[[int], BaseSampler]] = {
 ASHA = {f"MO-ASHA, {name}": PLAIN[name] for name in ("random", "TPE")}
 OURS = {f"ours, {name}": name for name in SAMPLERS}
 ARMS = (*OURS, *PLAIN, *ASHA)
-#: Optuna's GP takes half a second for a plan: most of a minute for a replay.
+#: Optuna's GP takes a fifth of a second for a plan: a quarter of a minute for a replay.
 SLOW, SLOW_SEEDS = ("ours, gp", "GP"), 8
 #: The arm that is judged: the default of `sampler =`.
 DEFAULT = "ours, tpe"
