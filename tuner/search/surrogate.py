@@ -1,7 +1,8 @@
 """What a plan is expected to score: a Gaussian process over the knobs of plans that were tried.
 
 Optuna's own takes a fifth of a second to suggest a plan, half as long as many a trial; this one scores a few dozen
-given plans in milliseconds, as it has fixed noise, one set of length scales for all scores, and no search over the knobs.
+given plans in milliseconds, as it has fixed noise, one set of length scales for all scores, and no search over the
+knobs.
 """
 
 import math
