@@ -23,6 +23,7 @@ def test_every_combination_has_scores_on_every_rung(name: str) -> None:
         assert 0 <= table.scores(one, 3)["local_accuracy"] <= 1
 
 
+@pytest.mark.slow
 def test_what_lies_between_is_rounded_to_the_grid() -> None:
     table = table_of("digits")
     low, high = (table.compose(preferred_values({"recipe.learning_rate": rate})) for rate in (2.6e-3, 2.8e-3))

@@ -163,7 +163,7 @@ def test_one_pass_fills_every_cut_that_it_passes_on_its_way(begin: Begin, monkey
 
 
 @pytest.mark.usefixtures("ladder_of_three")
-@pytest.mark.parametrize("leaves", [False, True])
+@pytest.mark.parametrize("leaves", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_study_that_climbs_and_is_cut_short_goes_on_as_if_it_had_not_been(
     begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, leaves: bool
 ) -> None:
