@@ -3,8 +3,9 @@
 import pytest
 
 from benchmarks.search_record import TABLES, TASKS
+from benchmarks.search_replay import Replay, Table, ours, plain
 from benchmarks.search_table import PLAIN as SAMPLERS
-from benchmarks.search_table import Replay, Table, ours, plain, table_of
+from benchmarks.search_table import table_of
 from tuner.plugin.knobs import preferred_values
 
 

@@ -15,8 +15,8 @@ from tuner.plugin.compose import Composed
 from tuner.plugin.knobs import Choice, Knob, Numeric, ValueSource
 from tuner.results.config import Budget
 from tuner.results.records import TrialRecord
-from tuner.search import candidates
 from tuner.search.candidates import Candidates
+from tuner.search.setting import Setting
 from tuner.search.study import Study
 
 KNOBS: dict[str, Knob] = {
@@ -146,7 +146,7 @@ def test_objectives_that_are_not_foreseen_leave_the_choice_to_the_sampler(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Candidates, "_by_gain", lambda *_: pytest.fail("its gain is not foreseen"))
-    monkeypatch.setattr(candidates, "FORESEEN", frozenset({"local_accuracy"}))
+    monkeypatch.setattr(Setting, "foreseen", property(lambda _self: False))
     study = begin(Budget(trials=6))
     study.run()
     assert len(study.records) >= 6

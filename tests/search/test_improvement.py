@@ -11,7 +11,7 @@ from tests.search.settings import setting
 from tuner.results.config import Budget
 from tuner.results.pareto import area
 from tuner.results.records import TrialRecord
-from tuner.search.improvement import Improvement, expected_gain
+from tuner.search.improvement import Improvement, expected_growth
 from tuner.search.listener import Listener
 from tuner.search.study import Study
 
@@ -67,14 +67,14 @@ def test_a_better_front_is_reported_and_a_higher_rung_is_better_in_any_case(cloc
 
 def test_the_rest_of_the_time_is_expected_to_add_half_as_much_with_every_doubling() -> None:
     grown = [(0.0, 0.0), (10.0, 0.30), (25.0, 0.38), (40.0, 0.40)]
-    assert expected_gain(grown, 50.0, 0.0) == 0.0
-    assert expected_gain(grown, 50.0, 50.0) == pytest.approx(0.5 * (0.40 - 0.38))
-    assert expected_gain(grown, 50.0, 150.0) == pytest.approx((0.5 + 0.25) * (0.40 - 0.38))
-    assert expected_gain(grown, 50.0, math.inf) is None
-    assert expected_gain([(0.0, 0.0), (10.0, 0.3)], 12.0, 50.0) is None  # nothing yet at half the time
+    assert expected_growth(grown, 50.0, 0.0) == 0.0
+    assert expected_growth(grown, 50.0, 50.0) == pytest.approx(0.5 * (0.40 - 0.38))
+    assert expected_growth(grown, 50.0, 150.0) == pytest.approx((0.5 + 0.25) * (0.40 - 0.38))
+    assert expected_growth(grown, 50.0, math.inf) is None
+    assert expected_growth([(0.0, 0.0), (10.0, 0.3)], 12.0, 50.0) is None  # nothing yet at half the time
 
 
-def test_the_expected_gain_is_reported_with_the_front(clock: Callable[[float], None]) -> None:
+def test_the_expected_growth_is_reported_with_the_front(clock: Callable[[float], None]) -> None:
     fronts, trials = Fronts(), [record(0, 0.5)]
     watched = Improvement(fronts, setting(end=100.0))
     for number, local in enumerate((0.6, 0.7, 0.8), 1):

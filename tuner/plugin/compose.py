@@ -38,6 +38,11 @@ class Composed:
     values: dict[str, Scalar]
     knobs: dict[str, Knob]
 
+    @property
+    def searched(self) -> dict[str, Scalar]:
+        """Values of the knobs that a search draws: of those with more than one value."""
+        return {name: self.values[name] for name, knob in self.knobs.items() if not knob.fixed}
+
 
 def compose(
     strategies: Sequence[Strategy[Any]],

@@ -1,7 +1,6 @@
 """The next plan to try: of suggestions and variations of good plans, the one expected to bring most per second."""
 
 import math
-import operator
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,22 +13,20 @@ from tuner.errors import TunerError
 from tuner.plan.parts import Scalar
 from tuner.plugin.compose import Composed, StrategyError
 from tuner.plugin.knobs import Choice, Knob, ValueSource, random_values
+from tuner.results.pareto import front
 from tuner.results.records import TrialRecord, eligible
 from tuner.search.journal import optuna_values, sampler_of, seeded, trials_of_one_rung
-from tuner.search.setting import Setting
+from tuner.search.setting import GENERATIONS, Setting
 from tuner.search.surrogate import Coordinates, Surrogate, expected_gain
 
 #: Plans that one is chosen from: suggestions of the sampler, random ones, and variations of the front's.
 SUGGESTED, DRAWN, VARIED = 2, 24, 8
-#: The sampler whose suggestions are weighed; those of the others are tried as they come. NSGA-II keeps its generations
-#: in the trials of the study, so that only the study itself can be asked.
-WEIGHED, ASKED = "tpe", "nsga2"
+#: The sampler whose suggestions are weighed; those of the others are tried as they come.
+WEIGHED = "tpe"
 #: A variation moves a number by so much of its range, in the mean.
 STRIDE = 0.15
 #: Starting a trial takes about so long, whatever it trains.
 START_SECONDS = 0.3
-#: Objectives whose gain is foreseen, or that the seconds stand for.
-FORESEEN = frozenset({"local_accuracy", "global_accuracy", "train_seconds", "peak_bytes"})
 #: Before so many trials tell, a plan may take a share of the time that is left.
 LEAST_TRIALS, FIRST_SHARE = 2, 0.05
 #: Random plans that show which knobs there are.
@@ -50,10 +47,9 @@ class Candidates:
 
     def __init__(self, study: optuna.Study, setting: Setting, compose: Callable[[ValueSource], Composed]) -> None:
         self._study, self._setting, self._compose = study, setting, compose
-        names = [one.name for one in setting.objectives]
-        self._accuracies = [name for name in names if name in {"local_accuracy", "global_accuracy"}]
-        foreseen = "local_accuracy" in names and all(name in FORESEEN for name in names)
-        self._weighs = setting.sampler == WEIGHED and foreseen
+        self._accuracies = [one for one in setting.objectives if one.direction == "maximise"]
+        local = "local_accuracy" in {one.name for one in self._accuracies}
+        self._weighs = setting.sampler == WEIGHED and local and setting.foreseen
         self._rung, self._knobs = -1, dict[str, Knob]()
         self._surrogate: Surrogate | None = None
 
@@ -72,7 +68,7 @@ class Candidates:
             records: The finished trials.
             rung: Rung that it is tried on.
         """
-        if self._setting.sampler == ASKED:
+        if self._setting.sampler == GENERATIONS:
             return None
         if rung != self._rung:  # in memory: what is not chosen leaves no trace
             self._seen, self._copied = optuna.create_study(directions=self._study.directions), set[int]()
@@ -117,7 +113,8 @@ class Candidates:
 
     def _varied(self, draw: random.Random, alike: Sequence[TrialRecord]) -> Iterator[Composed]:
         """Yield plans that differ from one of the front in a knob or two."""
-        members, searched = _front(alike, self._accuracies), self._searched()
+        best = set(front({record.trial: record.values for record in alike}, self._accuracies))
+        members, searched = [record for record in alike if record.trial in best], self._searched()
         for _ in range(VARIED):
             member = draw.choice(members)
             names = sorted(member.knobs.keys() & searched.keys())
@@ -129,7 +126,7 @@ class Candidates:
         """Return the knobs with more than one value, of random plans: the same in every session of a study."""
         if not self._knobs:
             drawn = self._drawn(random.Random(0), LOOKED_AT)
-            self._knobs = {name: knob for one in drawn for name, knob in one.knobs.items() if not knob.fixed}
+            self._knobs = {name: one.knobs[name] for one in drawn for name in one.searched}
         return self._knobs
 
     def _short_first(self, new: Sequence[tuple[Composed, float]]) -> list[Composed]:
@@ -142,22 +139,12 @@ class Candidates:
         plans, costs = [one for one, _ in new], np.maximum(0.0, [cost for _, cost in new])
         if self._surrogate is None:
             self._surrogate = Surrogate(Coordinates(self._searched()))
-        scores = np.array([[record.values[name] for name in self._accuracies] for record in alike])
+        scores = np.array([[record.values[one.name] for one in self._accuracies] for record in alike])
         self._surrogate.fit([record.knobs for record in alike], scores)
         mean, deviation = self._surrogate.predict([one.values for one in plans])
         gains = expected_gain(mean, deviation, [tuple(row) for row in scores.tolist()])
         worth = gains / (START_SECONDS + costs)
         return [plans[int(place)] for place in np.argsort(-worth, kind="stable")]
-
-
-def _front(alike: Sequence[TrialRecord], names: Sequence[str]) -> list[TrialRecord]:
-    """Return the trials that none is better than in all of some scores."""
-    scores = [[record.values[name] for name in names] for record in alike]
-    return [
-        record
-        for record, mine in zip(alike, scores, strict=True)
-        if not any(other != mine and all(map(operator.ge, other, mine)) for other in scores)
-    ]
 
 
 def _near(draw: random.Random, values: Mapping[str, Scalar], changed: frozenset[str]) -> ValueSource:

@@ -47,10 +47,10 @@ class Improvement:
             self._sizes.append((now, size))
             self._at = now
         left = self._setting.seconds_left
-        self._listener.front(self._sizes[-1][1], rung, expected_gain(self._sizes, now, left))
+        self._listener.front(self._sizes[-1][1], rung, expected_growth(self._sizes, now, left))
 
 
-def expected_gain(sizes: Sequence[tuple[float, float]], now: float, left: float) -> float | None:
+def expected_growth(sizes: Sequence[tuple[float, float]], now: float, left: float) -> float | None:
     """Return by how much a front's area is expected to grow; None where there is no end of the time, or no past yet.
 
     Args:

@@ -17,6 +17,7 @@ from tuner.plan.parts import Scalar
 from tuner.plugin.knobs import Choice, Knob, ValueSource
 from tuner.results.objectives import Objective
 from tuner.results.records import SCORED, TrialRecord
+from tuner.search.setting import GENERATIONS
 
 NAME = "tuner"
 #: Attributes of a trial: the rung that its plan is tried on, and the trial that tried it first. The study's own: its
@@ -90,7 +91,7 @@ def sampler_of(kind: str, seed: int) -> BaseSampler:
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         if kind == "gp":
             return optuna.samplers.GPSampler(seed=seed, n_startup_trials=STARTUP_TRIALS)
-        if kind == "nsga2":
+        if kind == GENERATIONS:
             return optuna.samplers.NSGAIISampler(seed=seed, population_size=POPULATION)
         return optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True, n_startup_trials=STARTUP_TRIALS)
 

@@ -21,8 +21,6 @@ LEAST_CURVES = 8
 LEAST_SECONDS = 1.0
 #: A trial may cost so much less than expected.
 CHEAPER = 0.8
-#: Objectives that an optimistic end is known of.
-KNOWN = frozenset({"local_accuracy", "global_accuracy", "train_seconds", "peak_bytes"})
 
 
 class Curve(NamedTuple):
@@ -42,7 +40,7 @@ class Outlook:
 
     def __init__(self, setting: Setting) -> None:
         self._objectives = setting.objectives
-        self._silent = setting.deterministic or any(one.name not in KNOWN for one in setting.objectives)
+        self._silent = setting.deterministic or not setting.foreseen
         self._curves: list[Curve] = []
         self._margins: dict[str, float] = {}
         self._plan: TrialPlan | None = None

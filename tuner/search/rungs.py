@@ -16,7 +16,7 @@ from tuner.planner import cost
 from tuner.results.objectives import Objective
 from tuner.results.pareto import area, front
 from tuner.results.records import TrialRecord, eligible
-from tuner.search.setting import CLOSING_SECONDS, Setting
+from tuner.search.setting import CLOSING_SECONDS, GENERATIONS, Setting
 
 #: A rung takes a half of the samples and two thirds of the epochs of the next higher one: a third of its cost.
 SAMPLES, EPOCHS = 1 / 2, 2 / 3
@@ -114,7 +114,7 @@ class Ladder:
         The first trials decide, so that a resumed study climbs as far. With NSGA-II the search stays: its generations
         compare all new plans.
         """
-        while self.lowest and self._setting.sampler != "nsga2":
+        while self.lowest and self._setting.sampler != GENERATIONS:
             above = [one.plan for one in records if one.rung == self.lowest - 1 and eligible(one) and one.plan]
             seconds = [cost.loop_seconds(plan, self._setting.rates) for plan in above[:ENOUGH_TRIALS]]
             if len(seconds) < ENOUGH_TRIALS or median(seconds) > QUICK_SECONDS:

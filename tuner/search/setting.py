@@ -26,6 +26,8 @@ CLOSING_SECONDS = 0.8
 RUN_RESERVE = 2_000_000
 #: Measuring the device takes at most this share of the time that is left.
 MEASURING_SHARE = 0.05
+#: The sampler that keeps its generations in the trials of the study.
+GENERATIONS = "nsga2"
 CORE_STRATEGIES = ("recipe", "none", "runtime")
 
 
@@ -66,6 +68,11 @@ class Setting:
     rungs: bool = True
     prior: tuple[Mapping[str, Scalar], ...] = ()
     same_task: bool = False
+
+    @property
+    def foreseen(self) -> bool:
+        """Whether all objectives are accuracies or costs, which can be foreseen."""
+        return all(one in OBJECTIVES for one in self.objectives)
 
     @property
     def seconds_left(self) -> float:

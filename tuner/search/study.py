@@ -14,7 +14,6 @@ from optuna.trial import Trial as OptunaTrial
 
 from tuner.backends.base import CHECKPOINT, Trial
 from tuner.errors import TunerError
-from tuner.plan.parts import Scalar
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
 from tuner.plugin.compose import Composed, StrategyError, compose
@@ -158,7 +157,7 @@ class Study:
             plans.append(composed.plan)
             if not self.records:
                 place = {RUNG: 0} if setting.same_task and len(plans) == 1 else {}
-                self._journal.enqueue_trial(_drawn(composed), place, skip_if_exists=True)
+                self._journal.enqueue_trial(composed.searched, place, skip_if_exists=True)
         return plans
 
     def _next(self) -> OptunaTrial:
@@ -168,7 +167,7 @@ class Study:
             promotion = self._ladder.next(self.records)
             if promotion is not None:
                 place = {RUNG: promotion.rung, PROMOTED: promotion.record.config}
-                self._journal.enqueue_trial(_drawn(self._full(promotion.record)), place)
+                self._journal.enqueue_trial(self._full(promotion.record).searched, place)
             else:
                 self._suggest()
         return next_trial(self._journal, self._setting.sampler, self._setting.seed, self._ladder.lowest)
@@ -185,8 +184,8 @@ class Study:
             return isinstance(self._admission.admit(plan, self.records, composed.plan), Admitted)
 
         chosen = self._candidates.best(seconds, admits, self.records, self._ladder.lowest)
-        if chosen is not None and _drawn(chosen):
-            self._journal.enqueue_trial(_drawn(chosen), {RUNG: self._ladder.lowest})
+        if chosen is not None and chosen.searched:
+            self._journal.enqueue_trial(chosen.searched, {RUNG: self._ladder.lowest})
 
     def _full(self, record: TrialRecord) -> Composed:
         """Return the plan of a trial as it is on the top rung."""
@@ -288,11 +287,6 @@ class Study:
 
     def _weights(self, number: int) -> Path:
         return self._setting.folder / "trials" / str(number) / WEIGHTS
-
-
-def _drawn(composed: Composed) -> dict[str, Scalar]:
-    """Return the values of the knobs that a search draws: of those with more than one value."""
-    return {name: composed.values[name] for name, knob in composed.knobs.items() if not knob.fixed}
 
 
 def _trained(record: TrialRecord) -> bool:
