@@ -27,7 +27,8 @@ import psutil
 
 from benchmarks.delegate import Delegate
 from benchmarks.report import Claim, Row, finish
-from tuner.backends.base import Backend, Lowering, Session, Trial, silent
+from tuner.backends.base import Backend, Session, Trial, silent
+from tuner.backends.lowering import Lowering
 from tuner.backends.torch.backend import TorchBackend
 from tuner.plugin.hookspecs import hookimpl
 from tuner.results.records import Outcome

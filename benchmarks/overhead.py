@@ -33,7 +33,8 @@ from typing import Any
 
 from benchmarks.delegate import Delegate
 from benchmarks.report import Claim, Row, finish, interleave
-from tuner.backends.base import Backend, Filling, Lowering, Session, Trial, silent
+from tuner.backends.base import Backend, Filling, Session, Trial, silent
+from tuner.backends.lowering import Lowering
 from tuner.backends.torch.backend import TorchBackend
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan

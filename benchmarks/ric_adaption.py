@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from benchmarks.report import Claim, Row, finish
 from benchmarks.setup import arguments, spread
-from tuner.backends.torch.trial.evolving import Training
+from tuner.backends.lowering import Training
 from tuner_growth import ADAPTERS
 from tuner_growth.edit import Edit
 from tuner_growth.torch.tail import GrowingTail

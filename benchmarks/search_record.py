@@ -21,7 +21,8 @@ from tuner.planner import cost
 from tuner.plugin.compose import Composed, compose
 from tuner.plugin.core import build_host
 from tuner.plugin.host import Host
-from tuner.plugin.knobs import Wanted, corners
+from tuner.plugin.knobs import Wanted
+from tuner.plugin.sources import corners
 from tuner.plugin.strategy import Strategy
 from tuner.search.processes.guard import JobLimits
 from tuner.search.processes.remote import open_remote

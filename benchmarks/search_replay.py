@@ -20,7 +20,8 @@ from tuner.plan.parts import Scalar
 from tuner.planner.device import Rates
 from tuner.plugin.compose import Composed, compose
 from tuner.plugin.core import build_host
-from tuner.plugin.knobs import Numeric, ValueSource, Wanted, fixed_values
+from tuner.plugin.knobs import Numeric, ValueSource, Wanted
+from tuner.plugin.sources import fixed_values
 from tuner.results.config import Budget
 from tuner.results.objectives import OBJECTIVES, Objective
 from tuner.results.pareto import area

@@ -49,7 +49,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.planner.device import FILL_BATCH
 from tuner.plugin.compose import compose
 from tuner.plugin.core import build_host
-from tuner.plugin.knobs import random_values
+from tuner.plugin.sources import random_values
 from tuner.search.setting import cores, participants
 from tuner.search.space import load_space
 from tuner.task import Task

@@ -4,8 +4,10 @@ The command line prints a `TunerError` without a traceback and exits with status
 project, or of a plugin, and keeps its traceback.
 """
 
+import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 
 class TunerError(Exception):
@@ -26,6 +28,10 @@ class PlanError(TunerError):
 
 class KnobError(TunerError):
     """A knob, or its range in a search space, is not one the strategy allows."""
+
+
+class RangeError(KnobError):
+    """A strategy draws a knob in a way that no search space can put right."""
 
 
 class SpaceError(TunerError):
@@ -63,6 +69,17 @@ class BundleError(TunerError):
 def first_line(error: BaseException) -> str:
     """Return an exception's class and the first line of its message."""
     return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def place_of(error: BaseException) -> str:
+    """Return where a plugin's function raised, as `` (mine.py, line 14)``; empty where it was not reached.
+
+    Args:
+        error: Caught by whoever called the function: the line is the last one in the function's own file.
+    """
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    own = [frame for frame in frames if frame.filename == frames[0].filename]
+    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str:

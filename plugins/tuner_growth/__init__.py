@@ -7,11 +7,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.plugin import Draw, Lowering, ModelInfo, Objective, Stage, Strategy, TailEdit, TrialPlan, hookimpl
+from tuner.plugin import (
+    Draw,
+    EditTraits,
+    Lowering,
+    ModelInfo,
+    Objective,
+    Stage,
+    Strategy,
+    Tail,
+    TailEdit,
+    TrialPlan,
+    hookimpl,
+)
 from tuner_growth.edit import Edit
 
 #: Edits by mode: fresh weights everywhere, or the given weights' largest channels.
 KINDS = {"scratch": "grow-scratch", "tail": "grow-tail"}
+GROWS = EditTraits(changes_shapes=True, trains_norms=True, traceable=False, keeps_weights=False)
 NO_GROWTH = "none"
 CONTROLLERS = ("ric", "fixed", "linear", "exponential")
 ADAPTERS = ("dspa", "net2wider", "net2wider-noisy", "cgap", "nest", "random")
@@ -52,7 +65,7 @@ class Growth(Strategy[Knobs]):
         """Add the edit, unless only the last of several blocks trains: the head has no hidden width."""
         if knobs.edit is None or plan.trainable == 1 < plan.model.num_blocks:
             return plan
-        return replace(plan, shape=(*plan.shape, TailEdit(KINDS[knobs.mode], knobs.edit.settings)))
+        return replace(plan, shape=(*plan.shape, TailEdit(KINDS[knobs.mode], knobs.edit.settings, GROWS)))
 
 
 @hookimpl
@@ -75,13 +88,13 @@ def tuner_objectives() -> Iterable[Objective]:
     return [Objective("parameters", "minimise"), Objective("flops", "minimise", "FLOP")]
 
 
-def _from_scratch(tail: Any, settings: Mapping[str, Any]) -> Any:
+def _from_scratch(tail: Tail, settings: Mapping[str, Any]) -> Any:
     from tuner_growth.torch.tail import GrowingTail
 
-    return GrowingTail(tail, Edit(**settings), scratch=True)
+    return GrowingTail(tail.module, Edit(**settings), scratch=True)
 
 
-def _from_tail(tail: Any, settings: Mapping[str, Any]) -> Any:
+def _from_tail(tail: Tail, settings: Mapping[str, Any]) -> Any:
     from tuner_growth.torch.tail import GrowingTail
 
-    return GrowingTail(tail, Edit(**settings), scratch=False)
+    return GrowingTail(tail.module, Edit(**settings), scratch=False)

@@ -6,7 +6,7 @@ from benchmarks.search_record import TABLES, TASKS
 from benchmarks.search_replay import Replay, Table, ours, plain
 from benchmarks.search_table import PLAIN as SAMPLERS
 from benchmarks.search_table import table_of
-from tuner.plugin.knobs import preferred_values
+from tuner.plugin.sources import preferred_values
 
 
 def test_the_tables_are_small() -> None:

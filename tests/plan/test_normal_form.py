@@ -8,7 +8,7 @@ from hypothesis import given
 
 from tests.plan.plans import PLAN, legal_plans, mixed
 from tuner.plan.heads import Exit, HeadsPlan
-from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan, TailEdit
+from tuner.plan.parts import CachePlan, DataPlan, EditTraits, RecipePlan, RuntimePlan, TailEdit
 from tuner.plan.trial import TrialPlan, normal_form
 
 EXITS_ALONE = replace(PLAN, heads=HeadsPlan("exits-only", (Exit(3, 8),)))
@@ -24,7 +24,7 @@ def test_a_batch_is_cut_into_no_more_parts_than_it_has_samples() -> None:
     "whole",
     [
         {"recipe": RecipePlan(micro_batches=4, freeze_bn=False)},
-        {"recipe": RecipePlan(micro_batches=4), "shape": (TailEdit("width"),)},
+        {"recipe": RecipePlan(micro_batches=4), "shape": (TailEdit("width", traits=EditTraits(trains_norms=True)),)},
         {"recipe": RecipePlan(micro_batches=4), "heads": HeadsPlan("exits-only", (Exit(3, 8),))},
     ],
 )

@@ -9,11 +9,12 @@ import pytest
 from tuner.errors import KnobError, PlanError
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.info import ModelInfo
-from tuner.plan.parts import CachePlan, DataPlan, Scalar, Stage, TailEdit
+from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, Scalar, Stage, TailEdit
 from tuner.plan.trial import TrialPlan
-from tuner.plugin.compose import compose
+from tuner.plugin.compose import StrategyError, compose
 from tuner.plugin.core import SingleStage
-from tuner.plugin.knobs import Draw, Wanted, fixed_values, preferred_values
+from tuner.plugin.knobs import Draw, Wanted
+from tuner.plugin.sources import fixed_values, preferred_values
 from tuner.plugin.strategy import Strategy
 from tuner.testing import example_model, example_task
 
@@ -82,9 +83,9 @@ def test_recorded_values_give_the_plan_again() -> None:
 
 
 def test_two_owners_of_one_value_are_both_named() -> None:
-    with pytest.raises(PlanError, match=r"strategies 'one' and 'two' both set data\.alpha: use one of them"):
+    with pytest.raises(StrategyError, match=r"strategy 'two': 'one' sets data\.alpha too: use one of them"):
         composed(Edit("one", Stage.DATA, alpha(0.1)), Edit("two", Stage.DATA, alpha(0.2)))
-    with pytest.raises(PlanError, match=r"strategies 'one' and 'two' both set heads\.mode"):
+    with pytest.raises(StrategyError, match=r"strategy 'two': 'one' sets heads\.mode too"):
         composed(
             Edit("one", Stage.HEADS, lambda plan: replace(plan, heads=HeadsPlan("with-tail"))),
             Edit("two", Stage.HEADS, lambda plan: replace(plan, heads=HeadsPlan("exits-only"))),
@@ -96,9 +97,9 @@ def test_one_that_leaves_a_value_alone_does_not_own_it() -> None:
 
 
 def test_writing_outside_the_stage_names_strategy_and_both_parts() -> None:
-    with pytest.raises(PlanError, match="strategy 'one' may write 'data' only, but it wrote 'split'"):
+    with pytest.raises(StrategyError, match="strategy 'one': apply may write 'data' only, but it wrote 'split'"):
         composed(Edit("one", Stage.DATA, split(2)))
-    with pytest.raises(PlanError, match="strategy 'one' may write 'split' only, but it wrote 'model'"):
+    with pytest.raises(StrategyError, match="strategy 'one': apply may write 'split' only, but it wrote 'model'"):
         composed(Edit("one", Stage.SPLIT, lambda plan: replace(plan, model=example_model(9))))
 
 
@@ -116,7 +117,7 @@ def test_several_strategies_add_to_the_tail() -> None:
     ],
 )
 def test_a_tuple_only_grows(change: Callable[[TrialPlan], TrialPlan]) -> None:
-    with pytest.raises(PlanError, match="strategies may only add entries to shape, but 'two' changed or removed one"):
+    with pytest.raises(StrategyError, match="'two': entries may only be added to shape, but it changed or removed one"):
         composed(Edit("one", Stage.SHAPE, edited("a")), Edit("two", Stage.SHAPE, change))
 
 
@@ -125,7 +126,7 @@ def test_a_tuple_inside_a_stage_only_grows_too() -> None:
         return lambda plan: replace(plan, heads=HeadsPlan(exits=tuple(Exit(block, 8) for block in blocks)))
 
     with pytest.raises(
-        PlanError, match=r"strategies may only add entries to heads\.exits, but 'two' changed or removed"
+        StrategyError, match=r"'two': entries may only be added to heads\.exits, but it changed or removed one"
     ):
         composed(Edit("one", Stage.HEADS, exits(1)), Edit("two", Stage.HEADS, exits(2)))
 
@@ -174,3 +175,148 @@ def test_the_search_space_narrows_a_strategys_knobs(wanted: Wanted, value: int) 
 def test_the_search_space_cannot_ask_for_what_the_model_does_not_have() -> None:
     with pytest.raises(KnobError, match=r"a\.n: the search space asks for 9, but this model allows \[1, 4\]"):
         compose([Edit("a", Stage.SHAPE)], preferred_values({}), example_model(4), example_task(), {"a.n": 9})
+
+
+@dataclass(frozen=True)
+class Wide(Edit):
+    """Writes several parts."""
+
+    writes = frozenset({Stage.SHAPE})
+    refines = frozenset({Stage.RECIPE})
+    refined: Callable[[TrialPlan], TrialPlan] = lambda plan: plan
+
+    def refine(self, plan: TrialPlan, knobs: int) -> TrialPlan:  # noqa: ARG002 - the change is the test's
+        return self.refined(plan)
+
+
+def faster(plan: TrialPlan) -> TrialPlan:
+    return replace(plan, recipe=replace(plan.recipe, learning_rate=10 * plan.recipe.learning_rate))
+
+
+def deep_and_edited(plan: TrialPlan) -> TrialPlan:
+    return replace(plan, split=1, shape=(*plan.shape, TailEdit("deep")))
+
+
+def test_one_strategy_writes_several_parts_and_refines_what_others_decided() -> None:
+    recipe = Edit("recipe", Stage.RECIPE, lambda plan: replace(plan, recipe=RecipePlan(learning_rate=0.01)))
+    one = compose(
+        [Wide("wide", Stage.SPLIT, deep_and_edited, faster), recipe],
+        preferred_values({}),
+        example_model(4),
+        example_task(),
+    )
+    assert (one.plan.split, one.plan.shape, one.plan.recipe.learning_rate) == (1, (TailEdit("deep"),), 0.1)
+    assert one.editors == {"deep": "wide"}
+
+
+def test_where_another_strategy_decides_the_stage_it_writes_nothing_at_all() -> None:
+    strategies = [Edit("freeze", Stage.SPLIT, split(3)), Wide("wide", Stage.SPLIT, deep_and_edited, faster)]
+    plan = composed(*strategies)
+    assert (plan.split, plan.shape, plan.recipe) == (3, (), RecipePlan())
+    assert composed(*strategies, values={"split.by": "wide"}).shape == (TailEdit("deep"),)
+
+
+def test_refining_is_limited_to_the_parts_named() -> None:
+    with pytest.raises(StrategyError, match="'wide': refine may write 'recipe' only, but it wrote 'split'"):
+        composed(Wide("wide", Stage.SPLIT, refined=split(2)))
+
+
+def test_two_that_refine_one_value_are_both_named() -> None:
+    with pytest.raises(StrategyError, match=r"'two': 'one' sets recipe\.learning_rate too: use one of them"):
+        composed(Wide("one", Stage.SHAPE, refined=faster), Wide("two", Stage.SHAPE, refined=faster))
+
+
+@dataclass(frozen=True)
+class Placed(Edit):
+    """Says whom it excludes and whom it follows."""
+
+    excludes: frozenset[str] = frozenset()  # type: ignore[misc]  # an instance's here
+    after: frozenset[str] = frozenset()  # type: ignore[misc]  # the same
+
+
+def test_of_strategies_that_exclude_each_other_a_knob_draws_one() -> None:
+    strategies = [
+        Placed("a", Stage.SHAPE, edited("a")),
+        Placed("b", Stage.SHAPE, edited("b"), excludes=frozenset({"a"})),
+        Placed("c", Stage.SHAPE, edited("c")),
+        Placed("d", Stage.SHAPE, edited("d"), excludes=frozenset({"c"})),
+    ]
+    assert [edit.kind for edit in composed(*strategies).shape] == ["a", "c"]
+    values: dict[str, Scalar] = {"shape.by": "b", "shape.by2": "d"}
+    one = compose(strategies, preferred_values(values), example_model(4), example_task())
+    assert [edit.kind for edit in one.plan.shape] == ["b", "d"]
+    assert "a.n" not in one.values
+
+
+def test_a_strategy_comes_after_those_it_names() -> None:
+    strategies = [
+        Placed("a", Stage.SHAPE, edited("a"), after=frozenset({"c"})),
+        Placed("b", Stage.SHAPE, edited("b")),
+        Placed("c", Stage.SHAPE, edited("c"), after=frozenset({"missing"})),
+    ]
+    assert [edit.kind for edit in composed(*strategies).shape] == ["b", "c", "a"]
+    circle = [Placed(name, Stage.SHAPE, edited(name), after=frozenset({other})) for name, other in ("ab", "ba")]
+    assert [edit.kind for edit in composed(*circle).shape] == ["a", "b"]
+
+
+@pytest.mark.parametrize("result", [None, {"split": 1}])
+def test_what_is_no_plan_is_refused_by_name(result: object) -> None:
+    with pytest.raises(StrategyError, match=r"strategy 'one': apply must return a TrialPlan, but it returned"):
+        composed(Edit("one", Stage.DATA, lambda _: result))  # type: ignore[arg-type, return-value]  # the mistake
+
+
+def test_a_plan_that_is_changed_in_its_place_is_refused() -> None:
+    def mutate(plan: TrialPlan) -> TrialPlan:
+        object.__setattr__(plan, "split", 2)
+        return plan
+
+    def mutate_a_part(plan: TrialPlan) -> TrialPlan:
+        object.__setattr__(plan.recipe, "epochs", 1)
+        return plan
+
+    for change in (mutate, mutate_a_part):
+        with pytest.raises(StrategyError, match="apply must leave the plan it is given alone"):
+            composed(Edit("one", Stage.SPLIT, change))
+
+
+def test_an_exception_is_named_with_strategy_file_and_line() -> None:
+    with pytest.raises(StrategyError, match=r"'one': apply raised ZeroDivisionError: .*\(test_compose\.py, line "):
+        composed(Edit("one", Stage.DATA, lambda plan: replace(plan, split=1 // 0)))
+
+
+class Twice(Edit):
+    def sample(self, draw: Draw, model: ModelInfo) -> int:
+        return draw.integer("n", 1, 2) + draw.integer("n", 1, model.num_blocks)
+
+
+class Late(Edit):
+    def sample(self, draw: Draw, model: ModelInfo) -> int:  # noqa: ARG002 - it draws later
+        object.__setattr__(self, "draw", draw)
+        return 0
+
+    def apply(self, plan: TrialPlan, knobs: int) -> TrialPlan:  # noqa: ARG002 - it has none
+        return replace(plan, split=self.draw.integer("n", 1, 2))  # type: ignore[attr-defined]  # the mistake
+
+
+class Upside(Edit):
+    def sample(self, draw: Draw, model: ModelInfo) -> int:  # noqa: ARG002 - the mistake is the range
+        return draw.integer("n", 9, 1)
+
+
+class Outside(Edit):
+    def sample(self, draw: Draw, model: ModelInfo) -> int:  # noqa: ARG002 - the mistake is the start
+        return draw.integer("n", 1, 3, start=7)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "message"),
+    [
+        (Twice("one", Stage.DATA), r"one\.n is drawn twice: draw it once, and keep its value"),
+        (Late("one", Stage.SPLIT), r"one\.n is drawn after `sample` returned: draw it there"),
+        (Upside("one", Stage.DATA), r"one\.n must have low ≤ high, but its range is \[9, 1\]"),
+        (Outside("one", Stage.DATA), r"one\.n in \[1, 3\] must start inside its range, but start is 7"),
+    ],
+)
+def test_a_knob_drawn_wrongly_is_the_strategys_fault(strategy: Strategy[Any], message: str) -> None:
+    with pytest.raises(StrategyError, match=f"strategy 'one': .*{message}"):
+        composed(strategy)

@@ -2,10 +2,9 @@
 
 import pytest
 
-from tuner.errors import KnobError
-from tuner.plugin.compose import compose
+from tuner.plugin.compose import StrategyError, compose
 from tuner.plugin.core import Recipe, Runtime, SingleStage
-from tuner.plugin.knobs import preferred_values
+from tuner.plugin.sources import preferred_values
 from tuner.testing import StrategyContract, example_model, example_task
 
 
@@ -30,5 +29,5 @@ def test_the_runtime_asks_for_backends_when_it_samples() -> None:
 
 
 def test_without_a_backend_there_is_no_plan() -> None:
-    with pytest.raises(KnobError, match=r"runtime\.backend must have at least one option"):
+    with pytest.raises(StrategyError, match=r"runtime\.backend must have at least one option"):
         compose([Runtime(tuple)], preferred_values({}), example_model(2), example_task())

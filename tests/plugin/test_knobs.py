@@ -6,19 +6,8 @@ from hypothesis import strategies as st
 
 from tuner.errors import KnobError
 from tuner.plan.parts import Scalar
-from tuner.plugin.knobs import (
-    Choice,
-    Draw,
-    Knob,
-    Numeric,
-    ValueSource,
-    Wanted,
-    corners,
-    fixed_values,
-    narrow,
-    preferred_values,
-    recording,
-)
+from tuner.plugin.knobs import Choice, Draw, Knob, Numeric, ValueSource, Wanted, narrow
+from tuner.plugin.sources import corners, fixed_values, preferred_values, recording
 
 ALPHA = Numeric("gdm.alpha", 0.0, 0.1, whole=False)
 BLOCKS = Numeric("freeze.blocks", 1, 20, whole=True)
@@ -39,7 +28,7 @@ def test_a_knob_is_named_after_its_strategy() -> None:
     values: dict[str, Scalar] = {}
     draw = Draw(recording(preferred_values({}), values), "one")
     draw.integer("n", 1, 5)
-    draw.scoped("two").integer("n", 1, 9)
+    Draw(recording(preferred_values({}), values), "two").integer("n", 1, 9)
     assert values == {"one.n": 3, "two.n": 5}
 
 
@@ -235,6 +224,7 @@ def test_a_start_value_is_tried_first_and_clipped_into_what_is_wanted() -> None:
     wanted = Draw(preferred_values({}), "s", {"s.n": Numeric("", 5, 9, whole=False), "s.c": ("p", "r"), "s.k": (1, 2)})
     assert wanted.integer("n", 1, 9, start=3) == 5
     assert wanted.choice("c", ("p", "q", "r"), start="q") == "p"
+    wanted = Draw(preferred_values({}), "s", {"s.c": ("p", "r")})
     assert wanted.choice("c", ("p", "q", "r"), start="r") == "r"
     assert Draw(preferred_values({"s.n": 7}), "s").integer("n", 1, 9, start=3) == 7
 

@@ -7,7 +7,7 @@ from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import compose
 from tuner.plugin.core import SingleStage
-from tuner.plugin.knobs import corners, preferred_values
+from tuner.plugin.sources import corners, preferred_values
 from tuner.testing import StrategyContract, example_model, example_task
 from tuner_cache import Cache
 from tuner_freeze import Freeze

@@ -10,7 +10,7 @@ from tuner.plan.parts import Scalar
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import compose
-from tuner.plugin.knobs import preferred_values
+from tuner.plugin.sources import preferred_values
 from tuner.testing import StrategyContract, example_model, example_task
 from tuner_exits import Exits, Knobs, narrowed, placed
 from tuner_freeze import Freeze

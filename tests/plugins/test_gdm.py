@@ -7,7 +7,7 @@ import pytest
 from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import compose
-from tuner.plugin.knobs import fixed_values
+from tuner.plugin.sources import fixed_values
 from tuner.testing import StrategyContract, example_model, example_task
 from tuner_gdm import GlobalDatasetMixing, Knobs
 

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import psutil
 
-from tuner.backends.base import Backend, Exported, Filling, Lowering, Session, Trial, silent
+from tuner.backends.base import Backend, Exported, Filling, Session, Trial, silent
+from tuner.backends.lowering import Lowering
 from tuner.errors import TaskError, UnsupportedError
 from tuner.plan.info import BlockInfo, ModelInfo
 from tuner.plan.parts import Stage

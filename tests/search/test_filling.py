@@ -17,7 +17,7 @@ from tuner.plan.trial import TrialPlan, normal_form
 from tuner.planner import cost
 from tuner.planner.device import NOMINAL_FLOPS
 from tuner.plugin.compose import compose
-from tuner.plugin.knobs import preferred_values
+from tuner.plugin.sources import preferred_values
 from tuner.results.config import Budget
 from tuner.results.records import Outcome, TrialRecord
 from tuner.search.filling import Filler, UnfilledError

@@ -19,6 +19,7 @@ from tuner.search.forecast import BESIDE_BYTES, BESIDE_WITH_PREFIX_BYTES, Foreca
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.study import Study
 from tuner.testing import example_model, example_task
+from tuner_growth import GROWS
 
 Begin = Callable[..., Study]
 PLANNED = 90_000_000
@@ -93,7 +94,7 @@ def test_a_form_of_step_is_planned_once(ask: Callable[..., int | None], planner:
 
 
 def growing() -> TrialPlan:
-    return replace(plan_of(batch_size=8), shape=(TailEdit("grow-tail"),))
+    return replace(plan_of(batch_size=8), shape=(TailEdit("grow-tail", (), GROWS),))
 
 
 def test_a_tail_that_grows_is_expected_to_take_what_it_starts_with(

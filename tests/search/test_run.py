@@ -111,7 +111,7 @@ def test_a_strategy_with_a_bug_is_removed_and_the_run_continues(tune: Tune, mood
     moods("well")
     run = tune(space=WITH_A_BUG, trials=5)
     assert [record.state for record in run.records] == ["failed"] * 3 + ["done"] * 2
-    assert {record.reason for record in run.records[:3]} == {"strategy 'raises': KeyError: 'a plan'"}
+    assert all(record.reason.startswith("strategy 'raises': apply raised KeyError") for record in run.records[:3])
 
 
 def test_a_run_without_an_end_is_refused(tune: Tune) -> None:

@@ -10,7 +10,8 @@ from tuner.plan.info import ModelInfo
 from tuner.plugin.compose import compose
 from tuner.plugin.core import build_host
 from tuner.plugin.host import select
-from tuner.plugin.knobs import Choice, Numeric, ValueSource, corners, preferred_values
+from tuner.plugin.knobs import Choice, Numeric, ValueSource
+from tuner.plugin.sources import corners, preferred_values
 from tuner.plugin.strategy import Strategy
 from tuner.search.budget import LIMITS, budget
 from tuner.search.setting import CORE_STRATEGIES

@@ -167,10 +167,12 @@ def test_a_strategy_that_raises_three_times_is_removed_from_the_study(begin: Beg
     study.run()
     failed, well = study.records[:3], study.records[3:]
     assert [record.state for record in failed] == ["failed"] * 3
-    assert {record.reason for record in failed} == {"strategy 'raises': KeyError: 'a plan'"}
+    assert {record.reason for record in failed} == {
+        "strategy 'raises': apply raised KeyError: 'a plan' (misbehaving.py, line 199)"
+    }
     assert all("in apply" in record.notes[0] for record in failed)
     assert [record.state for record in well] == ["done"] * 2
-    assert [line for line in heard.lines if "it raised 3 times and takes no further part" in line]
+    assert [line for line in heard.lines if "strategy 'raises' failed 3 times and takes no further part" in line]
 
 
 def test_a_sample_that_cannot_be_read_stops_the_study_before_its_first_trial(begin: Begin, moods: Moods) -> None:

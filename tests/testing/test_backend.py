@@ -12,7 +12,8 @@ import pytest
 
 from benchmarks.delegate import Delegate
 from tests.sessions import barely_pretrained
-from tuner.backends.base import Exported, Lowering, Session, Trial
+from tuner.backends.base import Exported, Session, Trial
+from tuner.backends.lowering import Lowering
 from tuner.backends.torch.backend import TorchBackend
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from tuner.errors import KnobError, PlanError
+from tuner.errors import PlanError
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import DataPlan, Stage, TailEdit
 from tuner.plan.trial import TrialPlan
+from tuner.plugin.compose import StrategyError
 from tuner.plugin.knobs import Draw
 from tuner.plugin.strategy import Strategy
 from tuner.testing import StrategyContract
@@ -95,13 +96,13 @@ def checked(strategy: Strategy[Any], check: str, *arguments: object) -> None:
     [
         (FREEZES_ALL, LEGAL, 1, PlanError, "a tail block or an exit must train"),
         (FREEZES_ALL, LEGAL, 50, PlanError, "a tail block or an exit must train"),
-        (NeedsTwoBlocks(), LEGAL, 1, KnobError, r"good\.n must have low ≤ high, but its range is \[1, 0\]"),
+        (NeedsTwoBlocks(), LEGAL, 1, StrategyError, r"good\.n must have low ≤ high, but its range is \[1, 0\]"),
         (WRITES_ELSEWHERE, STAGE, 2, FAILS, "strategy 'good' may write 'shape' only, but it wrote 'data'"),
         (CHANGES_THE_MODEL, STAGE, 2, FAILS, "strategy 'good' may write 'shape' only, but it wrote 'model'"),
         (COUNTS, PURE, 2, FAILS, "strategy 'good' must give one plan for the values {'good.n': 1}, but it gave two"),
         (DependentRange(), RANGES, 2, FAILS, r"must draw good\.n from one range, .* draw a fraction and scale it"),
-        (KEEPS_LISTS, FROZEN, 2, FAILS, "must write frozen, plain values, but .*unhashable"),
-        (setting(None), FROZEN, 2, FAILS, "must write frozen, plain values, but .*NoneType"),
+        (KEEPS_LISTS, FROZEN, 2, StrategyError, r"shape must be a tuple, got \["),
+        (setting(None), FROZEN, 2, StrategyError, "settings must be pairs of a name and a number, .*None"),
         (setting(float("nan")), FROZEN, 2, FAILS, "must give plans that are the same after being saved and read, but"),
     ],
 )

@@ -6,11 +6,12 @@ a child process.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tuner.backends.lowering import Lowering
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import Rates
@@ -20,8 +21,6 @@ from tuner.store.store import Store
 from tuner.task import Task
 from tuner.training.epochs import Report
 
-#: Realises a tail edit: takes the backend's own tail and the edit's settings, and returns the tail.
-Lowering = Callable[[Any, Mapping[str, Any]], Any]
 #: State of a trial that was cut short, next to its weights; a finished trial has none.
 CHECKPOINT = "checkpoint.pt"
 

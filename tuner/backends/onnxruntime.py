@@ -3,7 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar
 
-from tuner.backends.base import Lowering, Session
+from tuner.backends.base import Session
+from tuner.backends.lowering import Lowering
 from tuner.backends.torch.backend import TorchBackend
 from tuner.plan.trial import TrialPlan
 from tuner.task import Task
@@ -17,8 +18,9 @@ class OrtBackend(TorchBackend):
 
     def supports(self, plan: TrialPlan, edits: Collection[str]) -> str | None:
         """Return why this backend cannot carry the plan out, or None."""
-        if plan.shape:
-            return f"backend onnxruntime cannot train a tail with the edit {plan.shape[0].kind}: use --backend torch"
+        changing = next((edit.kind for edit in plan.shape if not edit.traits.traceable), None)
+        if changing is not None:
+            return f"backend onnxruntime cannot train a tail that edit {changing!r} changes: use --backend torch"
         if plan.heads.exits:
             return "backend onnxruntime cannot train exits: use --backend torch"
         if plan.recipe.micro_batches > 1:

@@ -15,7 +15,8 @@ from tuner.planner import cost
 from tuner.planner.device import Rates
 from tuner.plugin.compose import Composed, compose
 from tuner.plugin.core import build_host
-from tuner.plugin.knobs import Choice, Knob, ValueSource, narrow, preferred_values
+from tuner.plugin.knobs import Choice, Knob, ValueSource, narrow
+from tuner.plugin.sources import preferred_values
 from tuner.plugin.strategy import Strategy
 from tuner.results.config import Budget
 from tuner.search.budget import budget

@@ -6,7 +6,8 @@ from typing import Any
 from tuner.plan.example import example_model
 from tuner.plugin.core import build_host
 from tuner.plugin.host import Host, Plugin
-from tuner.plugin.knobs import Draw, corners
+from tuner.plugin.knobs import Draw
+from tuner.plugin.sources import corners
 from tuner.plugin.strategy import Strategy
 
 EXAMPLE_BLOCKS = 20

@@ -1,11 +1,13 @@
 """The parts of a plan, each decided in a stage of its own."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum, auto
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
+from tuner.errors import PlanError
 from tuner.plan.info import FORBID
 
 #: A setting or the value of a knob.
@@ -49,17 +51,66 @@ class DataPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class EditTraits:
+    """What is known of a tail edit before a tensor library is loaded. The defaults are those of a *static* edit.
+
+    A static edit says which weights train and what they are made of (`requires_grad`, `torch.nn.utils.parametrize`). It
+    is planned, traced and run like any tail, by every backend, and after training the tail is the given one again.
+
+    Attributes:
+        changes_shapes: Whether shapes change while the tail trains.
+        trains_norms: Whether norms train whatever the recipe says: then batches are not cut.
+        traceable: Whether a step can be traced once for all: for the planned executor, and for ONNX Runtime.
+        keeps_weights: Whether the trained tail has the given model's layers and weights, by name. Otherwise the edit is
+            made again when the tail is exported.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
+    changes_shapes: bool = False
+    trains_norms: bool = False
+    traceable: bool = True
+    keeps_weights: bool = True
+
+    @classmethod
+    def of(cls, edits: "Iterable[TailEdit]") -> "EditTraits":
+        """Return the traits of several edits of one tail."""
+        traits = [edit.traits for edit in edits]
+        return cls(
+            changes_shapes=any(one.changes_shapes for one in traits),
+            trains_norms=any(one.trains_norms for one in traits),
+            traceable=all(one.traceable for one in traits),
+            keeps_weights=all(one.keeps_weights for one in traits),
+        )
+
+
+STATIC = EditTraits()
+
+
+@dataclass(frozen=True, slots=True)
 class TailEdit:
     """A change a plugin makes to the trainable tail; the backend's lowering for `kind` realises it.
 
     Attributes:
         kind: Lowering's name (``tuner_lowerings``).
-        settings: Pairs of name and value, sorted by name.
+        settings: Pairs of name and value; sorted by name when made.
+        traits: What the edit does, for those who do not load it.
+
+    Raises:
+        PlanError: A setting is not a pair of a name and a number, a string or a Boolean.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
     kind: str
     settings: tuple[tuple[str, Scalar], ...] = ()
+    traits: EditTraits = STATIC
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "settings", sorted_settings(f"tail edit {self.kind!r}", self.settings))
+
+    @classmethod
+    def of(cls, kind: str, traits: EditTraits = STATIC, **settings: Scalar) -> "TailEdit":
+        """Return an edit with its settings as keyword arguments."""
+        return cls(kind, tuple(settings.items()), traits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +182,29 @@ class RuntimePlan:
     threads: int = 1
     precision: Literal["fp32"] = "fp32"
     memory_bytes: int = 0
+
+
+def sorted_settings(owner: str, settings: object) -> tuple[tuple[str, Scalar], ...]:
+    """Return settings sorted by name.
+
+    Args:
+        owner: Whose they are, for the message.
+        settings: Pairs of name and value.
+
+    Raises:
+        PlanError: They are something else.
+    """
+    pairs = tuple(settings) if isinstance(settings, tuple | list) else None
+    fine = pairs is not None and all(
+        isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], Scalar)  # noqa: PLR2004 - a pair
+        for pair in pairs
+    )
+    if pairs is None or not fine:
+        raise PlanError(
+            f"{owner}: settings must be pairs of a name and a number, a string or a Boolean, got {settings!r}: "
+            "divide a list or a table into several settings"
+        )
+    return tuple(sorted((name, value) for name, value in pairs))
 
 
 def share_of(count: int, share: float) -> int:

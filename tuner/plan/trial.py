@@ -14,7 +14,18 @@ from tuner.augment.operations import active_operations
 from tuner.errors import PlanError
 from tuner.plan.heads import HeadsPlan, effective_heads, head_rules
 from tuner.plan.info import FORBID, ModelInfo, TaskInfo
-from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan, Stage, TailEdit, per_class_counts, share_of
+from tuner.plan.parts import (
+    STATIC,
+    CachePlan,
+    DataPlan,
+    EditTraits,
+    RecipePlan,
+    RuntimePlan,
+    Stage,
+    TailEdit,
+    per_class_counts,
+    share_of,
+)
 
 #: Widths of a stored value, in bits.
 STORED_BITS = (32, 16, 8, 4, 2, 1)
@@ -51,6 +62,11 @@ class TrialPlan:
     def trainable(self) -> int:
         """Number of blocks that train: the last ones."""
         return self.model.num_blocks - self.split
+
+    @property
+    def traits(self) -> EditTraits:
+        """What the edits of the tail do, taken together."""
+        return EditTraits.of(self.shape)
 
     @property
     def cached(self) -> bool:
@@ -111,6 +127,7 @@ class TrialPlan:
         """
         content = self._decisions()
         content["data"] = {"counts": self._global_counts}
+        content["shape"] = [{"kind": edit.kind, "settings": edit.settings} for edit in self.shape]
         if self.data.share < 1:
             content["data"]["share"] = self.data.share
         content["model"], content["task"] = self.model.fingerprint, self.task.fingerprint
@@ -123,6 +140,9 @@ class TrialPlan:
         content = self._decisions()
         if self.data.share == 1:  # of the lower rungs of a search only
             del content["data"]["share"]
+        for edit, made in zip(self.shape, content["shape"], strict=True):
+            if edit.traits == STATIC:
+                del made["traits"]
         return {stage.value: content[stage.value] for stage in Stage}
 
     def _decisions(self) -> dict[str, Any]:
@@ -204,7 +224,7 @@ def _effective_recipe(plan: TrialPlan) -> RecipePlan:
     recipe, exits_alone = plan.recipe, plan.heads.mode == "exits-only"
     if exits_alone:  # an exit's norms have no statistics worth freezing: they train whatever the recipe says
         recipe = replace(recipe, freeze_bn=RecipePlan().freeze_bn)
-    if plan.shape or exits_alone or not recipe.freeze_bn:  # batch norms that train see whole batches
+    if plan.traits.trains_norms or exits_alone or not recipe.freeze_bn:  # batch norms that train see whole batches
         recipe = replace(recipe, micro_batches=1)
     # Parts of equal size are what counts: 20 of a batch of 32 are 16 parts of two samples.
     recipe = replace(recipe, micro_batches=math.ceil(recipe.batch_size / recipe.part_size))

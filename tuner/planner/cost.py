@@ -147,9 +147,9 @@ def worth_planning(plan: TrialPlan) -> bool:
     """Return whether a trial runs its steps by the planned executor, provided the tail can be traced.
 
     Tracing takes seconds and tens of MB, which do not pay where the eager loop keeps less than `PLANNED_BYTES`. Tails
-    whose shapes change while they train would have to be traced again and again.
+    that change while they train would have to be traced again and again.
     """
-    return not plan.shape and kept_bytes(plan) >= PLANNED_BYTES
+    return plan.traits.traceable and kept_bytes(plan) >= PLANNED_BYTES
 
 
 def storage_bytes(plan: TrialPlan) -> int:

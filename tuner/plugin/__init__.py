@@ -1,10 +1,11 @@
 """What plugin authors import: strategies, knobs, plans, objectives and hooks."""
 
-from tuner.backends.base import Backend, Exported, Filling, Lowering, Session, Trial
+from tuner.backends.base import Backend, Exported, Filling, Session, Trial
+from tuner.backends.lowering import Evolving, Lowering, Tail, TailBlock, Training
 from tuner.errors import TunerError
 from tuner.plan.heads import Against, Exit, HeadsMode, HeadsPlan, head_macs
 from tuner.plan.info import BlockInfo, ModelInfo, TaskInfo
-from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan, Scalar, Stage, TailEdit
+from tuner.plan.parts import CachePlan, DataPlan, EditTraits, RecipePlan, RuntimePlan, Scalar, Stage, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.hookspecs import hookimpl
 from tuner.plugin.knobs import Draw
@@ -20,6 +21,8 @@ __all__ = [
     "CachePlan",
     "DataPlan",
     "Draw",
+    "EditTraits",
+    "Evolving",
     "Exit",
     "Exported",
     "Filling",
@@ -35,9 +38,12 @@ __all__ = [
     "Session",
     "Stage",
     "Strategy",
+    "Tail",
+    "TailBlock",
     "TailEdit",
     "Task",
     "TaskInfo",
+    "Training",
     "Trial",
     "TrialPlan",
     "TrialRecord",

@@ -1,26 +1,31 @@
 """Compose a plan: each strategy is applied once, in stage order, and writes its own part only."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
-from tuner.errors import PlanError, TunerError, first_line
+from tuner.errors import RangeError, TunerError, first_line, place_of
 from tuner.plan.info import ModelInfo, TaskInfo
 from tuner.plan.parts import SHARED_STAGES, Scalar, Stage
 from tuner.plan.trial import TrialPlan, normal_form
-from tuner.plugin.knobs import Draw, Knob, ValueSource, Wanted, recording
+from tuner.plugin.knobs import Draw, Knob, ValueSource, Wanted
+from tuner.plugin.sources import recording
 from tuner.plugin.strategy import Strategy
+
+_PARTS = fields(TrialPlan)
+#: Parts that no strategy may write, and that take long to look at.
+_LARGE = (ModelInfo, TaskInfo)
 
 
 class StrategyError(Exception):
-    """A strategy raised an exception, which is the `__cause__`.
+    """A strategy raised an exception, which is then the `__cause__`, or broke a rule of strategies.
 
     Attributes:
         strategy: Name of the strategy.
     """
 
-    def __init__(self, strategy: str, error: Exception) -> None:
-        super().__init__(f"strategy {strategy!r}: {first_line(error)}")
+    def __init__(self, strategy: str, rule: str) -> None:
+        super().__init__(f"strategy {strategy!r}: {rule}")
         self.strategy = strategy
 
 
@@ -32,11 +37,13 @@ class Composed:
         plan: The plan, in its normal form.
         values: Value of every knob that was drawn, by name.
         knobs: The same knobs, with their ranges.
+        editors: Name of the strategy that wrote a tail edit, by its kind.
     """
 
     plan: TrialPlan
     values: dict[str, Scalar]
     knobs: dict[str, Knob]
+    editors: dict[str, str] = field(default_factory=dict)
 
     @property
     def searched(self) -> dict[str, Scalar]:
@@ -62,62 +69,141 @@ def compose(
 
     Raises:
         KnobError: The search space asks for a value that is not legal for this model.
-        PlanError: A strategy wrote outside its stage, two strategies set one value, or the plan breaks a rule.
-        StrategyError: A strategy raised anything else.
+        PlanError: The plan breaks a rule.
+        StrategyError: A strategy raised an exception, wrote what it may not, or two strategies set one value.
     """
     values: dict[str, Scalar] = {}
     knobs: dict[str, Knob] = {}
-    draw = Draw(recording(source, values, knobs), "", wanted)
+    editors: dict[str, str] = {}
+    recorded = recording(source, values, knobs)
     plan = TrialPlan(model=model, task=task)
+    owners: dict[str, str] = {}
+    refiners: list[tuple[Strategy[Any], Any]] = []
     for stage in Stage:
-        owners: dict[str, str] = {}
-        for strategy in _deciders(stage, strategies, draw):
-            after = _applied(strategy, draw, plan)
-            _check_edit(strategy, plan, after, owners)
+        for strategy in _deciders(stage, strategies, Draw(recorded, stage.value, wanted)):
+            drawn = _sampled(strategy, Draw(recorded, strategy.name, wanted), model)
+            after = _written(strategy, "apply", plan, drawn, frozenset({stage, *strategy.writes}), owners)
+            editors |= dict.fromkeys((edit.kind for edit in after.shape[len(plan.shape) :]), strategy.name)
             plan = after
-    return Composed(normal_form(plan), values, knobs)
+            if strategy.refines:
+                refiners.append((strategy, drawn))
+    owners = {}
+    for strategy, drawn in refiners:
+        plan = _written(strategy, "refine", plan, drawn, strategy.refines, owners)
+    return Composed(normal_form(plan), values, knobs, editors)
 
 
-def _applied(strategy: Strategy[Any], draw: Draw, plan: TrialPlan) -> TrialPlan:
+def _sampled(strategy: Strategy[Any], draw: Draw, model: ModelInfo) -> Any:
     try:
-        return strategy.apply(plan, strategy.sample(draw.scoped(strategy.name), plan.model))
+        return strategy.sample(draw, model)
+    except RangeError as error:
+        raise StrategyError(strategy.name, str(error)) from error
     except TunerError:
         raise
     except Exception as error:  # a plugin's strategy may raise anything
-        raise StrategyError(strategy.name, error) from error
+        raise StrategyError(strategy.name, f"sample raised {first_line(error)}{place_of(error)}") from error
+    finally:
+        draw.close()
+
+
+def _written(
+    strategy: Strategy[Any],
+    method: str,
+    plan: TrialPlan,
+    knobs: Any,
+    allowed: frozenset[Stage],
+    owners: dict[str, str],
+) -> TrialPlan:
+    """Return what a strategy made of a plan, if it wrote only what it may."""
+    before, content = replace(plan), _content(plan)
+    try:
+        after = getattr(strategy, method)(plan, knobs)
+    except Exception as error:  # a plugin's strategy may raise anything
+        raise StrategyError(strategy.name, f"{method} raised {first_line(error)}{place_of(error)}") from error
+    if not isinstance(after, TrialPlan):
+        raise StrategyError(strategy.name, f"{method} must return a TrialPlan, but it returned {after!r}")
+    if _content(plan) != content:
+        raise StrategyError(
+            strategy.name, f"{method} must leave the plan it is given alone: return dataclasses.replace(plan, …)"
+        )
+    for part in fields(TrialPlan):
+        if part.name not in allowed and getattr(before, part.name) != getattr(after, part.name):
+            parts = " and ".join(repr(stage.value) for stage in Stage if stage in allowed)
+            raise StrategyError(strategy.name, f"{method} may write {parts} only, but it wrote {part.name!r}")
+    for stage in allowed:
+        if method == "refine" or stage in SHARED_STAGES:
+            _claim(strategy, stage, getattr(before, stage), getattr(after, stage), owners)
+    return after
+
+
+def _content(plan: TrialPlan) -> tuple[object, ...]:
+    """Return what a strategy could change of a plan in its place: parts are frozen, but nothing is safe."""
+    parts = (getattr(plan, one.name) for one in _PARTS)
+    return tuple(id(part) if isinstance(part, _LARGE) else repr(part) for part in parts)
 
 
 def _deciders(stage: Stage, strategies: Sequence[Strategy[Any]], draw: Draw) -> list[Strategy[Any]]:
+    """Return the strategies that take part in a stage, in their order."""
     here = [strategy for strategy in strategies if strategy.stage is stage]
-    if stage in SHARED_STAGES or not here:
-        return here
-    names = [strategy.name for strategy in here]
-    start = next((strategy.name for strategy in here if not strategy.baseline), names[0])
-    name = names[0] if len(names) == 1 else draw.scoped(stage.value).choice("by", names, start=start)
+    if stage in SHARED_STAGES:
+        for number, group in enumerate(_exclusive(here), start=1):
+            name = _one_of(group, draw, "by" if number == 1 else f"by{number}")
+            here = [strategy for strategy in here if strategy not in group or strategy.name == name]
+        return _in_order(here)
+    if not here:
+        return []
+    name = _one_of(here, draw, "by")
     return [strategy for strategy in here if strategy.name == name]
 
 
-def _check_edit(strategy: Strategy[Any], before: TrialPlan, after: TrialPlan, owners: dict[str, str]) -> None:
-    for part in fields(TrialPlan):
-        if part.name != strategy.stage and getattr(before, part.name) != getattr(after, part.name):
-            raise PlanError(
-                f"strategy {strategy.name!r} may write {strategy.stage.value!r} only, but it wrote {part.name!r}"
-            )
-    if strategy.stage in SHARED_STAGES:
-        old, new = getattr(before, strategy.stage), getattr(after, strategy.stage)
-        if isinstance(old, tuple):
-            _check_value(strategy, "", old, new, owners)
-        else:
-            for part in fields(old):
-                _check_value(strategy, part.name, getattr(old, part.name), getattr(new, part.name), owners)
+def _one_of(group: Sequence[Strategy[Any]], draw: Draw, knob: str) -> str:
+    names = [strategy.name for strategy in group]
+    start = next((strategy.name for strategy in group if not strategy.baseline), names[0])
+    return names[0] if len(names) == 1 else draw.choice(knob, names, start=start)
 
 
-def _check_value(strategy: Strategy[Any], part: str, old: object, new: object, owners: dict[str, str]) -> None:
-    where = f"{strategy.stage.value}.{part}".rstrip(".")
-    if isinstance(old, tuple) and isinstance(new, tuple):
+def _exclusive(strategies: Sequence[Strategy[Any]]) -> list[list[Strategy[Any]]]:
+    """Return groups of strategies of which one takes part at a time."""
+    groups: list[list[Strategy[Any]]] = []
+    for strategy in strategies:
+        joined = [group for group in groups if any(_apart(strategy, other) for other in group)]
+        groups = [group for group in groups if group not in joined]
+        groups.append([*(other for group in joined for other in group), strategy])
+    return [group for group in groups if len(group) > 1]
+
+
+def _apart(one: Strategy[Any], other: Strategy[Any]) -> bool:
+    return one.name in other.excludes or other.name in one.excludes
+
+
+def _in_order(strategies: Sequence[Strategy[Any]]) -> list[Strategy[Any]]:
+    """Return strategies so that each comes after those it names; else in the order given."""
+    ordered: list[Strategy[Any]] = []
+    waiting = list(strategies)
+    while waiting:
+        names = {strategy.name for strategy in waiting}
+        ready = next((one for one in waiting if not one.after & (names - {one.name})), waiting[0])  # a circle is cut
+        waiting.remove(ready)
+        ordered.append(ready)
+    return ordered
+
+
+def _claim(strategy: Strategy[Any], stage: Stage, old: object, new: object, owners: dict[str, str]) -> None:
+    """Note what a strategy set, and refuse what another one has set."""
+    if isinstance(old, tuple) or not is_dataclass(old):
+        _claim_value(strategy, stage.value, old, new, owners)
+        return
+    for part in fields(old):
+        _claim_value(strategy, f"{stage.value}.{part.name}", getattr(old, part.name), getattr(new, part.name), owners)
+
+
+def _claim_value(strategy: Strategy[Any], where: str, old: object, new: object, owners: dict[str, str]) -> None:
+    if isinstance(old, tuple):
+        if not isinstance(new, tuple):
+            raise StrategyError(strategy.name, f"{where} must be a tuple, got {new!r}: return (*plan.{where}, …)")
         if new[: len(old)] != old:
-            raise PlanError(f"strategies may only add entries to {where}, but {strategy.name!r} changed or removed one")
+            raise StrategyError(strategy.name, f"entries may only be added to {where}, but it changed or removed one")
     elif old != new:
-        if part in owners:
-            raise PlanError(f"strategies {owners[part]!r} and {strategy.name!r} both set {where}: use one of them")
-        owners[part] = strategy.name
+        if where in owners:
+            raise StrategyError(strategy.name, f"{owners[where]!r} sets {where} too: use one of them")
+        owners[where] = strategy.name

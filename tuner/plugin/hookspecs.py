@@ -8,7 +8,8 @@ from typing import Any
 
 import pluggy
 
-from tuner.backends.base import Backend, Lowering
+from tuner.backends.base import Backend
+from tuner.backends.lowering import Lowering
 from tuner.plugin.strategy import Strategy
 from tuner.results.objectives import Objective
 from tuner.results.records import TrialRecord

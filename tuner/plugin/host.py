@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import pluggy
 
-from tuner.backends.base import Backend, Lowering
+from tuner.backends.base import Backend
+from tuner.backends.lowering import Lowering
 from tuner.errors import PluginError, TunerError, nearest
 from tuner.plan.parts import Stage
 from tuner.plugin import hookspecs

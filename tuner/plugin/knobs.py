@@ -5,13 +5,11 @@ search space narrows the legal range to what the user asks for.
 """
 
 import math
-import random
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from tuner.errors import KnobError
+from tuner.errors import KnobError, RangeError
 from tuner.plan.parts import Scalar
 
 T = TypeVar("T", bound=Scalar)
@@ -71,12 +69,16 @@ Wanted = Scalar | tuple[Scalar, ...] | Numeric
 
 
 class Draw:
-    """Gives a strategy the values of its knobs. Names are the strategy's own; the scope is put in front of them."""
+    """Gives a strategy the values of its knobs while it samples, each once.
+
+    Names are the strategy's own; the scope is put in front of them.
+    """
 
     def __init__(self, source: ValueSource, scope: str, wanted: Mapping[str, Wanted] | None = None) -> None:
         self._source = source
         self._scope = scope
         self._wanted = wanted or {}
+        self._drawn: set[str] | None = set()
 
     def integer(self, name: str, low: int, high: int, *, log: bool = False, start: int | None = None) -> int:
         """Draw a whole number in ``[low, high]``, both ends included.
@@ -110,15 +112,21 @@ class Draw:
         drawn = self._draw(Choice(self._full(name), tuple(options), start))
         return next(option for option in options if option == drawn)
 
-    def scoped(self, scope: str) -> "Draw":
-        """Return the same source under another strategy's name."""
-        return Draw(self._source, scope, self._wanted)
+    def close(self) -> None:
+        """Draw nothing more: `sample` has returned."""
+        self._drawn = None
 
     def _full(self, name: str) -> str:
         return f"{self._scope}.{name}"
 
     def _draw(self, legal: Knob) -> Scalar:
+        if self._drawn is None:
+            raise RangeError(f"{legal.name} is drawn after `sample` returned: draw it there, and keep it in the knobs")
+        if legal.name in self._drawn:
+            raise RangeError(f"{legal.name} is drawn twice: draw it once, and keep its value")
+        self._drawn.add(legal.name)
         _check(legal)
+        _check_start(legal)
         knob = narrow(legal, self._wanted[legal.name]) if legal.name in self._wanted else legal
         value = self._source(knob)
         allowed = (
@@ -151,7 +159,10 @@ def narrow(legal: Knob, wanted: Wanted) -> Knob:
                 f"[{legal.low:g}, {legal.high:g}]: change the search space"
             )
         narrowed = replace(legal, low=low, high=high, log=wanted.log)
-        _check(narrowed)
+        try:
+            _check(narrowed)
+        except RangeError as error:  # what the user asked for, not what the strategy draws
+            raise KnobError(f"{error}: change the search space") from None
         return narrowed
     options = wanted if isinstance(wanted, tuple) else (wanted,)
     left = tuple(option for option in options if _is_legal(legal, option))
@@ -166,111 +177,20 @@ def narrow(legal: Knob, wanted: Wanted) -> Knob:
     return Choice(legal.name, tuple(dict.fromkeys(left)), legal.start)
 
 
-def fixed_values(values: Mapping[str, Scalar]) -> ValueSource:
-    """Return a source that replays recorded values.
-
-    Raises:
-        KnobError: (when drawn from) A knob has no recorded value.
-    """
-
-    def source(knob: Knob) -> Scalar:
-        if knob.name not in values:
-            raise KnobError(f"{knob.name} has no recorded value: the record has {_list(tuple(values))}")
-        return values[knob.name]
-
-    return source
-
-
-def preferred_values(preferences: Mapping[str, Scalar]) -> ValueSource:
-    """Return a source that gives each preferred value, else the knob's start, clipped into the knob.
-
-    A knob with neither gives the middle of its range, or its first option.
-    """
-
-    def source(knob: Knob) -> Scalar:
-        preferred = preferences.get(knob.name, knob.start)
-        if isinstance(knob, Choice):
-            return preferred if preferred is not None and preferred in knob.options else knob.options[0]
-        if preferred is None or isinstance(preferred, str):
-            return knob.middle()
-        return knob.typed(preferred)
-
-    return source
-
-
-def random_values(generator: random.Random) -> ValueSource:
-    """Return a source that draws uniformly from what is legal; from a logarithmic range, uniformly in the logarithm."""
-
-    def source(knob: Knob) -> Scalar:
-        if isinstance(knob, Choice):
-            return generator.choice(knob.options)
-        if knob.log:
-            return knob.typed(knob.low * (knob.high / knob.low) ** generator.random())
-        return knob.typed(generator.uniform(knob.low, knob.high + (1 if knob.whole else 0)))
-
-    return source
-
-
-def recording(source: ValueSource, into: dict[str, Scalar], knobs: dict[str, Knob] | None = None) -> ValueSource:
-    """Return `source`, with every value drawn also written `into` a dictionary (and every knob into `knobs`)."""
-
-    def recorded(knob: Knob) -> Scalar:
-        value = source(knob)
-        into[knob.name] = value
-        if knobs is not None:
-            knobs[knob.name] = knob
-        return value
-
-    return recorded
-
-
-def corners(run: Callable[[ValueSource], object], *, most: int = 512) -> Iterator[dict[str, Knob]]:
-    """Run `run` once for every combination of choices and ends of ranges, and yield the knobs that each run drew.
-
-    Conditions on knobs are plain ``if`` in a strategy, so the only way to know them all is to walk through. Runs that
-    leave the first values in few places come first: a walk cut short has still been down every branch at least once.
-
-    Args:
-        run: Draws from the source it is given.
-        most: How many combinations at most.
-    """
-    pending: deque[tuple[Scalar, ...]] = deque([()])
-    for _ in range(most):
-        if not pending:
-            return
-        prefix = pending.popleft()
-        seen: dict[str, Knob] = {}
-        drawn: list[Scalar] = []
-
-        def source(
-            knob: Knob,
-            prefix: tuple[Scalar, ...] = prefix,
-            seen: dict[str, Knob] = seen,
-            drawn: list[Scalar] = drawn,
-        ) -> Scalar:
-            seen[knob.name] = knob
-            ends = knob.options if isinstance(knob, Choice) else tuple(map(knob.typed, (knob.low, knob.high)))
-            ends = tuple(dict.fromkeys(ends))
-            if len(drawn) < len(prefix):
-                value = prefix[len(drawn)]
-            else:
-                value = ends[0]
-                pending.extend((*drawn, other) for other in ends[1:])
-            drawn.append(value)
-            return value
-
-        run(source)
-        yield seen
-
-
 def _check(knob: Knob) -> None:
     if isinstance(knob, Choice):
         if not knob.options:
-            raise KnobError(f"{knob.name} must have at least one option, but it has none")
+            raise RangeError(f"{knob.name} must have at least one option, but it has none")
     elif not knob.low <= knob.high:
-        raise KnobError(f"{knob.name} must have low ≤ high, but its range is [{knob.low:g}, {knob.high:g}]")
+        raise RangeError(f"{knob.name} must have low ≤ high, but its range is [{knob.low:g}, {knob.high:g}]")
     elif knob.log and knob.low <= 0:
-        raise KnobError(f"{knob.name} is logarithmic and must have low > 0, but low is {knob.low:g}")
+        raise RangeError(f"{knob.name} is logarithmic and must have low > 0, but low is {knob.low:g}")
+
+
+def _check_start(knob: Knob) -> None:
+    inside = knob.start in knob.options if isinstance(knob, Choice) else _is_legal(knob, knob.start or knob.low)
+    if knob.start is not None and not inside:
+        raise RangeError(f"{knob} must start inside its range, but start is {knob.start!r}")
 
 
 def _is_legal(legal: Knob, value: Scalar) -> bool:

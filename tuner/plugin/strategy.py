@@ -19,12 +19,22 @@ class Strategy(ABC, Generic[K]):
 
     Attributes:
         name: Prefix of the strategy's knobs.
-        stage: The only part of a plan that the strategy may write.
+        stage: The part of a plan that the strategy decides, alone or next to others.
+        writes: Further parts that `apply` may write, those of shared stages; it takes part in them wherever it takes
+            part in its own stage.
+        refines: Parts that `refine` may change, after every part has been decided.
+        excludes: Names of strategies of its stage that it is not combined with: a knob (``shape.by``) draws which one
+            takes part.
+        after: Names of strategies of its stage that are applied before it where they take part.
         baseline: Whether it is what other strategies of its stage are compared with: those are tried first.
     """
 
     name: ClassVar[str]
     stage: ClassVar[Stage]
+    writes: ClassVar[frozenset[Stage]] = frozenset()
+    refines: ClassVar[frozenset[Stage]] = frozenset()
+    excludes: ClassVar[frozenset[str]] = frozenset()
+    after: ClassVar[frozenset[str]] = frozenset()
     baseline: ClassVar[bool] = False
 
     @abstractmethod
@@ -34,6 +44,10 @@ class Strategy(ABC, Generic[K]):
     @abstractmethod
     def apply(self, plan: TrialPlan, knobs: K) -> TrialPlan:
         """Return the plan with this strategy's part filled in (`dataclasses.replace`)."""
+
+    def refine(self, plan: TrialPlan, knobs: K) -> TrialPlan:  # noqa: ARG002 - optional
+        """Return the plan with changes of what others decided, such as another learning rate."""
+        return plan
 
     def anchors(self, model: ModelInfo) -> Sequence[Mapping[str, Scalar]]:  # noqa: ARG002 - optional
         """Return plans worth trying first, best first: each as values of some knobs, by their full names.

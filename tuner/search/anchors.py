@@ -4,10 +4,12 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from tuner.errors import PlanError
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
 from tuner.plugin.compose import Composed, StrategyError
-from tuner.plugin.knobs import ValueSource, preferred_values, random_values
+from tuner.plugin.knobs import ValueSource
+from tuner.plugin.sources import preferred_values, random_values
 from tuner.plugin.strategy import Strategy
 from tuner.search.setting import Setting
 
@@ -31,8 +33,8 @@ def anchors(setting: Setting, compose: Callable[[ValueSource], Composed]) -> Ite
     for values in (*setting.prior, *_values(setting.strategies, setting)):
         try:
             composed = compose(preferred_values(values))
-        except StrategyError:  # its own trials will say what it raises
-            return
+        except (PlanError, StrategyError):  # its own trials will say what it raises
+            continue
         if seen and _is_too_long(composed.plan, setting):
             continue
         if composed.plan.key() not in seen:
@@ -46,8 +48,8 @@ def reachable(compose: Callable[[ValueSource], Composed]) -> Iterator[TrialPlan]
     for _ in range(DRAWN):
         try:
             yield compose(draw).plan
-        except StrategyError:  # its own trials will say what it raises
-            return
+        except (PlanError, StrategyError):  # the same
+            continue
 
 
 def _values(strategies: Sequence[Strategy[Any]], setting: Setting) -> list[Any]:

@@ -12,7 +12,8 @@ from optuna.trial import TrialState
 from tuner.errors import TunerError
 from tuner.plan.parts import Scalar
 from tuner.plugin.compose import Composed, StrategyError
-from tuner.plugin.knobs import Choice, Knob, ValueSource, random_values
+from tuner.plugin.knobs import Choice, Knob, ValueSource
+from tuner.plugin.sources import random_values
 from tuner.results.pareto import front
 from tuner.results.records import TrialRecord, eligible
 from tuner.search.journal import optuna_values, sampler_of, seeded, trials_of_one_rung

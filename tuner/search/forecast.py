@@ -87,7 +87,7 @@ class Forecast:
         if limit is None or self._setting.deterministic or not (plan.shape or cost.worth_planning(plan)):
             return None
         rough = cost.peak_bytes(plan, self._setting.rates)
-        if rough <= limit if plan.shape else rough > SURELY_OVER * limit:
+        if rough <= limit if plan.traits.changes_shapes else rough > SURELY_OVER * limit and not plan.shape:
             return None
         planned = self._planned(plan)
         if planned is None:
@@ -108,7 +108,9 @@ class Forecast:
 
     def _beside(self, record: TrialRecord) -> int | None:
         """Return what a trial measured above its planned peak; None where either is unknown, or filling hides it."""
-        if record.state not in SCORED or record.plan is None or record.plan.shape or record.same_as is not None:
+        if record.state not in SCORED or record.plan is None or record.same_as is not None:
+            return None
+        if record.plan.traits.changes_shapes:
             return None
         planned = self._planned_peaks.get(_form(record.plan))
         measured = int(record.values["peak_bytes"])
@@ -157,7 +159,7 @@ def with_memory_limit(plan: TrialPlan, setting: Setting) -> TrialPlan:
     Not with ``--deterministic``: what a process takes is no function of the plan.
     """
     limit = setting.limits.memory_bytes
-    if not plan.shape or limit is None or setting.deterministic:
+    if not plan.traits.changes_shapes or limit is None or setting.deterministic:
         return plan
     return replace(plan, runtime=replace(plan.runtime, memory_bytes=limit))
 
@@ -182,6 +184,6 @@ def median_correction(
     return min(5.0, max(0.2, median(ratios))) if ratios else 1.0
 
 
-def _kind(plan: TrialPlan) -> tuple[str, bool, bool]:
+def _kind(plan: TrialPlan) -> tuple[str, bool, tuple[str, ...]]:
     """Return what tells plans apart whose costs are not learned from each other: the backend, caching, tail edits."""
-    return plan.runtime.backend, plan.cached, bool(plan.shape)
+    return plan.runtime.backend, plan.cached, tuple(edit.kind for edit in plan.shape)

@@ -62,7 +62,11 @@ class Outlook:
             for record in records
             if record.rung == rung and eligible(record) and record.state == "done" and record.epochs
         ]
-        self._plan, self._losses, self._gave_up = None if plan.shape or plan.heads.exits else plan, [], False
+        self._plan, self._losses, self._gave_up = (
+            None if plan.traits.changes_shapes or plan.heads.exits else plan,
+            [],
+            False,
+        )
         self._margins = _standard_errors(plan)
         self._costs = {
             "train_seconds": CHEAPER * estimate.train_seconds,

@@ -10,7 +10,8 @@ from tuner.errors import SpaceError, TunerError, nearest
 from tuner.plan.info import ModelInfo, TaskInfo
 from tuner.plan.parts import Scalar
 from tuner.plugin.compose import compose
-from tuner.plugin.knobs import Knob, Numeric, ValueSource, Wanted, corners
+from tuner.plugin.knobs import Knob, Numeric, ValueSource, Wanted
+from tuner.plugin.sources import corners
 from tuner.plugin.strategy import Strategy
 from tuner.search.budget import LIMITS
 

@@ -18,7 +18,8 @@ from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
 from tuner.plugin.compose import Composed, StrategyError, compose
 from tuner.plugin.host import Host
-from tuner.plugin.knobs import ValueSource, preferred_values
+from tuner.plugin.knobs import ValueSource
+from tuner.plugin.sources import preferred_values
 from tuner.results.folder import append_record
 from tuner.results.pareto import front
 from tuner.results.records import SCORED, TrialRecord, comparable
@@ -203,7 +204,9 @@ class Study:
         except TunerError as error:
             return replace(base, reason=str(error))
         except StrategyError as error:
-            return self._strike(base, error)
+            self._strike(error.strategy, str(error))
+            trace = "".join(traceback.format_exception(error.__cause__ or error))
+            return replace(base, reason=str(error), notes=(trace,), constraint={"failed": 1.0})
         plan = at_rung(composed.plan, rung)
         base = replace(base, plan=plan, knobs=composed.values)
         seen = self._seen.get(plan.key())
@@ -226,6 +229,8 @@ class Study:
         self._outlook.begin(plan, decision.estimate, rung, self.records)
         result = self._sessions[plan.runtime.backend].try_train(job, limits, self._progress)
         self._seconds[f"rung {rung}"] += time.monotonic() - training
+        if result.failure is not None and result.failure.edit in composed.editors:
+            self._strike(composed.editors[result.failure.edit], result.failure.text)
         base = replace(base, spent_seconds=time.monotonic() - started)
         record = record_of(self._setting, base, result, self._filler.seconds_each(plan), given)
         return self._outlook.explained(record)
@@ -261,15 +266,14 @@ class Study:
             self._store.cap_bytes = max(0, left - cost.weight_bytes(plan))
             self._store.room(0)
 
-    def _strike(self, base: TrialRecord, error: StrategyError) -> TrialRecord:
-        """Record a strategy's exception; a strategy that keeps raising is removed from the study."""
-        name = error.strategy
+    def _strike(self, name: str, reason: str) -> None:
+        """Count an error of a strategy, or of what it made of the tail; one that repeats them leaves the study."""
         self._strikes[name] = self._strikes.get(name, 0) + 1
         if self._strikes[name] >= FAILURES_OF_A_PLUGIN:
             self._strategies = [strategy for strategy in self._strategies if strategy.name != name]
-            self._listener.say(f"{error}; it raised {FAILURES_OF_A_PLUGIN} times and takes no further part")
-        trace = "".join(traceback.format_exception(error.__cause__ or error))
-        return replace(base, reason=str(error), notes=(trace,), constraint={"failed": 1.0})
+            self._listener.say(
+                f"{reason}; strategy {name!r} failed {FAILURES_OF_A_PLUGIN} times and takes no further part"
+            )
 
     def _keep(self, trial: OptunaTrial, record: TrialRecord) -> None:
         """Write the record first, tell Optuna after: a record on disk is a finished trial."""

@@ -9,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from tuner.backends.base import Backend, Exported, Lowering, Session, Trial
+from tuner.backends.base import Backend, Exported, Session, Trial
+from tuner.backends.lowering import Lowering
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan

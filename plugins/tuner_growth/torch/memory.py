@@ -8,9 +8,9 @@ from dataclasses import replace
 import torch
 from torch import nn
 
+from tuner.backends.lowering import Training
 from tuner.backends.torch.model.blocks import saved_bytes
 from tuner.backends.torch.model.resize import install
-from tuner.backends.torch.trial.evolving import Training
 from tuner.planner.cost import STATE_COPIES
 from tuner.planner.device import FLOAT_BYTES
 from tuner_growth.cost import NetworkCost

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from tuner.backends.lowering import Evolving, Training
 from tuner.backends.torch.model.resize import install, resize
-from tuner.backends.torch.trial.evolving import Training
 from tuner_growth.control import ControllerState, Decision, GrowableNetwork, Rule, decide, initial_state
 from tuner_growth.edit import Edit
 from tuner_growth.torch.adapt import ADAPTERS
@@ -21,7 +21,7 @@ from tuner_growth.torch.start import refresh, start_size, strongest
 from tuner_growth.torch.widths import WidthError, find, selected, traced, weight_of
 
 
-class GrowingTail(nn.Module):
+class GrowingTail(Evolving, nn.Module):
     """A traced tail of narrow layers, and what makes them wider.
 
     A state dictionary of any width can be loaded, also where the tail is inside another module: its shapes are taken

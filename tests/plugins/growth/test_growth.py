@@ -21,13 +21,13 @@ from tuner.plan.toml import from_toml, to_toml
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import compose
 from tuner.plugin.core import build_host
-from tuner.plugin.knobs import preferred_values
+from tuner.plugin.sources import preferred_values
 from tuner.results.records import Outcome
 from tuner.store.store import Store
 from tuner.task.digits import digits
 from tuner.task.info import task_info
 from tuner.testing import StrategyContract, example_model, example_task
-from tuner_growth import ADAPTERS, Growth, Knobs
+from tuner_growth import ADAPTERS, GROWS, Growth, Knobs
 from tuner_growth.edit import Edit
 from tuner_growth.torch.tail import GrowingTail
 
@@ -199,7 +199,7 @@ def test_a_trial_that_was_cut_short_while_it_grew_continues_to_the_same_weights(
 
 
 def test_a_file_that_is_another_trials_or_torn_is_no_checkpoint(tmp_path: Path) -> None:
-    plan = replace(TrialPlan(example_model(4), example_task()), shape=(TailEdit("grow-tail"),))
+    plan = replace(TrialPlan(example_model(4), example_task()), shape=(TailEdit("grow-tail", (), GROWS),))
     one = Checkpoint.of(plan, 1, tmp_path / "weights.safetensors")
     assert one.read() is None
     one.path.write_bytes(b"PK torn")

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from tuner.backends.lowering import Training
 from tuner.backends.torch.model.blocks import saved_bytes
 from tuner.backends.torch.model.resize import install
-from tuner.backends.torch.trial.evolving import Training, first_step
+from tuner.backends.torch.trial.evolving import first_step
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import FLOAT_BYTES

@@ -10,26 +10,28 @@ from safetensors.torch import load_file
 from torch import nn
 
 from tuner.backends.base import CHECKPOINT, Session, Trial
+from tuner.backends.lowering import Tail, Training
 from tuner.backends.torch.backend import TorchBackend
-from tuner.backends.torch.trial.evolving import Training, begin_evolving
+from tuner.backends.torch.trial.evolving import begin_evolving
 from tuner.plan.parts import RecipePlan, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
 from tuner.store.store import Store
 from tuner.task.digits import digits
 from tuner.task.info import task_info
+from tuner_growth import GROWS
 from tuner_growth.edit import Edit
 from tuner_growth.torch.tail import GrowingTail
 
-GROWTH = TailEdit("grow-scratch", Edit(start=0.2, controller="exponential", adapter="dspa").settings)
+GROWTH = TailEdit("grow-scratch", Edit(start=0.2, controller="exponential", adapter="dspa").settings, GROWS)
 SETTINGS = (("rate", 0.2),)
 #: Epochs have 6 steps, and the tail grows after the third.
 EPOCHS, STEP_AFTER_GROWTH = 5, 21
 
 
-def in_sequence(tail: Any, settings: Mapping[str, Any]) -> Any:
+def in_sequence(tail: Tail, settings: Mapping[str, Any]) -> Any:
     """Put a dropout in front of the tail, as the example in the documentation of plugins does."""
-    return nn.Sequential(nn.Dropout(settings["rate"]), tail)
+    return nn.Sequential(nn.Dropout(settings["rate"]), tail.module)
 
 
 class Scaled(nn.Module):
@@ -44,9 +46,9 @@ class Scaled(nn.Module):
         return outputs
 
 
-def scaled(tail: Any, settings: Mapping[str, Any]) -> Any:
+def scaled(tail: Tail, settings: Mapping[str, Any]) -> Any:
     """Put the tail into a module of another name and with a weight of its own."""
-    return Scaled(tail, settings["rate"])
+    return Scaled(tail.module, settings["rate"])
 
 
 def session() -> Session:

@@ -3,7 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar
 
-from tuner.backends.base import Backend, Lowering, Session
+from tuner.backends.base import Backend, Session
+from tuner.backends.lowering import Lowering
 from tuner.plan.trial import TrialPlan
 from tuner.task import Task
 
@@ -28,11 +29,13 @@ class TorchBackend(Backend):
         for edit in plan.shape:
             if edit.kind not in edits:
                 return f"no installed plugin realises tail edit {edit.kind!r} on torch: see tuner plugins"
-        if plan.recipe.micro_batches > 1 and (plan.shape or not plan.recipe.freeze_bn):
-            what = f"tail edit {plan.shape[0].kind!r}" if plan.shape else "recipe.freeze_bn = false"
+        traits = plan.traits
+        if plan.recipe.micro_batches > 1 and (traits.trains_norms or not plan.recipe.freeze_bn):
+            what = "recipe.freeze_bn = false" if not plan.recipe.freeze_bn else f"tail edit {plan.shape[0].kind!r}"
             return f"a batch norm that trains needs whole batches: with {what}, recipe.micro_batches must be 1"
-        if plan.heads.exits and plan.shape:
-            return "exits and edits of the tail cannot be trained in one plan: leave one of them out"
+        if plan.heads.exits and not traits.keeps_weights:
+            kind = next(edit.kind for edit in plan.shape if not edit.traits.keeps_weights)
+            return f"exits cannot be trained next to tail edit {kind!r}, which changes layers: leave one of them out"
         if not plan.task.labelled and plan.heads.mode != "exits-only":
             return "the local samples have no labels, so only exits can be trained: set exits.mode to 'exits-only'"
         return None

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import torch
 
-from tuner.backends.base import Exported, Filling, Lowering, Session, Trial, silent
+from tuner.backends.base import Exported, Filling, Session, Trial, silent
+from tuner.backends.lowering import Lowering
 from tuner.backends.torch.exits import trial as exits_trial
 from tuner.backends.torch.export import segments, whole
 from tuner.backends.torch.features.access import Access, prefix_hash
@@ -18,7 +19,7 @@ from tuner.backends.torch.model.load import load
 from tuner.backends.torch.planned.step_plan import planned_step
 from tuner.backends.torch.step.traced import StepError
 from tuner.backends.torch.trial import run as tail_trial
-from tuner.backends.torch.trial.edits import edit_tail
+from tuner.backends.torch.trial.edits import edited
 from tuner.backends.torch.trial.evolving import first_step
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.steps import TrialStepsFactory
@@ -77,11 +78,11 @@ class TorchSession(Session):
         if not self._plans_steps:
             return None
         torch.set_num_threads(plan.runtime.threads)
-        tail = self._of(plan).model.tail(plan.split)
-        if plan.shape:
-            return first_step(edit_tail(tail, plan, self._opened.lowerings), plan)
+        edits = edited(self._of(plan).model, plan, self._opened.lowerings)
+        if not plan.traits.traceable:
+            return first_step(edits.tail, plan)
         try:
-            return planned_step(tail, plan, self._opened.task.loss)
+            return planned_step(edits.tail, plan, self._opened.task.loss)
         except StepError:
             return None
 

@@ -21,7 +21,7 @@ from tuner.backends.torch.planned.step_plan import flops_of, planned_step, steps
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.run import run
-from tuner.plan.parts import Optimiser, RecipePlan, TailEdit
+from tuner.plan.parts import EditTraits, Optimiser, RecipePlan, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
 from tuner.results.records import Outcome
@@ -138,7 +138,10 @@ def test_small_steps_run_eagerly(task: Task, whole: TrialPlan) -> None:
     ("change", "reason"),
     [
         ({"recipe": RecipePlan(freeze_bn=False, micro_batches=2)}, "with recipe.freeze_bn = false"),
-        ({"recipe": RecipePlan(micro_batches=2), "shape": (TailEdit("width"),)}, "with tail edit 'width'"),
+        (
+            {"recipe": RecipePlan(micro_batches=2), "shape": (TailEdit("width", (), EditTraits(trains_norms=True)),)},
+            "with tail edit 'width'",
+        ),
     ],
 )
 def test_micro_batches_are_refused_where_a_batch_norm_trains(

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional
 
 from tuner.arrays import RowNumbers
+from tuner.backends.lowering import Training
 from tuner.backends.torch.model.kinds import NORMS
 from tuner.backends.torch.model.layout import channels_last, spatial
+from tuner.backends.torch.step.losses import task_loss
 from tuner.backends.torch.step.optimiser import optimiser, set_rate
 from tuner.backends.torch.threads import ThreadChoice, on_fastest_threads
-from tuner.backends.torch.trial.evolving import Training, begin_evolving, evolving
+from tuner.backends.torch.trial.evolving import begin_evolving, evolving
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.steps import TrialSteps
 from tuner.plan.trial import TrialPlan
@@ -38,15 +39,13 @@ class EagerSteps(TrialSteps):
 
     def __init__(self, task: Task, plan: TrialPlan, tail: nn.Module, inputs: TailInputs, seed: int) -> None:
         self._tail, self._recipe, self._inputs = channels_last(tail), plan.recipe, inputs
-        self._multi, self.threads = task.loss == "multi-label", ThreadChoice(plan.runtime.threads)
-        for parameter in tail.parameters():
-            parameter.requires_grad_()
-        self._optimiser = optimiser(list(tail.parameters()), plan.recipe)
+        self._loss, self.threads = task_loss(task.loss), ThreadChoice(plan.runtime.threads)
+        self._optimiser = optimiser([value for value in tail.parameters() if value.requires_grad], plan.recipe)
         samples = len(inputs.labels)
         self._probe = np.sort(np.random.default_rng((seed, 2)).permutation(samples)[:PROBE])
         self.example = spatial(inputs.read(self._probe[:1]))
-        self._evolving = evolving(tail)
-        self.norms_train = not plan.recipe.freeze_bn or any(module.fresh_norms for module in self._evolving)
+        self.evolving = evolving(tail)
+        self.norms_train = not plan.recipe.freeze_bn or any(module.fresh_norms for module in self.evolving)
         epoch_steps = len(batches_of(np.arange(samples), plan.recipe.batch_size))
         training = Training(self._optimiser, self.example, self._probe_loss, epoch_steps, seed, plan.recipe)
         begin_evolving(tail, training)
@@ -65,37 +64,37 @@ class EagerSteps(TrialSteps):
         set_rate(self._optimiser, rate)
         self._optimiser.zero_grad(set_to_none=True)
         loss = sum(self._backward(part, len(rows)) for part in batches_of(rows, self._recipe.part_size))
-        for module in self._evolving:
+        for module in self.evolving:
             module.before_update(loss)
         self._optimiser.step()
-        for module in self._evolving:
+        for module in self.evolving:
             module.after_update()
         return loss
 
     def evolve(self, epoch: int, room: int | None) -> dict[str, float]:
         """Let the tail change; return its log and the seconds it took."""
-        if not self._evolving:
+        if not self.evolving:
             return {}
         started = time.perf_counter()
-        entry = {name: value for module in self._evolving for name, value in module.after_epoch(epoch, room).items()}
+        entry = {name: value for module in self.evolving for name, value in module.after_epoch(epoch, room).items()}
         return {**entry, "evolve_seconds": time.perf_counter() - started}
 
     def state(self) -> dict[str, Any] | None:
         """Return the state of the optimiser and of what evolves."""
         return {
             "optimiser": self._optimiser.state_dict(),
-            "evolving": [module.state() for module in self._evolving],
+            "evolving": [module.state() for module in self.evolving],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a state, on a tail that has its weights."""
         self._optimiser.load_state_dict(state["optimiser"])
-        for module, own in zip(self._evolving, state["evolving"], strict=True):
+        for module, own in zip(self.evolving, state["evolving"], strict=True):
             module.restore(own)
 
     def finish(self) -> tuple[str, ...]:
         """Let the tail become what is scored and written; return its notes."""
-        return tuple(note for module in self._evolving for note in module.finish())
+        return tuple(note for module in self.evolving for note in module.finish())
 
     def _backward(self, part: RowNumbers, samples: int) -> float:
         """Add the gradients of a part of a batch of `samples`; return its share of the batch's mean loss."""
@@ -109,8 +108,3 @@ class EagerSteps(TrialSteps):
         tail.eval()
         labels = torch.from_numpy(np.ascontiguousarray(self._inputs.labels[self._probe]))
         return self._loss(tail(spatial(self._inputs.read(self._probe))), labels)
-
-    def _loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        if self._multi:
-            return functional.binary_cross_entropy_with_logits(outputs, labels)
-        return functional.cross_entropy(outputs, labels)

@@ -11,6 +11,8 @@ from torch import nn
 from tuner.arrays import Floats, RowNumbers
 from tuner.backends.torch.onnx.write import write
 from tuner.backends.torch.step.trace import trace
+from tuner.backends.torch.step.traced import EAGERLY, StepError
+from tuner.backends.torch.trial.evolving import evolving
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.steps import TrialSteps
 from tuner.ort.training_step import SessionSteps, StepSession, TrainingRows
@@ -33,6 +35,8 @@ class OrtSteps(TrialSteps):
     """
 
     def __init__(self, task: Task, plan: TrialPlan, tail: nn.Module, inputs: TailInputs, seed: int) -> None:
+        if evolving(tail):
+            raise StepError(f"a tail that changes while it trains cannot be traced once for all: {EAGERLY}")
         self._tail = tail
         started = time.perf_counter()
         self.example = inputs.read(np.zeros(1, np.int64))

@@ -13,7 +13,7 @@ from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.planned.bound_step import BoundStep, bound, held_by
 from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.planned.step_plan import steps_of
-from tuner.backends.torch.step.traced import StepError
+from tuner.backends.torch.step.traced import EAGERLY, StepError
 from tuner.backends.torch.threads import on_fastest_threads
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.steps import TrialSteps
@@ -33,7 +33,7 @@ def planned_or_eager(task: Task, plan: TrialPlan, tail: nn.Module, inputs: TailI
             return PlannedSteps(task, plan, tail, inputs, seed)
         except StepError as error:
             reason = str(error)
-    elif plan.shape:
+    elif not plan.traits.traceable:
         reason = "the tail changes while it trains"
     else:
         saved = f"{kept_bytes(plan) / 1e6:,.1f} MB kept for the backward pass"
@@ -54,6 +54,8 @@ class PlannedSteps(EagerSteps):
 
     def __init__(self, task: Task, plan: TrialPlan, tail: nn.Module, inputs: TailInputs, seed: int) -> None:
         super().__init__(task, plan, tail, inputs, seed)
+        if self.evolving:
+            raise StepError(f"a tail that changes while it trains cannot be traced once for all: {EAGERLY}")
         started = time.perf_counter()
         steps = steps_of(tail, plan, task.loss)
         programs = [program(step) for step in steps]

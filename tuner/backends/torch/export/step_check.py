@@ -1,7 +1,7 @@
 """The check of a written training step: it trains next to PyTorch's own modules."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from torch import nn
 
 from tuner.arrays import Floats, Labels
 from tuner.backends.torch.model.layout import spatial
+from tuner.backends.torch.step.losses import MeanLoss
 from tuner.backends.torch.step.optimiser import optimiser
 from tuner.backends.torch.step.prepare import prepared
 from tuner.backends.torch.step.substitutes import Feed
@@ -23,8 +24,6 @@ TOLERANCE = 1e-4
 STRAYS = 2.0
 #: Steps and learning rate of the check: where rounding still shows less than a wrong formula would.
 STEPS: Mapping[str, tuple[int, float]] = {"sgd": (20, 2e-3), "adam": (5, 1e-4), "adamw": (5, 1e-4)}
-#: Takes logits and labels; returns the mean loss of a batch.
-MeanLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def random_labels(recipe: RecipePlan, outputs: int, *, multi: bool) -> list[Labels]:
@@ -104,9 +103,7 @@ def _train(
     """Train a copy of a tail with PyTorch in the precision of its batch; return the losses."""
     noise, feed, losses = np.random.default_rng(0), Feed(), []
     model = prepared(copy.deepcopy(tail), recipe, feed, padded=False)
-    for parameter in model.parameters():
-        parameter.requires_grad_()
-    updates = optimiser(list(model.parameters()), recipe)
+    updates = optimiser([value for value in model.parameters() if value.requires_grad], recipe)
     for step_labels in labels:
         feed.noise = [torch.from_numpy(noise.random(shape, np.float32)).to(batch.dtype) for shape in noises]
         updates.zero_grad(set_to_none=True)

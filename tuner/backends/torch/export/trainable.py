@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from torch.nn import functional
 
 from tuner.backends.torch.export.features import BATCH, Features, drawn
-from tuner.backends.torch.export.step_check import MeanLoss, compare_training, random_labels
+from tuner.backends.torch.export.step_check import compare_training, random_labels
 from tuner.backends.torch.features.selection import whole_partition
 from tuner.backends.torch.onnx.write import write
 from tuner.backends.torch.step.inference import trace_inference
+from tuner.backends.torch.step.losses import task_loss
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import StepError
 from tuner.bundle.format import MODEL
@@ -27,11 +27,6 @@ from tuner.plan.trial import TrialPlan
 from tuner.runtime.train.files import STEP, TAIL, TAIL_FORMAT
 from tuner.task import Task
 
-LOSSES: Mapping[str, MeanLoss] = {
-    "single-label": functional.cross_entropy,
-    "multi-label": functional.binary_cross_entropy_with_logits,
-}
-
 
 def refuse_untrainable(tail: nn.Module, state: Mapping[str, Any], plan: TrialPlan) -> None:
     """Refuse, before anything is written, a tail whose weights the whole model does not have by the same names.
@@ -40,12 +35,9 @@ def refuse_untrainable(tail: nn.Module, state: Mapping[str, Any], plan: TrialPla
         BundleError: It is one.
     """
     strange = [name for name in tail.state_dict() if name not in state]
-    if plan.shape or strange:
-        why = (
-            f"the tail edit {plan.shape[0].kind}"
-            if plan.shape
-            else f"a weight {strange[0]} that the model does not have"
-        )
+    changing = next((edit.kind for edit in plan.shape if not edit.traits.keeps_weights), None)
+    if changing is not None or strange:
+        why = f"the tail edit {changing}" if changing else f"a weight {strange[0]} that the model does not have"
         raise BundleError(
             f"--trainable can only write the model's own tail, but this tail has {why}: export without --trainable"
         )
@@ -76,7 +68,9 @@ def write_trainable(task: Task, plan: TrialPlan, tail: nn.Module, folder: Path) 
         raise BundleError(f"{reason}, so --trainable cannot write it: export without --trainable") from error
     inputs = features.of(drawn(whole_partition(task, "local.train"), recipe.batch_size))
     labels = random_labels(recipe, outputs, multi=task.loss == "multi-label")
-    difference = compare_training(tail, recipe, folder / STEP, inputs, labels, LOSSES[task.loss], plan.runtime.threads)
+    difference = compare_training(
+        tail, recipe, folder / STEP, inputs, labels, task_loss(task.loss), plan.runtime.threads
+    )
     return TrainInfo(
         format=TAIL_FORMAT,
         batch_size=recipe.batch_size,

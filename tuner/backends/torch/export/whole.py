@@ -1,5 +1,6 @@
 """Write the personalised model as ONNX, and check it against PyTorch on the validation samples."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tuner.backends.torch.export.check import compare, scored_partitions
 from tuner.backends.torch.export.trainable import refuse_untrainable, write_trainable
 from tuner.backends.torch.model.layout import fast
 from tuner.backends.torch.onnx.inference import write_onnx
-from tuner.backends.torch.trial.edits import edited
+from tuner.backends.torch.trial.edits import EditedTail, edited, fuse
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.bundle.format import MODEL, WEIGHTS
 from tuner.bundle.info import Section
@@ -35,9 +36,10 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     """
     task, model = opened.task, opened.model
     torch.set_num_threads(plan.runtime.threads)
-    edits = edited(model.tail(plan.split), plan, opened.lowerings)
+    kept = load_file(weights)
+    edits = trained_tail(opened, plan, kept)
     tail = edits.tail
-    tail.load_state_dict(load_file(weights))
+    tail.load_state_dict(kept)
     state = {name: value.contiguous() for name, value in model.model.state_dict().items()}
     if trainable:
         refuse_untrainable(tail, state, plan)
@@ -62,6 +64,16 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     if trainable:
         sections[Section.TRAIN.value] = write_trainable(task, plan, tail, folder)
     return Exported(checks, sections)
+
+
+def trained_tail(opened: OpenTask, plan: TrialPlan, weights: Mapping[str, torch.Tensor]) -> EditedTail:
+    """Return the tail that some trained weights belong to: the given one, unless edits changed its layers."""
+    given = opened.model.tail(plan.split)
+    if plan.traits.keeps_weights and set(weights) == set(given.state_dict()):
+        return EditedTail(given, given, {})
+    edits = edited(opened.model, plan, opened.lowerings)
+    fuse(edits.tail)
+    return edits
 
 
 class Parts(nn.Module):

@@ -76,6 +76,16 @@ class Chain:
         """Return the trainable part: blocks ``[cut, num_blocks)``."""
         return self.part(self.split_position(cut), self.blocks[-1].end)
 
+    def layers(self, number: int) -> dict[str, nn.Module]:
+        """Return the layers of a block that have weights, by name, in order."""
+        block, layers = self.blocks[number], dict[str, nn.Module]()
+        for node in self.nodes[block.begin + 1 : block.end + 1]:
+            if node.op == "call_module":
+                layer = self.module.get_submodule(str(node.target))
+                if next(layer.parameters(), None) is not None:
+                    layers[str(node.target)] = layer
+        return layers
+
     def _copied(self, start: fx.Node, needed: set[fx.Node]) -> tuple[fx.Graph, dict[fx.Node, fx.Node]]:
         """Return a graph of some nodes whose input takes the place of `start`, and each node's copy."""
         graph, copies = fx.Graph(), {}

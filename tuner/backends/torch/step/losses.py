@@ -1,11 +1,20 @@
 """Losses: of the task, and of side heads that learn from labels or from the final head's answers."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch.nn import functional
 
 from tuner.plan.heads import HeadsPlan
+
+#: Takes logits and labels; returns the mean loss of a batch.
+MeanLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def task_loss(loss: str) -> MeanLoss:
+    """Return a task's loss by its name: binary cross-entropy for several labels a sample, else cross-entropy."""
+    return functional.binary_cross_entropy_with_logits if loss == "multi-label" else functional.cross_entropy
 
 
 def exit_loss(

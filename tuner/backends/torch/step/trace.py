@@ -54,7 +54,7 @@ def trace(
     """Trace one training step of a tail. Nothing is computed and nothing of the tail changes.
 
     Args:
-        tail: What trains, every parameter of it; one tensor in, logits [n, outputs] out.
+        tail: What trains: its parameters that require a gradient. One tensor in, logits [n, outputs] out.
         recipe: Optimiser, weight decay and whether batch norms keep their statistics.
         loss: `single-label`: cross entropy, labels int64 [n]; `multi-label`: binary cross entropy with logits, labels
             float32 [n, outputs]; `squared`: mean squared error, which no task has but NNTrainer's models do, labels
@@ -81,6 +81,7 @@ def trace(
         sample = spatial(torch.empty(batch_size, *input_shape))
         noises = noise_shapes(model, sample, feed)
     moving = moving_buffers(model)
+    trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
     stateless = part == "adding" or (recipe.optimiser == "sgd" and momentum == 0)
     states = () if stateless else STATES[recipe.optimiser]
     inputs = (
@@ -89,14 +90,15 @@ def trace(
         Port("sample_weight", "sample_weight", (batch_size,), "float32"),
         *(Port(name, name, (), "float32") for name in _numbers(recipe, part)),
         *(Port(name, "noise", shape, "float32") for name, shape in noises.items()),
-        *(port_of(name, "parameter", value) for name, value in model.named_parameters()),
+        *(port_of(name, "parameter", value) for name, value in trained.items()),
+        *(port_of(name, "buffer", value) for name, value in model.named_parameters() if name not in trained),
         *(port_of(name, "buffer", value) for name, value in model.named_buffers()),
-        *(port_of(f"{state}.{name}", "state", value) for name, value in model.named_parameters() for state in states),
+        *(port_of(f"{state}.{name}", "state", value) for name, value in trained.items() for state in states),
     )
-    sums = tuple(port_of(f"sum.{name}", "state", value) for name, value in model.named_parameters())
-    trained = sums if part == "adding" else [port for port in inputs if port.kind in {"parameter", "state"}]
+    sums = tuple(port_of(f"sum.{name}", "state", value) for name, value in trained.items())
+    moved = sums if part == "adding" else [port for port in inputs if port.kind in {"parameter", "state"}]
     inputs += () if part == "whole" else sums
-    replaced = [port for port in inputs if port in trained or port.name in moving]
+    replaced = [port for port in inputs if port in moved or port.name in moving]
 
     def step(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         before = {port.name: value for port, value in zip(inputs, values, strict=True)}

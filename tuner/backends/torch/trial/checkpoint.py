@@ -61,7 +61,7 @@ class Checkpoint:
     @classmethod
     def of(cls, plan: TrialPlan, seed: int, weights: Path) -> "Checkpoint":
         """Return the checkpoint of a trial that will write `weights`."""
-        return cls(weights.with_name(CHECKPOINT), f"{plan.key()}/{seed}", bool(plan.shape))
+        return cls(weights.with_name(CHECKPOINT), f"{plan.key()}/{seed}", plan.traits.changes_shapes)
 
     def read(self) -> TrainingState | None:
         """Return the trial's state; None where it starts anew, or where the file is another trial's or torn."""

@@ -1,15 +1,29 @@
 """Tail edits made by the plugins' lowerings."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
 from torch import nn
+from torch.nn.utils import parametrize
 
-from tuner.backends.base import Lowering
-from tuner.backends.torch.trial.evolving import Evolving, evolving
-from tuner.errors import TrainingError
+from tuner.backends.lowering import Evolving, Lowering, LoweringError, Tail, TailBlock
+from tuner.backends.torch.model.layout import spatial
+from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.step.losses import task_loss
+from tuner.backends.torch.trial.evolving import evolving
+from tuner.backends.torch.trial.inputs import TailInputs
+from tuner.errors import TrainingError, TunerError, first_line, place_of
+from tuner.plan.parts import TailEdit
 from tuner.plan.trial import TrialPlan
+
+#: Samples of a batch that a lowering compares losses on: its backward pass must not take what a training step takes.
+PROBE = 8
+#: Largest difference of logits, relative to the largest, between an edited tail and the given layers it trained.
+SAME_LOGITS = 1e-3
+Probe = Callable[[nn.Module, int], torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -17,12 +31,16 @@ class EditedTail:
     """A tail with every edit of a plan made.
 
     Attributes:
-        tail: Result of the last edit.
+        tail: What trains: the result of the last edit.
+        given: The blocks as the model has them, where the edits keep its weights; they share what is trained.
         evolving: Modules that change while the tail trains, by the kind of the edit that made them.
+        last: Kind of the last edit, for messages; empty where there is none.
     """
 
     tail: nn.Module
+    given: nn.Module | None
     evolving: Mapping[str, tuple[Evolving, ...]]
+    last: str = ""
 
     def records(self, model: nn.Module) -> dict[str, dict[str, Any]]:
         """Return what a bundle records of changes made while training, by the kind of edit; see `Evolving.record`.
@@ -36,30 +54,192 @@ class EditedTail:
             for kind, modules in self.evolving.items()
         }
 
+    def finish(self, example: torch.Tensor) -> nn.Module:
+        """End the training of the tail; return what is scored, written and exported.
 
-def edited(tail: nn.Module, plan: TrialPlan, lowerings: Mapping[str, Lowering]) -> EditedTail:
-    """Make every edit of the plan, in its order.
+        Parametrisations are fused: each weight becomes what it was computed as.
+
+        Args:
+            example: One input of the tail.
+
+        Raises:
+            LoweringError: The edited tail computes something that the given layers do not.
+        """
+        before = _logits(self.tail, example)
+        fuse(self.tail)
+        if self.given is None:
+            return self.tail
+        after = _logits(self.given, example)
+        difference = float((before - after).abs().max() / before.abs().max().clamp(min=1e-6))
+        if not difference <= SAME_LOGITS:
+            raise LoweringError(
+                self.last,
+                f"after training, the model's own layers must compute what the edited tail does, but logits differ by "
+                f"{difference:.2g}: change weights by torch.nn.utils.parametrize, or give the edit "
+                "EditTraits(keeps_weights=False)",
+            )
+        return self.given
+
+
+def edited(
+    model: OpenModel, plan: TrialPlan, lowerings: Mapping[str, Lowering], probe: Probe | None = None, seed: int = 0
+) -> EditedTail:
+    """Make every edit of the plan, in its order. Every weight of the tail trains, but for those that an edit froze.
 
     Args:
-        tail: The blocks that train.
-        plan: Its edits.
+        model: The model, whose layers the tail shares.
+        plan: Cut and edits.
         lowerings: How plugins realise edits, by kind.
+        probe: Losses that lowerings may ask for; those of noise where it is not given.
+        seed: Seed of the trial.
 
     Raises:
         TrainingError: No plugin realises an edit.
+        LoweringError: A lowering raised, or broke a rule.
     """
+    given = model.tail(plan.split).requires_grad_()
+    names = list(given.state_dict())
+    tail, blocks = given, tuple(_blocks(model, plan.split))
     by_kind: dict[str, tuple[Evolving, ...]] = {}
     for edit in plan.shape:
         if edit.kind not in lowerings:
             raise TrainingError(f"no installed plugin realises the plan's edit {edit.kind!r}: see `tuner plugins`")
         before = evolving(tail)
-        tail = lowerings[edit.kind](tail, dict(edit.settings))
+        tail = _lowered(edit, lowerings[edit.kind], tail, blocks, plan, probe or _noise(plan), seed)
         added = tuple(module for module in evolving(tail) if not any(module is known for known in before))
         if added:
             by_kind[edit.kind] = (*by_kind.get(edit.kind, ()), *added)
-    return EditedTail(tail, by_kind)
+    if not plan.shape:
+        return EditedTail(tail, given, by_kind)
+    last = plan.shape[-1].kind
+    if not any(value.requires_grad for value in tail.parameters()):
+        raise LoweringError(last, "some weight must train, but all are frozen: leave requires_grad of some as it is")
+    if by_kind or not plan.traits.keeps_weights:
+        return EditedTail(tail, None, by_kind, last)
+    _require_own_weights(last, tail, given, names)
+    return EditedTail(tail, given, by_kind, last)
 
 
-def edit_tail(tail: nn.Module, plan: TrialPlan, lowerings: Mapping[str, Lowering]) -> nn.Module:
-    """Return the tail with every edit of the plan made; see `edited`."""
-    return edited(tail, plan, lowerings).tail
+def fuse(module: nn.Module) -> None:
+    """Put what a parametrisation makes of a weight in the weight's own place."""
+    for layer in list(module.modules()):
+        for name in list(getattr(layer, "parametrizations", ())):
+            parametrize.remove_parametrizations(layer, name, leave_parametrized=True)
+
+
+def probe_of(inputs: TailInputs, loss: str, seed: int) -> Probe:
+    """Return a tail's mean loss on some of its training samples, `PROBE` at a time.
+
+    Args:
+        inputs: What the tail trains on.
+        loss: The task's.
+        seed: Seed of their choice.
+    """
+    order = np.random.default_rng((seed, 3)).permutation(len(inputs.labels))
+    mean = task_loss(loss)
+
+    def probe(tail: nn.Module, number: int) -> torch.Tensor:
+        rows = np.sort(order.take(range(number * PROBE, number * PROBE + min(PROBE, len(order))), mode="wrap"))
+        labels = torch.from_numpy(np.ascontiguousarray(inputs.labels[rows]))
+        return mean(tail.eval()(spatial(inputs.read(rows))), labels)
+
+    return probe
+
+
+def _noise(plan: TrialPlan) -> Probe:
+    """Return a tail's mean loss on noise: what is known of its samples where a step is only planned."""
+
+    def probe(tail: nn.Module, number: int) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(number)
+        value = torch.randn(PROBE, *plan.model.blocks[plan.split].in_shape, generator=generator)
+        labels = torch.arange(PROBE) % plan.model.outputs
+        return task_loss("single-label")(tail.eval()(spatial(value)), labels)
+
+    return probe
+
+
+def _blocks(model: OpenModel, cut: int) -> Iterable[TailBlock]:
+    """Yield the blocks of a tail with their layers."""
+    if model.chain is None:
+        layers = model.model.named_modules()
+        with_weights = {name: one for name, one in layers if next(one.parameters(recurse=False), None) is not None}
+        yield TailBlock(model.info.name, with_weights)
+        return
+    for number in range(cut, len(model.chain.blocks)):
+        yield TailBlock(model.chain.blocks[number].name, model.chain.layers(number))
+
+
+def _lowered(
+    edit: TailEdit,
+    lowering: Lowering,
+    tail: nn.Module,
+    blocks: tuple[TailBlock, ...],
+    plan: TrialPlan,
+    probe: Probe,
+    seed: int,
+) -> nn.Module:
+    """Make one edit, and check what the lowering returned.
+
+    Raises:
+        LoweringError: It raised, or what it returned is no tail.
+    """
+    handle = Tail(tail, blocks, plan, seed, lambda number=0: probe(tail, number))  # type: ignore[misc]  # mypy cannot infer the lambda
+    try:
+        result = lowering(handle, dict(edit.settings))
+    except TunerError:
+        raise
+    except Exception as error:  # a plugin's lowering may raise anything
+        raise LoweringError(edit.kind, f"{first_line(error)}{place_of(error)}") from error
+    if not isinstance(result, nn.Module):
+        raise LoweringError(
+            edit.kind,
+            f"it must return the edited tail, a torch.nn.Module, but it returned {result!r}: end it with "
+            "`return tail.module`",
+        )
+    shape, wanted = plan.model.blocks[plan.split].in_shape, [2, plan.model.outputs]
+    try:
+        outputs = _logits(result, torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)))
+    except Exception as error:
+        raise LoweringError(edit.kind, f"the tail it returned raises {first_line(error)}{place_of(error)}") from error
+    if not isinstance(outputs, torch.Tensor) or list(outputs.shape) != wanted:
+        got = list(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
+        raise LoweringError(edit.kind, f"its tail must give logits {wanted} for two samples, but it gives {got}")
+    if not bool(outputs.isfinite().all()):
+        raise LoweringError(edit.kind, "its tail must give finite logits in evaluation mode, but some are not")
+    return result
+
+
+def _logits(tail: nn.Module, value: torch.Tensor) -> torch.Tensor:
+    tail.eval()
+    with torch.no_grad():  # not in inference mode: parametrisations may keep what they compute
+        outputs: torch.Tensor = tail(spatial(value))
+    return outputs
+
+
+def _require_own_weights(kind: str, tail: nn.Module, given: nn.Module, names: list[str]) -> None:
+    """Refuse an edit whose trained weights would not be the given model's.
+
+    Args:
+        kind: Kind of the edit, for the message.
+        tail: The edited tail.
+        given: The blocks as the model has them.
+        names: Names of their weights and buffers before the edit.
+
+    Raises:
+        LoweringError: It trains copies, or weights next to the model's own.
+    """
+    own = {id(value) for value in given.parameters()}
+    strange = [name for name, value in tail.named_parameters() if value.requires_grad and id(value) not in own]
+    strange += sorted(set(map(_fused_name, given.state_dict())) ^ set(names))
+    if strange:
+        raise LoweringError(
+            kind,
+            f"what trains must be weights of the given layers, but {strange[0]!r} is not: change weights in place by "
+            "torch.nn.utils.parametrize, or give the edit EditTraits(keeps_weights=False)",
+        )
+
+
+def _fused_name(name: str) -> str:
+    """Return the name of the weight that a tensor of a parametrisation is a part of; any other name as it is."""
+    layer, _, rest = name.partition("parametrizations.")
+    return layer + rest.partition(".")[0] if rest else name

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tuner.backends.base import Lowering, silent
+from tuner.backends.base import silent
+from tuner.backends.lowering import Lowering
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.trial.steps import TrialStepsFactory

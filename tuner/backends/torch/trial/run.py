@@ -13,7 +13,7 @@ from tuner.backends.torch.features.access import frozen_hash
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.model.fingerprint import state_hash
 from tuner.backends.torch.trial.checkpoint import Checkpoint, restore
-from tuner.backends.torch.trial.edits import edit_tail
+from tuner.backends.torch.trial.edits import edited, probe_of
 from tuner.backends.torch.trial.evolving import room
 from tuner.backends.torch.trial.inputs import TrialInputs
 from tuner.backends.torch.trial.opened import OpenTask
@@ -55,13 +55,14 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     meter = PeakMeter()
     trial.report({"resting_bytes": meter.resting})
     before = frozen_hash(model.chain, plan.split) if model.chain else ""
-    tail = edit_tail(model.tail(plan.split), plan, opened.lowerings)
+    changes = np.random.default_rng((trial.seed, 1))
+    inputs = TrialInputs.resolve(access, plan, changes)
+    edits = edited(model, plan, opened.lowerings, probe_of(inputs.train, task.loss, trial.seed), trial.seed)
+    tail = edits.tail
     checkpoint = Checkpoint.of(plan, trial.seed, trial.weights)
     saved = checkpoint.read()
     if saved is not None:
         tail.load_state_dict(saved.tail)
-    changes = np.random.default_rng((trial.seed, 1))
-    inputs = TrialInputs.resolve(access, plan, changes)
     local = inputs.validation["local"]
     started = time.perf_counter()
     steps = opened.steps(task, plan, tail, inputs.train, trial.seed)
@@ -75,6 +76,7 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     log = train_epochs(loop, trial.report, between, start)
     notes = (*steps.notes, *steps.finish())
     _refuse_broken(tail, plan.recipe)
+    tail = edits.finish(steps.example)
     values = {
         "local_accuracy": score(task, tail, local),
         "train_seconds": log.seconds,

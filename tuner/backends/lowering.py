@@ -1,0 +1,139 @@
+"""What a lowering receives and returns. This module loads no tensor library: the types are the backend's own."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuner.errors import TunerError
+from tuner.plan.parts import RecipePlan
+from tuner.plan.trial import TrialPlan
+
+
+class LoweringError(TunerError):
+    """A plugin's lowering failed, or broke a rule of lowerings.
+
+    Attributes:
+        kind: The edit's kind.
+    """
+
+    def __init__(self, kind: str, rule: str) -> None:
+        super().__init__(f"lowering {kind!r}: {rule}")
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TailBlock:
+    """A block of the trained tail.
+
+    Attributes:
+        name: Its name in the model.
+        layers: Its layers that have weights, by their names in the model, in order. They are the layers themselves,
+            wherever other edits have put them.
+    """
+
+    name: str
+    layers: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tail:
+    """The tail that a lowering edits: the blocks that train. All of its weights train until an edit freezes some.
+
+    Attributes:
+        module: The tail as it is now: the given blocks, with what earlier edits made of them.
+        blocks: The given blocks, from the cut to the head.
+        plan: What is to be trained.
+        seed: The trial's seed.
+        probe: Takes a number, and returns the mean loss of the tail in evaluation mode on the fixed batch of that
+            number: a scalar with its graph. Batches are of eight local training samples at most. Where a step is only
+            planned, they are noise.
+    """
+
+    module: Any
+    blocks: Sequence[TailBlock]
+    plan: TrialPlan
+    seed: int
+    probe: Callable[[int], Any]
+
+    @property
+    def head(self) -> Any:
+        """The last layer that has weights."""
+        return list(self.blocks[-1].layers.values())[-1]
+
+
+#: Realises a tail edit: takes the tail and the edit's settings, and returns the edited module.
+Lowering = Callable[[Tail, Mapping[str, Any]], Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Training:
+    """What an evolving module receives before the first step.
+
+    Attributes:
+        optimiser: Optimiser of the tail's parameters; a parameter that is replaced must be replaced in it.
+        example: Inputs of the module, float32 [n, ...].
+        loss: Mean loss on a fixed batch of training samples, in evaluation mode, with another module in its place.
+        steps: Optimiser steps in one epoch.
+        seed: Trial's seed.
+        recipe: How the tail trains.
+    """
+
+    optimiser: Any
+    example: Any
+    loss: Callable[[Any], Any]
+    steps: int
+    seed: int
+    recipe: RecipePlan = field(default_factory=RecipePlan)
+
+
+class Evolving:
+    """Base class of a module, made by a lowering, that the loop calls around its steps and epochs.
+
+    Every method may be left out. A later edit may put the module inside another one, so that its weights come through
+    PyTorch's recursive loading: where their shapes change, `torch.nn.Module.register_load_state_dict_pre_hook` is the
+    place to follow them.
+
+    Attributes:
+        fresh_norms: Whether its norms have no statistics worth keeping, so that they train whatever the recipe says.
+    """
+
+    fresh_norms: bool = False
+
+    def begin(self, training: Training) -> None:
+        """Prepare for the first step."""
+
+    def before_update(self, loss: float) -> None:
+        """Read or change the gradients of a batch, whose mean loss is given."""
+
+    def after_update(self) -> None:
+        """Follow a step of the optimiser."""
+
+    def after_epoch(self, epoch: int, room: int | None = None) -> dict[str, float]:  # noqa: ARG002 - optional
+        """Change between epochs; return entries for the epoch's log.
+
+        Args:
+            epoch: Number of the finished epoch, from 1.
+            room: Bytes that training may take beyond its peak so far; None for no limit.
+        """
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """Return its state between epochs, without the weights: tensors, numbers, strings, lists and dictionaries."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state; the weights of that time are loaded already."""
+
+    def finish(self) -> tuple[str, ...]:
+        """Become what is scored, written and exported; return notes for the trial's record."""
+        return ()
+
+    def record(self, names: Mapping[Any, str]) -> dict[str, Any]:  # noqa: ARG002 - optional
+        """Return what a bundle records of the finished change, as JSON takes it; called on a tail with loaded weights.
+
+        The change is in the bundle's weights, so training that continues from them does not make the edit again.
+
+        Args:
+            names: Modules' names in the whole model.
+        """
+        return {}
