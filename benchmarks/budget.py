@@ -28,7 +28,7 @@ import psutil
 from benchmarks.delegate import Delegate
 from benchmarks.report import Claim, Row, finish
 from tuner.backends.base import Backend, Session, Trial, silent
-from tuner.backends.lowering import Lowering
+from tuner.backends.extensions import Extensions
 from tuner.backends.torch.backend import TorchBackend
 from tuner.plugin.hookspecs import hookimpl
 from tuner.results.records import Outcome
@@ -51,9 +51,9 @@ class Sleeper(TorchBackend):
 
     name = "sleeper"
 
-    def open(self, task: Task, lowerings: Mapping[str, Lowering]) -> Session:
+    def open(self, task: Task, extensions: Extensions) -> Session:
         """Open the task in a session that misbehaves."""
-        return SleepingSession(super().open(task, lowerings))
+        return SleepingSession(super().open(task, extensions))
 
 
 class SleepingSession(Delegate):

@@ -21,6 +21,7 @@ import numpy as np
 from benchmarks.report import Claim, Row, finish, interleave
 from benchmarks.setup import arguments, clothing, opened, plan_for
 from tuner.backends.base import Trial
+from tuner.backends.extensions import Extensions
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
@@ -129,7 +130,7 @@ def _accuracies(here: Access, plans: dict[str, TrialPlan]) -> dict[str, tuple[fl
     with tempfile.TemporaryDirectory() as folder:
         for name, plan in plans.items():
             weights = Path(folder) / "weights.safetensors"
-            opened_task = OpenTask(here.task, load(here.task), {}, EagerSteps)
+            opened_task = OpenTask(here.task, load(here.task), Extensions(), EagerSteps)
             outcome = run(Trial(plan, 0, here.store, weights), opened_task)
             found[name] = outcome.values["local_accuracy"], outcome.values["global_accuracy"]
     return found

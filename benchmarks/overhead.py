@@ -34,7 +34,7 @@ from typing import Any
 from benchmarks.delegate import Delegate
 from benchmarks.report import Claim, Row, finish, interleave
 from tuner.backends.base import Backend, Filling, Session, Trial, silent
-from tuner.backends.lowering import Lowering
+from tuner.backends.extensions import Extensions
 from tuner.backends.torch.backend import TorchBackend
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
@@ -70,10 +70,10 @@ class Timed(TorchBackend):
 
     name = "timed"
 
-    def open(self, task: Task, lowerings: Mapping[str, Lowering]) -> Session:
+    def open(self, task: Task, extensions: Extensions) -> Session:
         """Open the task, timed."""
         with timed_job("open"):
-            return TimedSession(super().open(task, lowerings))
+            return TimedSession(super().open(task, extensions))
 
 
 class TimedSession(Delegate):

@@ -131,5 +131,5 @@ def spread(values: Sequence[float]) -> str:
 
 
 def open_session(backend: Backend, task: Task) -> Session:
-    """Open a task in this process, with the lowerings of all installed plugins; a session trains one plan at most."""
-    return backend.open(task, build_host().lowerings(backend.name))
+    """Open a task in this process, with all that installed plugins add; a session trains one plan at most."""
+    return backend.open(task, build_host().extensions(backend.name))

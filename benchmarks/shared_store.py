@@ -26,6 +26,7 @@ import torch
 from benchmarks.report import Claim, Row, finish, interleave
 from benchmarks.setup import arguments, clothing, opened, plan_for
 from tuner.backends.base import Trial
+from tuner.backends.extensions import Extensions
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.batches import batches
@@ -132,7 +133,7 @@ def drawn(here: Access, count: int) -> Iterator[TrialPlan]:
 def _trained(here: Access, plan: TrialPlan) -> float:
     """Train and score a plan for real; return its seconds."""
     with tempfile.TemporaryDirectory() as folder:
-        task = OpenTask(here.task, load(here.task), {}, EagerSteps)  # a trial changes the tail it is given
+        task = OpenTask(here.task, load(here.task), Extensions(), EagerSteps)  # a trial changes the tail it is given
         started = time.perf_counter()
         run(Trial(plan, 0, here.store, Path(folder) / "weights.safetensors"), task)
         return time.perf_counter() - started

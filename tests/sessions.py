@@ -1,4 +1,4 @@
-"""Sessions of a backend in this process, with the lowerings of all installed plugins; and a task for them."""
+"""Sessions of a backend in this process, with all that installed plugins add; and a task for them."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from tuner.task.spec import Pretrain
 
 def opened(backend: Backend, task: Task) -> Session:
     """Open a task anew: a session trains one plan at most."""
-    return backend.open(task, build_host().lowerings(backend.name))
+    return backend.open(task, build_host().extensions(backend.name))
 
 
 def barely_pretrained() -> Task:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tuner.backends.extensions import Extensions
 from tuner.commands.tune import run
 from tuner.errors import TunerError, UnsupportedError
 from tuner.plan.trial import TrialPlan
@@ -141,7 +142,7 @@ class InProcess:
                 progress(values)
             return False
 
-        session = self.host.backend(job.backend).open(self.task, {})
+        session = self.host.backend(job.backend).open(self.task, Extensions())
         if job.method == "missing":
             return JobResult("result", self.lacking)
         method = getattr(session, job.method)
@@ -237,7 +238,7 @@ def begin(stand_in: InProcess, task: Task, tmp_path: Path, heard: Heard) -> Begi
             "recipe.epochs": Numeric("recipe.epochs", 1, 20, whole=False),
             **(wanted or {}),
         }
-        model = host.backend("misbehaving").open(task, {}).model
+        model = host.backend("misbehaving").open(task, Extensions()).model
         rates = nominal(model)
         rates = rates if step_seconds is None else replace(rates, step_seconds=step_seconds)
         setting = Setting(

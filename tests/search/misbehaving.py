@@ -11,7 +11,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 import psutil
 
 from tuner.backends.base import Backend, Exported, Filling, Session, Trial, silent
-from tuner.backends.lowering import Lowering
+from tuner.backends.extensions import Extensions
 from tuner.errors import TaskError, UnsupportedError
 from tuner.plan.info import BlockInfo, ModelInfo
 from tuner.plan.parts import Stage
@@ -45,10 +45,10 @@ class Misbehaving(Backend):
 
     name = "misbehaving"
 
-    def supports(self, plan: TrialPlan, edits: Collection[str]) -> str | None:
+    def supports(self, plan: TrialPlan) -> str | None:
         return "it sulks" if _mood() == "unsupported" else None
 
-    def open(self, task: Task, lowerings: Mapping[str, Lowering]) -> "MisbehavingSession":
+    def open(self, task: Task, extensions: Extensions) -> "MisbehavingSession":
         if _mood() == "cold":
             raise TaskError("the weights do not fit")
         OPENED.append(os.getpid())

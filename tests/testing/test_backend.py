@@ -13,7 +13,7 @@ import pytest
 from benchmarks.delegate import Delegate
 from tests.sessions import barely_pretrained
 from tuner.backends.base import Exported, Session, Trial
-from tuner.backends.lowering import Lowering
+from tuner.backends.extensions import Extensions
 from tuner.backends.torch.backend import TorchBackend
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
@@ -41,8 +41,8 @@ class LikeTorch(TorchBackend):
     name = "like"
     differing: Callable[[Session], Session]
 
-    def open(self, task: Task, lowerings: Mapping[str, Lowering]) -> Session:
-        return self.differing(super().open(task, lowerings))
+    def open(self, task: Task, extensions: Extensions) -> Session:
+        return self.differing(super().open(task, extensions))
 
 
 class SameCuts(Delegate):
@@ -169,7 +169,7 @@ def test_a_backend_that_loads_a_library_to_answer_fails_the_contract(
     source = (
         "from tuner.backends.torch.backend import TorchBackend\n"
         "class Eager(TorchBackend):\n"
-        "    def supports(self, plan, edits):\n"
+        "    def supports(self, plan):\n"
         "        import jax\n"
     )
     eager = jax("eager_backend", source)

@@ -6,12 +6,12 @@ a child process.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tuner.backends.lowering import Lowering
+from tuner.backends.extensions import Extensions
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import Rates
@@ -159,21 +159,16 @@ class Backend(ABC):
     preload: ClassVar[Sequence[str]] = ()
 
     @abstractmethod
-    def supports(self, plan: TrialPlan, edits: Collection[str]) -> str | None:
-        """Return why this backend cannot carry the plan out, or None. Loads no tensor library.
-
-        Args:
-            plan: The plan to carry out.
-            edits: Kinds of tail edits that installed plugins realise on this backend.
-        """
+    def supports(self, plan: TrialPlan) -> str | None:
+        """Return why this backend cannot carry the plan out, or None. Loads no tensor library."""
 
     @abstractmethod
-    def open(self, task: Task, lowerings: Mapping[str, Lowering]) -> Session:
+    def open(self, task: Task, extensions: Extensions) -> Session:
         """Open a task, once, in the process that children are forked from. No thread may be left running.
 
         Args:
             task: To personalise on.
-            lowerings: How installed plugins realise tail edits on this backend, by kind.
+            extensions: What installed plugins add to this backend.
 
         Raises:
             TaskError: The model cannot be built, or the weights do not fit it.

@@ -1,10 +1,10 @@
 """The ONNX Runtime backend. This module loads no tensor library: `OrtBackend.open` does, in a child process."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from tuner.backends.base import Session
-from tuner.backends.lowering import Lowering
+from tuner.backends.extensions import Extensions
 from tuner.backends.torch.backend import TorchBackend
 from tuner.plan.trial import TrialPlan
 from tuner.task import Task
@@ -16,7 +16,7 @@ class OrtBackend(TorchBackend):
     name = "onnxruntime"
     preload: ClassVar[Sequence[str]] = (*TorchBackend.preload, "tuner.backends.torch.engines.onnxruntime")
 
-    def supports(self, plan: TrialPlan, edits: Collection[str]) -> str | None:
+    def supports(self, plan: TrialPlan) -> str | None:
         """Return why this backend cannot carry the plan out, or None."""
         changing = next((edit.kind for edit in plan.shape if not edit.traits.traceable), None)
         if changing is not None:
@@ -25,11 +25,11 @@ class OrtBackend(TorchBackend):
             return "backend onnxruntime cannot train exits: use --backend torch"
         if plan.recipe.micro_batches > 1:
             return "backend onnxruntime trains on whole batches: set recipe.micro_batches to 1, or use --backend torch"
-        return super().supports(plan, edits)
+        return super().supports(plan)
 
-    def open(self, task: Task, lowerings: Mapping[str, Lowering]) -> Session:
+    def open(self, task: Task, extensions: Extensions) -> Session:
         """Build and trace the model, on one thread; ONNX Runtime arranges a step's memory itself: none is planned."""
         from tuner.backends.torch.engines.onnxruntime import OrtSteps
         from tuner.backends.torch.session import TorchSession
 
-        return TorchSession(task, lowerings, OrtSteps, plans_steps=False)
+        return TorchSession(task, extensions, OrtSteps, plans_steps=False)

@@ -125,7 +125,7 @@ def describe_task(task: str, plan_file: Path | None, picture: Path | None = None
         model, rates = session.model, rates_of(session, first, measure=plan is not None)
         if plan is not None:
             plan = plan.carried_to(model, task_info(loaded))
-            reason = host.backend(name).supports(plan, host.lowerings(name))
+            reason = host.extensions(name).lacking(plan) or host.backend(name).supports(plan)
             step = None if reason else session.plan_step(plan)
     if picture is not None and plan is not None:
         _draw(picture, plan, step)

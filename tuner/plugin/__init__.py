@@ -1,6 +1,7 @@
 """What plugin authors import: strategies, knobs, plans, objectives and hooks."""
 
 from tuner.backends.base import Backend, Exported, Filling, Session, Trial
+from tuner.backends.extensions import Extensions
 from tuner.backends.lowering import Evolving, Lowering, Tail, TailBlock, Training
 from tuner.errors import TunerError
 from tuner.plan.heads import Against, Exit, HeadsMode, HeadsPlan, head_macs
@@ -25,6 +26,7 @@ __all__ = [
     "Evolving",
     "Exit",
     "Exported",
+    "Extensions",
     "Filling",
     "HeadsMode",
     "HeadsPlan",

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pluggy
 
 from tuner.backends.base import Backend
+from tuner.backends.extensions import Extensions
 from tuner.backends.lowering import Lowering
 from tuner.errors import PluginError, TunerError, nearest
 from tuner.plan.parts import Stage
@@ -109,6 +110,14 @@ class Host:
                 owners[kind] = name
             lowerings.update(offered)
         return lowerings
+
+    def extensions(self, backend: str) -> Extensions:
+        """Return what plugins add to a backend.
+
+        Raises:
+            PluginError: Two plugins realise the same kind.
+        """
+        return Extensions(self.lowerings(backend))
 
     def trial_done(self, study: str, record: TrialRecord) -> None:
         """Call every observer; an exception is logged and does no harm."""

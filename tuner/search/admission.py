@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tuner.backends.extensions import Extensions
 from tuner.plan.trial import TrialPlan
 from tuner.planner.cost import Estimate
 from tuner.plugin.host import Host
@@ -49,7 +50,7 @@ class Admission:
 
     def __init__(self, setting: Setting, host: Host, forecast: Forecast, filler: Filler) -> None:
         self._setting, self._host, self._forecast, self._filler = setting, host, forecast, filler
-        self._edits: dict[str, frozenset[str]] = {}
+        self._extensions: dict[str, Extensions] = {}
 
     def admit(
         self, plan: TrialPlan, records: Sequence[TrialRecord], full: TrialPlan | None = None
@@ -86,9 +87,9 @@ class Admission:
 
     def _unsupported(self, plan: TrialPlan) -> str | None:
         name = plan.runtime.backend
-        if name not in self._edits:
-            self._edits[name] = frozenset(self._host.lowerings(name))
-        return self._host.backend(name).supports(plan, self._edits[name])
+        if name not in self._extensions:
+            self._extensions[name] = self._host.extensions(name)
+        return self._extensions[name].lacking(plan) or self._host.backend(name).supports(plan)
 
     def _over(self, estimate: Estimate) -> tuple[list[str], dict[str, float]]:
         """Return which limits an estimate breaks, for people and as a constraint."""

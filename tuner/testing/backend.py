@@ -1,7 +1,6 @@
 """What every backend and its sessions obey."""
 
 import pickle
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 from tuner.backends.base import Backend, Exported, Session, Trial
-from tuner.backends.lowering import Lowering
+from tuner.backends.extensions import Extensions
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan
@@ -56,9 +55,9 @@ class BackendContract:
         """Return what to train on: by default the built-in digits."""
         return digits()
 
-    def lowerings(self) -> Mapping[str, Lowering]:
-        """Return how the backend realises tail edits, by kind: by default none, as `plan` has none."""
-        return {}
+    def extensions(self) -> Extensions:
+        """Return what plugins add to the backend: by default nothing, as `plan` needs nothing."""
+        return Extensions()
 
     def plan(self, model: ModelInfo, task: Task) -> TrialPlan:
         """Return what to train: by default the last block for two epochs, from a cache where there is a prefix."""
@@ -90,10 +89,8 @@ class BackendContract:
     def test_asking_for_support_loads_no_tensor_library(self) -> None:
         """The parent process asks for every plan, and must stay small."""
         plan = self.plan(self._opened().model, self.task())
-        question = pickle.dumps((self.backend, plan, tuple(self.lowerings())))
-        code = (
-            f"import pickle\nbackend, plan, edits = pickle.loads({question!r})\nreason = backend.supports(plan, edits)"
-        )
+        question = pickle.dumps((self.backend, plan))
+        code = f"import pickle\nbackend, plan = pickle.loads({question!r})\nreason = backend.supports(plan)"
         loaded = loaded_by(f"{code}\nif reason:\n    raise SystemExit(f'supports: {{reason}}')")
         if loaded:
             pytest.fail(f"{self._who}: supports() must load no tensor library, but it loads {loaded}")
@@ -187,7 +184,7 @@ class BackendContract:
 
     def _opened(self) -> Session:
         """Open the task anew: a session trains one plan at most, and exports what another one trained."""
-        return self.backend.open(self.task(), self.lowerings())
+        return self.backend.open(self.task(), self.extensions())
 
     def _trained(self, folder: Path, seed: int = 1) -> Trained:
         """Fill and train, in a folder of its own."""

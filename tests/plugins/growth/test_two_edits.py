@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from tuner.backends.base import CHECKPOINT, Session, Trial
+from tuner.backends.extensions import Extensions
 from tuner.backends.lowering import Tail, Training
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.trial.evolving import begin_evolving
@@ -54,7 +55,7 @@ def scaled(tail: Tail, settings: Mapping[str, Any]) -> Any:
 def session() -> Session:
     """Open the digits with growth's lowerings and the two of this file."""
     lowerings = {**build_host().lowerings("torch"), "in-sequence": in_sequence, "scaled": scaled}
-    return TorchBackend().open(digits(), lowerings)
+    return TorchBackend().open(digits(), Extensions(lowerings))
 
 
 def planned(*edits: TailEdit) -> TrialPlan:

@@ -1,10 +1,10 @@
 """The PyTorch backend. This module loads no tensor library: `TorchBackend.open` does, in a child process."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from tuner.backends.base import Backend, Session
-from tuner.backends.lowering import Lowering
+from tuner.backends.extensions import Extensions
 from tuner.plan.trial import TrialPlan
 from tuner.task import Task
 
@@ -24,11 +24,8 @@ class TorchBackend(Backend):
         "tuner.backends.torch.measure",
     )
 
-    def supports(self, plan: TrialPlan, edits: Collection[str]) -> str | None:
+    def supports(self, plan: TrialPlan) -> str | None:
         """Return why PyTorch cannot carry the plan out, or None."""
-        for edit in plan.shape:
-            if edit.kind not in edits:
-                return f"no installed plugin realises tail edit {edit.kind!r} on torch: see tuner plugins"
         traits = plan.traits
         if plan.recipe.micro_batches > 1 and (traits.trains_norms or not plan.recipe.freeze_bn):
             what = "recipe.freeze_bn = false" if not plan.recipe.freeze_bn else f"tail edit {plan.shape[0].kind!r}"
@@ -40,9 +37,9 @@ class TorchBackend(Backend):
             return "the local samples have no labels, so only exits can be trained: set exits.mode to 'exits-only'"
         return None
 
-    def open(self, task: Task, lowerings: Mapping[str, Lowering]) -> Session:
+    def open(self, task: Task, extensions: Extensions) -> Session:
         """Build and trace the model, on one thread: a pool of threads would not survive a fork."""
         from tuner.backends.torch.engines.planned import planned_or_eager
         from tuner.backends.torch.session import TorchSession
 
-        return TorchSession(task, lowerings, planned_or_eager, plans_steps=True)
+        return TorchSession(task, extensions, planned_or_eager, plans_steps=True)

@@ -1,14 +1,14 @@
 """A task opened on PyTorch: its model is built and traced once, for every job that follows."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
 import torch
 
 from tuner.backends.base import Exported, Filling, Session, Trial, silent
-from tuner.backends.lowering import Lowering
+from tuner.backends.extensions import Extensions
 from tuner.backends.torch.exits import trial as exits_trial
 from tuner.backends.torch.export import segments, whole
 from tuner.backends.torch.features.access import Access, prefix_hash
@@ -35,11 +35,11 @@ from tuner.training.epochs import Report
 
 
 class TorchSession(Session):
-    """A task, its model and the plugins' lowerings.
+    """A task, its model and what plugins add.
 
     Args:
         task: To personalise on.
-        lowerings: How plugins realise tail edits, by kind.
+        extensions: What plugins add.
         steps: Makes what runs the steps of a trial.
         plans_steps: Whether the memory of a step can be planned.
 
@@ -47,11 +47,9 @@ class TorchSession(Session):
         TaskError: The model cannot be built, or the weights do not fit it.
     """
 
-    def __init__(
-        self, task: Task, lowerings: Mapping[str, Lowering], steps: TrialStepsFactory, *, plans_steps: bool
-    ) -> None:
+    def __init__(self, task: Task, extensions: Extensions, steps: TrialStepsFactory, *, plans_steps: bool) -> None:
         torch.set_num_threads(1)  # a pool of threads would not survive a fork
-        self._opened = OpenTask(task, load(task), lowerings, steps)
+        self._opened = OpenTask(task, load(task), extensions, steps)
         self._plans_steps = plans_steps
 
     @cached_property
@@ -78,7 +76,7 @@ class TorchSession(Session):
         if not self._plans_steps:
             return None
         torch.set_num_threads(plan.runtime.threads)
-        edits = edited(self._of(plan).model, plan, self._opened.lowerings)
+        edits = edited(self._of(plan).model, plan, self._opened.extensions)
         if not plan.traits.traceable:
             return first_step(edits.tail, plan)
         try:

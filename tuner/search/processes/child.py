@@ -90,7 +90,7 @@ def _opened(start: Start) -> dict[str, Callable[[], Session]]:
             return again
 
         try:
-            session = host.backend(name).open(task, host.lowerings(name))
+            session = host.backend(name).open(task, host.extensions(name))
             if start.many_jobs:
                 _ = session.model  # measured once, not in every child
         except Exception as error:  # noqa: BLE001 - a backend may raise anything: its jobs say what

@@ -12,6 +12,7 @@ from torch import nn
 from tests.backends.torch.tails import relative
 from tests.sessions import opened
 from tuner.backends.base import Trial
+from tuner.backends.extensions import Extensions
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.engines.planned import PlannedSteps, planned_or_eager
@@ -54,7 +55,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def trained(task: Task, plan: TrialPlan, folder: Path, by: type[EagerSteps]) -> Outcome:
     weights = folder / by.__name__ / plan.key() / "weights.safetensors"
-    task_opened = OpenTask(task, load(task), {}, by).described_by(plan)
+    task_opened = OpenTask(task, load(task), Extensions(), by).described_by(plan)
     return run(Trial(plan, 1, Store(folder / "store"), weights), task_opened)
 
 
@@ -148,7 +149,7 @@ def test_micro_batches_are_refused_where_a_batch_norm_trains(
     change: dict[str, object], reason: str, whole: TrialPlan
 ) -> None:
     backend = TorchBackend()
-    said = backend.supports(replace(whole, **change), {"width"})  # type: ignore[arg-type]  # parts of a plan
+    said = backend.supports(replace(whole, **change))  # type: ignore[arg-type]  # parts of a plan
     assert said is not None
     assert reason in said
-    assert backend.supports(replace(whole, recipe=RecipePlan(micro_batches=2)), ()) is None
+    assert backend.supports(replace(whole, recipe=RecipePlan(micro_batches=2))) is None

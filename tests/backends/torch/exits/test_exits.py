@@ -27,7 +27,7 @@ from tuner.commands.export import write_bundle
 from tuner.errors import BundleError, TunerError
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.info import ModelInfo
-from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, TailEdit
+from tuner.plan.parts import CachePlan, DataPlan, EditTraits, RecipePlan, TailEdit
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.results.records import Outcome
 from tuner.runtime import Personaliser
@@ -102,7 +102,7 @@ def test_without_labels_to_learn_from_exits_come_to_agree_with_the_final_head(
     assert values["local_accuracy"] > 0.95
     assert values["mean_flops"] < sum(block.flops for block in model.blocks)
     assert opened(BACKEND, unlabelled).untouched(Store(tmp_path / "store"), 1)["local_accuracy"] == 1.0
-    assert "labels" in (BACKEND.supports(replace(plan, heads=HeadsPlan(), split=3), ()) or "")
+    assert "labels" in (BACKEND.supports(replace(plan, heads=HeadsPlan(), split=3)) or "")
 
 
 def test_with_a_tail_exits_learn_from_the_new_tail(task: Task, model: ModelInfo, tmp_path: Path) -> None:
@@ -181,10 +181,12 @@ def test_a_trial_that_is_stopped_on_request_is_scored_all_the_same(
     assert 0 <= outcome.values["local_accuracy"] <= 1
 
 
-def test_exits_together_with_edits_of_the_tail_are_refused(task: Task, model: ModelInfo) -> None:
+def test_exits_together_with_edits_that_change_layers_are_refused(task: Task, model: ModelInfo) -> None:
     plan = replace(plan_of(task, model, "with-tail"), shape=(TailEdit("dropout"),))
-    assert "no installed plugin realises" in (BACKEND.supports(plan, ()) or "")
-    assert BACKEND.supports(plan_of(task, model), ()) is None
+    assert BACKEND.supports(plan) is None
+    changing = replace(plan, shape=(TailEdit("grow", (), EditTraits(keeps_weights=False)),))
+    assert "exits cannot be trained next to tail edit 'grow'" in (BACKEND.supports(changing) or "")
+    assert BACKEND.supports(plan_of(task, model)) is None
 
 
 @pytest.mark.parametrize("mode", ["exits-only", "with-tail"])

@@ -71,7 +71,7 @@ def trained_tail(opened: OpenTask, plan: TrialPlan, weights: Mapping[str, torch.
     given = opened.model.tail(plan.split)
     if plan.traits.keeps_weights and set(weights) == set(given.state_dict()):
         return EditedTail(given, given, {})
-    edits = edited(opened.model, plan, opened.lowerings)
+    edits = edited(opened.model, plan, opened.extensions)
     fuse(edits.tail)
     return edits
 

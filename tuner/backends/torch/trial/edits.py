@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+from tuner.backends.extensions import Extensions
 from tuner.backends.lowering import Evolving, Lowering, LoweringError, Tail, TailBlock
 from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.model.load import OpenModel
@@ -82,14 +83,14 @@ class EditedTail:
 
 
 def edited(
-    model: OpenModel, plan: TrialPlan, lowerings: Mapping[str, Lowering], probe: Probe | None = None, seed: int = 0
+    model: OpenModel, plan: TrialPlan, extensions: Extensions, probe: Probe | None = None, seed: int = 0
 ) -> EditedTail:
     """Make every edit of the plan, in its order. Every weight of the tail trains, but for those that an edit froze.
 
     Args:
         model: The model, whose layers the tail shares.
         plan: Cut and edits.
-        lowerings: How plugins realise edits, by kind.
+        extensions: What plugins add.
         probe: Losses that lowerings may ask for; those of noise where it is not given.
         seed: Seed of the trial.
 
@@ -101,11 +102,12 @@ def edited(
     names = list(given.state_dict())
     tail, blocks = given, tuple(_blocks(model, plan.split))
     by_kind: dict[str, tuple[Evolving, ...]] = {}
+    lacking = extensions.lacking(plan)
+    if lacking is not None:
+        raise TrainingError(lacking)
     for edit in plan.shape:
-        if edit.kind not in lowerings:
-            raise TrainingError(f"no installed plugin realises the plan's edit {edit.kind!r}: see `tuner plugins`")
         before = evolving(tail)
-        tail = _lowered(edit, lowerings[edit.kind], tail, blocks, plan, probe or _noise(plan), seed)
+        tail = _lowered(edit, extensions.lowerings[edit.kind], tail, blocks, plan, probe or _noise(plan), seed)
         added = tuple(module for module in evolving(tail) if not any(module is known for known in before))
         if added:
             by_kind[edit.kind] = (*by_kind.get(edit.kind, ()), *added)

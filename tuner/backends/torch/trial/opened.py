@@ -1,10 +1,9 @@
 """A task opened on PyTorch, as trials and exports take it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tuner.backends.base import silent
-from tuner.backends.lowering import Lowering
+from tuner.backends.extensions import Extensions
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.trial.steps import TrialStepsFactory
@@ -22,13 +21,13 @@ class OpenTask:
     Attributes:
         task: To personalise on.
         model: The task's model.
-        lowerings: How plugins realise tail edits, by kind.
+        extensions: What plugins add.
         steps: Makes what runs the steps of a trial.
     """
 
     task: Task
     model: OpenModel
-    lowerings: Mapping[str, Lowering]
+    extensions: Extensions
     steps: TrialStepsFactory
 
     def described_by(self, plan: TrialPlan) -> "OpenTask":

@@ -57,7 +57,7 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     before = frozen_hash(model.chain, plan.split) if model.chain else ""
     changes = np.random.default_rng((trial.seed, 1))
     inputs = TrialInputs.resolve(access, plan, changes)
-    edits = edited(model, plan, opened.lowerings, probe_of(inputs.train, task.loss, trial.seed), trial.seed)
+    edits = edited(model, plan, opened.extensions, probe_of(inputs.train, task.loss, trial.seed), trial.seed)
     tail = edits.tail
     checkpoint = Checkpoint.of(plan, trial.seed, trial.weights)
     saved = checkpoint.read()
