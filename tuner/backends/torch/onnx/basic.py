@@ -116,6 +116,20 @@ def _selected(graph: Graph, node: fx.Node) -> Value:
     return graph.op("Gather", graph.of(node.args[0]), graph.constant(node.args[2], "int64"), axis=node.args[1])  # type: ignore[arg-type]  # an integer
 
 
+def _picked(graph: Graph, node: fx.Node) -> Value:
+    return graph.op("Gather", graph.of(node.args[0]), graph.of(node.args[2]), axis=node.args[1])
+
+
+def _index_added(graph: Graph, node: fx.Node) -> Value:
+    """Add slices to those at some indices of an axis."""
+    args: Any = node.args
+    value, axis, index, slices = args[:4]
+    along = [1] * len(shape_of(slices))
+    along[axis] = -1
+    places = graph.op("Expand", graph.reshape(graph.of(index), along), graph.integers(shape_of(slices)))
+    return graph.op("ScatterElements", graph.of(value), places, graph.of(slices), axis=axis, reduction="add")
+
+
 def _joined(graph: Graph, node: fx.Node) -> Value:
     parts: Sequence[Any] = node.args[0]  # type: ignore[assignment]  # a list of nodes
     return graph.op("Concat", *(graph.of(part, dtype_of(node)) for part in parts), axis=argument(node, 1, "dim", 0))
@@ -237,6 +251,8 @@ FORMS: Mapping[Any, Form] = {
     aten.expand.default: _expanded,
     aten.slice.Tensor: _sliced,
     aten.select.int: _selected,
+    aten.index_select.default: _picked,
+    aten.index_add.default: _index_added,
     aten.cat.default: _joined,
     aten.ones_like.default: _filled(1),
     aten.zeros_like.default: _filled(0),
