@@ -17,7 +17,8 @@ from torch.nn import functional
 
 from tests.backends.torch.tails import OUTPUTS, TAILS, Eager, Tail, batch_of, part_of, relative
 from tuner.backends.torch.onnx.write import model, write
-from tuner.backends.torch.step.trace import StepLoss, trace
+from tuner.backends.torch.step.losses import StepLoss
+from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step, StepError
 from tuner.errors import TunerError
 from tuner.ort.layout import StepFileError
