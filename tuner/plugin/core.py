@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache
 from typing import Any, get_args
 
 from tuner.backends.base import Backend
@@ -87,15 +87,10 @@ class Builtin:
     def __init__(self, host: Host) -> None:
         self._host = host
 
-    @cached_property
-    def _optimisers(self) -> tuple[str, ...]:
-        """Names of the optimisers installed when a plan is composed for the first time."""
-        return self._host.optimisers()
-
     @hookimpl
     def tuner_strategies(self) -> Iterable[Strategy[Any]]:
         """Offer recipe, single-stage training and runtime."""
-        return [Recipe(lambda: self._optimisers), SingleStage(), Runtime(lambda: tuple(self._host.backends))]
+        return [Recipe(cache(self._host.optimisers)), SingleStage(), Runtime(lambda: tuple(self._host.backends))]
 
     @hookimpl
     def tuner_backends(self) -> Iterable[Backend]:
