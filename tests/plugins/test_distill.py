@@ -1,14 +1,21 @@
 """Distillation: the plan, the divergence, and a tail that keeps what the given model knew."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch.nn import functional
 
+from tests.sessions import barely_pretrained
+from tuner.backends.base import Trial
+from tuner.backends.extensions import Extensions
 from tuner.backends.losses import LossInputs
-from tuner.plan.parts import LossTerm
+from tuner.backends.torch.backend import TorchBackend
+from tuner.plan.parts import CachePlan, LossTerm, RecipePlan
 from tuner.plan.trial import TrialPlan
+from tuner.store.store import Store
+from tuner.task.info import task_info
 from tuner.testing import LossContract, StrategyContract, example_model, example_task
 from tuner_distill import BACKENDS, Distillation, Knobs, divergence, tuner_losses
 
@@ -66,3 +73,24 @@ def test_the_teachers_own_answers_have_no_divergence(several: bool) -> None:
     own = batch(several=several)
     losses = divergence(replace(own, logits=own.teacher), {"temperature": 2.0})
     assert torch.allclose(losses, torch.zeros(3), atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("own_cache")
+def test_a_step_that_trains_again_says_that_it_does_without_the_term(tmp_path: Path) -> None:
+    task, added = barely_pretrained(), Extensions(losses=tuner_losses("torch"))
+    session = TorchBackend().open(task, added)
+    plan = TrialPlan(
+        session.model,
+        task_info(task),
+        split=session.model.num_blocks - 1,
+        loss=(TERM,),
+        cache=CachePlan("cache", 16),
+        recipe=RecipePlan(epochs=1),
+    )
+    assert session.plan_step(plan) is not None
+    weights, folder = tmp_path / "weights.safetensors", tmp_path / "bundle"
+    session.train(Trial(plan, 1, Store(tmp_path / "store"), weights))
+    folder.mkdir()
+    exported = TorchBackend().open(task, added).export(plan, weights, folder, trainable=True)
+    assert exported.sections["train"]["left_out"] == ["distill"]

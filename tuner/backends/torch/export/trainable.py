@@ -46,6 +46,8 @@ def refuse_untrainable(tail: nn.Module, state: Mapping[str, Any], plan: TrialPla
 def write_trainable(task: Task, plan: TrialPlan, tail: nn.Module, folder: Path) -> dict[str, Any]:
     """Write ``train/`` next to a model that was exported for it; see `tuner.backends.torch.export.whole.export`.
 
+    The step minimises the task's loss alone: a device has neither the plugins' terms nor the given model as a teacher.
+
     Returns:
         The section of ``bundle.json`` about it.
 
@@ -81,4 +83,5 @@ def write_trainable(task: Task, plan: TrialPlan, tail: nn.Module, folder: Path) 
         largest_loss_difference=difference,
         weights=tuple(tail.state_dict()),
         cut=plan.split,
+        left_out=tuple(term.kind for term in plan.loss),
     ).to_dict()
