@@ -20,6 +20,7 @@ from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.engines.onnxruntime import OrtSteps
 from tuner.backends.torch.engines.planned import PlannedSteps, planned_or_eager
+from tuner.backends.torch.exits import trial as exits_trial
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.model.load import OpenModel, load
@@ -29,8 +30,9 @@ from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.scoring import logits
 from tuner.backends.torch.trial.steps import TrialStepsFactory
 from tuner.errors import TrainingError, UnsupportedError
+from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.parts import LossTerm, RecipePlan
-from tuner.plan.trial import TrialPlan
+from tuner.plan.trial import TrialPlan, normal_form
 from tuner.planner import cost
 from tuner.results.records import Outcome
 from tuner.store.store import Store
@@ -222,6 +224,18 @@ def test_a_toy_optimiser_trains_the_digits(
     assert losses(outcome)[-1] < 0.5 * losses(outcome)[0]
     with pytest.raises(UnsupportedError, match="must update by sgd or adam or adamw, got 'lion'"):
         trained(task, plan, store, tmp_path, OrtSteps)
+
+
+def test_exits_train_by_it_too(task: Task, plan: TrialPlan, store: Store, tmp_path: Path) -> None:
+    heads = HeadsPlan("exits-only", (Exit(2, 8),))
+    recipe = RecipePlan(epochs=2, optimiser="lion", learning_rate=1e-3)
+    plan = normal_form(replace(plan, heads=heads, recipe=recipe, loss=(DISTILL,)))
+    opened = OpenTask(task, load(task), ADDED, EagerSteps).described_by(plan)
+    trial = Trial(plan, 1, store, tmp_path / "weights.safetensors")
+    first, last = losses(exits_trial.run(trial, opened))
+    assert last < first
+    with pytest.raises(TrainingError, match="no installed plugin realises optimiser 'lion'"):
+        exits_trial.run(trial, replace(opened, extensions=Extensions()))
 
 
 def test_a_factory_that_returns_something_else_is_named(
