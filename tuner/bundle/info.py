@@ -38,6 +38,7 @@ class TrainInfo:
         weights: Names of the tail's weights; of formats 1 and 3.
         cut: Block number where the tail begins; of formats 1 and 3.
         exits: Number of exits; of format 2.
+        left_out: Kinds of the plan's loss terms that the training step does without.
     """
 
     format: int
@@ -50,6 +51,7 @@ class TrainInfo:
     weights: tuple[str, ...] = ()
     cut: int | None = None
     exits: int | None = None
+    left_out: tuple[str, ...] = ()
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "TrainInfo":
@@ -62,6 +64,7 @@ class TrainInfo:
             **content,
             "format": content["format"],
             "weights": tuple(content.get("weights", ())),
+            "left_out": tuple(content.get("left_out", ())),
             "cut": content.get("split"),
         }
         names = {own.name for own in fields(cls)} & content.keys()

@@ -37,7 +37,7 @@ class Composed:
         plan: The plan, in its normal form.
         values: Value of every knob that was drawn, by name.
         knobs: The same knobs, with their ranges.
-        editors: Name of the strategy that wrote a tail edit, by its kind.
+        editors: Name of the strategy that wrote a tail edit or a loss term, by its kind.
     """
 
     plan: TrialPlan
@@ -87,6 +87,7 @@ def compose(
             drawn = _sampled(strategy, Draw(recorded, strategy.name, wanted), model)
             after = _written(strategy, "apply", plan, drawn, frozenset({stage, *strategy.writes}), owners)
             editors |= dict.fromkeys((edit.kind for edit in after.shape[len(plan.shape) :]), strategy.name)
+            editors |= dict.fromkeys((term.kind for term in after.loss[len(plan.loss) :]), strategy.name)
             plan = after
             if strategy.refines:
                 refiners.append((strategy, drawn))

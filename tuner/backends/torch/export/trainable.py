@@ -50,7 +50,8 @@ def refuse_untrainable(tail: nn.Module, state: Mapping[str, Any], plan: TrialPla
 def write_trainable(opened: OpenTask, plan: TrialPlan, tail: nn.Module, folder: Path) -> dict[str, Any]:
     """Write ``train/`` next to a model that was exported for it; see `tuner.backends.torch.export.whole.export`.
 
-    The step trains what the plan's edits leave to train, and by the adapters that they make.
+    The step trains what the plan's edits leave to train, and by the adapters that they make. It minimises the task's
+    loss alone: a device has neither the plugins' terms nor the given model as a teacher.
 
     Returns:
         The section of ``bundle.json`` about it.
@@ -92,4 +93,5 @@ def write_trainable(opened: OpenTask, plan: TrialPlan, tail: nn.Module, folder: 
         largest_loss_difference=difference,
         weights=names,
         cut=plan.split,
+        left_out=tuple(term.kind for term in plan.loss),
     ).to_dict()

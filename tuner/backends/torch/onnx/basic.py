@@ -7,6 +7,7 @@ import torch
 from torch import fx
 
 from tuner.backends.torch.onnx.graph import Form, Graph, Value, argument, dtype_of, shape_of
+from tuner.backends.torch.step.traced import StepError
 
 aten = torch.ops.aten
 
@@ -110,6 +111,22 @@ def _sliced(graph: Graph, node: fx.Node) -> Value:
     step = argument(node, 4, "step", 1)
     bounds = [0 if begin is None else begin, 2**31 if end is None else min(end, 2**31)]
     return graph.op("Slice", graph.of(node.args[0]), *(graph.integers([value]) for value in (*bounds, axis, step)))
+
+
+def _unsliced(graph: Graph, node: fx.Node) -> Value:
+    """The gradient of what was sliced: that of the slice, among zeros.
+
+    Raises:
+        StepError: The slice leaves elements out within its range.
+    """
+    arguments: Any = node.args[1:6]
+    sizes, axis, begin, end, step = arguments
+    if step != 1:
+        raise StepError(f"a slice of step {step} has no ONNX form: train it with --backend torch")
+    rank, bounds = len(sizes), range(sizes[axis])[begin:end]
+    pads = [0] * (2 * rank)
+    pads[axis % rank], pads[rank + axis % rank] = bounds.start, sizes[axis] - bounds.stop
+    return graph.op("Pad", graph.of(node.args[0]), graph.integers(pads))
 
 
 def _selected(graph: Graph, node: fx.Node) -> Value:
@@ -250,6 +267,7 @@ FORMS: Mapping[Any, Form] = {
     aten.unsqueeze.default: _reshaped,
     aten.expand.default: _expanded,
     aten.slice.Tensor: _sliced,
+    aten.slice_backward.default: _unsliced,
     aten.select.int: _selected,
     aten.index_select.default: _picked,
     aten.index_add.default: _index_added,
