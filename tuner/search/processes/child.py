@@ -39,7 +39,7 @@ def main(control_handle: int) -> None:
     os.umask(0o077)  # whatever a backend writes is the user's own
     control = Connection(control_handle)
     try:
-        sessions = _opened(control.recv())
+        sessions, owners = _opened(control.recv())
         control.send(None)
     except TunerError as error:
         with suppress(OSError):  # the parent may have met the same reason, and gone
@@ -60,7 +60,7 @@ def main(control_handle: int) -> None:
         pid = os.fork()
         if pid == 0:
             control.close()
-            _run(job, sessions, Connection(handle))
+            _run(job, sessions, owners, Connection(handle))
         os.close(handle)
         control.send(pid)
         _, status = os.waitpid(pid, 0)
@@ -70,14 +70,18 @@ def main(control_handle: int) -> None:
             return
 
 
-def _opened(start: Start) -> dict[str, Callable[[], Session]]:
-    """Return, by backend, what gives the task opened on it; what opening raised is raised again by every job."""
+def _opened(start: Start) -> tuple[dict[str, Callable[[], Session]], dict[str, str]]:
+    """Return, by backend, what gives the task opened on it, and the plugins by the kind of edit that they realise.
+
+    What opening raised is raised again by every job.
+    """
     for name in start.preload:
         try:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
             raise missing_extra(error) or error from None
-    host = build_host()
+    host = build_host(local=start.plugins)
+    host.check_local()
     task = load_task(start.task, host.tasks) if isinstance(start.task, str) else start.task
     if start.many_jobs:
         task.hash_samples()
@@ -97,11 +101,21 @@ def _opened(start: Start) -> dict[str, Callable[[], Session]]:
             return fail(error)
         return lambda: session
 
-    return {name: opened(name) for name in start.backends}
+    owners = {kind: own[0] for name in start.backends for kind, own in host.extensions(name).owners.items()}
+    return {name: opened(name) for name in start.backends}, owners
 
 
-def _run(packed: bytes, sessions: Mapping[str, Callable[[], Session]], pipe: Connection) -> None:
-    """Run one job in a forked child and leave without the parent's clean-up."""
+def _run(
+    packed: bytes, sessions: Mapping[str, Callable[[], Session]], owners: Mapping[str, str], pipe: Connection
+) -> None:
+    """Run one job in a forked child and leave without the parent's clean-up.
+
+    Args:
+        packed: The job.
+        sessions: What gives the task opened on a backend.
+        owners: Plugins by the kind of edit that they realise.
+        pipe: To the parent.
+    """
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     code = 0
     stop = threading.Event()
@@ -133,7 +147,7 @@ def _run(packed: bytes, sessions: Mapping[str, Callable[[], Session]], pipe: Con
     except TunerError as error:
         trace = "" if error.__cause__ is None else traceback.format_exc()
         edit = error.kind if isinstance(error, LoweringError) else ""
-        line = " ".join(str(error).split())
+        line = " ".join(f"plugin {owners[edit]!r}, {error}".split() if edit in owners else str(error).split())
         pipe.send(("failure", Failure(line, trace, isinstance(error, UnsupportedError), edit)))
     except BaseException as error:  # noqa: BLE001 - whatever a plugin raises ends this job only
         line = first_line(error)
