@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.plugin.installed import install
 from tuner.errors import PluginError
 from tuner.plan.example import example_model, example_task
 from tuner.plan.info import ModelInfo
@@ -295,15 +296,6 @@ BROKEN = {
     "unparsable": "def",
     "misspelling": "import tuner\n@tuner.hookimpl\ndef tuner_stategies():\n    return []",
 }
-
-
-def install(folder: Path, name: str, source: str) -> None:
-    """Put a distribution with one entry point into a folder, as an installer would."""
-    (folder / f"{name}.py").write_text(source)
-    info = folder / f"{name}-1.2.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
-    (info / "entry_points.txt").write_text(f"[tuner]\n{name} = {name}\n")
 
 
 def test_broken_plugins_are_quarantined_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
