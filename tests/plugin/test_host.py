@@ -199,7 +199,9 @@ def test_a_plugin_with_a_name_that_is_taken_leaves_the_first_at_work() -> None:
 
     host = build_host({"p": Observer()}, installed=False)
     host.add(Found("p", "other 1.0", lambda: offering(tuner_strategies=[Mine()])))
-    assert [one.refused for one in host.refused] == ["the plugin of given is called 'p' already: rename one of them"]
+    assert [one.refused for one in host.refused] == [
+        "a plugin called 'p' is loaded already, from given: rename one of them"
+    ]
     assert "mine" not in host.strategies
     host.trial_done("runs/one", RECORD)
     assert seen == ["runs/one"]

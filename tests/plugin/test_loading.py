@@ -56,7 +56,7 @@ def test_our_own_plugins_load_before_those_of_others(site: Path) -> None:
 
 def test_a_plugin_of_ours_keeps_its_own_name_too(site: Path) -> None:
     install(site, "freeze", NAMED)
-    assert "tuner 0.1.0 is called 'freeze' already" in refusals(build_host())["freeze"]
+    assert "a plugin called 'freeze' is loaded already, from tuner 0.1.0" in refusals(build_host())["freeze"]
 
 
 def test_what_a_plugin_prints_is_no_part_of_the_output(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,7 +230,7 @@ def test_a_file_is_used_instead_of_the_installed_plugin_of_its_name(site: Path, 
     host.check_local()
     assert "named" in host.strategies
     assert "released" not in host.strategies
-    assert "is called 'mine' already" in refusals(host)["mine"]
+    assert "a plugin called 'mine' is loaded already, from mine.py " in refusals(host)["mine"]
 
 
 def test_an_observer_changes_a_copy(tmp_path: Path) -> None:

@@ -183,7 +183,7 @@ class Host:
     def _register(self, name: str, plugin: object) -> None:
         if self._manager.has_plugin(name):
             taken = next(one.origin for one in self.plugins if one.name == name and not one.refused)
-            raise PluginError(f"the plugin of {taken} is called {name!r} already: rename one of them")
+            raise PluginError(f"a plugin called {name!r} is loaded already, from {taken}: rename one of them")
         check_api(plugin)
         check_hooks(name, plugin, self._manager)
         self._manager.register(plugin, name)

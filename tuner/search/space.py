@@ -15,7 +15,7 @@ from tuner.plugin.sources import corners
 from tuner.plugin.strategy import Strategy
 from tuner.search.budget import LIMITS
 
-KEYS = ("for", "plugins", "strategies", "objectives", "sampler", "rungs", "prior", "limits", "knobs")
+KEYS = ("for", "strategies", "objectives", "sampler", "rungs", "prior", "plugins", "limits", "knobs")
 RANGE_KEYS = frozenset({"low", "high", "log"})
 SAMPLERS = ("tpe", "gp", "nsga2", "random")
 HUGE = 1e300
