@@ -114,18 +114,22 @@ def flush(path: Path) -> None:
 
 
 def import_file(path: Path, what: str) -> ModuleType:
-    """Import a Python file that the user wrote, under a name of its own.
+    """Import a Python file that the user wrote, under a name of its own; a package under the name of its folder.
 
     Args:
-        path: Absolute path of the file.
+        path: Absolute path of the file; ``__init__.py`` of a package, which may then import its other modules.
         what: What the file is, as part of the module's name.
 
     Raises:
         ImportError: Its name does not end in ``.py``.
         Exception: Whatever the file's code raises.
     """
-    name = f"_tuner_{what}_{hashlib.blake2b(str(path).encode(), digest_size=8).hexdigest()}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    package = path.name == "__init__.py"
+    name = path.parent.name if package else f"_tuner_{what}_{hashlib.blake2b(bytes(path), digest_size=8).hexdigest()}"
+    if package and getattr(sys.modules.get(name), "__file__", None) == str(path):
+        return sys.modules[name]
+    folders = [str(path.parent)] if package else None
+    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=folders)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path}: cannot be imported as Python: give a file that ends in .py")
     module = importlib.util.module_from_spec(spec)

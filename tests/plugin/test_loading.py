@@ -205,6 +205,25 @@ def test_a_module_is_a_plugin_and_stays_the_one_that_was_given(tmp_path: Path) -
         build_host(local=[ModuleType("typed_in")])
 
 
+def test_a_package_is_a_plugin_and_imports_its_other_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    package = tmp_path / "adapters_of_mine"
+    package.mkdir()
+    (package / "torch.py").write_text("def lower(tail, settings):\n    return 'lowered'\n")
+    late = "def lower(tail, settings):\n    from adapters_of_mine.torch import lower\n    return lower(tail, settings)"
+    (package / "__init__.py").write_text(NAMED.replace("def lower(tail, settings):\n    return tail.module", late))
+    host, again = (build_host(local=[package], installed=False) for _ in range(2))
+    host.check_local()
+    assert host.local == [str(package / "__init__.py")]
+    tail: Any = None
+    assert host.lowerings("torch")["named"](tail, {}) == "lowered"
+    assert type(host.strategies["named"]) is type(again.strategies["named"])
+    origin = host.plugins[-1].origin
+    assert origin.startswith("adapters_of_mine ")
+    (package / "torch.py").write_text("def lower(tail, settings):\n    return 'otherwise'\n")
+    assert build_host(local=[package], installed=False).plugins[-1].origin != origin
+
+
 @pytest.mark.parametrize(
     ("source", "reason"),
     [

@@ -18,7 +18,7 @@ LocalPlugins = Annotated[
         name="--plugin",
         negative="",
         show_default=False,
-        help="A Python file with a plugin that is not installed; may be repeated.",
+        help="A Python file or package with a plugin that is not installed; may be repeated.",
     ),
 ]
 

@@ -53,7 +53,7 @@ def installed_plugins() -> tuple[list[Found], list[Found]]:
 
 
 def local_plugin(given: str | Path | ModuleType) -> Found:
-    """Return the plugin in a Python file, or that a module is.
+    """Return the plugin in a Python file or in the folder of a package, or that a module is.
 
     A module must have a file: the processes that trials run in load it from there.
 
@@ -64,6 +64,9 @@ def local_plugin(given: str | Path | ModuleType) -> Found:
     if place is None:
         raise PluginError(f"a plugin must be a module with a file, but {given!r} has none: write it into a file")
     path = Path(place).expanduser().absolute()
+    if path.is_dir():
+        path /= "__init__.py"
+    package = path.name == "__init__.py"
 
     def load() -> object:
         if isinstance(given, ModuleType):
@@ -72,9 +75,10 @@ def local_plugin(given: str | Path | ModuleType) -> Found:
             raise PluginError(f"there is no file {path}: check the path, or put the file back")
         return import_file(path, "plugin")
 
-    digest = hashlib.blake2b(path.read_bytes(), digest_size=4).hexdigest() if path.is_file() else ""
-    name = path.parent.name if path.name == "__init__.py" else path.stem
-    return Found(name, f"{path.name} {digest}".strip(), load, str(path))
+    name = path.parent.name if package else path.stem
+    sources = sorted(path.parent.rglob("*.py")) if package else [path]
+    digest = hashlib.blake2b(b"".join(one.read_bytes() for one in sources if one.is_file()), digest_size=4).hexdigest()
+    return Found(name, f"{name if package else path.name} {digest}", load, str(path))
 
 
 def _switched_off(names: Iterable[str]) -> set[str]:
