@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tuner.backends.lowering import Lowering
+from tuner.backends.measuring import Measure
+from tuner.backends.selecting import Selector
 from tuner.plan.trial import TrialPlan
 
 
@@ -13,9 +15,13 @@ class Extensions:
 
     Attributes:
         lowerings: How tail edits are realised.
+        selectors: How data edits are.
+        measures: How values of objectives are measured, by the objective's name.
     """
 
     lowerings: Mapping[str, Lowering] = field(default_factory=dict)
+    selectors: Mapping[str, Selector] = field(default_factory=dict)
+    measures: Mapping[str, Measure] = field(default_factory=dict)
 
     def lacking(self, plan: TrialPlan) -> str | None:
         """Return which part of a plan no installed plugin realises, for people; None where all are realised."""
@@ -26,4 +32,8 @@ class Extensions:
                     f"no installed plugin realises tail edit {edit.kind!r} on {backend} (there are: {there}): "
                     "see `tuner plugins`"
                 )
+        data = plan.data.edit
+        if data is not None and data.kind not in self.selectors:
+            there = ", ".join(sorted(self.selectors)) or "none"
+            return f"no installed plugin offers selector {data.kind!r} (there are: {there}): see `tuner plugins`"
         return None

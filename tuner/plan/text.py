@@ -3,7 +3,7 @@
 import math
 
 from tuner.plan.heads import HeadsPlan
-from tuner.plan.parts import TailEdit
+from tuner.plan.parts import DataEdit, TailEdit
 from tuner.plan.trial import TrialPlan
 
 #: How a backend is mentioned; the default one is not.
@@ -32,7 +32,9 @@ def _data(plan: TrialPlan) -> str:
         return f"{local} {plan.task.noun}"
     realised = plan.global_samples / sum(plan.task.global_per_class)
     mixed = f"{plan.global_samples:,} global {plan.task.noun}"
-    return f"{local} + {mixed} (α {_percent(plan.data.alpha)}, realised {_percent(realised)})"
+    edit = plan.data.edit
+    by = f", by {edit.kind}{_settings(edit)} of {edit.candidates} each" if edit else ""
+    return f"{local} + {mixed} (α {_percent(plan.data.alpha)}, realised {_percent(realised)}{by})"
 
 
 def _source(plan: TrialPlan) -> str:
@@ -63,7 +65,7 @@ def _recipe(plan: TrialPlan) -> str:
     return f"{recipe.epochs} epoch{plural} {OPTIMISERS[recipe.optimiser]} {_rate(recipe.learning_rate)}{parts}"
 
 
-def _settings(edit: TailEdit) -> str:
+def _settings(edit: TailEdit | DataEdit) -> str:
     values = ((name, f"{value:.2g}" if isinstance(value, float) else value) for name, value in edit.settings)
     listed = ", ".join(f"{name} {value}" for name, value in values)
     return f" ({listed})" if listed else ""

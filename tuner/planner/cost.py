@@ -78,7 +78,7 @@ def estimate(plan: TrialPlan, rates: Rates, missing: int | None = None) -> Estim
 
 def train_seconds(plan: TrialPlan, rates: Rates) -> float:
     """Return the seconds on an empty store: filling of the training samples, and the epochs."""
-    filling = plan.train_samples * fill_seconds(plan, rates) if plan.cached else 0.0
+    filling = plan.pool_samples * fill_seconds(plan, rates) if plan.cached else 0.0
     return filling + loop_seconds(plan, rates)
 
 
@@ -88,7 +88,7 @@ def fill_seconds(plan: TrialPlan, rates: Rates) -> float:
 
 
 def loop_seconds(plan: TrialPlan, rates: Rates) -> float:
-    """Return the seconds of tracing, where a step is traced, and of all epochs; without scoring."""
+    """Return the seconds of choosing samples and of tracing a step, where that is done, and of all epochs."""
     samples = plan.train_samples
     steps = math.ceil(samples / plan.recipe.batch_size) * plan.recipe.micro_batches
     loops = 1 if plan.trainable else 0
@@ -97,7 +97,16 @@ def loop_seconds(plan: TrialPlan, rates: Rates) -> float:
         loops += 1
         sample_seconds += TRAIN_PASSES * _head_seconds(plan, rates) + _exit_source_seconds(plan, rates)
     epoch_seconds = samples * sample_seconds + loops * steps * rates.step_seconds
-    return tracing_seconds(plan, rates) + plan.recipe.epochs * epoch_seconds
+    return choosing_seconds(plan, rates) + tracing_seconds(plan, rates) + plan.recipe.epochs * epoch_seconds
+
+
+def choosing_seconds(plan: TrialPlan, rates: Rates) -> float:
+    """Return the seconds to get the features of all candidates for mixing in, from the store or by the prefix."""
+    if plan.data.edit is None:
+        return 0.0
+    cut = plan.model.blocks[plan.cuts[-1]].in_shape
+    read = math.prod(cut) * FLOAT_BYTES / rates.read_bytes
+    return plan.pool_samples * (read if plan.cached else fill_seconds(plan, rates))
 
 
 def tracing_seconds(plan: TrialPlan, rates: Rates) -> float:
@@ -120,8 +129,9 @@ def training_flops(plan: TrialPlan) -> int:
     """Return the FLOPs of the whole trial on an empty store; backward counts two forward passes."""
     tail = sum(block.flops for block in plan.model.blocks[plan.split :])
     prefix = sum(block.flops for block in plan.model.blocks[: plan.split])
-    passes = 1 if plan.cached else plan.recipe.epochs
-    return int(plan.train_samples * (passes * prefix + plan.recipe.epochs * TRAIN_PASSES * tail))
+    once = plan.pool_samples if plan.cached or plan.data.edit is not None else 0
+    again = 0 if plan.cached else plan.recipe.epochs * plan.train_samples
+    return int((once + again) * prefix + plan.train_samples * plan.recipe.epochs * TRAIN_PASSES * tail)
 
 
 def peak_bytes(plan: TrialPlan, rates: Rates) -> int:
@@ -173,7 +183,7 @@ def feature_bytes(plan: TrialPlan) -> int:
     scored = plan.local_scored + plan.global_scored
     if plan.heads.exits:
         scored += plan.local_samples // 5  # the calibration samples
-    return plan.train_samples * train + scored * sum(values[cut] * 2 for cut in plan.cuts)
+    return plan.pool_samples * train + scored * sum(values[cut] * 2 for cut in plan.cuts)
 
 
 def weight_bytes(plan: TrialPlan) -> int:

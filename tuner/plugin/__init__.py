@@ -3,10 +3,12 @@
 from tuner.backends.base import Backend, Exported, Filling, Session, Trial
 from tuner.backends.extensions import Extensions
 from tuner.backends.lowering import Evolving, Lowering, Tail, TailBlock, Training
+from tuner.backends.measuring import Measure, MeasuredTrial
+from tuner.backends.selecting import Candidates, Selector
 from tuner.errors import TunerError
 from tuner.plan.heads import Against, Exit, HeadsMode, HeadsPlan, head_macs
 from tuner.plan.info import BlockInfo, ModelInfo, TaskInfo
-from tuner.plan.parts import CachePlan, DataPlan, EditTraits, RecipePlan, RuntimePlan, Scalar, Stage, TailEdit
+from tuner.plan.parts import CachePlan, DataEdit, DataPlan, EditTraits, RecipePlan, RuntimePlan, Scalar, Stage, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.hookspecs import hookimpl
 from tuner.plugin.knobs import Draw
@@ -20,6 +22,8 @@ __all__ = [
     "Backend",
     "BlockInfo",
     "CachePlan",
+    "Candidates",
+    "DataEdit",
     "DataPlan",
     "Draw",
     "EditTraits",
@@ -31,12 +35,15 @@ __all__ = [
     "HeadsMode",
     "HeadsPlan",
     "Lowering",
+    "Measure",
+    "MeasuredTrial",
     "ModelInfo",
     "Objective",
     "Outcome",
     "RecipePlan",
     "RuntimePlan",
     "Scalar",
+    "Selector",
     "Session",
     "Stage",
     "Strategy",

@@ -10,6 +10,8 @@ import pluggy
 
 from tuner.backends.base import Backend
 from tuner.backends.lowering import Lowering
+from tuner.backends.measuring import Measure
+from tuner.backends.selecting import Selector
 from tuner.plugin.strategy import Strategy
 from tuner.results.objectives import Objective
 from tuner.results.records import TrialRecord
@@ -36,6 +38,16 @@ def tuner_lowerings(backend: str) -> Mapping[str, Lowering]:  # type: ignore[emp
 
     The lowerings run in a process that has loaded the tensor library; the hook itself must not load it.
     """
+
+
+@hookspec
+def tuner_selectors() -> Mapping[str, Selector]:  # type: ignore[empty-body]  # a specification has no body
+    """Return how this plugin's data edits choose samples, by kind."""
+
+
+@hookspec
+def tuner_measures(backend: str) -> Mapping[str, Measure]:  # type: ignore[empty-body]  # a specification
+    """Return how this plugin measures objectives of trials on `backend`, by the objective's name."""
 
 
 @hookspec

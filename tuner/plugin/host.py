@@ -93,23 +93,7 @@ class Host:
         Raises:
             PluginError: Two plugins realise the same kind.
         """
-        lowerings: dict[str, Lowering] = {}
-        owners: dict[str, str] = {}
-        for implementation in self._manager.hook.tuner_lowerings.get_hookimpls():
-            name = implementation.plugin_name
-            arguments = {"backend": backend}
-            try:
-                function: Callable[..., Any] = implementation.function
-                offered = dict(function(*(arguments[argument] for argument in implementation.argnames)) or {})
-            except Exception:  # a plugin may lack a library; edits it does not realise are not supported
-                log.warning("plugin %s: tuner_lowerings raised", name, exc_info=True)
-                continue
-            for kind in offered:
-                if kind in owners:
-                    raise PluginError(f"plugins {owners[kind]!r} and {name!r} both realise {kind!r}: remove one")
-                owners[kind] = name
-            lowerings.update(offered)
-        return lowerings
+        return self._by_kind("tuner_lowerings", backend)
 
     def extensions(self, backend: str) -> Extensions:
         """Return what plugins add to a backend.
@@ -117,7 +101,9 @@ class Host:
         Raises:
             PluginError: Two plugins realise the same kind.
         """
-        return Extensions(self.lowerings(backend))
+        return Extensions(
+            self.lowerings(backend), self._by_kind("tuner_selectors", backend), self._by_kind("tuner_measures", backend)
+        )
 
     def trial_done(self, study: str, record: TrialRecord) -> None:
         """Call every observer; an exception is logged and does no harm."""
@@ -135,6 +121,30 @@ class Host:
             PluginError: There is none of this name.
         """
         return _find("backend", name, self.backends)
+
+    def _by_kind(self, hook: str, backend: str) -> dict[str, Any]:
+        """Return what plugins offer for a backend, by kind; a plugin that raises is logged and offers nothing.
+
+        Raises:
+            PluginError: Two plugins offer the same kind.
+        """
+        by_kind: dict[str, Any] = {}
+        owners: dict[str, str] = {}
+        for implementation in getattr(self._manager.hook, hook).get_hookimpls():
+            name = implementation.plugin_name
+            arguments = {"backend": backend}
+            try:
+                function: Callable[..., Any] = implementation.function
+                offered = dict(function(*(arguments[argument] for argument in implementation.argnames)) or {})
+            except Exception:  # a plugin may lack a library; what it does not offer is not supported
+                log.warning("plugin %s: %s raised", name, hook, exc_info=True)
+                continue
+            for kind in offered:
+                if kind in owners:
+                    raise PluginError(f"plugins {owners[kind]!r} and {name!r} both realise {kind!r}: remove one")
+                owners[kind] = name
+            by_kind.update(offered)
+        return by_kind
 
     def _register(self, name: str, plugin: object) -> None:
         if self._manager.has_plugin(name):

@@ -73,7 +73,7 @@ def scored_record(
         values["train_seconds"] = cost.train_seconds(plan, setting.rates)
         values["peak_bytes"] = float(cost.peak_bytes(plan, setting.rates))
     elif plan.cached:
-        values["train_seconds"] += plan.train_samples * fill_seconds
+        values["train_seconds"] += plan.pool_samples * fill_seconds
         values["peak_bytes"] = max(values["peak_bytes"], float(setting.rates.fill_peak_bytes))
     missing = [
         objective.name for objective in setting.objectives if not math.isfinite(values.get(objective.name, math.nan))
