@@ -82,7 +82,7 @@ def choose(kind: str, selector: Selector, candidates: Candidates, settings: Mapp
     try:
         rows = np.asarray(answer)
     except (ValueError, TypeError):
-        rows = np.empty(0, object)
+        rows = np.array(None)
     if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
         raise SelectorError(kind, f"it must return row numbers of candidates, but it returned {_shortened(answer)}")
     rows, labels = rows.astype(np.int64), candidates.labels
@@ -95,7 +95,9 @@ def choose(kind: str, selector: Selector, candidates: Candidates, settings: Mapp
     for label, count in candidates.counts.items():
         chosen = int((labels[unique] == label).sum())
         if chosen != count:
-            raise SelectorError(kind, f"it must choose counts[{label}] = {count} of class {label}, but it chose {chosen}")
+            raise SelectorError(
+                kind, f"it must choose counts[{label}] = {count} of class {label}, but it chose {chosen}"
+            )
     return unique
 
 

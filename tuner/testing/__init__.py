@@ -1,4 +1,4 @@
-"""The contracts of strategies and backends as tests; a third party's whole test is a subclass.
+"""The contracts of strategies, backends and selectors as tests; a third party's whole test is a subclass.
 
     class TestLastLayer(StrategyContract):
         strategy = LastLayer()
@@ -8,6 +8,7 @@ pytest collects the checks from the subclass. This package needs pytest; nothing
 
 from tuner.plan.example import example_model, example_task
 from tuner.testing.backend import BackendContract
+from tuner.testing.data import DataContract
 from tuner.testing.strategy import StrategyContract
 
-__all__ = ["BackendContract", "StrategyContract", "example_model", "example_task"]
+__all__ = ["BackendContract", "DataContract", "StrategyContract", "example_model", "example_task"]

@@ -21,7 +21,7 @@ from tuner.backends.torch.planned.library_memory import nothing
 from tuner.backends.torch.planned.step_plan import flops_of, planned_step, steps_of
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.opened import OpenTask
-from tuner.backends.torch.trial.run import run
+from tuner.backends.torch.trial.run import train_tail
 from tuner.plan.parts import EditTraits, Optimiser, RecipePlan, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
@@ -56,7 +56,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 def trained(task: Task, plan: TrialPlan, folder: Path, by: type[EagerSteps]) -> Outcome:
     weights = folder / by.__name__ / plan.key() / "weights.safetensors"
     task_opened = OpenTask(task, load(task), Extensions(), by).described_by(plan)
-    return run(Trial(plan, 1, Store(folder / "store"), weights), task_opened)
+    return train_tail(Trial(plan, 1, Store(folder / "store"), weights), task_opened).outcome
 
 
 def losses(outcome: Outcome) -> list[float]:

@@ -12,7 +12,7 @@ from tuner.augment.maps import augment
 from tuner.augment.operations import active_operations
 from tuner.backends.torch.features.access import VALIDATION_BITS, Access
 from tuner.backends.torch.features.reader import Reader
-from tuner.backends.torch.features.selection import Selection, training_selections, validation_selections
+from tuner.backends.torch.features.selection import Selection, validation_selections
 from tuner.backends.torch.model.layout import fast, spatial
 from tuner.backends.torch.model.load import OpenModel
 from tuner.plan.trial import TrialPlan
@@ -58,20 +58,22 @@ class TrialInputs:
     validation: Mapping[str, TailInputs]
 
     @classmethod
-    def resolve(cls, access: Access, plan: TrialPlan, changes: np.random.Generator) -> "TrialInputs":
+    def resolve(
+        cls, access: Access, plan: TrialPlan, training: Sequence[Selection], changes: np.random.Generator
+    ) -> "TrialInputs":
         """Return what a plan's tail reads: stored features where the plan keeps them, else the prefix's outputs.
 
         Args:
             access: The task's features.
             plan: What to train.
+            training: What an epoch trains on.
             changes: Draws the random changes.
 
         Raises:
             LookupError: The features are coded, and the cut has no scales yet.
         """
         cut, change = plan.split, augmenting(plan, changes)
-        task, share = access.task, plan.data.share
-        training, scored = training_selections(task, plan), validation_selections(task, share)
+        scored = validation_selections(access.task, plan.data.share)
         if not plan.cached:
             prefix = inference_prefix(access.loaded, cut)
             train = computed_inputs(access.task, prefix, training, change)

@@ -13,6 +13,7 @@ from tuner.backends.torch.features.access import frozen_hash
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.model.fingerprint import state_hash
 from tuner.backends.torch.trial.checkpoint import Checkpoint, restore
+from tuner.backends.torch.trial.choice import chosen_selections, mixed_metadata
 from tuner.backends.torch.trial.edits import edited, probe_of
 from tuner.backends.torch.trial.evolving import room
 from tuner.backends.torch.trial.inputs import TrialInputs
@@ -33,19 +34,21 @@ class TrainedTail:
     Attributes:
         outcome: Scores, log and notes.
         requested: Whether training ended on request.
+        trained: What trained, in evaluation mode; None where nothing did.
+        continued: Number of epochs that an interrupted process had trained before.
     """
 
     outcome: Outcome
     requested: bool
-
-
-def run(trial: Trial, opened: OpenTask) -> Outcome:
-    """Train the tail as planned, score it, write it; see `tuner.backends.base.Session.train`."""
-    return train_tail(trial, opened).outcome
+    trained: nn.Module | None = None
+    continued: int = 0
 
 
 def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
-    """Do as `run`; the time that the engine takes to get ready is training time."""
+    """Train the tail as planned, score it, write it; see `tuner.backends.base.Session.train`.
+
+    The time to choose samples, and that the engine takes to get ready, is training time.
+    """
     task, model, plan = opened.task, opened.model, trial.plan
     torch.set_num_threads(plan.runtime.threads)
     torch.manual_seed(trial.seed)
@@ -56,7 +59,10 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     trial.report({"resting_bytes": meter.resting})
     before = frozen_hash(model.chain, plan.split) if model.chain else ""
     changes = np.random.default_rng((trial.seed, 1))
-    inputs = TrialInputs.resolve(access, plan, changes)
+    started = time.perf_counter()
+    training = chosen_selections(access, plan, opened.extensions.selectors)
+    choosing = time.perf_counter() - started if plan.data.edit is not None else 0.0
+    inputs = TrialInputs.resolve(access, plan, training, changes)
     edits = edited(model, plan, opened.extensions, probe_of(inputs.train, task.loss, trial.seed), trial.seed)
     tail = edits.tail
     checkpoint = Checkpoint.of(plan, trial.seed, trial.weights)
@@ -67,7 +73,7 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     started = time.perf_counter()
     steps = opened.steps(task, plan, tail, inputs.train, trial.seed)
     loop = EpochLoop(steps, plan.recipe, len(inputs.train.labels), trial.seed)
-    start = restore(loop, changes, saved, time.perf_counter() - started)
+    start = restore(loop, changes, saved, choosing + time.perf_counter() - started)
     between = BetweenEpochs(
         lambda: score(task, tail, local),
         lambda: room(plan, meter),
@@ -90,10 +96,11 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
             "model, or a plugin's edit of the tail, changes weights or buffers of the frozen blocks"
         )
     trial.weights.parent.mkdir(parents=True, exist_ok=True)
-    save_file({name: value.contiguous() for name, value in tail.state_dict().items()}, trial.weights)
+    tensors = {name: value.contiguous() for name, value in tail.state_dict().items()}
+    save_file(tensors, trial.weights, mixed_metadata(plan, training))
     checkpoint.clear()
     values["peak_bytes"] = float(meter.peak_bytes())
-    return TrainedTail(Outcome(values, log.entries, log.ended, notes), log.requested)
+    return TrainedTail(Outcome(values, log.entries, log.ended, notes), log.requested, tail.eval(), len(start.entries))
 
 
 def _refuse_broken(tail: nn.Module, recipe: RecipePlan) -> None:
