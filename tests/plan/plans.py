@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tuner.plan.heads import Exit, HeadsMode, HeadsPlan
 from tuner.plan.info import BlockInfo, ModelInfo, TaskInfo
-from tuner.plan.parts import CachePlan, DataPlan, Optimiser, RecipePlan, RuntimePlan, Schedule, TailEdit
+from tuner.plan.parts import CachePlan, DataEdit, DataPlan, Optimiser, RecipePlan, RuntimePlan, Schedule, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.testing import example_model, example_task
 
@@ -51,11 +51,14 @@ tasks = st.builds(
 def legal_plans(draw: st.DrawFn) -> TrialPlan:
     model = draw(models)
     edits = st.builds(TailEdit, words, st.lists(st.tuples(words, scalars), max_size=2).map(tuple))
+    rules = st.builds(
+        DataEdit, words, st.lists(st.tuples(words, scalars), max_size=2).map(tuple), st.integers(1, 2**40)
+    )
     exits = st.lists(st.builds(Exit, st.integers(0, model.num_blocks), st.integers(1, 64)), max_size=2)
     return TrialPlan(
         model,
         draw(tasks),
-        DataPlan(draw(st.floats(0, 1))),
+        DataPlan(draw(st.floats(0, 1)), edit=draw(st.none() | rules)),
         draw(st.integers(0, model.num_blocks - 1)),
         tuple(draw(st.lists(edits, max_size=2))),
         HeadsPlan(draw(st.sampled_from(get_args(HeadsMode))), tuple(draw(exits))),

@@ -235,7 +235,7 @@ def sorted_settings(owner: str, settings: object) -> tuple[tuple[str, Scalar], .
             f"{owner}: settings must be pairs of a name and a number, a string or a Boolean, got {settings!r}: "
             "divide a list or a table into several settings"
         )
-    return tuple(sorted((name, value) for name, value in pairs))
+    return tuple(sorted(((name, value) for name, value in pairs), key=lambda pair: pair[0]))
 
 
 def share_of(count: int, share: float) -> int:
