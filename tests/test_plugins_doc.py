@@ -9,11 +9,13 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from tuner.plugin import hookspecs
+from tests.plan.plans import PLAN
+from tuner.plugin import MeasuredTrial, Outcome, hookspecs
+from tuner.plugin.core import build_host
 
 TEXT = (Path(__file__).parent.parent / "docs" / "plugins.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^\*\*`([\w.]+)`\*\*\n\n```\w+\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL))
@@ -122,6 +124,39 @@ def test_the_backends_test_has_checks_that_pass() -> None:
     contract.test_the_model_is_described_as_a_chain_of_blocks()
 
 
+def module_of(marker: str, name: str) -> ModuleType:
+    """Return the document's block that holds a marker, as a module."""
+    (block,) = [one for one in re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL) if marker in one]
+    module = ModuleType(name)
+    exec(compile(block, "plugins.md", "exec"), module.__dict__)  # noqa: S102 - as an import would
+    return module
+
+
+def test_the_selectors_block_obeys_both_contracts() -> None:
+    module = module_of("tuner_selectors", "test_nearest")
+    host = build_host({"nearest": module}, installed=False)
+    assert [one.refused for one in host.refused] == []
+    assert host.extensions("torch").selectors == {"nearest": module.nearest}
+    chosen = module.TestNearestChoice()
+    chosen.test_it_chooses_as_many_of_each_class_as_asked_for(8)
+    chosen.test_the_same_candidates_give_the_same_choice()
+    module.TestNearest().test_only_its_own_stage_is_written(2)
+
+
+def test_the_measures_block_counts_what_trained() -> None:
+    module = module_of("tuner_measures", "trained_bytes")
+    host = build_host({"bytes": module}, installed=False)
+    assert [one.refused for one in host.refused] == []
+    tail = SimpleNamespace(
+        parameters=lambda: [
+            SimpleNamespace(nbytes=8, requires_grad=True),
+            SimpleNamespace(nbytes=4, requires_grad=False),
+        ]
+    )
+    end = host.extensions("torch").measures["trained_bytes"]()
+    assert end(MeasuredTrial(PLAN, tail, Outcome({}))) == 8.0
+
+
 def signatures() -> list[str]:
     """Return every hook as ``name(argument: type) -> type``, from the source."""
     tree = ast.parse(inspect.getsource(hookspecs))
@@ -135,4 +170,4 @@ def signatures() -> list[str]:
 def test_every_hook_is_documented_with_its_signature() -> None:
     known = signatures()
     assert re.findall(r"^### `(tuner_.*)`$", TEXT, re.MULTILINE) == known
-    assert len(known) == 6
+    assert len(known) == 8
