@@ -95,4 +95,5 @@ def _backward_flops(*arguments: Any) -> int:
     """
     grad, value, weight, transposed, mask = (arguments[place] for place in (0, 1, 2, 7, 10))
     positions = math.prod((value if transposed else grad).shape[2:])
-    return 2 * sum(mask[:2]) * int(grad.shape[0]) * positions * int(weight.numel())
+    flops: int = 2 * sum(mask[:2]) * grad.shape[0] * positions * weight.numel()
+    return flops
