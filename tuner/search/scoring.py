@@ -79,7 +79,8 @@ def scored_record(
         objective.name for objective in setting.objectives if not math.isfinite(values.get(objective.name, math.nan))
     ]
     if missing:
-        return replace(base, reason=f"it gave no finite value of {', '.join(missing)}", constraint={"failed": 1.0})
+        reason = f"it gave no finite value of {', '.join(missing)}"
+        return replace(base, reason=reason, notes=outcome.notes, constraint={"failed": 1.0})
     state: TrialState = "stopped" if outcome.stopped else "done"
     constraint = {}
     limits = setting.limits

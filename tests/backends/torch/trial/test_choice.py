@@ -13,14 +13,14 @@ from tests.backends.torch.plans import plan_of
 from tuner.backends.base import Trial
 from tuner.backends.extensions import Extensions
 from tuner.backends.measuring import MeasuredTrial
-from tuner.backends.selecting import Candidates, Selector, SelectorError
+from tuner.backends.selecting import Candidates, SelectorError
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.features.fill import fill, missing
 from tuner.backends.torch.features.selection import mixed_selections, pool_selections
 from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.trial.choice import chosen_selections, trained_on
 from tuner.bundle.replay import Replay
-from tuner.errors import BundleError
+from tuner.errors import BundleError, TrainingError
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.parts import CachePlan, DataEdit, DataPlan, RecipePlan
 from tuner.plan.trial import TrialPlan
@@ -39,7 +39,7 @@ def last(asked: Candidates, settings: Mapping[str, Any]) -> list[int]:
     return [int(row) for label, count in asked.counts.items() for row in rows[label][-count:]]
 
 
-SELECTORS: Mapping[str, Selector] = {"last": last, "herding": herding}
+EXTENSIONS = Extensions(selectors={"last": last, "herding": herding})
 
 
 def choosing(plan: TrialPlan, kind: str = "herding", candidates: int = 4) -> TrialPlan:
@@ -57,7 +57,7 @@ def test_candidates_are_filled_and_the_chosen_train(
     here = access(task, loaded, tmp_path / "store")
     assert missing(here, [plan]) == plan.pool_samples + plan.local_scored + plan.global_scored
     fill(here, [plan])
-    local, chosen = chosen_selections(here, plan, SELECTORS)
+    local, chosen = chosen_selections(here, plan, EXTENSIONS)
     (default,), (pool,) = mixed_selections(task, plan), pool_selections(task, plan)
     assert len(local) + len(chosen) == plan.train_samples
     assert len(local) + len(pool) == plan.pool_samples
@@ -74,7 +74,7 @@ def test_a_store_that_was_filled_anew_gives_the_same_choice(
     for name, others in (("one", []), ("other", [replace(plan, data=DataPlan(1.0)), plan])):
         here = access(task, loaded, tmp_path / name)
         fill(here, [*others, plan])
-        chosen.append(chosen_selections(here, plan, SELECTORS)[1].indices)
+        chosen.append(chosen_selections(here, plan, EXTENSIONS)[1].indices)
     assert np.array_equal(chosen[0], chosen[1])
 
 
@@ -85,7 +85,7 @@ def test_without_a_store_the_prefix_gives_the_features(
     exact = replace(plan, cache=CachePlan("cache", 32))
     fill(here, [exact])
     stored, computed = (
-        chosen_selections(here, one, SELECTORS)[1].indices for one in (exact, replace(plan, cache=CachePlan()))
+        chosen_selections(here, one, EXTENSIONS)[1].indices for one in (exact, replace(plan, cache=CachePlan()))
     )
     assert len(np.intersect1d(stored, computed)) >= 0.9 * len(stored)
 
@@ -98,7 +98,7 @@ def test_a_share_chooses_among_its_own_candidates(
     assert np.array_equal(pool.indices, mixed_selections(task, whole)[0].indices)
     here = access(task, loaded, tmp_path / "store")
     fill(here, [half])
-    chosen = chosen_selections(here, half, SELECTORS)[1]
+    chosen = chosen_selections(here, half, EXTENSIONS)[1]
     assert len(chosen) == half.global_samples < len(pool) < len(pool.samples)
 
 
@@ -107,9 +107,9 @@ def test_a_choice_by_labels_reads_no_features(task: Task, loaded: OpenModel, pla
     assert task.global_ is not None
     counted = replace(task, global_=replace(task.global_, train=Counting(task.global_.train, loads)))
     here, uncached = access(counted, loaded, tmp_path / "store"), replace(plan, cache=CachePlan())
-    assert len(chosen_selections(here, choosing(uncached, "last"), SELECTORS)[1]) == plan.global_samples
+    assert len(chosen_selections(here, choosing(uncached, "last"), EXTENSIONS)[1]) == plan.global_samples
     assert loads == []
-    chosen_selections(here, uncached, SELECTORS)
+    chosen_selections(here, uncached, EXTENSIONS)
     assert len(loads) == plan.pool_samples - plan.local_samples
 
 
@@ -120,12 +120,12 @@ def test_an_export_replays_what_the_trial_was_trained_on(
     if exits:
         heads = HeadsPlan("with-tail", (Exit(1, 16),), tolerance=0.9)
         plan = replace(plan, heads=heads, recipe=RecipePlan(epochs=6, learning_rate=1e-2))
-    extensions, store, weights = Extensions(selectors=SELECTORS), Store(tmp_path / "store"), tmp_path / "w.safetensors"
-    session = TorchBackend().open(task, extensions)
+    store, weights = Store(tmp_path / "store"), tmp_path / "w.safetensors"
+    session = TorchBackend().open(task, EXTENSIONS)
     session.train(Trial(plan, 1, store, weights))
     (written,) = trained_on(task, plan, weights)
     assert np.array_equal(
-        written.indices, chosen_selections(access(task, loaded, store.folder), plan, SELECTORS)[1].indices
+        written.indices, chosen_selections(access(task, loaded, store.folder), plan, EXTENSIONS)[1].indices
     )
     (tmp_path / "out").mkdir()
     session.export(plan, weights, tmp_path / "out", trainable=True)
@@ -144,6 +144,12 @@ def test_a_selector_that_breaks_a_rule_ends_the_trial(task: Task, plan: TrialPla
     session = TorchBackend().open(task, Extensions(selectors={"greedy": greedy}))
     with pytest.raises(SelectorError, match=r"selector 'greedy': it must choose counts\[0\] = \d+ of class 0"):
         session.train(Trial(choosing(plan, "greedy"), 1, Store(tmp_path / "store"), tmp_path / "w"))
+
+
+def test_without_the_plugin_a_trial_says_what_is_missing(task: Task, plan: TrialPlan, tmp_path: Path) -> None:
+    session = TorchBackend().open(task, Extensions())
+    with pytest.raises(TrainingError, match=r"no installed plugin offers selector 'herding' \(there are: none\)"):
+        session.train(Trial(plan, 1, Store(tmp_path / "store"), tmp_path / "w"))
 
 
 def test_measures_that_objectives_ask_for_see_the_trained_tail(task: Task, plan: TrialPlan, tmp_path: Path) -> None:

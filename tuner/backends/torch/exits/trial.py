@@ -56,7 +56,7 @@ def train_exits(trial: Trial, opened: OpenTask) -> TrainedTail:
     backbone_hash = state_hash(model.model)
     heads = build_heads(plan)
     final = model.tail(plan.cuts[-1]).eval()
-    training = chosen_selections(access, plan, opened.extensions.selectors)
+    training = chosen_selections(access, plan, opened.extensions)
     inputs = ExitInputs.resolve(access, plan, training)
     log = TrainingLog() if tail.requested else _train(trial, task, heads, final, inputs)
     if state_hash(model.model) != backbone_hash:

@@ -1,14 +1,15 @@
 """Which global samples a trial mixes in: the plan's fraction, or those that a plugin's selector chooses."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 from safetensors import safe_open
 
 from tuner.arrays import Floats, Labels
-from tuner.backends.selecting import Candidates, Selector, choose
+from tuner.backends.extensions import Extensions
+from tuner.backends.selecting import Candidates, choose
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import Selection, mixed_selections, pool_selections, training_selections
@@ -25,18 +26,21 @@ MIXED = "mixed"
 BATCH = 64
 
 
-def chosen_selections(access: Access, plan: TrialPlan, selectors: Mapping[str, Selector]) -> list[Selection]:
+def chosen_selections(access: Access, plan: TrialPlan, extensions: Extensions) -> list[Selection]:
     """Return what one epoch of the plan trains on: the same for the same plan and the same stored features.
 
     Args:
         access: The task's features; the candidates' are computed where they are not stored.
         plan: What is to be trained.
-        selectors: What plugins offer.
+        extensions: What plugins add.
 
     Raises:
         SelectorError: A selector raised, or broke a rule.
-        TrainingError: Features of candidates are not finite.
+        TrainingError: No plugin offers the selector, or features of candidates are not finite.
     """
+    lacking = extensions.lacking(plan)
+    if lacking is not None:
+        raise TrainingError(lacking)
     local, *mixed = training_selections(access.task, plan)
     edit = plan.data.edit
     if edit is None or not mixed:
@@ -51,7 +55,7 @@ def chosen_selections(access: Access, plan: TrialPlan, selectors: Mapping[str, S
         read=_reading(access, plan, pool),
         read_local=_reading(access, plan, local),
     )
-    rows = choose(edit.kind, selectors[edit.kind], candidates, dict(edit.settings))
+    rows = choose(edit.kind, extensions.selectors[edit.kind], candidates, dict(edit.settings))
     return [local, Selection(pool.partition, pool.samples, pool.indices[rows])]
 
 

@@ -60,7 +60,7 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     before = frozen_hash(model.chain, plan.split) if model.chain else ""
     changes = np.random.default_rng((trial.seed, 1))
     started = time.perf_counter()
-    training = chosen_selections(access, plan, opened.extensions.selectors)
+    training = chosen_selections(access, plan, opened.extensions)
     choosing = time.perf_counter() - started if plan.data.edit is not None else 0.0
     inputs = TrialInputs.resolve(access, plan, training, changes)
     edits = edited(model, plan, opened.extensions, probe_of(inputs.train, task.loss, trial.seed), trial.seed)
