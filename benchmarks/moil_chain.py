@@ -29,7 +29,7 @@ from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import training_selections
 from tuner.backends.torch.trial.inputs import tail_inputs
 from tuner.backends.torch.trial.opened import OpenTask
-from tuner.backends.torch.trial.run import run
+from tuner.backends.torch.trial.run import train_tail
 from tuner.backends.torch.trial.untouched import untouched
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan
@@ -131,7 +131,7 @@ def _accuracies(here: Access, plans: dict[str, TrialPlan]) -> dict[str, tuple[fl
         for name, plan in plans.items():
             weights = Path(folder) / "weights.safetensors"
             opened_task = OpenTask(here.task, load(here.task), Extensions(), EagerSteps)
-            outcome = run(Trial(plan, 0, here.store, weights), opened_task)
+            outcome = train_tail(Trial(plan, 0, here.store, weights), opened_task).outcome
             found[name] = outcome.values["local_accuracy"], outcome.values["global_accuracy"]
     return found
 

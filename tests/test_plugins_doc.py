@@ -9,13 +9,15 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
 import tuner.plugin
+from tests.plan.plans import PLAN
 from tuner.plan.trial import TrialPlan
-from tuner.plugin import hookspecs
+from tuner.plugin import MeasuredTrial, Outcome, hookspecs
+from tuner.plugin.core import build_host
 from tuner.testing import LossContract, example_model, example_task
 
 TEXT = (Path(__file__).parent.parent / "docs" / "plugins.md").read_text(encoding="utf-8")
@@ -146,6 +148,39 @@ def test_the_loss_terms_plugin_obeys_its_contracts() -> None:
     assert len(checks) == 5
 
 
+def module_of(marker: str, name: str) -> ModuleType:
+    """Return the document's block that holds a marker, as a module."""
+    (block,) = [one for one in re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL) if marker in one]
+    module = ModuleType(name)
+    exec(compile(block, "plugins.md", "exec"), module.__dict__)  # noqa: S102 - as an import would
+    return module
+
+
+def test_the_selectors_block_obeys_both_contracts() -> None:
+    module = module_of("tuner_selectors", "test_nearest")
+    host = build_host({"nearest": module}, installed=False)
+    assert [one.refused for one in host.refused] == []
+    assert host.extensions("torch").selectors == {"nearest": module.nearest}
+    chosen = module.TestNearestChoice()
+    chosen.test_it_chooses_as_many_of_each_class_as_asked_for(8)
+    chosen.test_the_same_candidates_give_the_same_choice()
+    module.TestNearest().test_only_its_own_stage_is_written(2)
+
+
+def test_the_measures_block_counts_what_trained() -> None:
+    module = module_of("tuner_measures", "trained_bytes")
+    host = build_host({"bytes": module}, installed=False)
+    assert [one.refused for one in host.refused] == []
+    tail = SimpleNamespace(
+        parameters=lambda: [
+            SimpleNamespace(nbytes=8, requires_grad=True),
+            SimpleNamespace(nbytes=4, requires_grad=False),
+        ]
+    )
+    end = host.extensions("torch").measures["trained_bytes"]()
+    assert end(MeasuredTrial(PLAN, tail, Outcome({}))) == 8.0
+
+
 def signatures() -> list[str]:
     """Return every hook as ``name(argument: type) -> type``, from the source."""
     tree = ast.parse(inspect.getsource(hookspecs))
@@ -166,4 +201,4 @@ def test_every_public_name_is_listed() -> None:
 def test_every_hook_is_documented_with_its_signature() -> None:
     known = signatures()
     assert re.findall(r"^### `(tuner_.*)`$", TEXT, re.MULTILINE) == known
-    assert len(known) == 8
+    assert len(known) == 10

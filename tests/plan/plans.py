@@ -7,7 +7,17 @@ from hypothesis import strategies as st
 
 from tuner.plan.heads import Exit, HeadsMode, HeadsPlan
 from tuner.plan.info import BlockInfo, ModelInfo, TaskInfo
-from tuner.plan.parts import CachePlan, DataPlan, LossTerm, Optimiser, RecipePlan, RuntimePlan, Schedule, TailEdit
+from tuner.plan.parts import (
+    CachePlan,
+    DataEdit,
+    DataPlan,
+    LossTerm,
+    Optimiser,
+    RecipePlan,
+    RuntimePlan,
+    Schedule,
+    TailEdit,
+)
 from tuner.plan.trial import TrialPlan
 from tuner.testing import example_model, example_task
 
@@ -54,11 +64,12 @@ def legal_plans(draw: st.DrawFn) -> TrialPlan:
     positive = st.floats(0, exclude_min=True, allow_infinity=False)
     edits = st.builds(TailEdit, words, settings)
     terms = st.builds(LossTerm, words, positive, settings, st.booleans())
+    rules = st.builds(DataEdit, words, settings, st.integers(1, 2**40))
     exits = st.lists(st.builds(Exit, st.integers(0, model.num_blocks), st.integers(1, 64)), max_size=2)
     return TrialPlan(
         model,
         draw(tasks),
-        DataPlan(draw(st.floats(0, 1))),
+        DataPlan(draw(st.floats(0, 1)), edit=draw(st.none() | rules)),
         draw(st.integers(0, model.num_blocks - 1)),
         tuple(draw(st.lists(edits, max_size=2))),
         HeadsPlan(draw(st.sampled_from(get_args(HeadsMode))), tuple(draw(exits))),

@@ -119,6 +119,14 @@ def test_a_trials_latency_is_its_share_of_the_whole_models(study: Study, plan: T
     assert counted["mean_latency_seconds"] == 5e9 / NOMINAL_FLOPS
 
 
+def test_a_trial_without_a_value_keeps_the_notes_that_say_why(study: Study, plan: TrialPlan) -> None:
+    base = TrialRecord(trial=0, state="failed", plan=plan)
+    values = {"local_accuracy": 0.5, "global_accuracy": 0.5, "train_seconds": 1.0, "peak_bytes": math.nan}
+    record = scored_record(study._setting, base, Outcome(values, notes=("no sensor",)), 0.0, {})
+    assert (record.state, record.reason) == ("failed", "it gave no finite value of peak_bytes")
+    assert record.notes == ("no sensor",)
+
+
 def test_an_estimate_counts_what_is_missing_and_nothing_else(filler: Filler, plan: TrialPlan, study: Study) -> None:
     rates = study._setting.rates
     forecast = Forecast(study._setting, {})

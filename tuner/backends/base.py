@@ -62,6 +62,7 @@ class Trial:
         store: Stored features.
         weights: Where to write the trained tail.
         report: Called with progress.
+        objectives: Names of what is to be measured: plugins' measures of these are taken.
     """
 
     plan: TrialPlan
@@ -69,6 +70,7 @@ class Trial:
     store: Store
     weights: Path
     report: Report = silent
+    objectives: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

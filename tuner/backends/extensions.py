@@ -6,6 +6,8 @@ from typing import Any, get_args
 
 from tuner.backends.losses import LossFunction
 from tuner.backends.lowering import Lowering
+from tuner.backends.measuring import Measure
+from tuner.backends.selecting import Selector
 from tuner.plan.parts import Optimiser, RecipePlan
 from tuner.plan.trial import TrialPlan
 
@@ -24,12 +26,16 @@ class Extensions:
         lowerings: How tail edits are realised.
         losses: How terms of the loss are computed.
         optimisers: How optimisers that the backend does not have itself are made.
+        selectors: How data edits choose samples.
+        measures: How values of objectives are measured, by the objective's name.
         owners: Names of the plugins that realise a kind; one that several realise is not used.
     """
 
     lowerings: Mapping[str, Lowering] = field(default_factory=dict)
     losses: Mapping[str, LossFunction] = field(default_factory=dict)
     optimisers: Mapping[str, OptimiserFactory] = field(default_factory=dict)
+    selectors: Mapping[str, Selector] = field(default_factory=dict)
+    measures: Mapping[str, Measure] = field(default_factory=dict)
     owners: Mapping[What, Sequence[str]] = field(default_factory=dict)
 
     def lacking(self, plan: TrialPlan) -> str | None:
@@ -59,6 +65,8 @@ class Extensions:
 
     def _asked(self, plan: TrialPlan) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
         """Yield what a plan needs: what it is, its kind, and what is offered."""
+        if plan.data.edit is not None:
+            yield "data edit", plan.data.edit.kind, self.selectors
         for edit in plan.shape:
             yield "tail edit", edit.kind, self.lowerings
         for term in plan.loss:
@@ -73,4 +81,6 @@ HOOKS: Mapping[str, tuple[str, str]] = {
     "tuner_lowerings": ("lowerings", "tail edit"),
     "tuner_losses": ("losses", "loss term"),
     "tuner_optimisers": ("optimisers", "optimiser"),
+    "tuner_selectors": ("selectors", "data edit"),
+    "tuner_measures": ("measures", "measure"),
 }

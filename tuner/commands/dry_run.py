@@ -172,7 +172,7 @@ def _values(knob: Knob) -> Sequence[Scalar]:
 
 def _needed_samples(plan: TrialPlan) -> int:
     """Return the number of samples whose features a plan reads from the store."""
-    return plan.train_samples + plan.local_scored + plan.global_scored if plan.cached else 0
+    return plan.pool_samples + plan.local_scored + plan.global_scored if plan.cached else 0
 
 
 def _missing_samples(session: Session, plans: Sequence[TrialPlan], folder: Path) -> int:

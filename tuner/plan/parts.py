@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum, auto
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
@@ -38,6 +38,28 @@ SHARED_STAGES = frozenset({Stage.DATA, Stage.SHAPE, Stage.HEADS, Stage.LOSS})
 
 
 @dataclass(frozen=True, slots=True)
+class DataEdit:
+    """A plugin's rule for which samples of the global data are mixed in; the selector for `kind` applies it.
+
+    Attributes:
+        kind: Selector's name (``tuner_selectors``).
+        settings: Pairs of name and value; sorted by name when made.
+        candidates: Number of samples that are considered for each one that is chosen. Their features are computed.
+
+    Raises:
+        PlanError: A setting is not a pair of a name and a number, a string or a Boolean.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
+    kind: str
+    settings: tuple[tuple[str, Scalar], ...] = ()
+    candidates: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "settings", sorted_settings(f"data edit {self.kind!r}", self.settings))
+
+
+@dataclass(frozen=True, slots=True)
 class DataPlan:
     """How much of the global data is mixed in, and how much of everything is used.
 
@@ -45,11 +67,20 @@ class DataPlan:
         alpha: Fraction of every class of the global data, in [0, 1].
         share: Share of the samples of every partition, for validation too, in (0, 1]. The lower rungs of a search take
             less than all.
+        edit: Which samples the fraction takes; None for the first ones in a fixed random order.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
     alpha: float = 0.0
     share: float = 1.0
+    edit: DataEdit | None = None
+
+    @property
+    def pool(self) -> "DataPlan":
+        """What the mixed-in samples are chosen from: a larger fraction, all of it."""
+        if self.edit is None:
+            return self
+        return replace(self, alpha=min(1.0, self.alpha * self.edit.candidates), edit=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +262,7 @@ def sorted_settings(owner: str, settings: object) -> tuple[tuple[str, Scalar], .
             f"{owner}: settings must be pairs of a name and a number, a string or a Boolean, got {settings!r}: "
             "divide a list or a table into several settings"
         )
-    return tuple(sorted((name, value) for name, value in pairs))
+    return tuple(sorted(((name, value) for name, value in pairs), key=lambda pair: pair[0]))
 
 
 def share_of(count: int, share: float) -> int:

@@ -3,7 +3,7 @@
 import math
 
 from tuner.plan.heads import HeadsPlan
-from tuner.plan.parts import LossTerm, TailEdit
+from tuner.plan.parts import DataEdit, LossTerm, TailEdit
 from tuner.plan.trial import TrialPlan
 
 #: How a backend is mentioned; the default one is not.
@@ -33,7 +33,9 @@ def _data(plan: TrialPlan) -> str:
         return f"{local} {plan.task.noun}"
     realised = plan.global_samples / sum(plan.task.global_per_class)
     mixed = f"{plan.global_samples:,} global {plan.task.noun}"
-    return f"{local} + {mixed} (α {_percent(plan.data.alpha)}, realised {_percent(realised)})"
+    edit = plan.data.edit
+    by = f", by {edit.kind}{_settings(edit)} of {edit.candidates} each" if edit else ""
+    return f"{local} + {mixed} (α {_percent(plan.data.alpha)}, realised {_percent(realised)}{by})"
 
 
 def _source(plan: TrialPlan) -> str:
@@ -69,7 +71,7 @@ def _term(term: LossTerm) -> str:
     return f", + {term.weight:.2g} {term.kind}{_settings(term)}"
 
 
-def _settings(part: TailEdit | LossTerm) -> str:
+def _settings(part: TailEdit | LossTerm | DataEdit) -> str:
     values = ((name, f"{value:.2g}" if isinstance(value, float) else value) for name, value in part.settings)
     listed = ", ".join(f"{name} {value}" for name, value in values)
     return f" ({listed})" if listed else ""

@@ -105,12 +105,17 @@ class TrialPlan:
     @property
     def global_samples(self) -> int:
         """Number of global training samples mixed in."""
-        return sum(self._global_counts)
+        return sum(self._counts(self.data))
 
     @property
     def train_samples(self) -> int:
         """Number of training samples in one epoch."""
         return self.local_samples + self.global_samples
+
+    @property
+    def pool_samples(self) -> int:
+        """Number of samples whose features are computed for training: of those mixed in, all candidates."""
+        return self.local_samples + sum(self._counts(self.data.pool))
 
     @property
     def source_shape(self) -> tuple[int, ...]:
@@ -124,9 +129,13 @@ class TrialPlan:
         return bool(active_operations(self.task.augment, cached=self.cached)) and math.prod(self.source_shape[1:]) > 1
 
     @property
-    def _global_counts(self) -> tuple[int, ...]:
-        """Number of global training samples mixed in, by class."""
-        return per_class_counts(self.task.global_per_class, self.data.alpha * self.data.share)
+    def chooses(self) -> bool:
+        """Whether more samples are candidates for mixing in than are mixed in."""
+        return self._counts(self.data) != self._counts(self.data.pool)
+
+    def _counts(self, data: DataPlan) -> tuple[int, ...]:
+        """Return the number of global training samples that a fraction takes, by class."""
+        return per_class_counts(self.task.global_per_class, data.alpha * data.share)
 
     def key(self) -> str:
         """Return a hash that is equal for plans that train the same thing (32 hex digits).
@@ -134,7 +143,10 @@ class TrialPlan:
         Two fractions that select the same samples are one plan: the hash holds the counts, not the fraction.
         """
         content = self._decisions()
-        content["data"] = {"counts": self._global_counts}
+        edit = content["data"]["edit"]
+        content["data"] = {"counts": self._counts(self.data)}
+        if edit is not None:
+            content["data"]["edit"] = edit
         content["shape"] = [{"kind": edit.kind, "settings": edit.settings} for edit in self.shape]
         if self.data.share < 1:
             content["data"]["share"] = self.data.share
@@ -150,6 +162,8 @@ class TrialPlan:
         content = self._decisions()
         if self.data.share == 1:  # of the lower rungs of a search only
             del content["data"]["share"]
+        if self.data.edit is None:
+            del content["data"]["edit"]
         for edit, made in zip(self.shape, content["shape"], strict=True):
             if edit.traits == STATIC:
                 del made["traits"]
@@ -194,6 +208,9 @@ def _rules(plan: TrialPlan) -> Iterator[tuple[bool, str, object]]:
     yield 0 <= plan.split <= num_blocks, f"split must be in [0, {num_blocks}]", plan.split
     yield 0 <= alpha <= 1, "data.alpha must be in [0, 1]", alpha
     yield 0 < plan.data.share <= 1, "data.share must be above 0 and at most 1", plan.data.share
+    if plan.data.edit is not None:
+        candidates = plan.data.edit.candidates
+        yield candidates >= 1, "data.edit.candidates must be at least 1", candidates
     yield bits in STORED_BITS, bits_rule, bits
     yield 0 <= augment <= 1, f"{Stage.CACHE}.augment must be in [0, 1]", augment
     yield recipe.epochs >= 1, "recipe.epochs must be at least 1", recipe.epochs
@@ -228,6 +245,8 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
     if not plan.task.global_per_class:
         plan = replace(plan, data=DataPlan(share=plan.data.share))
     check(plan)
+    if not plan.chooses:
+        plan = replace(plan, data=replace(plan.data, edit=None))
     return replace(plan, recipe=_effective_recipe(plan))
 
 

@@ -85,7 +85,7 @@ def estimate(plan: TrialPlan, rates: Rates, missing: int | None = None) -> Estim
 
 def train_seconds(plan: TrialPlan, rates: Rates) -> float:
     """Return the seconds on an empty store: filling of the training samples, and the epochs."""
-    filling = plan.train_samples * fill_seconds(plan, rates) if plan.cached else 0.0
+    filling = plan.pool_samples * fill_seconds(plan, rates) if plan.cached else 0.0
     return filling + loop_seconds(plan, rates)
 
 
@@ -95,7 +95,7 @@ def fill_seconds(plan: TrialPlan, rates: Rates) -> float:
 
 
 def loop_seconds(plan: TrialPlan, rates: Rates) -> float:
-    """Return the seconds of tracing, where a step is traced, of a teacher's answers, and of all epochs; no scoring."""
+    """Return the seconds of all epochs, and before them of choosing samples, a teacher's answers and tracing."""
     samples = plan.train_samples
     steps = math.ceil(samples / plan.recipe.batch_size) * plan.recipe.micro_batches
     loops = 1 if plan.trainable else 0
@@ -104,10 +104,24 @@ def loop_seconds(plan: TrialPlan, rates: Rates) -> float:
         loops += 1
         sample_seconds += TRAIN_PASSES * _head_seconds(plan, rates) + _exit_source_seconds(plan, rates)
     epoch_seconds = samples * sample_seconds + loops * steps * rates.step_seconds
-    teacher_seconds = 0.0
-    if plan.has_teacher:
-        teacher_seconds = samples * (sum(rates.forward_seconds[plan.split :]) + _source_seconds(plan, rates))
-    return tracing_seconds(plan, rates) + teacher_seconds + plan.recipe.epochs * epoch_seconds
+    ready = choosing_seconds(plan, rates) + teacher_seconds(plan, rates) + tracing_seconds(plan, rates)
+    return ready + plan.recipe.epochs * epoch_seconds
+
+
+def teacher_seconds(plan: TrialPlan, rates: Rates) -> float:
+    """Return the seconds of the given model's answers to all training samples, where a loss term reads them."""
+    if not plan.has_teacher:
+        return 0.0
+    return plan.train_samples * (sum(rates.forward_seconds[plan.split :]) + _source_seconds(plan, rates))
+
+
+def choosing_seconds(plan: TrialPlan, rates: Rates) -> float:
+    """Return the seconds to get the features of all candidates for mixing in, from the store or by the prefix."""
+    if plan.data.edit is None:
+        return 0.0
+    cut = plan.model.blocks[plan.cuts[-1]].in_shape
+    read = math.prod(cut) * FLOAT_BYTES / rates.read_bytes
+    return plan.pool_samples * (read if plan.cached else fill_seconds(plan, rates))
 
 
 def tracing_seconds(plan: TrialPlan, rates: Rates) -> float:
@@ -130,8 +144,9 @@ def training_flops(plan: TrialPlan) -> int:
     """Return the FLOPs of the whole trial on an empty store; backward counts two forward passes."""
     tail = sum(block.flops for block in plan.model.blocks[plan.split :])
     prefix = sum(block.flops for block in plan.model.blocks[: plan.split])
-    passes = 1 if plan.cached else plan.recipe.epochs
-    return int(plan.train_samples * (passes * prefix + plan.recipe.epochs * TRAIN_PASSES * tail))
+    once = plan.pool_samples if plan.cached or plan.data.edit is not None else 0
+    again = 0 if plan.cached else plan.recipe.epochs * plan.train_samples
+    return int((once + again) * prefix + plan.train_samples * plan.recipe.epochs * TRAIN_PASSES * tail)
 
 
 def peak_bytes(plan: TrialPlan, rates: Rates) -> int:
@@ -183,7 +198,7 @@ def feature_bytes(plan: TrialPlan) -> int:
     scored = plan.local_scored + plan.global_scored
     if plan.heads.exits:
         scored += plan.local_samples // 5  # the calibration samples
-    return plan.train_samples * train + scored * sum(values[cut] * 2 for cut in plan.cuts)
+    return plan.pool_samples * train + scored * sum(values[cut] * 2 for cut in plan.cuts)
 
 
 def weight_bytes(plan: TrialPlan) -> int:

@@ -4,10 +4,23 @@ from tuner.backends.base import Backend, Exported, Filling, Session, Trial
 from tuner.backends.extensions import Extensions, OptimiserFactory
 from tuner.backends.losses import LossFunction, LossInputs
 from tuner.backends.lowering import Evolving, Lowering, Tail, TailBlock, Training
+from tuner.backends.measuring import Measure, MeasuredTrial
+from tuner.backends.selecting import Candidates, Selector
 from tuner.errors import TunerError
 from tuner.plan.heads import Against, Exit, HeadsMode, HeadsPlan, head_macs
 from tuner.plan.info import BlockInfo, ModelInfo, TaskInfo
-from tuner.plan.parts import CachePlan, DataPlan, EditTraits, LossTerm, RecipePlan, RuntimePlan, Scalar, Stage, TailEdit
+from tuner.plan.parts import (
+    CachePlan,
+    DataEdit,
+    DataPlan,
+    EditTraits,
+    LossTerm,
+    RecipePlan,
+    RuntimePlan,
+    Scalar,
+    Stage,
+    TailEdit,
+)
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.hookspecs import API, hookimpl
 from tuner.plugin.knobs import Draw
@@ -22,6 +35,8 @@ __all__ = [
     "Backend",
     "BlockInfo",
     "CachePlan",
+    "Candidates",
+    "DataEdit",
     "DataPlan",
     "Draw",
     "EditTraits",
@@ -36,6 +51,8 @@ __all__ = [
     "LossInputs",
     "LossTerm",
     "Lowering",
+    "Measure",
+    "MeasuredTrial",
     "ModelInfo",
     "Objective",
     "OptimiserFactory",
@@ -43,6 +60,7 @@ __all__ = [
     "RecipePlan",
     "RuntimePlan",
     "Scalar",
+    "Selector",
     "Session",
     "Stage",
     "Strategy",

@@ -37,7 +37,7 @@ class Composed:
         plan: The plan, in its normal form.
         values: Value of every knob that was drawn, by name.
         knobs: The same knobs, with their ranges.
-        editors: Name of the strategy that wrote a tail edit or a loss term, by its kind.
+        editors: Name of the strategy that wrote a tail edit, a data edit or a loss term, by its kind.
     """
 
     plan: TrialPlan
@@ -88,6 +88,8 @@ def compose(
             after = _written(strategy, "apply", plan, drawn, frozenset({stage, *strategy.writes}), owners)
             editors |= dict.fromkeys((edit.kind for edit in after.shape[len(plan.shape) :]), strategy.name)
             editors |= dict.fromkeys((term.kind for term in after.loss[len(plan.loss) :]), strategy.name)
+            if after.data.edit is not None and after.data.edit != plan.data.edit:
+                editors[after.data.edit.kind] = strategy.name
             plan = after
             if strategy.refines:
                 refiners.append((strategy, drawn))
@@ -150,10 +152,11 @@ def _deciders(stage: Stage, strategies: Sequence[Strategy[Any]], draw: Draw) -> 
     """Return the strategies that take part in a stage, in their order."""
     here = [strategy for strategy in strategies if strategy.stage is stage]
     if stage in SHARED_STAGES:
+        here = _in_order(here)
         for number, group in enumerate(_exclusive(here), start=1):
             name = _one_of(group, draw, "by" if number == 1 else f"by{number}")
             here = [strategy for strategy in here if strategy not in group or strategy.name == name]
-        return _in_order(here)
+        return here
     if not here:
         return []
     name = _one_of(here, draw, "by")

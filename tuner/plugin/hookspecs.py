@@ -12,6 +12,8 @@ from tuner.backends.base import Backend
 from tuner.backends.extensions import OptimiserFactory
 from tuner.backends.losses import LossFunction
 from tuner.backends.lowering import Lowering
+from tuner.backends.measuring import Measure
+from tuner.backends.selecting import Selector
 from tuner.plugin.strategy import Strategy
 from tuner.results.objectives import Objective
 from tuner.results.records import TrialRecord
@@ -50,6 +52,16 @@ def tuner_losses(backend: str) -> Mapping[str, LossFunction]:  # type: ignore[em
 @hookspec
 def tuner_optimisers(backend: str) -> Mapping[str, OptimiserFactory]:  # type: ignore[empty-body]  # a specification
     """Return how `backend` makes the optimisers that this plugin adds, by name; it must load no tensor library."""
+
+
+@hookspec
+def tuner_selectors() -> Mapping[str, Selector]:  # type: ignore[empty-body]  # a specification has no body
+    """Return how this plugin's data edits choose samples, by kind."""
+
+
+@hookspec
+def tuner_measures(backend: str) -> Mapping[str, Measure]:  # type: ignore[empty-body]  # a specification
+    """Return how this plugin measures objectives of trials on `backend`, by the objective's name."""
 
 
 @hookspec

@@ -25,7 +25,8 @@ class Strategy(ABC, Generic[K]):
         refines: Parts that `refine` may change, after every part has been decided.
         excludes: Names of strategies that it is not combined with. Of its own stage, a knob (``shape.by``) draws which
             one takes part; else the one of the earlier stage does.
-        after: Names of strategies of its stage that are applied before it where they take part.
+        after: Names of strategies of its stage that are applied before it where they take part, and that come first
+            where a knob draws which one does.
         baseline: Whether it is what other strategies of its stage are compared with: those are tried first.
     """
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tuner.backends.base import Filling
 from tuner.errors import BudgetError
-from tuner.plan.parts import per_class_counts
+from tuner.plan.parts import DataPlan, per_class_counts
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
 from tuner.search.listener import Listener
@@ -91,11 +91,12 @@ class Filler:
         ranges = [self._filled[key] for key in needed if key in self._filled]
         evicted = not all(folder.exists() for filled in ranges for folder in filled.folders)
         if evicted or len(ranges) < len(needed):
-            return _apart_from_mixed(plan) + plan.global_samples
+            return _scored(plan) + plan.pool_samples
         share, mixed = min(filled.share for filled in ranges), min(filled.mixed for filled in ranges)
-        stored = _apart_from_mixed(replace(plan, data=replace(plan.data, share=share)))
+        stored = replace(plan, data=DataPlan(share=share))
+        apart = plan.local_samples + _scored(plan) - stored.local_samples - _scored(stored)
         counts = per_class_counts(plan.task.global_per_class, mixed)
-        return max(0, _apart_from_mixed(plan) - stored) + max(0, plan.global_samples - sum(counts))
+        return max(0, apart) + max(0, plan.pool_samples - plan.local_samples - sum(counts))
 
     def prepare(self, plans: Iterable[TrialPlan], within: float = math.inf) -> bool:
         """Fill every cut the study may ask for first, in one pass, as far as cap and time allow; the first plans first.
@@ -113,6 +114,7 @@ class Filler:
         cached = [plan for plan in plans if plan.cached]
         if not cached:
             return True
+        cached = [replace(plan, data=plan.data.pool) for plan in cached]
         first_alpha, most_alpha = cached[0].data.alpha, max(plan.data.alpha for plan in cached)
         left = self._setting.seconds_left
         ahead = replace(cached[0], data=replace(cached[0].data, alpha=most_alpha))
@@ -227,7 +229,7 @@ class Filler:
                 folders = filling.folders.get((key.cut, key.bits))
                 if folders is not None:
                     old = self._filled.get(key, FilledRange(0.0, 0.0, ()))
-                    share, mixed = plan.data.share, plan.data.alpha * plan.data.share
+                    share, mixed = plan.data.share, plan.data.pool.alpha * plan.data.share
                     self._filled[key] = FilledRange(max(share, old.share), max(mixed, old.mixed), folders)
         for cut, seconds in filling.seconds_per_sample.items():
             self._seconds_each.setdefault(cut, seconds)
@@ -260,9 +262,9 @@ class Filler:
             )
 
 
-def _apart_from_mixed(plan: TrialPlan) -> int:
-    """Return the number of samples that a plan reads apart from the mixed-in global ones."""
-    return plan.local_samples + plan.local_scored + plan.global_scored
+def _scored(plan: TrialPlan) -> int:
+    """Return the number of samples that a plan is scored on."""
+    return plan.local_scored + plan.global_scored
 
 
 def _record_sets(plan: TrialPlan) -> set[RecordSet]:

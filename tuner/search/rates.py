@@ -39,9 +39,8 @@ def keep_rates(backend: str, model: ModelInfo, threads: int, rates: Rates) -> No
 
 def _path(backend: str, model: ModelInfo, threads: int) -> Path:
     machine = f"{platform.node()} {platform.machine()} {os.cpu_count()}"
-    key = hashlib.blake2b(
-        f"{machine} {backend} {model.fingerprint} {threads} {FORMAT}".encode(), digest_size=16
-    ).hexdigest()
+    about = f"{machine} {backend} {model.fingerprint} {model.blocks[0].in_shape} {threads} {FORMAT}"
+    key = hashlib.blake2b(about.encode(), digest_size=16).hexdigest()
     return cache_folder() / "rates" / f"{key}.json"
 
 

@@ -75,7 +75,7 @@ def lowest_rung(first: Sequence[TrialPlan], setting: Setting) -> int:
     while rung < LOWEST and plan.task.local_train * SAMPLES ** (rung + 1) >= LEAST_SAMPLES:
         tried = at_rung(plan, rung)
         training = cost.loop_seconds(tried, setting.rates)
-        samples = tried.train_samples + tried.local_scored + tried.global_scored
+        samples = tried.pool_samples + tried.local_scored + tried.global_scored
         filling = samples * cost.fill_seconds(tried, setting.rates) if tried.cached else 0.0
         if training <= QUICK_SECONDS and training + filling <= FIRST_SHARE * setting.seconds_left:
             break

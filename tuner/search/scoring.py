@@ -92,13 +92,14 @@ def scored_record(
         values["train_seconds"] = cost.train_seconds(plan, setting.rates)
         values["peak_bytes"] = float(cost.peak_bytes(plan, setting.rates))
     elif plan.cached:
-        values["train_seconds"] += plan.train_samples * fill_seconds
+        values["train_seconds"] += plan.pool_samples * fill_seconds
         values["peak_bytes"] = max(values["peak_bytes"], float(setting.rates.fill_peak_bytes))
     missing = [
         objective.name for objective in setting.objectives if not math.isfinite(values.get(objective.name, math.nan))
     ]
     if missing:
-        return replace(base, reason=f"it gave no finite value of {', '.join(missing)}", constraint={"failed": 1.0})
+        reason = f"it gave no finite value of {', '.join(missing)}"
+        return replace(base, reason=reason, notes=outcome.notes, constraint={"failed": 1.0})
     state: TrialState = "stopped" if outcome.stopped else "done"
     constraint = {}
     limits = setting.limits

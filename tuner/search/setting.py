@@ -75,6 +75,11 @@ class Setting:
         return all(one in OBJECTIVES for one in self.objectives)
 
     @property
+    def objective_names(self) -> tuple[str, ...]:
+        """Names of the objectives."""
+        return tuple(objective.name for objective in self.objectives)
+
+    @property
     def seconds_left(self) -> float:
         """Seconds until the command must be over; infinite where it need not."""
         return math.inf if self.end is None else self.end - time.monotonic()

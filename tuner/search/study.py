@@ -224,7 +224,8 @@ class Study:
             return unfilled_record(base, error)
         self._where = f" on rung {rung}" if rung else ""
         self._ladder.floor, given, training = self._given.floor(rung), self._given.on(rung), time.monotonic()
-        job = Trial(plan, seeded(self._setting.seed, plan.key()), self._store, self._weights(trial.number))
+        seed, weights = seeded(self._setting.seed, plan.key()), self._weights(trial.number)
+        job = Trial(plan, seed, self._store, weights, objectives=self._setting.objective_names)
         limits = trial_limits(self._setting, decision.estimate)
         self._outlook.begin(plan, decision.estimate, rung, self.records)
         result = self._sessions[plan.runtime.backend].try_train(job, limits, self._progress)

@@ -1,4 +1,4 @@
-"""The contracts of strategies, loss terms and backends as tests; a third party's whole test is a subclass.
+"""The contracts of plugins as tests; a third party's whole test is a subclass.
 
     class TestLastLayer(StrategyContract):
         strategy = LastLayer()
@@ -8,7 +8,8 @@ pytest collects the checks from the subclass. This package needs pytest; nothing
 
 from tuner.plan.example import example_model, example_task
 from tuner.testing.backend import BackendContract
+from tuner.testing.data import DataContract
 from tuner.testing.loss import LossContract
 from tuner.testing.strategy import StrategyContract
 
-__all__ = ["BackendContract", "LossContract", "StrategyContract", "example_model", "example_task"]
+__all__ = ["BackendContract", "DataContract", "LossContract", "StrategyContract", "example_model", "example_task"]

@@ -9,7 +9,8 @@ import torch
 
 from tuner.backends.base import Exported, Filling, Session, Trial, silent
 from tuner.backends.extensions import Extensions
-from tuner.backends.torch.exits import trial as exits_trial
+from tuner.backends.measuring import MeasuredTrial, Measuring
+from tuner.backends.torch.exits.trial import train_exits
 from tuner.backends.torch.export import segments, whole
 from tuner.backends.torch.features.access import Access, prefix_hash
 from tuner.backends.torch.features.fill import fill, missing
@@ -19,10 +20,10 @@ from tuner.backends.torch.model.load import load
 from tuner.backends.torch.planned.step_plan import planned_step
 from tuner.backends.torch.step.terms import loss_of
 from tuner.backends.torch.step.traced import StepError
-from tuner.backends.torch.trial import run as tail_trial
 from tuner.backends.torch.trial.edits import edited
 from tuner.backends.torch.trial.evolving import first_step
 from tuner.backends.torch.trial.opened import OpenTask
+from tuner.backends.torch.trial.run import train_tail
 from tuner.backends.torch.trial.steps import TrialStepsFactory
 from tuner.backends.torch.trial.untouched import untouched
 from tuner.plan.info import ModelInfo
@@ -100,9 +101,11 @@ class TorchSession(Session):
         return fill(self._of(plans[0]).access(plans[0], store, report), plans)
 
     def train(self, trial: Trial) -> Outcome:
-        """Train the tail, and the exits where the plan has any."""
-        carry_out = exits_trial.run if trial.plan.heads.exits else tail_trial.run
-        return carry_out(trial, self._of(trial.plan))
+        """Train the tail, and the exits where the plan has any, and take the measures of plugins around it."""
+        measuring = Measuring(self._opened.extensions.measures, trial.objectives)
+        carry_out = train_exits if trial.plan.heads.exits else train_tail
+        result = carry_out(trial, self._of(trial.plan))
+        return measuring.end(MeasuredTrial(trial.plan, result.trained, result.outcome, result.continued))
 
     def export(self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool) -> Exported:
         """Write the personalised model, and with `trainable` its training step and the replay."""

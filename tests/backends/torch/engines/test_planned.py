@@ -21,7 +21,7 @@ from tuner.backends.torch.planned.library_memory import nothing
 from tuner.backends.torch.planned.step_plan import flops_of, planned_step, steps_of
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.opened import OpenTask
-from tuner.backends.torch.trial.run import run
+from tuner.backends.torch.trial.run import train_tail
 from tuner.plan.parts import EditTraits, Optimiser, RecipePlan, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
@@ -56,7 +56,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 def trained(task: Task, plan: TrialPlan, folder: Path, by: type[EagerSteps]) -> Outcome:
     weights = folder / by.__name__ / plan.key() / "weights.safetensors"
     task_opened = OpenTask(task, load(task), Extensions(), by).described_by(plan)
-    return run(Trial(plan, 1, Store(folder / "store"), weights), task_opened)
+    return train_tail(Trial(plan, 1, Store(folder / "store"), weights), task_opened).outcome
 
 
 def losses(outcome: Outcome) -> list[float]:
@@ -153,3 +153,13 @@ def test_micro_batches_are_refused_where_a_batch_norm_trains(
     assert said is not None
     assert reason in said
     assert backend.supports(replace(whole, recipe=RecipePlan(micro_batches=2))) is None
+
+
+def test_flops_of_a_depthwise_convolutions_gradients_are_those_of_its_own_products(whole: TrialPlan) -> None:
+    net = nn.Sequential(
+        nn.Conv2d(1, 8, 3), nn.Conv2d(8, 8, 3, groups=8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10)
+    )
+    model = replace(whole.model, outputs=10, blocks=(replace(whole.model.blocks[0], in_shape=(1, 16, 16)),))
+    (step,) = steps_of(net, replace(whole, model=model), "single-label")
+    dense, depthwise, linear = 14 * 14 * 8 * 9, 12 * 12 * 8 * 9, 8 * 10
+    assert flops_of(step) == 2 * 48 * (2 * dense + 3 * depthwise + 3 * linear)  # no gradient of the net's input

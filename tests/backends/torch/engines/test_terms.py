@@ -23,6 +23,7 @@ from tuner.backends.torch.engines.planned import PlannedSteps, planned_or_eager
 from tuner.backends.torch.exits import trial as exits_trial
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
+from tuner.backends.torch.features.selection import training_selections
 from tuner.backends.torch.model.load import OpenModel, load
 from tuner.backends.torch.trial import run as trial_run
 from tuner.backends.torch.trial.inputs import training_inputs
@@ -102,7 +103,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 def trained(task: Task, plan: TrialPlan, store: Store, folder: Path, by: TrialStepsFactory) -> Outcome:
     opened = OpenTask(task, load(task), ADDED, by).described_by(plan)
-    return trial_run.run(Trial(plan, 1, store, folder / "weights.safetensors"), opened)
+    return trial_run.train_tail(Trial(plan, 1, store, folder / "weights.safetensors"), opened).outcome
 
 
 def losses(outcome: Outcome) -> list[float]:
@@ -138,7 +139,7 @@ def test_the_trials_loss_is_the_tasks_plus_the_weighted_mean_of_the_term(
     model = load(task)
     access = Access(task, model, store, 1, lambda _: False)
     fill(access, [plan])
-    inputs, rows = training_inputs(access, plan), np.arange(8)
+    inputs, rows = training_inputs(access, plan, training_selections(task, plan)), np.arange(8)
     teacher = np.random.default_rng(0).normal(size=(len(inputs.labels), len(task.labels))).astype(np.float32)
     tail = model.tail(plan.split)
     steps = EagerSteps(task, plan, tail, replace(inputs, teacher=teacher), 0, ADDED)
@@ -181,14 +182,14 @@ def test_distillation_keeps_the_answers_nearer_to_the_given_models(
     known = len(task.head_rows)
     access = Access(task, load(task), store, 1, lambda _: False)
     fill(access, [plan])
-    inputs = training_inputs(access, plan)
+    inputs = training_inputs(access, plan, training_selections(task, plan))
     given = logits(load(task).tail(plan.split), inputs)[:, :known]
     distances = []
     for weight in (None, 2.0):
         own = replace(plan, loss=() if weight is None else (replace(DISTILL, weight=weight),))
         model = load(task)
         opened = OpenTask(task, model, ADDED, EagerSteps).described_by(own)
-        trial_run.run(Trial(own, 1, store, tmp_path / "weights.safetensors"), opened)
+        trial_run.train_tail(Trial(own, 1, store, tmp_path / "weights.safetensors"), opened)
         tail = model.tail(plan.split)
         answers = torch.from_numpy(logits(tail, inputs)[:, :known])
         ours, theirs = (functional.log_softmax(one, 1) for one in (answers, torch.from_numpy(given)))
@@ -232,10 +233,10 @@ def test_exits_train_by_it_too(task: Task, plan: TrialPlan, store: Store, tmp_pa
     plan = normal_form(replace(plan, heads=heads, recipe=recipe, loss=(DISTILL,)))
     opened = OpenTask(task, load(task), ADDED, EagerSteps).described_by(plan)
     trial = Trial(plan, 1, store, tmp_path / "weights.safetensors")
-    first, last = losses(exits_trial.run(trial, opened))
+    first, last = losses(exits_trial.train_exits(trial, opened).outcome)
     assert last < first
     with pytest.raises(TrainingError, match="no installed plugin realises optimiser 'lion'"):
-        exits_trial.run(trial, replace(opened, extensions=Extensions()))
+        exits_trial.train_exits(trial, replace(opened, extensions=Extensions()))
 
 
 def test_a_factory_that_returns_something_else_is_named(

@@ -1,11 +1,13 @@
 """The engines that run a prefix."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tuner.backends.torch.features import prefix
 from tuner.backends.torch.features.batches import batches
-from tuner.backends.torch.features.engines import TORCH, prefix_engine
+from tuner.backends.torch.features.engines import ORT, TORCH, prefix_engine
 from tuner.backends.torch.features.prefix import Prefix
 from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.threads import ThreadChoice
@@ -39,3 +41,12 @@ def test_the_prefix_tries_several_numbers_of_threads_and_computes_the_same(
     assert all(np.array_equal(first, second) for first, second in zip(one, both, strict=True))
     assert set(used[: len(todo)]) == {1}
     assert set(used[len(todo) :]) == {1, 2}
+
+
+def test_one_model_at_two_input_sizes_has_two_exported_prefixes(loaded: OpenModel) -> None:
+    first, *others = loaded.info.blocks
+    larger = loaded.with_info(replace(loaded.info, blocks=(replace(first, in_shape=(1, 12, 12)), *others)))
+    for model, size in ((loaded, 8), (larger, 12), (loaded, 8)):
+        sample = np.random.default_rng(size).random((4, 1, size, size), np.float32)
+        ours, theirs = (prefix_engine(model, [2], kind, 1)(sample)[0] for kind in (TORCH, ORT))
+        assert np.allclose(ours, theirs, atol=1e-4)

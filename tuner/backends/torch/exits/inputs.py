@@ -11,7 +11,6 @@ from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import (
     Selection,
     calibration_selection,
-    training_selections,
     validation_selections,
 )
 from tuner.backends.torch.model.layout import fast, spatial
@@ -56,12 +55,13 @@ class ExitInputs:
     validation: Mapping[str, CutInputs]
 
     @classmethod
-    def resolve(cls, access: Access, plan: TrialPlan) -> "ExitInputs":
+    def resolve(cls, access: Access, plan: TrialPlan, training: Sequence[Selection]) -> "ExitInputs":
         """Return what a plan's heads read: stored features where the plan keeps them, else the model's outputs.
 
         Args:
             access: The task's features.
             plan: Plan with exits.
+            training: What an epoch trains on.
 
         Raises:
             TrainingError: The model has no cut points.
@@ -73,7 +73,7 @@ class ExitInputs:
         return cls(
             cuts=plan.cuts,
             bits=feature_bits(plan) if plan.cached else {},
-            train=cut_inputs(access, plan, training_selections(task, plan), exact=False),
+            train=cut_inputs(access, plan, training, exact=False),
             calibration=cut_inputs(access, plan, [calibration_selection(task, share)], exact=True),
             validation={selection.domain: cut_inputs(access, plan, [selection], exact=True) for selection in scored},
         )

@@ -20,6 +20,7 @@ from tuner.backends.torch.exits.weights import write_exits
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.selection import calibration_selection
 from tuner.backends.torch.model.fingerprint import state_hash
+from tuner.backends.torch.trial.choice import chosen_selections, mixed_metadata
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.run import TrainedTail, train_tail
 from tuner.errors import TrainingError
@@ -33,7 +34,7 @@ from tuner.training.epoch import EpochLoop
 from tuner.training.epochs import BetweenEpochs, TrainingLog, train_epochs
 
 
-def run(trial: Trial, opened: OpenTask) -> Outcome:
+def train_exits(trial: Trial, opened: OpenTask) -> TrainedTail:
     """Train the exits, and before them the tail where the plan has one; see `tuner.backends.base.Session.train`."""
     task, model, plan = opened.task, opened.model, trial.plan
     start, tail = PeakMeter(), TrainedTail(Outcome({}), requested=False)
@@ -54,7 +55,8 @@ def run(trial: Trial, opened: OpenTask) -> Outcome:
     backbone_hash = state_hash(model.model)
     heads = build_heads(plan)
     final = model.tail(plan.cuts[-1]).eval()
-    inputs = ExitInputs.resolve(access, plan)
+    training = chosen_selections(access, plan, opened.extensions)
+    inputs = ExitInputs.resolve(access, plan, training)
     log = TrainingLog() if tail.requested else _train(trial, opened, heads, final, inputs)
     if state_hash(model.model) != backbone_hash:
         raise TrainingError(
@@ -67,9 +69,11 @@ def run(trial: Trial, opened: OpenTask) -> Outcome:
     peak = max(tail.outcome.values.get("peak_bytes", 0.0), meter.peak_bytes() + meter.resting - start.resting)
     values["peak_bytes"] = float(max(0, peak))
     state = model.tail(plan.split).state_dict() if plan.trainable else {}
-    write_exits(trial.weights, state, heads, calibration)
+    write_exits(trial.weights, state, heads, calibration, mixed_metadata(plan, training) or {})
     ended = "; ".join(reason for reason in (tail.outcome.stopped, log.ended) if reason)
-    return Outcome(values, (*tail.outcome.epochs, *log.entries), ended, (*tail.outcome.notes, *notes))
+    outcome = Outcome(values, (*tail.outcome.epochs, *log.entries), ended, (*tail.outcome.notes, *notes))
+    trained = [heads] if tail.trained is None else [tail.trained, heads]
+    return TrainedTail(outcome, log.requested, nn.ModuleList(trained), tail.continued)
 
 
 def _train(trial: Trial, opened: OpenTask, heads: nn.ModuleList, final: nn.Module, inputs: ExitInputs) -> TrainingLog:

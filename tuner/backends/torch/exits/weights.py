@@ -53,13 +53,17 @@ class ExitWeights:
 
 
 def write_exits(
-    path: Path, tail: Mapping[str, torch.Tensor], heads: nn.ModuleList, calibration: ExitCalibration
+    path: Path,
+    tail: Mapping[str, torch.Tensor],
+    heads: nn.ModuleList,
+    calibration: ExitCalibration,
+    metadata: Mapping[str, str],
 ) -> None:
-    """Write the tail, the kept heads (``exits.N.…``) and the calibration into one file."""
+    """Write the tail, the kept heads (``exits.N.…``), the calibration and further metadata into one file."""
     tensors = {name: value.contiguous() for name, value in tail.items()}
     for place, index in enumerate(calibration.kept):
         state = heads[index].state_dict()
         tensors |= {f"{METADATA}.{place}.{name}": value.contiguous() for name, value in state.items()}
     tensors = tensors or {"nothing": torch.zeros(1)}  # a file without tensors keeps no metadata
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, path, {METADATA: json.dumps(asdict(calibration))})
+    save_file(tensors, path, {**metadata, METADATA: json.dumps(asdict(calibration))})

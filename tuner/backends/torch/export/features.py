@@ -7,7 +7,7 @@ import numpy as np
 
 from tuner.arrays import Floats
 from tuner.backends.torch.features.access import VALIDATION_BITS
-from tuner.backends.torch.features.selection import Selection, mixed_selections, whole_partition
+from tuner.backends.torch.features.selection import Selection, whole_partition
 from tuner.bundle.replay import Replay
 from tuner.plan.trial import TrialPlan
 from tuner.planner.cost import CODED_BITS
@@ -58,13 +58,17 @@ class Features:
         scales = calibrate(maps, CLIPPED if self._plan.split else 0.0) if bits < VALIDATION_BITS else (None, None)
         return Codec(bits, maps.shape[1:], *scales)
 
-    def save(self, folder: Path) -> tuple[Replay, int]:
+    def save(self, mixed: Sequence[Selection], folder: Path) -> tuple[Replay, int]:
         """Write global samples to train on again, and others to measure forgetting on.
+
+        Args:
+            mixed: The global samples that the trial was trained on.
+            folder: The bundle's.
 
         Returns:
             The former, and the number of the latter.
         """
-        task, replay = self._task, self.replay(mixed_selections(self._task, self._plan), self.codec())
+        task, replay = self._task, self.replay(mixed, self.codec())
         replay.save(folder / REPLAY)
         check = [drawn(whole_partition(task, "global.val"), CHECK_SAMPLES)] if task.global_ is not None else []
         self.replay(check, Codec(VALIDATION_BITS, replay.codec.shape)).save(folder / CHECK)

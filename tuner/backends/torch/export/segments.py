@@ -21,6 +21,7 @@ from tuner.backends.torch.export.trainable_exits import write_trainable_exits
 from tuner.backends.torch.features.selection import calibration_selection
 from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.onnx.inference import write_onnx
+from tuner.backends.torch.trial.choice import trained_on
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.bundle.exit_policy import ExitPolicy
 from tuner.bundle.format import WEIGHTS
@@ -80,7 +81,9 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     checks, policy = _checked(task, plan, kept, chain, segments, names)
     sections: dict[str, Any] = {Section.EXITS.value: policy.to_dict()}
     if trainable and kept:
-        sections[Section.TRAIN.value] = write_trainable_exits(task, plan, kept, chain, sides, folder)
+        sections[Section.TRAIN.value] = write_trainable_exits(
+            task, plan, kept, chain, sides, trained_on(task, plan, weights), folder
+        )
     return Exported(checks, sections)
 
 

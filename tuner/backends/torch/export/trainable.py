@@ -5,7 +5,7 @@ training on new samples alone forgets), and other global samples that say what w
 nothing is written but the range of each feature channel.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import nn
 from tuner.backends.torch.export.adapters import write_adapters
 from tuner.backends.torch.export.features import BATCH, Features, drawn
 from tuner.backends.torch.export.step_check import compare_training, random_labels
-from tuner.backends.torch.features.selection import whole_partition
+from tuner.backends.torch.features.selection import Selection, whole_partition
 from tuner.backends.torch.onnx.write import write
 from tuner.backends.torch.step.inference import trace_inference
 from tuner.backends.torch.step.losses import task_loss
@@ -47,11 +47,20 @@ def refuse_untrainable(tail: nn.Module, state: Mapping[str, Any], plan: TrialPla
         )
 
 
-def write_trainable(opened: OpenTask, plan: TrialPlan, tail: nn.Module, folder: Path) -> dict[str, Any]:
+def write_trainable(
+    opened: OpenTask, plan: TrialPlan, tail: nn.Module, mixed: Sequence[Selection], folder: Path
+) -> dict[str, Any]:
     """Write ``train/`` next to a model that was exported for it; see `tuner.backends.torch.export.whole.export`.
 
     The step trains what the plan's edits leave to train, and by the adapters that they make. It minimises the task's
     loss alone: a device has neither the plugins' terms nor the given model as a teacher.
+
+    Args:
+        opened: The task, its model, and what plugins add.
+        plan: What was trained.
+        tail: As it was trained.
+        mixed: The global samples that it was trained on.
+        folder: The bundle's.
 
     Returns:
         The section of ``bundle.json`` about it.
@@ -63,7 +72,7 @@ def write_trainable(opened: OpenTask, plan: TrialPlan, tail: nn.Module, folder: 
     task, names = opened.task, tuple(tail.state_dict())
     session = Session(folder / MODEL, plan.runtime.threads)
     features = Features(task, plan, session.features if plan.split else lambda pixels: pixels)
-    replay, checked = features.save(folder)
+    replay, checked = features.save(mixed, folder)
     shape, outputs, recipe = replay.codec.shape, len(task.labels), plan.recipe
     seen = drawn(whole_partition(task, "local.train"), recipe.batch_size)
     inputs = features.of(seen)

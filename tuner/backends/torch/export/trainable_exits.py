@@ -17,7 +17,7 @@ from torch import nn
 from tuner.arrays import Floats, Labels
 from tuner.backends.torch.export.features import BATCH, Features, drawn
 from tuner.backends.torch.export.step_check import compare_training, random_labels
-from tuner.backends.torch.features.selection import whole_partition
+from tuner.backends.torch.features.selection import Selection, whole_partition
 from tuner.backends.torch.onnx.write import write
 from tuner.backends.torch.step.inference import trace_inference
 from tuner.backends.torch.step.losses import ExitLoss
@@ -33,7 +33,13 @@ from tuner.task import Task
 
 
 def write_trainable_exits(
-    task: Task, plan: TrialPlan, kept: Sequence[int], chain: Chain, sides: Sequence[nn.Module], folder: Path
+    task: Task,
+    plan: TrialPlan,
+    kept: Sequence[int],
+    chain: Chain,
+    sides: Sequence[nn.Module],
+    mixed: Sequence[Selection],
+    folder: Path,
 ) -> dict[str, Any]:
     """Write ``train/`` next to segments that were exported for it; see `tuner.backends.torch.export.segments.export`.
 
@@ -43,6 +49,7 @@ def write_trainable_exits(
         kept: Indices of those that the bundle has; at least one.
         chain: The bundle's segments.
         sides: The kept exits' heads.
+        mixed: The global samples that they were trained on.
         folder: The bundle's.
 
     Returns:
@@ -55,7 +62,7 @@ def write_trainable_exits(
     # 8 bits whatever the plan stores: all that is deeper, the teacher's answers too, comes from these
     at_first = replace(plan, split=plan.heads.exits[kept[0]].block, cache=CachePlan())
     features = Features(task, at_first, lambda pixels: chain.step(0, pixels)[0])
-    replay, checked = features.save(folder)
+    replay, checked = features.save(mixed, folder)
     inputs, worst = features.of(drawn(whole_partition(task, "local.train"), plan.recipe.batch_size)), 0.0
     for number, side in enumerate(sides):
         if number:

@@ -13,6 +13,7 @@ from tuner.backends.torch.export.check import compare, scored_partitions
 from tuner.backends.torch.export.trainable import refuse_untrainable, write_trainable
 from tuner.backends.torch.model.layout import fast
 from tuner.backends.torch.onnx.inference import write_onnx
+from tuner.backends.torch.trial.choice import trained_on
 from tuner.backends.torch.trial.edits import EditedTail, edited, fuse
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.bundle.format import MODEL, WEIGHTS
@@ -62,7 +63,8 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     checks = _checked(task, parts, path)
     sections: dict[str, Any] = {Section.EVOLVED.value: records} if records else {}
     if trainable:
-        sections[Section.TRAIN.value] = write_trainable(opened, plan, tail, folder)
+        mixed = trained_on(task, plan, weights)
+        sections[Section.TRAIN.value] = write_trainable(opened, plan, tail, mixed, folder)
     return Exported(checks, sections)
 
 

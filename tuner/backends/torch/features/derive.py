@@ -1,6 +1,7 @@
 """Records of 4, 2 and 1 bits, made from those of 8 bits without running the prefix."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.selection import training_selections
@@ -32,7 +33,7 @@ def _derive(access: Access, plan: TrialPlan, cut: int) -> None:
         LookupError: The cut has no scales yet.
     """
     source, target = access.file(cut, CODED_BITS), access.file(cut, plan.cache.bits)
-    training = training_selections(access.task, plan)
+    training = training_selections(access.task, replace(plan, data=plan.data.pool))
     missing = target.missing([sample_id for selection in training for sample_id in selection.ids()])
     for begin in range(0, len(missing), DERIVED_AT_ONCE):
         ids = missing[begin : begin + DERIVED_AT_ONCE]

@@ -37,8 +37,9 @@ def prefix_engine(model: OpenModel, cuts: Sequence[int], kind: str, threads: int
 
 
 def exported_prefix(model: OpenModel) -> Path:
-    """Return the prefix as an ONNX file with one output per inner cut, made once per device and model."""
-    path = cache_folder() / "prefix" / f"{model.info.fingerprint}.onnx"
+    """Return the prefix as an ONNX file with one output per inner cut, made once per device, model and input shape."""
+    shape = "x".join(map(str, model.info.blocks[0].in_shape))
+    path = cache_folder() / "prefix" / f"{model.info.fingerprint}-{shape}.onnx"
     if not path.exists() and model.chain is not None:
         inner = range(1, model.info.num_blocks)
         part = model.chain.outputs([model.chain.split_position(cut) for cut in inner])

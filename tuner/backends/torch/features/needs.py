@@ -6,7 +6,7 @@ from tuner.backends.torch.features.access import VALIDATION_BITS, Access
 from tuner.backends.torch.features.selection import (
     Selection,
     calibration_selection,
-    mixed_selections,
+    pool_selections,
     shared_partition,
     validation_selections,
 )
@@ -33,7 +33,7 @@ def needed(task: Task, plans: Sequence[TrialPlan]) -> dict[CutBits, list[Selecti
 
     for plan in plans:
         share = plan.data.share
-        training = [shared_partition(task, "local.train", share), *mixed_selections(task, plan)]
+        training = [shared_partition(task, "local.train", share), *pool_selections(task, plan)]
         thresholds = [calibration_selection(task, share)] if plan.heads.exits else []
         for at in feature_records(plan):
             need(at, training)

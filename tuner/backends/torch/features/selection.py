@@ -1,6 +1,6 @@
 """Which samples a plan trains on, sets thresholds on, and is scored on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -56,7 +56,7 @@ def shared_partition(task: Task, partition: str, share: float) -> Selection:
 
 
 def training_selections(task: Task, plan: TrialPlan) -> list[Selection]:
-    """Return what one epoch of the plan trains on: the local samples and the mixed-in global ones."""
+    """Return what one epoch of the plan trains on, where no selector chooses: local and mixed-in global samples."""
     local = shared_partition(task, "local.train", plan.data.share)
     if plan.heads.exits:
         rest = np.setdiff1d(local.indices, calibration_selection(task, plan.data.share).indices)
@@ -81,11 +81,16 @@ def calibration_selection(task: Task, share: float = 1.0) -> Selection:
 
 
 def mixed_selections(task: Task, plan: TrialPlan) -> list[Selection]:
-    """Return the global samples that the plan trains on in addition to the local ones, if any."""
+    """Return the global samples that the plan mixes in, where no selector chooses, which takes as many."""
     if task.global_ is None or plan.data.alpha == 0:
         return []
     samples = task.global_.train
     return [Selection("global.train", samples, mixed_indices(samples.labels, plan.data.alpha * plan.data.share))]
+
+
+def pool_selections(task: Task, plan: TrialPlan) -> list[Selection]:
+    """Return the global samples that those to mix in are chosen from, if any."""
+    return mixed_selections(task, replace(plan, data=plan.data.pool))
 
 
 def validation_selections(task: Task, share: float = 1.0) -> list[Selection]:

@@ -1,5 +1,8 @@
 """A plan's training step traced, and counted to the byte."""
 
+import math
+from typing import Any
+
 import torch
 from torch import nn
 from torch.utils.flop_counter import flop_registry
@@ -74,11 +77,27 @@ def planned_step(
 
 
 def flops_of(step: Step) -> int:
-    """Return the FLOPs of a traced step's convolutions and matrix products, as PyTorch's own counter has them."""
+    """Return the FLOPs of a traced step's convolutions and matrix products; a multiply-accumulate counts two."""
     total = 0
     for node in step.graph.graph.nodes:
-        formula = flop_registry.get(getattr(node.target, "overloadpacket", None))
+        operator = getattr(node.target, "overloadpacket", None)
+        formula = flop_registry.get(operator)
         if formula is not None:
             args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda source: source.meta["val"])
-            total += formula(*args, **kwargs, out_val=node.meta["val"])
+            backward = operator is torch.ops.aten.convolution_backward
+            total += _backward_flops(*args) if backward else formula(*args, **kwargs, out_val=node.meta["val"])
     return total
+
+
+def _backward_flops(*arguments: Any) -> int:
+    """Return the FLOPs of a convolution's gradients, each as many as its forward pass.
+
+    PyTorch's own formula counts the gradient of grouped weights as that of a dense convolution.
+
+    Args:
+        arguments: Those of `torch.ops.aten.convolution_backward`.
+    """
+    grad, value, weight, transposed, mask = (arguments[place] for place in (0, 1, 2, 7, 10))
+    positions = math.prod((value if transposed else grad).shape[2:])
+    flops: int = 2 * sum(mask[:2]) * grad.shape[0] * positions * weight.numel()
+    return flops

@@ -12,7 +12,7 @@ from tuner.augment.maps import augment
 from tuner.augment.operations import active_operations
 from tuner.backends.torch.features.access import VALIDATION_BITS, Access
 from tuner.backends.torch.features.reader import Reader
-from tuner.backends.torch.features.selection import Selection, training_selections, validation_selections
+from tuner.backends.torch.features.selection import Selection, validation_selections
 from tuner.backends.torch.model.layout import fast, spatial
 from tuner.backends.torch.model.load import OpenModel
 from tuner.plan.trial import TrialPlan
@@ -64,20 +64,23 @@ class TrialInputs:
     validation: Mapping[str, TailInputs]
 
     @classmethod
-    def resolve(cls, access: Access, plan: TrialPlan, changes: np.random.Generator) -> "TrialInputs":
+    def resolve(
+        cls, access: Access, plan: TrialPlan, training: Sequence[Selection], changes: np.random.Generator
+    ) -> "TrialInputs":
         """Return what a plan's tail reads: stored features where the plan keeps them, else the prefix's outputs.
 
         Args:
             access: The task's features.
             plan: What to train.
+            training: What an epoch trains on.
             changes: Draws the random changes.
 
         Raises:
             LookupError: The features are coded, and the cut has no scales yet.
         """
         cut, change = plan.split, augmenting(plan, changes)
-        task, share = access.task, plan.data.share
-        scored, train = validation_selections(task, share), training_inputs(access, plan, change)
+        scored = validation_selections(access.task, plan.data.share)
+        train = training_inputs(access, plan, training, change)
         if not plan.cached:
             prefix = inference_prefix(access.loaded, cut)
             validation = {selection.domain: computed_inputs(access.task, prefix, [selection]) for selection in scored}
@@ -87,18 +90,20 @@ class TrialInputs:
         return cls(cut, bits, train, {selection.domain: stored_inputs(exact, [selection]) for selection in scored})
 
 
-def training_inputs(access: Access, plan: TrialPlan, change: Change = unchanged) -> TailInputs:
+def training_inputs(
+    access: Access, plan: TrialPlan, selections: Sequence[Selection], change: Change = unchanged
+) -> TailInputs:
     """Return what an epoch reads.
 
     Args:
         access: The task's features.
         plan: What to train.
+        selections: The samples.
         change: Made to the stored maps, or to the pixels where nothing is stored.
 
     Raises:
         LookupError: The features are coded, and the cut has no scales yet.
     """
-    selections = training_selections(access.task, plan)
     if not plan.cached:
         return computed_inputs(access.task, inference_prefix(access.loaded, plan.split), selections, change)
     return stored_inputs(Reader(access, plan.split, feature_bits(plan)[plan.split], selections), selections, change)

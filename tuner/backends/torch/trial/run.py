@@ -1,6 +1,7 @@
 """One trial: a tail is trained and scored."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,8 +12,10 @@ from torch import nn
 from tuner.backends.base import Trial
 from tuner.backends.torch.features.access import Access, frozen_hash
 from tuner.backends.torch.features.fill import fill
+from tuner.backends.torch.features.selection import Selection
 from tuner.backends.torch.model.fingerprint import state_hash
 from tuner.backends.torch.trial.checkpoint import Checkpoint, restore
+from tuner.backends.torch.trial.choice import chosen_selections, mixed_metadata
 from tuner.backends.torch.trial.edits import edited, probe_of
 from tuner.backends.torch.trial.evolving import room
 from tuner.backends.torch.trial.inputs import TailInputs, TrialInputs, training_inputs
@@ -34,19 +37,21 @@ class TrainedTail:
     Attributes:
         outcome: Scores, log and notes.
         requested: Whether training ended on request.
+        trained: What trained, in evaluation mode; None where nothing did.
+        continued: Number of epochs that an interrupted process had trained before.
     """
 
     outcome: Outcome
     requested: bool
-
-
-def run(trial: Trial, opened: OpenTask) -> Outcome:
-    """Train the tail as planned, score it, write it; see `tuner.backends.base.Session.train`."""
-    return train_tail(trial, opened).outcome
+    trained: nn.Module | None = None
+    continued: int = 0
 
 
 def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
-    """Do as `run`; the time that a teacher, the edits and the engine take to get ready is training time."""
+    """Train the tail as planned, score it, write it; see `tuner.backends.base.Session.train`.
+
+    The time to choose samples, and that a teacher, the edits and the engine take to get ready, is training time.
+    """
     task, model, plan = opened.task, opened.model, trial.plan
     torch.set_num_threads(plan.runtime.threads)
     torch.manual_seed(trial.seed)
@@ -57,9 +62,12 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     trial.report({"resting_bytes": meter.resting})
     before = frozen_hash(model.chain, plan.split) if model.chain else ""
     changes = np.random.default_rng((trial.seed, 1))
-    inputs = TrialInputs.resolve(access, plan, changes)
     started = time.perf_counter()
-    train = _with_teacher(inputs.train, access, plan)
+    training = chosen_selections(access, plan, opened.extensions)
+    choosing = time.perf_counter() - started if plan.data.edit is not None else 0.0
+    inputs = TrialInputs.resolve(access, plan, training, changes)
+    started = time.perf_counter()
+    train = _with_teacher(inputs.train, access, plan, training)
     edits = edited(model, plan, opened.extensions, probe_of(train, task.loss, trial.seed), trial.seed)
     tail = edits.tail
     checkpoint = Checkpoint.of(plan, trial.seed, trial.weights)
@@ -69,7 +77,7 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     local = inputs.validation["local"]
     steps = opened.steps(task, plan, tail, train, trial.seed, opened.extensions)
     loop = EpochLoop(steps, plan.recipe, len(train.labels), trial.seed)
-    start = restore(loop, changes, saved, time.perf_counter() - started)
+    start = restore(loop, changes, saved, choosing + time.perf_counter() - started)
     between = BetweenEpochs(
         lambda: score(task, tail, local),
         lambda: room(plan, meter),
@@ -92,20 +100,21 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
             "model, or a plugin's edit of the tail, changes weights or buffers of the frozen blocks"
         )
     trial.weights.parent.mkdir(parents=True, exist_ok=True)
-    save_file({name: value.contiguous() for name, value in tail.state_dict().items()}, trial.weights)
+    tensors = {name: value.contiguous() for name, value in tail.state_dict().items()}
+    save_file(tensors, trial.weights, mixed_metadata(plan, training))
     checkpoint.clear()
     values["peak_bytes"] = float(meter.peak_bytes())
-    return TrainedTail(Outcome(values, log.entries, log.ended, notes), log.requested)
+    return TrainedTail(Outcome(values, log.entries, log.ended, notes), log.requested, tail.eval(), len(start.entries))
 
 
-def _with_teacher(train: TailInputs, access: Access, plan: TrialPlan) -> TailInputs:
+def _with_teacher(train: TailInputs, access: Access, plan: TrialPlan, training: Sequence[Selection]) -> TailInputs:
     """Return training inputs with the given model's logits, before anything trains, where a loss term reads them.
 
     They come from what the epochs read, without random changes.
     """
     if not plan.has_teacher:
         return train
-    return replace(train, teacher=logits(access.loaded.tail(plan.split), training_inputs(access, plan)))
+    return replace(train, teacher=logits(access.loaded.tail(plan.split), training_inputs(access, plan, training)))
 
 
 def _refuse_broken(tail: nn.Module, recipe: RecipePlan) -> None:

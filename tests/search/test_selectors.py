@@ -1,0 +1,40 @@
+"""A study with a strategy whose selector fails; and what a study's trials are asked to measure."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tuner.results.config import Budget
+from tuner.results.objectives import OBJECTIVES
+from tuner.search.processes.guard import JobResult
+from tuner.search.processes.messages import Failure
+from tuner.search.study import Study
+
+Begin = Callable[..., Study]
+
+
+def test_a_selector_that_fails_three_times_takes_its_strategy_out_of_the_study(
+    begin: Begin, stand_in: Any, heard: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really = stand_in.run
+
+    def run(job: Any, *rest: Any) -> JobResult[Any]:
+        if job.method == "train" and len([one for one in heard.records if one.state == "failed"]) < 3:
+            return JobResult("failure", failure=Failure("selector 'herding': no", "trace", edit="herding"))
+        result: JobResult[Any] = really(job, *rest)
+        return result
+
+    monkeypatch.setattr(stand_in, "run", run)
+    study = begin(Budget(trials=5), strategies=("coreset", "freeze", "cache"))
+    study.run()
+    assert [record.state for record in study.records] == ["failed"] * 3 + ["done"] * 2
+    assert {record.reason for record in study.records[:3]} == {"selector 'herding': no"}
+    assert [line for line in heard.lines if "strategy 'coreset' failed 3 times and takes no further part" in line]
+    assert "coreset.alpha" not in study.records[-1].knobs
+
+
+def test_a_trial_is_asked_to_measure_the_objectives(begin: Begin, stand_in: Any) -> None:
+    begin(Budget(trials=1)).run()
+    (trial,) = [job.arguments["trial"] for job in stand_in.jobs if job.method == "train"]
+    assert trial.objectives == tuple(one.name for one in OBJECTIVES)

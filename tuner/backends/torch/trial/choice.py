@@ -1,0 +1,117 @@
+"""Which global samples a trial mixes in: the plan's fraction, or those that a plugin's selector chooses."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from safetensors import safe_open
+
+from tuner.arrays import Floats, Labels
+from tuner.backends.extensions import Extensions
+from tuner.backends.selecting import Candidates, choose
+from tuner.backends.torch.features.access import Access
+from tuner.backends.torch.features.reader import Reader
+from tuner.backends.torch.features.selection import Selection, mixed_selections, pool_selections, training_selections
+from tuner.backends.torch.trial.inputs import computed_inputs, inference_prefix, stored_inputs
+from tuner.errors import BundleError, TrainingError
+from tuner.plan.trial import TrialPlan
+from tuner.planner.cost import feature_records
+from tuner.task import Task
+from tuner.task.mixing import MIX_SEED
+from tuner.training.schedule import batches_of
+
+#: Key of the chosen samples' numbers in the metadata of a trial's weights.
+MIXED = "mixed"
+BATCH = 64
+
+
+def chosen_selections(access: Access, plan: TrialPlan, extensions: Extensions) -> list[Selection]:
+    """Return what one epoch of the plan trains on: the same for the same plan and the same stored features.
+
+    Args:
+        access: The task's features; the candidates' are computed where they are not stored.
+        plan: What is to be trained.
+        extensions: What plugins add.
+
+    Raises:
+        SelectorError: A selector raised, or broke a rule.
+        TrainingError: No plugin offers the selector, or features of candidates are not finite.
+    """
+    lacking = extensions.lacking(plan)
+    if lacking is not None:
+        raise TrainingError(lacking)
+    local, *mixed = training_selections(access.task, plan)
+    edit = plan.data.edit
+    if edit is None or not mixed:
+        return [local, *mixed]
+    (pool,) = pool_selections(access.task, plan)
+    wanted, counts = np.unique(_classes(mixed[0].labels()), return_counts=True)
+    candidates = Candidates(
+        labels=_classes(pool.labels()),
+        counts=dict(zip(wanted.tolist(), counts.tolist(), strict=True)),
+        local_labels=_classes(local.labels()),
+        seed=MIX_SEED,
+        read=_reading(access, plan, pool),
+        read_local=_reading(access, plan, local),
+    )
+    rows = choose(edit.kind, extensions.selectors[edit.kind], candidates, dict(edit.settings))
+    return [local, Selection(pool.partition, pool.samples, pool.indices[rows])]
+
+
+def mixed_metadata(plan: TrialPlan, training: Sequence[Selection]) -> dict[str, str] | None:
+    """Return what a trial's weights say of the samples that a selector chose; None where none did."""
+    if plan.data.edit is None:
+        return None
+    return {MIXED: json.dumps([int(index) for selection in training[1:] for index in selection.indices])}
+
+
+def trained_on(task: Task, plan: TrialPlan, weights: Path) -> list[Selection]:
+    """Return the global samples that a finished trial was trained on.
+
+    Args:
+        task: The same as then.
+        plan: What was trained.
+        weights: What the trial wrote.
+
+    Raises:
+        BundleError: A selector chose them, but the weights do not say which.
+    """
+    if plan.data.edit is None:
+        return mixed_selections(task, plan)
+    with safe_open(weights, "np") as file:
+        written = (file.metadata() or {}).get(MIXED)
+    if written is None or task.global_ is None:
+        raise BundleError(
+            f"{weights} does not say which samples selector {plan.data.edit.kind!r} chose: export without --trainable"
+        )
+    return [Selection("global.train", task.global_.train, np.array(json.loads(written), np.int64))]
+
+
+def _classes(labels: Labels) -> Labels:
+    """Return int64 [n]: of several labels the first, or their number where a sample has none."""
+    if labels.ndim == 1:
+        return labels.astype(np.int64)
+    first: Labels = np.where(labels.any(axis=1), labels.argmax(axis=1), labels.shape[1]).astype(np.int64)
+    return first
+
+
+def _reading(access: Access, plan: TrialPlan, selection: Selection) -> Callable[[], Floats]:
+    """Return what reads the mean over all positions of each feature map, float32 [n, channels].
+
+    Codes narrower than 8 bits are requantised from those of 8 bits, which are there: those are read.
+    """
+
+    def read() -> Floats:
+        if plan.cached:
+            cut, bits = feature_records(plan)[-1]
+            inputs = stored_inputs(Reader(access, cut, bits, [selection]), [selection])
+        else:
+            inputs = computed_inputs(access.task, inference_prefix(access.loaded, plan.cuts[-1]), [selection])
+        maps = (inputs.read(rows).numpy() for rows in batches_of(np.arange(len(selection)), BATCH))
+        features = np.concatenate([part.reshape(*part.shape[:2], -1).mean(axis=2) for part in maps])
+        if not np.isfinite(features).all():
+            raise TrainingError("features of the frozen blocks must be finite to choose samples by, but some are not")
+        return features.astype(np.float32)
+
+    return read
