@@ -1,13 +1,25 @@
-"""The contracts of strategies and backends as tests; a third party's whole test is a subclass.
+"""The contracts of plugins as tests; a third party's whole test is a subclass.
 
-    class TestLastLayer(StrategyContract):
-        strategy = LastLayer()
+    class TestLastLayer(PluginContract):
+        plugin = tuner_last_layer
 
-pytest collects the checks from the subclass. This package needs pytest; nothing else in `tuner` imports it.
+pytest collects the checks from the subclass; ``tuner plugins check`` runs them without one. This package needs pytest;
+nothing else in `tuner` imports it.
 """
 
 from tuner.plan.example import example_model, example_task
 from tuner.testing.backend import BackendContract
+from tuner.testing.lowering import LoweringContract
+from tuner.testing.objective import ObjectiveContract
+from tuner.testing.rules import PluginContract
 from tuner.testing.strategy import StrategyContract
 
-__all__ = ["BackendContract", "StrategyContract", "example_model", "example_task"]
+__all__ = [
+    "BackendContract",
+    "LoweringContract",
+    "ObjectiveContract",
+    "PluginContract",
+    "StrategyContract",
+    "example_model",
+    "example_task",
+]

@@ -1,10 +1,35 @@
-"""Which tensor libraries some code loads."""
+"""Which tensor libraries some code loads, and how long it takes."""
 
+import importlib.util
+import math
 import os
 import subprocess
 import sys
+from functools import cache
+from types import ModuleType
+
+import pytest
 
 TENSOR_LIBRARIES = ("torch", "torchvision", "tensorflow", "jax", "onnxruntime")
+#: Seconds that importing a plugin may take: every command that looks at plugins waits for all of them.
+MOST_SECONDS = 0.5
+_TIMED = """
+import time, tuner.plugin.core, tuner.testing
+started = time.perf_counter()
+{code}
+print("seconds:", time.perf_counter() - started)
+"""
+_HOOK = """
+hook = getattr(plugin, "tuner_lowerings", None)
+if hook is not None:
+    hook(*("torch" for _ in hook.__code__.co_varnames[: hook.__code__.co_argcount]))
+"""
+_FROM_FILE = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location({name!r}, {path!r})
+plugin = sys.modules[{name!r}] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(plugin)
+"""
 
 
 def loaded_by(code: str) -> str:
@@ -13,11 +38,70 @@ def loaded_by(code: str) -> str:
     Raises:
         AssertionError: The code failed.
     """
-    script = f"{code}\nimport sys\nprint('loaded:', *(name for name in {TENSOR_LIBRARIES!r} if name in sys.modules))"
+    return _printed_by(code).rpartition("loaded:")[2].strip()
+
+
+def require_light_import(plugin: object) -> None:
+    """Fail where importing a plugin's module loads a tensor library or takes long, or where its hooks load one.
+
+    Skip where the module cannot be imported in another process: it was made in a test.
+
+    Args:
+        plugin: The module, or an object of a class in it.
+    """
+    module = plugin if isinstance(plugin, ModuleType) else sys.modules.get(type(plugin).__module__)
+    name = module.__name__ if module is not None else type(plugin).__module__
+    code = _importing(name, getattr(module, "__file__", None) or "")
+    if not code:
+        pytest.skip(f"{name} is not importable by name")
+    loaded, seconds = _import_of(code)
+    if loaded:
+        pytest.fail(f"importing {name} must load no tensor library, but it loads {loaded}: import it in the lowering")
+    if seconds > MOST_SECONDS:
+        pytest.fail(
+            f"importing {name} must take at most {MOST_SECONDS:g} s, but it takes {seconds:.1f} s: import what is slow "
+            "where it is used"
+        )
+
+
+def _importing(name: str, path: str) -> str:
+    """Return code that imports a module; empty where another process cannot."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is not None and spec.origin:
+        return f"import {name} as plugin"
+    return _FROM_FILE.format(name=name, path=path) if os.path.isfile(path) else ""  # noqa: PTH113 - may be ""
+
+
+@cache
+def _import_of(code: str) -> tuple[str, float]:
+    """Return which tensor libraries an import loads, and the seconds it takes: a second try may find a warm disk."""
+    loaded, seconds = "", math.inf
+    for _ in range(2):
+        if seconds > MOST_SECONDS:
+            printed = _printed_by(_TIMED.format(code=code) + _HOOK)
+            loaded = printed.rpartition("loaded:")[2].strip()
+            seconds = float(printed.rpartition("seconds:")[2].split()[0])
+    return loaded, seconds
+
+
+def _printed_by(code: str) -> str:
+    """Run code in a fresh interpreter; return what it printed, the tensor libraries it loaded on the last line.
+
+    Raises:
+        AssertionError: The code failed.
+    """
+    listing = f"print('loaded:', ', '.join(name for name in {TENSOR_LIBRARIES!r} if name in sys.modules))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     process = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False
+        [sys.executable, "-c", f"{code}\nimport sys\n{listing}"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
     )
     if process.returncode != 0:
         raise AssertionError(f"a fresh interpreter fails: {process.stderr.strip()}")
-    return ", ".join(process.stdout.splitlines()[-1].removeprefix("loaded:").split())
+    return process.stdout

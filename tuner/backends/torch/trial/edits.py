@@ -64,9 +64,13 @@ class EditedTail:
             example: One input of the tail.
 
         Raises:
-            LoweringError: The edited tail computes something that the given layers do not.
+            LoweringError: The edited tail computes something that the given layers do not, or nothing finite.
         """
+        if not self.last:
+            return self.tail
         before = _logits(self.tail, example)
+        if not bool(before.isfinite().all()):
+            raise LoweringError(self.last, "after training, its tail must give finite logits, but some are not")
         fuse(self.tail)
         if self.given is None:
             return self.tail

@@ -1,0 +1,158 @@
+"""The rules that a plugin obeys, each as a function that fails where the plugin breaks it."""
+
+import inspect
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tuner.errors import TunerError, first_line
+from tuner.plugin.compose import StrategyError
+from tuner.plugin.host import Host
+from tuner.testing.hosting import hosting, place, require_accepted
+from tuner.testing.libraries import require_light_import
+from tuner.testing.lowering import LoweringContract
+from tuner.testing.objective import ObjectiveContract
+from tuner.testing.strategy import StrategyContract
+
+#: The rule that a plugin's module obeys, not each of its parts.
+_OF_THE_MODULE = "test_importing_the_plugin_loads_no_tensor_library"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule of a contract, about one part of a plugin.
+
+    Attributes:
+        subject: What the rule is about, for people: ``strategy bias``.
+        text: The rule, for people.
+        place: Where the subject is written: ``mine.py, line 14``; empty where that is not known.
+        check: Fails as a test does where the rule is broken, and skips where it cannot be checked.
+    """
+
+    subject: str
+    text: str
+    place: str
+    check: Callable[[], None]
+
+    def broken(self) -> str | None:
+        """Return how the rule is broken, in one line: empty where it holds, None where it cannot be checked."""
+        try:
+            self.check()
+        except pytest.skip.Exception:
+            return None
+        except (pytest.fail.Exception, TunerError, StrategyError) as error:
+            return " ".join(str(error).split())
+        except AssertionError as error:  # of a fresh interpreter: its last line says why
+            return str(error).strip().splitlines()[-1]
+        except Exception as error:  # noqa: BLE001 - a plugin's code may raise anything
+            return first_line(error)
+        return ""
+
+
+def rules_of(plugin: object) -> list[Rule]:
+    """Return every rule for a plugin and for each of its parts; the first alone where the host refuses it.
+
+    Args:
+        plugin: Module, or object with hook implementations.
+    """
+    loading = _rules(type("Loading", (_Loading,), {"plugin": plugin}), "plugin", plugin)
+    try:
+        host = hosting(plugin)
+    except pytest.fail.Exception:
+        return list(loading)
+    return [*loading, *_rules_of_parts(plugin, host)]
+
+
+def _rules_of_parts(plugin: object, host: Host) -> Iterator[Rule]:
+    for strategy in host.strategies.values():
+        contract = type("Strategy", (StrategyContract,), {"strategy": strategy})
+        yield from _rules(contract, f"strategy {strategy.name}", type(strategy))
+    for kind, lowering in host.lowerings("torch").items():
+        contract = type("Lowering", (LoweringContract,), {"plugin": plugin, "kind": kind})
+        yield from _rules(contract, f"lowering {kind}", lowering)
+    for objective in host.objectives.values():
+        contract = type("Objective", (ObjectiveContract,), {"objective": objective})
+        yield from _rules(contract, f"objective {objective.name}", plugin)
+
+
+def _rules(contract: type, subject: str, source: object) -> Iterator[Rule]:
+    """Yield a contract's rules in the order in which they are written."""
+    instance = contract()
+    names = [name for own in reversed(contract.__mro__) for name in vars(own) if name.startswith("test_")]
+    for name in names:
+        if name != _OF_THE_MODULE:
+            text = name.removeprefix("test_").replace("_", " ")
+            yield Rule(subject, text, place(source), _called(getattr(instance, name)))
+
+
+def _called(method: Callable[..., None]) -> Callable[[], None]:
+    """Return a call of a test with all its parameters, and with the fixtures that contracts ask for."""
+    marks = [mark for mark in getattr(method, "pytestmark", ()) if mark.name == "parametrize"]
+    names, values = [mark.args[0] for mark in marks], [mark.args[1] for mark in marks]
+    fixtures = set(inspect.signature(method).parameters) - set(names)
+
+    def call() -> None:
+        for chosen in product(*values):
+            with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+                known: dict[str, Any] = {"monkeypatch": patch, "tmp_path": Path(folder)}
+                method(**dict(zip(names, chosen, strict=True)), **{name: known[name] for name in fixtures})
+
+    return call
+
+
+class _Loading:
+    """What a plugin obeys as a whole."""
+
+    plugin: object
+
+    def test_the_host_loads_it(self) -> None:
+        """Hooks exist, are marked, take the arguments there are, and return what they should; no name is taken."""
+        require_accepted(self.plugin)
+
+    def test_it_offers_something(self) -> None:
+        """A module without any hook is loaded, and does nothing."""
+        if not any(name.startswith("tuner_") for name in dir(self.plugin)):
+            pytest.fail("the plugin must have a hook, but there is no function tuner_...: see docs/plugins.md, Hooks")
+
+    def test_its_lowerings_are_functions_by_kind(self) -> None:
+        """`tuner_lowerings` is called in the process that loads no tensor library."""
+        hook = getattr(self.plugin, "tuner_lowerings", None)
+        if hook is None:
+            return
+        lowerings = hook(*("torch" for _ in inspect.signature(hook).parameters))
+        for kind, lowering in dict(lowerings or {}).items():
+            if not isinstance(kind, str) or not callable(lowering):
+                pytest.fail(
+                    f"tuner_lowerings must return functions by kind, but it returned {kind!r}: {lowering!r}: "
+                    "name the function itself"
+                )
+
+    def test_importing_it_is_quick_and_loads_no_tensor_library(self) -> None:
+        """Every command that looks at plugins imports all of them, on devices that have no tensor library too."""
+        require_light_import(self.plugin)
+
+
+class PluginContract:
+    """What every plugin obeys: all contracts of all its parts. A third party's whole test is a subclass.
+
+    Attributes:
+        plugin: Plugin's module.
+    """
+
+    plugin: ModuleType | object
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Make a test of every rule."""
+        if "rule" in metafunc.fixturenames:
+            rules = rules_of(self.plugin)
+            metafunc.parametrize("rule", rules, ids=[f"{rule.subject}: {rule.text}" for rule in rules])
+
+    def test_it_obeys(self, rule: Rule) -> None:
+        """A rule is kept."""
+        rule.check()
