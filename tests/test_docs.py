@@ -65,9 +65,8 @@ def commands() -> dict[str, set[str]]:
                 continue
             command = parent[name]
             full = f"{path} {name}".strip()
-            if command.default_command is None:
-                walk(command, full)
-            else:
+            walk(command, full)
+            if command.default_command is not None:
                 words = {word for argument in command.assemble_argument_collection() for word in argument.names}
                 options[full] = {word for word in words if word.startswith("--")}
 
@@ -129,8 +128,8 @@ def test_every_command_line_names_a_command_and_its_options() -> None:
             continue
         if words[0] == "COMMAND":
             continue
-        command = " ".join(words[:2]) if words[0] in {path.split()[0] for path in known if " " in path} else words[0]
-        command = command.rstrip(",;")
+        both = " ".join(words[:2]).rstrip(",;")
+        command = both if both in known else words[0].rstrip(",;")
         assert command in known, f"{name}: {line}: there is no command {command!r}"
         assert options <= known[command] | META, f"{name}: {line}: {sorted(options - known[command])}"
     assert len(lines) >= 30

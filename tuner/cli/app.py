@@ -7,8 +7,9 @@ from contextlib import suppress
 from cyclopts import App, CycloptsError
 
 from tuner.cli.bundle import apply, export, predict
-from tuner.cli.describe import describe, plugins
+from tuner.cli.describe import describe
 from tuner.cli.options import ReaderGoneError
+from tuner.cli.plugins import plugins_app
 from tuner.cli.prior import prior_app
 from tuner.cli.run import demo, run, show
 from tuner.cli.service import rollback, status, watch
@@ -28,7 +29,8 @@ app = App(
 
 app.command(store_app)
 app.command(prior_app)
-for command in (run, show, export, apply, predict, describe, plugins, demo, forget, watch, status, rollback):
+app.command(plugins_app)
+for command in (run, show, export, apply, predict, describe, demo, forget, watch, status, rollback):
     app.command(command)
 
 

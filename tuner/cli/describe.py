@@ -1,7 +1,6 @@
-"""The commands that look without training: describe, plugins."""
+"""The command that looks without training: describe."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 from tuner.cli.options import Json, print_line
@@ -38,12 +37,3 @@ def describe(task: str, /, *, plan: Path | None = None, picture: Path | None = N
         raise TunerError(f"--picture of the task {task!r} shows a plan's step, but there is no --plan: give one")
     description = describe_task(task, plan, picture)
     print_line(json.dumps(description.to_dict()) if json_output else format_task(description))
-
-
-def plugins(*, json_output: Json = False) -> None:
-    """List the installed plugins, their origin, every knob, and which plugins were refused and why."""
-    from tuner.cli.text.plugins import format_plugins
-    from tuner.commands.plugins import plugin_list
-
-    listing = plugin_list()
-    print_line(json.dumps(asdict(listing)) if json_output else format_plugins(listing))

@@ -3,29 +3,35 @@
 import inspect
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tuner.plugin.core import build_host
 from tuner.plugin.host import Host
+from tuner.plugin.strategy import Strategy
+from tuner.results.objectives import Objective
 
 
 def hosting(plugin: object) -> Host:
-    """Return a host with one plugin alone; fail where it refuses the plugin."""
-    return _accepted(Host(), plugin)
-
-
-def require_accepted(plugin: object) -> None:
-    """Fail where a host with the core's own plugin refuses a plugin, whose names may be taken there."""
-    _accepted(build_host(installed=False), plugin)
-
-
-def _accepted(host: Host, plugin: object) -> Host:
+    """Return a host with the core's own plugin, whose names are taken, and another one; fail where it is refused."""
     name = getattr(plugin, "__name__", type(plugin).__name__)
-    host.add(name, "under test", lambda: plugin)
+    host = build_host({name: plugin}, installed=False)
     if host.refused:
         pytest.fail(f"plugin {name!r} must be loaded, but it is refused: {host.refused[0].refused}")
     return host
+
+
+def strategies_of(plugin: object) -> list[Strategy[Any]]:
+    """Return the strategies that a plugin offers."""
+    core = build_host(installed=False).strategies
+    return [strategy for name, strategy in hosting(plugin).strategies.items() if name not in core]
+
+
+def objectives_of(plugin: object) -> list[Objective]:
+    """Return the objectives that a plugin offers."""
+    core = build_host(installed=False).objectives
+    return [objective for name, objective in hosting(plugin).objectives.items() if name not in core]
 
 
 def place(source: object) -> str:

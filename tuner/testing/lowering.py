@@ -16,7 +16,7 @@ from tuner.plan.parts import TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.task.info import task_info
 from tuner.testing.composing import OTHER_EDIT, plans_with
-from tuner.testing.hosting import hosting
+from tuner.testing.hosting import hosting, strategies_of
 from tuner.testing.libraries import require_light_import
 from tuner.testing.made_up import made_up_task
 
@@ -254,7 +254,7 @@ class LoweringContract:
         model, task = made_up_model(), task_info(made_up_task())
         if self.edits:
             return [TrialPlan(model, task, split=cut, shape=(edit,)) for edit in self.edits for cut in (1, 0)]
-        strategies = hosting(self.plugin).strategies.values()
+        strategies = strategies_of(self.plugin)
         plans: list[TrialPlan] = []
         reason = "none does at the corners of its knobs"
         for share, most in ((0.25, MOST_PLANS), (0.0, MOST_PLANS + 1)):

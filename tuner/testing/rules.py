@@ -13,8 +13,7 @@ import pytest
 
 from tuner.errors import TunerError, first_line
 from tuner.plugin.compose import StrategyError
-from tuner.plugin.host import Host
-from tuner.testing.hosting import hosting, place, require_accepted
+from tuner.testing.hosting import hosting, objectives_of, place, strategies_of
 from tuner.testing.libraries import require_light_import
 from tuner.testing.lowering import LoweringContract
 from tuner.testing.objective import ObjectiveContract
@@ -61,22 +60,21 @@ def rules_of(plugin: object) -> list[Rule]:
     Args:
         plugin: Module, or object with hook implementations.
     """
-    loading = _rules(type("Loading", (_Loading,), {"plugin": plugin}), "plugin", plugin)
+    loading = list(_rules(type("Loading", (_Loading,), {"plugin": plugin}), "plugin", plugin))
     try:
-        host = hosting(plugin)
+        return [*loading, *_rules_of_parts(plugin)]
     except pytest.fail.Exception:
-        return list(loading)
-    return [*loading, *_rules_of_parts(plugin, host)]
+        return loading
 
 
-def _rules_of_parts(plugin: object, host: Host) -> Iterator[Rule]:
-    for strategy in host.strategies.values():
+def _rules_of_parts(plugin: object) -> Iterator[Rule]:
+    for strategy in strategies_of(plugin):
         contract = type("Strategy", (StrategyContract,), {"strategy": strategy})
         yield from _rules(contract, f"strategy {strategy.name}", type(strategy))
-    for kind, lowering in host.lowerings("torch").items():
+    for kind, lowering in hosting(plugin).lowerings("torch").items():
         contract = type("Lowering", (LoweringContract,), {"plugin": plugin, "kind": kind})
         yield from _rules(contract, f"lowering {kind}", lowering)
-    for objective in host.objectives.values():
+    for objective in objectives_of(plugin):
         contract = type("Objective", (ObjectiveContract,), {"objective": objective})
         yield from _rules(contract, f"objective {objective.name}", plugin)
 
@@ -113,7 +111,7 @@ class _Loading:
 
     def test_the_host_loads_it(self) -> None:
         """Hooks exist, are marked, take the arguments there are, and return what they should; no name is taken."""
-        require_accepted(self.plugin)
+        hosting(self.plugin)
 
     def test_it_offers_something(self) -> None:
         """A module without any hook is loaded, and does nothing."""

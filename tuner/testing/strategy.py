@@ -17,7 +17,7 @@ from tuner.plugin.knobs import Draw, Knob, ValueSource
 from tuner.plugin.sources import corners, fixed_values, preferred_values
 from tuner.plugin.strategy import Strategy
 from tuner.testing.composing import MOST_CORNERS, Another, composed_by, corners_of
-from tuner.testing.hosting import require_accepted
+from tuner.testing.hosting import hosting
 from tuner.testing.libraries import TENSOR_LIBRARIES, require_light_import
 
 SIZES = (1, 2, 50)
@@ -34,7 +34,7 @@ class StrategyContract:
 
     def test_the_host_accepts_it(self) -> None:
         """Its name is an identifier that is not taken, and its stage is one."""
-        require_accepted(_Offering(self.strategy))
+        hosting(_Offering(self.strategy))
 
     @pytest.mark.parametrize("blocks", SIZES)
     def test_plans_are_legal_at_both_ends_of_every_knob(self, blocks: int) -> None:
