@@ -3,12 +3,13 @@
 import importlib
 import importlib.util
 import sys
+import traceback
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Literal
 
-from tuner.errors import PluginError, nearest, place_of
+from tuner.errors import PluginError, nearest
 from tuner.plugin.host import GROUP
 
 Verdict = Literal["held", "broken", "not checked"]
@@ -66,7 +67,7 @@ def check_plugin(package: str) -> PluginReport:
     try:
         plugin = _from_file(Path(package)) if package.endswith(".py") else importlib.import_module(name)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's import may raise anything
-        message = f"importing {name} must not raise, but it raised {type(error).__name__}: {error}{place_of(error)}"
+        message = f"importing {name} must not raise, but it raised {type(error).__name__}: {error}{_raised_in(error)}"
         checked.append(CheckedRule("plugin", "it can be imported", "broken", " ".join(message.split()), ""))
     else:
         for rule in rules_of(plugin):
@@ -75,6 +76,14 @@ def check_plugin(package: str) -> PluginReport:
             checked.append(CheckedRule(rule.subject, rule.text, verdict, broken or "", rule.place))
     verdicts = [rule.verdict for rule in checked]
     return PluginReport(package, tuple(checked), verdicts.count("held"), verdicts.count("broken"))
+
+
+def _raised_in(error: BaseException) -> str:
+    """Return where an import raised, as `` (mine.py, line 14)``; a syntax error says it itself."""
+    written = [frame for frame in traceback.extract_tb(error.__traceback__)[1:] if not frame.filename.startswith("<")]
+    outside = [frame for frame in written if frame.filename != __file__]
+    known = outside and not isinstance(error, SyntaxError)
+    return f" ({Path(outside[-1].filename).name}, line {outside[-1].lineno})" if known else ""
 
 
 def _module_of(package: str) -> str:

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -35,10 +36,11 @@ def objectives_of(plugin: object) -> list[Objective]:
 
 
 def place(source: object) -> str:
-    """Return where a class or a function is written, as ``mine.py, line 14``; empty where that is not known."""
+    """Return where a module, a class or a function is written, as ``mine.py, line 14``; empty where not known."""
+    if isinstance(source, ModuleType):
+        return Path(source.__file__ or "").name
     written: Callable[..., object] | type = source if callable(source) else type(source)
     try:
-        written = inspect.unwrap(written)
         return f"{Path(inspect.getsourcefile(written) or '').name}, line {inspect.getsourcelines(written)[1]}"
     except (OSError, TypeError):
         return ""

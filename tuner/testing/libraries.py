@@ -13,22 +13,26 @@ import pytest
 TENSOR_LIBRARIES = ("torch", "torchvision", "tensorflow", "jax", "onnxruntime")
 #: Seconds that importing a plugin may take: every command that looks at plugins waits for all of them.
 MOST_SECONDS = 0.5
-_TIMED = """
-import time, tuner.plugin.core, tuner.testing
+#: Imports a module by its name, or, where only this process knows the name, from its file.
+_IMPORT = """
+import importlib.util, sys, time
+import tuner.plugin.core, tuner.testing
 started = time.perf_counter()
-{code}
+name, path = {name!r}, {path!r}
+try:
+    spec = importlib.util.find_spec(name)
+except (ImportError, ValueError):
+    spec = None
+if spec is not None:
+    plugin = importlib.import_module(name)
+else:
+    spec = importlib.util.spec_from_file_location(name, path)
+    plugin = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(plugin)
 print("seconds:", time.perf_counter() - started)
-"""
-_HOOK = """
 hook = getattr(plugin, "tuner_lowerings", None)
 if hook is not None:
     hook(*("torch" for _ in hook.__code__.co_varnames[: hook.__code__.co_argcount]))
-"""
-_FROM_FILE = """
-import importlib.util, sys
-spec = importlib.util.spec_from_file_location({name!r}, {path!r})
-plugin = sys.modules[{name!r}] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(plugin)
 """
 
 
@@ -44,17 +48,17 @@ def loaded_by(code: str) -> str:
 def require_light_import(plugin: object) -> None:
     """Fail where importing a plugin's module loads a tensor library or takes long, or where its hooks load one.
 
-    Skip where the module cannot be imported in another process: it was made in a test.
+    Skip where another process cannot import the module: it has no file.
 
     Args:
         plugin: The module, or an object of a class in it.
     """
     module = plugin if isinstance(plugin, ModuleType) else sys.modules.get(type(plugin).__module__)
     name = module.__name__ if module is not None else type(plugin).__module__
-    code = _importing(name, getattr(module, "__file__", None) or "")
-    if not code:
-        pytest.skip(f"{name} is not importable by name")
-    loaded, seconds = _import_of(code)
+    path = getattr(module, "__file__", None) or ""
+    if not path and not _is_importable(name):
+        pytest.skip(f"{name} has no file to be imported from")
+    loaded, seconds = _import_of(name, path)
     if loaded:
         pytest.fail(f"importing {name} must load no tensor library, but it loads {loaded}: import it in the lowering")
     if seconds > MOST_SECONDS:
@@ -64,24 +68,20 @@ def require_light_import(plugin: object) -> None:
         )
 
 
-def _importing(name: str, path: str) -> str:
-    """Return code that imports a module; empty where another process cannot."""
+def _is_importable(name: str) -> bool:
     try:
-        spec = importlib.util.find_spec(name)
+        return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
-        spec = None
-    if spec is not None and spec.origin:
-        return f"import {name} as plugin"
-    return _FROM_FILE.format(name=name, path=path) if os.path.isfile(path) else ""  # noqa: PTH113 - may be ""
+        return False
 
 
 @cache
-def _import_of(code: str) -> tuple[str, float]:
+def _import_of(name: str, path: str) -> tuple[str, float]:
     """Return which tensor libraries an import loads, and the seconds it takes: a second try may find a warm disk."""
     loaded, seconds = "", math.inf
     for _ in range(2):
         if seconds > MOST_SECONDS:
-            printed = _printed_by(_TIMED.format(code=code) + _HOOK)
+            printed = _printed_by(_IMPORT.format(name=name, path=path))
             loaded = printed.rpartition("loaded:")[2].strip()
             seconds = float(printed.rpartition("seconds:")[2].split()[0])
     return loaded, seconds

@@ -69,13 +69,14 @@ class LoweredTail:
         self.plan, self._seed, self._task = replace(plan, recipe=recipe), seed, made_up_task()
         self._model, untouched = (_opened() for _ in range(2))
         self.given = untouched.tail(plan.split).eval()
-        self._prefix = untouched.prefix(plan.split).eval()
+        prefix = untouched.prefix(plan.split).eval()
         samples = self._task.local.train
         torch.set_num_threads(plan.runtime.threads)
         with torch.no_grad():
-            values = self._prefix(torch.from_numpy(self._task.batch(samples, range(TRAIN))))
+            values = prefix(torch.from_numpy(self._task.batch(samples, range(TRAIN))))
         self._inputs = TailInputs(lambda rows: values[torch.from_numpy(np.asarray(rows))], samples.labels)
         self.example = spatial(values)
+        self._prefix_state = copy.deepcopy(prefix.state_dict())
         torch.manual_seed(seed)
         probe = probe_of(self._inputs, self._task.loss, seed)
         self.edits: EditedTail = edited(self._model, self.plan, extensions, probe, seed)
@@ -142,7 +143,7 @@ class LoweredTail:
 
     def prefix_changes(self) -> list[str]:
         """Return the names of the frozen blocks' weights and buffers that are not as they were given."""
-        return different(self._prefix.state_dict(), self._model.prefix(self.plan.split).state_dict())
+        return different(self._prefix_state, self._model.prefix(self.plan.split).state_dict())
 
     def hooks(self) -> list[str]:
         """Return which layers of the model have hooks that the given ones do not have."""

@@ -54,7 +54,7 @@ class LoweringContract:
         from tuner.testing.lowered import LoweredTail
 
         for plan in self._plans:
-            with self._naming(plan, "the edited tail must be made"):
+            with self._naming(plan):
                 LoweredTail(plan, self._extensions)
 
     def test_it_starts_as_the_given_model(self) -> None:
@@ -296,13 +296,14 @@ class LoweringContract:
             yield plan, lowered
 
     @contextmanager
-    def _naming(self, plan: TrialPlan, rule: str) -> Iterator[None]:
+    def _naming(self, plan: TrialPlan, rule: str = "") -> Iterator[None]:
         """Name plan, rule and place of what a plugin's code raises."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - a plugin's code may raise anything
             reason = str(error) if isinstance(error, TunerError) else f"{first_line(error)}{place_of(error)}"
-            self._fail(plan, f"{rule}, but: {reason}")
+            reason = reason.removeprefix(f"lowering {self.kind!r}: ")
+            self._fail(plan, f"{rule}, but: {reason}" if rule else reason)
 
     def _fail(self, plan: TrialPlan, rule: str) -> None:
         own = next((edit for edit in plan.shape if edit.kind == self.kind), plan.shape[0])

@@ -152,5 +152,8 @@ class PluginContract:
             metafunc.parametrize("rule", rules, ids=[f"{rule.subject}: {rule.text}" for rule in rules])
 
     def test_it_obeys(self, rule: Rule) -> None:
-        """A rule is kept."""
-        rule.check()
+        """A rule is kept; a breach is told in one line, which has the plugin's own place."""
+        try:
+            rule.check()
+        except pytest.fail.Exception as error:
+            pytest.fail(f"{error}{f' [{rule.place}]' if rule.place else ''}", pytrace=False)
