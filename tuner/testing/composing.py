@@ -1,24 +1,19 @@
 """Plans that strategies compose for the contracts, next to strategies that stand for those of others."""
 
-import random
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.errors import TunerError
 from tuner.plan.info import ModelInfo, TaskInfo
 from tuner.plan.parts import Stage, TailEdit
 from tuner.plan.trial import TrialPlan
-from tuner.plugin.compose import Composed, StrategyError, compose
+from tuner.plugin.compose import Composed, compose
 from tuner.plugin.knobs import Draw, ValueSource
-from tuner.plugin.sources import corners, preferred_values, random_values
+from tuner.plugin.sources import corners
 from tuner.plugin.strategy import Strategy
 
 #: Runs through a strategy's corners, per model; the ends of every knob come first.
 MOST_CORNERS = 48
-#: Runs with random values, in addition to the corners.
-RANDOM = 32
 #: Kind of the edit that stands for another plugin's.
 OTHER_EDIT = "another-edit"
 
@@ -90,27 +85,3 @@ def corners_of(
 
     for _ in corners(run, most=MOST_CORNERS):
         yield plans[-1]
-
-
-def plans_with(
-    kind: str, strategies: Iterable[Strategy[Any]], model: ModelInfo, task: TaskInfo, share: float
-) -> list[TrialPlan]:
-    """Return plans with an edit of a kind: of start values first, then of corners, then of random values.
-
-    Args:
-        kind: Kind of the edit.
-        strategies: Those that may emit it.
-        model: The model.
-        task: The task.
-        share: Share of the blocks that is frozen, unless a strategy cuts the model.
-    """
-    plans: dict[object, TrialPlan] = {}
-    for strategy in strategies:
-        with suppress(TunerError, StrategyError):  # the strategy's own contract says what is wrong
-            inside = [preferred_values({}), *(random_values(random.Random(seed)) for seed in range(RANDOM))]
-            start, *others = (composed_by(strategy, source, model, task, share=share) for source in inside)
-            for composed in (start, *corners_of(strategy, model, task, share=share), *others):
-                plan = composed.plan
-                if any(edit.kind == kind for edit in plan.shape):
-                    plans.setdefault((plan.shape, plan.split), plan)
-    return list(plans.values())

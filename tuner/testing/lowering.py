@@ -10,21 +10,16 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 
 from tuner.backends.extensions import Extensions
-from tuner.backends.lowering import LoweringError
-from tuner.errors import TrainingError, TunerError, first_line, place_of
+from tuner.errors import TunerError, first_line, place_of
 from tuner.plan.parts import TailEdit
 from tuner.plan.trial import TrialPlan
-from tuner.task.info import task_info
-from tuner.testing.composing import OTHER_EDIT, plans_with
+from tuner.testing.composing import OTHER_EDIT
 from tuner.testing.hosting import hosting, strategies_of
 from tuner.testing.libraries import require_light_import
-from tuner.testing.made_up import made_up_task
 
 if TYPE_CHECKING:
     from tuner.testing.lowered import LoweredTail
 
-#: Plans that a lowering is tried on, in addition to one that trains the whole model.
-MOST_PLANS = 3
 #: Largest difference of logits, relative to the largest, of two tails that compute the same.
 SAME_LOGITS = 1e-3
 #: Bytes of an exported tail, over those of the given one.
@@ -249,41 +244,11 @@ class LoweringContract:
 
     @cached_property
     def _plans(self) -> list[TrialPlan]:
-        from tuner.testing.lowered import made_up_model
+        from tuner.testing.edited_plans import explicit_plans, plans_to_try
 
-        model, task = made_up_model(), task_info(made_up_task())
         if self.edits:
-            return [TrialPlan(model, task, split=cut, shape=(edit,)) for edit in self.edits for cut in (1, 0)]
-        strategies = strategies_of(self.plugin)
-        plans: list[TrialPlan] = []
-        reason = "none does at the corners of its knobs"
-        for share, most in ((0.25, MOST_PLANS), (0.0, MOST_PLANS + 1)):
-            offered = [plan for plan in plans_with(self.kind, strategies, model, task, share) if plan not in plans]
-            for plan in (*offered[:1], *offered[:0:-1]):  # the start values, then what is far from them
-                if len(plans) < most:
-                    refusal = self._refusal(plan)
-                    reason = refusal or reason
-                    plans += [] if refusal else [plan]
-        if not plans:
-            pytest.fail(
-                f"lowering {self.kind!r}: a strategy of its plugin must emit this kind, but {reason}: correct the "
-                "kind, or list edits in a LoweringContract of your own"
-            )
-        return plans
-
-    def _refusal(self, plan: TrialPlan) -> str:
-        """Return why a plugin refuses settings in its own words, which is its right; else an empty string."""
-        from tuner.testing.lowered import LoweredTail
-
-        try:
-            LoweredTail(plan, self._extensions).train()
-        except (LoweringError, TrainingError):
-            return ""
-        except TunerError as error:
-            return str(error)
-        except Exception:  # noqa: BLE001 - a plugin's code may raise anything: a rule names it
-            return ""
-        return ""
+            return explicit_plans(self.edits)
+        return plans_to_try(self.kind, strategies_of(self.plugin), self._extensions)
 
     def _lowered(self, most: int | None = None) -> Iterator[tuple[TrialPlan, "LoweredTail"]]:
         from tuner.testing.lowered import LoweredTail
