@@ -3,7 +3,6 @@
 import pytest
 
 import tuner_freeze
-import tuner_growth
 from tests.testing.faults import GOOD
 from tuner.testing import PluginContract
 from tuner.testing.rules import rules_of
@@ -13,11 +12,6 @@ pytest_plugins = ("pytester",)
 
 class TestFreeze(PluginContract):
     plugin = tuner_freeze
-
-
-@pytest.mark.slow
-class TestGrowth(PluginContract):
-    plugin = tuner_growth
 
 
 class Nothing:

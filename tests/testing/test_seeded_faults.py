@@ -98,6 +98,20 @@ def test_the_plugin_without_a_fault_obeys_every_rule(module: Callable[..., Modul
     assert len(rules) == 24
 
 
+@pytest.mark.slow
+def test_a_contract_of_its_own_tries_given_edits_and_may_start_elsewhere(module: Callable[..., ModuleType]) -> None:
+    plugin = module(FAULTS["starts elsewhere"].edits)
+    own = {"plugin": plugin, "kind": "bias", "edits": (TailEdit.of("bias", full=3),)}
+    contract = type("Contract", (LoweringContract,), own)()
+    assert [(plan.split, dict(plan.shape[0].settings)) for plan in contract._plans] == [
+        (1, {"full": 3}),
+        (0, {"full": 3}),
+    ]
+    with pytest.raises(pytest.fail.Exception, match=r"lowering 'bias' \(from block 1, full 3\): before training"):
+        contract.test_it_starts_as_the_given_model()
+    type("Contract", (LoweringContract,), {**own, "starts_as_given": False})().test_it_starts_as_the_given_model()
+
+
 def test_every_rule_of_strategies_and_lowerings_has_a_fault() -> None:
     """The others are in `test_strategy` and, for objectives, in `test_objective`."""
     checked = {text for fault in FAULTS.values() for text in fault.kit}
