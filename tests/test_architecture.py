@@ -34,7 +34,7 @@ ARROW = (
 #: A file that nears this is split by subject, not packed.
 MOST_LINES = {"tuner": 300, "plugins": 300, "tests": 400, "benchmarks": 400, "examples": 400}
 #: Names of the first-party strategies: as the first word of a string, one is knowledge of a plugin.
-STRATEGIES = ("freeze", "cache", "gdm", "growth", "exits")
+STRATEGIES = ("freeze", "cache", "gdm", "growth", "exits", "distill")
 
 
 def sources(*rooms: str) -> list[Path]:

@@ -13,7 +13,9 @@ from types import ModuleType
 
 import pytest
 
+from tuner.plan.trial import TrialPlan
 from tuner.plugin import hookspecs
+from tuner.testing import LossContract, example_model, example_task
 
 TEXT = (Path(__file__).parent.parent / "docs" / "plugins.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^\*\*`([\w.]+)`\*\*\n\n```\w+\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL))
@@ -92,7 +94,7 @@ def test_the_list_is_printed_as_the_document_says(environment: dict[str, str], t
 @pytest.mark.slow
 def test_the_plugins_own_test_passes(environment: dict[str, str], project: Path) -> None:
     printed = python("-m", "pytest", "-q", "-p", "no:cacheprovider", folder=project, environment=environment)
-    assert "24 passed" in printed
+    assert "25 passed" in printed
 
 
 @pytest.mark.slow
@@ -122,6 +124,24 @@ def test_the_backends_test_has_checks_that_pass() -> None:
     contract.test_the_model_is_described_as_a_chain_of_blocks()
 
 
+@pytest.mark.slow
+def test_the_loss_terms_plugin_obeys_its_contracts() -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    (block,) = [block for block in blocks if "tuner_losses" in block]
+    module = ModuleType("unsure")
+    exec(compile(block, "plugins.md", "exec"), module.__dict__)  # noqa: S102 - as an import would
+    plan = module.Unsure().apply(TrialPlan(example_model(4), example_task()), 0.1)
+
+    class Contract(LossContract):
+        (term,) = plan.loss
+        losses = module.tuner_losses("torch")
+
+    checks = [name for name in dir(Contract) if name.startswith("test_") and "importing" not in name]
+    for name in checks:
+        getattr(Contract(), name)()
+    assert len(checks) == 5
+
+
 def signatures() -> list[str]:
     """Return every hook as ``name(argument: type) -> type``, from the source."""
     tree = ast.parse(inspect.getsource(hookspecs))
@@ -135,4 +155,4 @@ def signatures() -> list[str]:
 def test_every_hook_is_documented_with_its_signature() -> None:
     known = signatures()
     assert re.findall(r"^### `(tuner_.*)`$", TEXT, re.MULTILINE) == known
-    assert len(known) == 6
+    assert len(known) == 8

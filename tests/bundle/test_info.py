@@ -82,6 +82,13 @@ def test_sections_are_fields() -> None:
     assert exits.exits.front[0].mean_latency_seconds == 2.1e-05
 
 
+def test_the_loss_terms_that_a_step_does_without_are_read_back() -> None:
+    content = {**TAIL["train"], "left_out": ["distill"]}
+    assert TrainInfo.from_dict(content).left_out == ("distill",)
+    assert TrainInfo.from_dict(content).to_dict() == content
+    assert "left_out" not in TrainInfo.from_dict(TAIL["train"]).to_dict()
+
+
 def test_a_training_format_of_a_newer_version_can_be_read_by_who_only_predicts() -> None:
     newer = BundleInfo.from_dict({**TAIL, "train": {"format": 3, "graph": "train/all.onnx"}})
     assert newer.train == TrainInfo(3)

@@ -17,7 +17,8 @@ from torch.nn import functional
 
 from tests.backends.torch.tails import OUTPUTS, TAILS, Eager, Tail, batch_of, part_of, relative
 from tuner.backends.torch.onnx.write import model, write
-from tuner.backends.torch.step.trace import StepLoss, trace
+from tuner.backends.torch.step.losses import StepLoss
+from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step, StepError
 from tuner.errors import TunerError
 from tuner.ort.layout import StepFileError
@@ -114,6 +115,13 @@ class Attention(nn.Module):
         return mixed
 
 
+class Sliced(nn.Module):
+    """Channels from the middle, from the end, and up to the last but one."""
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        return torch.cat([value[:, 1:3], value[:, -2:], value[:, :-1]], 1)
+
+
 @pytest.mark.parametrize(
     ("layer", "shape"),
     [
@@ -156,6 +164,7 @@ class Attention(nn.Module):
         (lambda: nn.Sequential(conv(6, 4, 3), nn.BatchNorm2d(4), nn.Hardswish(), nn.Dropout2d(0.4)), (6, 9, 8)),
         (lambda: nn.Sequential(nn.LayerNorm(6), Attention(), nn.GELU(), nn.Linear(6, 4), nn.SiLU()), (5, 6)),
         (lambda: nn.Sequential(conv(6, 4, 3), nn.GroupNorm(2, 4), nn.LeakyReLU(0.1), nn.Sigmoid()), (6, 9, 8)),
+        (lambda: nn.Sequential(Sliced(), conv(9, 4, 3)), (6, 5, 5)),
         (lambda: nn.Sequential(conv(6, 4, 3), nn.Tanh(), nn.ELU(), nn.Hardsigmoid()), (6, 9, 8)),
     ],
 )

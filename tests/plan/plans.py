@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tuner.plan.heads import Exit, HeadsMode, HeadsPlan
 from tuner.plan.info import BlockInfo, ModelInfo, TaskInfo
-from tuner.plan.parts import CachePlan, DataPlan, Optimiser, RecipePlan, RuntimePlan, Schedule, TailEdit
+from tuner.plan.parts import CachePlan, DataPlan, LossTerm, Optimiser, RecipePlan, RuntimePlan, Schedule, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.testing import example_model, example_task
 
@@ -50,7 +50,10 @@ tasks = st.builds(
 @st.composite
 def legal_plans(draw: st.DrawFn) -> TrialPlan:
     model = draw(models)
-    edits = st.builds(TailEdit, words, st.lists(st.tuples(words, scalars), max_size=2).map(tuple))
+    settings = st.lists(st.tuples(words, scalars), max_size=2).map(tuple)
+    positive = st.floats(0, exclude_min=True, allow_infinity=False)
+    edits = st.builds(TailEdit, words, settings)
+    terms = st.builds(LossTerm, words, positive, settings, st.booleans())
     exits = st.lists(st.builds(Exit, st.integers(0, model.num_blocks), st.integers(1, 64)), max_size=2)
     return TrialPlan(
         model,
@@ -59,12 +62,13 @@ def legal_plans(draw: st.DrawFn) -> TrialPlan:
         draw(st.integers(0, model.num_blocks - 1)),
         tuple(draw(st.lists(edits, max_size=2))),
         HeadsPlan(draw(st.sampled_from(get_args(HeadsMode))), tuple(draw(exits))),
+        tuple(draw(st.lists(terms, max_size=2))),
         CachePlan(draw(words), draw(st.sampled_from((32, 16, 8, 4, 2, 1))), draw(st.floats(0, 1))),
         RecipePlan(
             draw(st.integers(1, 200)),
             draw(st.integers(1, 512)),
             draw(st.sampled_from(get_args(Optimiser))),
-            draw(st.floats(0, exclude_min=True, allow_infinity=False)),
+            draw(positive),
             draw(st.floats(0, allow_infinity=False)),
             draw(st.sampled_from(get_args(Schedule))),
             draw(st.integers(0, 50)),

@@ -7,7 +7,7 @@ import pytest
 from tests.plan.plans import PLAN, mixed
 from tuner.errors import PlanError
 from tuner.plan.heads import Exit, HeadsPlan
-from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan
+from tuner.plan.parts import CachePlan, LossTerm, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan, check
 
 
@@ -33,6 +33,10 @@ from tuner.plan.trial import TrialPlan, check
         ),
         (replace(PLAN, recipe=RecipePlan(weight_decay=-1)), "recipe.weight_decay must be at least 0"),
         (replace(PLAN, recipe=RecipePlan(patience=-1)), "recipe.patience must be at least 0"),
+        *(
+            (replace(PLAN, loss=(LossTerm("a", weight),)), f"the weight of loss term 'a' must be above 0, got {weight}")
+            for weight in (0.0, -1.0, float("inf"), float("nan"))
+        ),
         (replace(PLAN, runtime=RuntimePlan(threads=0)), "runtime.threads must be at least 1"),
         (
             replace(PLAN, heads=HeadsPlan("with-tail", (Exit(21, 8),))),

@@ -8,7 +8,7 @@ import pytest
 
 from tests.plan.plans import PLAN, mixed
 from tuner.plan.heads import Exit, HeadsPlan
-from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan, TailEdit
+from tuner.plan.parts import CachePlan, LossTerm, RecipePlan, RuntimePlan, TailEdit
 from tuner.plan.toml import to_toml
 from tuner.plan.trial import TrialPlan
 
@@ -19,6 +19,11 @@ def test_fractions_that_pick_the_same_samples_are_one_trial() -> None:
     assert mixed(0.010) != mixed(0.014)
 
 
+def test_a_plan_without_further_terms_has_the_key_that_it_always_had() -> None:
+    assert PLAN.key() == "73e0f33b35de146dca77b64e5b67b1ce"
+    assert replace(PLAN, loss=(LossTerm("a", 1.0),)).key() != replace(PLAN, loss=(LossTerm("a", 2.0),)).key()
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -27,6 +32,7 @@ def test_fractions_that_pick_the_same_samples_are_one_trial() -> None:
         replace(PLAN, recipe=RecipePlan(epochs=11)),
         replace(PLAN, runtime=RuntimePlan(threads=2)),
         replace(PLAN, shape=(TailEdit("dropout", (("rate", 0.1),)),)),
+        replace(PLAN, loss=(LossTerm("distill", 0.5),)),
         replace(PLAN, heads=HeadsPlan("with-tail", (Exit(3, 8),))),
         replace(PLAN, model=replace(PLAN.model, fingerprint="f" * 32)),
         replace(PLAN, task=replace(PLAN.task, fingerprint="f" * 32)),

@@ -6,7 +6,7 @@ import pytest
 
 from tests.plan.plans import PLAN
 from tuner.plan.heads import Exit, HeadsPlan
-from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, TailEdit
+from tuner.plan.parts import CachePlan, DataPlan, LossTerm, RecipePlan, TailEdit
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.testing import example_model, example_task
@@ -66,6 +66,15 @@ def test_micro_batches_are_mentioned_where_there_are_any() -> None:
 def test_edits_and_exits_are_mentioned() -> None:
     plan = replace(PLAN, shape=(TailEdit("dropout"),), heads=HeadsPlan("with-tail", (Exit(3, 8), Exit(6, 8))))
     assert describe(plan).endswith("AdamW 1e-3, dropout, 2 exits (with-tail; taught by distillation)")
+
+
+def test_the_terms_of_the_loss_are_mentioned_with_their_weights() -> None:
+    plan = replace(PLAN, loss=(LossTerm("distill", 0.5, (("temperature", 2.0),), teacher=True), LossTerm("l2sp", 1e-3)))
+    assert describe(plan).endswith("AdamW 1e-3, + 0.5 distill (temperature 2), + 0.001 l2sp")
+
+
+def test_an_optimiser_of_a_plugin_is_mentioned_by_its_name() -> None:
+    assert describe(replace(PLAN, recipe=RecipePlan(optimiser="lion"))).endswith("10 epochs lion 1e-3")
 
 
 def test_the_sentence_has_an_edits_settings() -> None:

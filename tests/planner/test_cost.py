@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tuner.plan.parts import LossTerm, RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
 from tuner.planner.device import nominal
@@ -31,3 +32,22 @@ def test_tracing_counts_in_what_a_trial_is_expected_to_take(plan: TrialPlan, sec
     without, traced = (cost.estimate(plan, replace(rates, trace_seconds=trace)) for trace in (0.0, 0.5))
     assert traced.spend_seconds - without.spend_seconds == pytest.approx(seconds)
     assert traced.train_seconds - without.train_seconds == pytest.approx(seconds)
+
+
+def test_a_teacher_takes_one_forward_pass_of_the_tail_over_all_training_samples() -> None:
+    plan = plan_of(1_000, split=1)
+    rates = nominal(plan.model)
+    term, taught = (replace(plan, loss=(LossTerm("a", 1.0, teacher=teacher),)) for teacher in (False, True))
+    without, alone, extra = (cost.loop_seconds(one, rates) for one in (plan, term, taught))
+    reading = cost.fill_seconds(plan, rates)  # nothing is stored
+    assert alone == without
+    assert extra - without == pytest.approx(plan.train_samples * (sum(rates.forward_seconds[1:]) + reading))
+
+
+def test_an_optimiser_of_a_plugin_counts_as_one_with_two_moments_and_is_not_planned() -> None:
+    plan = plan_of(20_000_000)
+    adam, lion = (replace(plan, recipe=RecipePlan(optimiser=name)) for name in ("adam", "lion"))
+    rates = nominal(plan.model)
+    assert cost.peak_bytes(lion, rates) == cost.peak_bytes(adam, rates)
+    assert cost.worth_planning(adam)
+    assert not cost.worth_planning(lion)

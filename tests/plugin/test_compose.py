@@ -66,7 +66,7 @@ def test_strategies_act_in_stage_order_whatever_order_they_come_in() -> None:
 
     composed(*(noting(stage) for stage in reversed(Stage)))
     assert seen == [stage.value for stage in Stage]
-    assert len(seen) == 7
+    assert len(seen) == 8
 
 
 def test_values_and_knobs_come_back_with_the_plan() -> None:
@@ -246,6 +246,21 @@ def test_of_strategies_that_exclude_each_other_a_knob_draws_one() -> None:
     one = compose(strategies, preferred_values(values), example_model(4), example_task())
     assert [edit.kind for edit in one.plan.shape] == ["b", "d"]
     assert "a.n" not in one.values
+
+
+def test_a_strategy_takes_no_part_next_to_one_of_an_earlier_stage_that_it_excludes() -> None:
+    strategies = [
+        Edit("freeze", Stage.SPLIT, split(1)),
+        Placed("lora", Stage.SPLIT, split(2), excludes=frozenset({"grow"})),
+        Edit("grow", Stage.SHAPE, edited("grow")),
+    ]
+    assert [edit.kind for edit in composed(*strategies).shape] == ["grow"]
+    assert composed(*strategies, values={"split.by": "lora"}).shape == ()
+
+
+def test_a_stage_is_first_decided_by_a_strategy_that_writes_no_other() -> None:
+    strategies = [Wide("wide", Stage.SPLIT, deep_and_edited), Edit("freeze", Stage.SPLIT, split(3))]
+    assert composed(*strategies).split == 3
 
 
 def test_a_strategy_comes_after_those_it_names() -> None:

@@ -10,7 +10,7 @@ from tuner.backends.torch.backend import TorchBackend
 from tuner.bundle.format import PLAN, new_folder, seal
 from tuner.bundle.info import FORMAT
 from tuner.plan.heads import Exit, HeadsPlan
-from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan
+from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan, TailEdit
 from tuner.plan.text import describe
 from tuner.plan.toml import to_toml
 from tuner.plan.trial import TrialPlan, normal_form
@@ -23,10 +23,12 @@ from tuner.task.spec import Pretrain
 BATCH = 16
 
 
-def trainable_bundle(task: Task, folder: Path, split: int = 1, **recipe: Any) -> Path:
+def trainable_bundle(
+    task: Task, folder: Path, split: int = 1, *, shape: tuple[TailEdit, ...] = (), **recipe: Any
+) -> Path:
     """Train the tail from a block on, and export it with what `Trainer` needs."""
     cache = CachePlan("cache", 8) if split else CachePlan()
-    return _made(task, folder, split, cache, HeadsPlan(), **recipe)
+    return _made(task, folder, split, cache, HeadsPlan(), shape, **recipe)
 
 
 def known_digits() -> Task:
@@ -44,7 +46,15 @@ def trainable_exits(task: Task, folder: Path, heads: HeadsPlan) -> Path:
     return _made(task, folder, 3, CachePlan("cache", 8), given, epochs=8, learning_rate=1e-2)
 
 
-def _made(task: Task, folder: Path, split: int, cache: CachePlan, heads: HeadsPlan, **recipe: Any) -> Path:
+def _made(
+    task: Task,
+    folder: Path,
+    split: int,
+    cache: CachePlan,
+    heads: HeadsPlan,
+    shape: tuple[TailEdit, ...] = (),
+    **recipe: Any,
+) -> Path:
     backend = TorchBackend()
     model = opened(backend, task).model
     said = RecipePlan(epochs=6, batch_size=BATCH, learning_rate=3e-3)
@@ -54,6 +64,7 @@ def _made(task: Task, folder: Path, split: int, cache: CachePlan, heads: HeadsPl
             task_info(task),
             data=DataPlan(0.3),
             split=split,
+            shape=shape,
             heads=heads,
             cache=cache,
             recipe=replace(said, **recipe),

@@ -20,6 +20,7 @@ import psutil
 
 from tuner.backends.base import Backend, Exported, Filling, Session, Trial, silent
 from tuner.backends.extensions import Extensions
+from tuner.backends.losses import LossError
 from tuner.errors import TaskError, UnsupportedError
 from tuner.plan.info import BlockInfo, ModelInfo
 from tuner.plan.parts import Stage
@@ -181,6 +182,9 @@ class MisbehavingSession(Session):
 
     def refuse(self) -> None:
         raise TaskError("rule, value,\nway out")
+
+    def lose(self) -> None:
+        raise LossError("l2", "it must return one loss per sample")
 
     def hand_back_a_function(self) -> Any:
         return lambda: None

@@ -1,11 +1,12 @@
 """The ONNX Runtime backend. This module loads no tensor library: `OrtBackend.open` does, in a child process."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 from tuner.backends.base import Session
 from tuner.backends.extensions import Extensions
 from tuner.backends.torch.backend import TorchBackend
+from tuner.plan.parts import Optimiser
 from tuner.plan.trial import TrialPlan
 from tuner.task import Task
 
@@ -21,6 +22,8 @@ class OrtBackend(TorchBackend):
         changing = next((edit.kind for edit in plan.shape if not edit.traits.traceable), None)
         if changing is not None:
             return f"backend onnxruntime cannot train a tail that edit {changing!r} changes: use --backend torch"
+        if plan.recipe.optimiser not in get_args(Optimiser):
+            return f"backend onnxruntime does not have optimiser {plan.recipe.optimiser!r}: use --backend torch"
         if plan.heads.exits:
             return "backend onnxruntime cannot train exits: use --backend torch"
         if plan.recipe.micro_batches > 1:

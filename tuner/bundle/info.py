@@ -28,16 +28,17 @@ class TrainInfo:
     """What ``train/`` holds: everything that training on the device needs in addition to the model.
 
     Attributes:
-        format: Version of the files: 1 trains a tail, 2 trains exits.
+        format: Version of the files: 1 trains a tail, 2 trains exits, 3 a tail by adapters.
         batch_size: Largest batch of the training step.
         replay_samples: Number of global samples that are trained on again.
         check_samples: Number of global samples that forgetting is measured on.
         bits: Width of the stored features.
         bytes: Size of ``train/``.
         largest_loss_difference: Largest relative difference from PyTorch's losses.
-        weights: Names of the tail's weights; of format 1.
-        cut: Block number where the tail begins; of format 1.
+        weights: Names of the tail's weights; of formats 1 and 3.
+        cut: Block number where the tail begins; of formats 1 and 3.
         exits: Number of exits; of format 2.
+        left_out: Kinds of the plan's loss terms that the training step does without.
     """
 
     format: int
@@ -50,6 +51,7 @@ class TrainInfo:
     weights: tuple[str, ...] = ()
     cut: int | None = None
     exits: int | None = None
+    left_out: tuple[str, ...] = ()
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "TrainInfo":
@@ -62,6 +64,7 @@ class TrainInfo:
             **content,
             "format": content["format"],
             "weights": tuple(content.get("weights", ())),
+            "left_out": tuple(content.get("left_out", ())),
             "cut": content.get("split"),
         }
         names = {own.name for own in fields(cls)} & content.keys()

@@ -52,13 +52,14 @@ class StepSession:
         self._loss = np.zeros((), np.float32)
         self._bindings = tuple(self._bound(*pair) for pair in ((first, second), (second, first)))
 
-    def step(self, features: Floats, labels: Labels, learning_rate: float) -> float:
+    def step(self, features: Floats, labels: Labels, learning_rate: float, teacher: Floats | None = None) -> float:
         """Train on one batch; return its mean loss.
 
         Args:
             features: The tail's input, float32 [n, ...], n at most the step's batch size.
             labels: int64 [n], or float32 [n, outputs] of several labels a sample.
             learning_rate: Learning rate of this step.
+            teacher: Logits of a teacher, float32 [n, outputs], where the step's loss reads them.
         """
         most, count = self.layout.batch_size, len(features)
         if not 0 < count <= most:
@@ -66,12 +67,11 @@ class StepSession:
                 f"a training step of this file takes 1 to {most} samples, got {count}: give fewer at a time"
             )
         self._steps += 1
+        given = {"input": features, "label": labels, "teacher": teacher}
         for port in self.layout.inputs:
             value = self._sets[0][port.name]
-            if port.kind == "input":
-                value[:count], value[count:] = features, features[:1]  # real values: of weight zero, but not NaN
-            elif port.kind == "label":
-                value[:count], value[count:] = labels, labels[:1]
+            if (rows := given.get(port.kind)) is not None:
+                value[:count], value[count:] = rows, rows[:1]  # real values: of weight zero, but not NaN
             elif port.kind == "sample_weight":
                 value[:count], value[count:] = 1, 0
             elif port.kind == "learning_rate":
@@ -114,10 +114,12 @@ class TrainingRows:
     Attributes:
         read: Returns their features, as often as asked: a store's reader, with or without random changes.
         labels: Labels of all rows.
+        teacher: Logits of a teacher, float32 [rows, outputs], where the step's loss reads them.
     """
 
     read: Read
     labels: Labels
+    teacher: Floats | None = None
 
 
 class SessionSteps(Steps):
@@ -143,7 +145,8 @@ class SessionSteps(Steps):
 
     def step(self, rows: RowNumbers, rate: float) -> float:
         """Train on one batch; return its mean loss."""
-        return self._session.step(self._rows.read(rows), self._rows.labels[rows], rate)
+        teacher = None if self._rows.teacher is None else self._rows.teacher[rows]
+        return self._session.step(self._rows.read(rows), self._rows.labels[rows], rate, teacher)
 
 
 def train(

@@ -12,6 +12,7 @@ from tuner.plan.info import FORBID
 
 #: A setting or the value of a knob.
 Scalar = bool | int | float | str
+#: The optimisers that every backend has.
 Optimiser = Literal["sgd", "adam", "adamw"]
 Schedule = Literal["cosine", "constant"]
 
@@ -26,13 +27,14 @@ class Stage(StrEnum):
     SPLIT = auto()
     SHAPE = auto()
     HEADS = auto()
+    LOSS = auto()
     CACHE = auto()
     RECIPE = auto()
     RUNTIME = auto()
 
 
 #: Stages that take several strategies: tuples only grow, any other value has one owner.
-SHARED_STAGES = frozenset({Stage.DATA, Stage.SHAPE, Stage.HEADS})
+SHARED_STAGES = frozenset({Stage.DATA, Stage.SHAPE, Stage.HEADS, Stage.LOSS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,30 @@ class TailEdit:
 
 
 @dataclass(frozen=True, slots=True)
+class LossTerm:
+    """A term that a plugin adds to the tail's loss; the backend's function for `kind` computes it.
+
+    Attributes:
+        kind: Name of the loss function (``tuner_losses``).
+        weight: What its mean over a batch is multiplied by, above 0.
+        settings: Pairs of name and value; sorted by name when made.
+        teacher: Whether it reads the given model's logits.
+
+    Raises:
+        PlanError: A setting is not a pair of a name and a number, a string or a Boolean.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
+    kind: str
+    weight: float
+    settings: tuple[tuple[str, Scalar], ...] = ()
+    teacher: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "settings", sorted_settings(f"loss term {self.kind!r}", self.settings))
+
+
+@dataclass(frozen=True, slots=True)
 class CachePlan:
     """How the outputs of the frozen prefix are stored.
 
@@ -137,7 +163,8 @@ class RecipePlan:
     Attributes:
         epochs: Maximum number of passes over the training samples.
         batch_size: Samples per step.
-        optimiser: Update rule; ``"sgd"`` has momentum 0.9.
+        optimiser: Update rule: ``"sgd"`` (momentum 0.9), ``"adam"``, ``"adamw"``, or one that a plugin adds
+            (``tuner_optimisers``).
         learning_rate: Learning rate at the first step.
         weight_decay: Weight decay; decoupled for ``"adamw"``, L2 otherwise.
         schedule: Course of the learning rate; ``"cosine"`` reaches 0 at the last step.
@@ -151,7 +178,7 @@ class RecipePlan:
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
     epochs: int = 10
     batch_size: int = 32
-    optimiser: Optimiser = "adamw"
+    optimiser: str = "adamw"
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
     schedule: Schedule = "cosine"

@@ -3,7 +3,7 @@
 import math
 
 from tuner.plan.heads import HeadsPlan
-from tuner.plan.parts import TailEdit
+from tuner.plan.parts import LossTerm, TailEdit
 from tuner.plan.trial import TrialPlan
 
 #: How a backend is mentioned; the default one is not.
@@ -15,7 +15,8 @@ def describe(plan: TrialPlan) -> str:
     """Return what a plan trains, on which samples, from which features, and how."""
     edits = "".join(f", {edit.kind}{_settings(edit)}" for edit in plan.shape)
     backend = BACKENDS.get(plan.runtime.backend, f" by {plan.runtime.backend}")
-    return f"train {_part(plan)} on {_data(plan)}{_source(plan)}, {_recipe(plan)}{edits}{_heads(plan.heads)}{backend}"
+    changes = f"{edits}{_heads(plan.heads)}" + "".join(map(_term, plan.loss))
+    return f"train {_part(plan)} on {_data(plan)}{_source(plan)}, {_recipe(plan)}{changes}{backend}"
 
 
 def _part(plan: TrialPlan) -> str:
@@ -59,12 +60,17 @@ def _unaugmented(shape: tuple[int, ...]) -> str:
 def _recipe(plan: TrialPlan) -> str:
     recipe = plan.recipe
     plural = "" if recipe.epochs == 1 else "s"
+    optimiser = OPTIMISERS.get(recipe.optimiser, recipe.optimiser)
     parts = f" in {recipe.micro_batches} micro-batches" if recipe.micro_batches > 1 else ""
-    return f"{recipe.epochs} epoch{plural} {OPTIMISERS[recipe.optimiser]} {_rate(recipe.learning_rate)}{parts}"
+    return f"{recipe.epochs} epoch{plural} {optimiser} {_rate(recipe.learning_rate)}{parts}"
 
 
-def _settings(edit: TailEdit) -> str:
-    values = ((name, f"{value:.2g}" if isinstance(value, float) else value) for name, value in edit.settings)
+def _term(term: LossTerm) -> str:
+    return f", + {term.weight:.2g} {term.kind}{_settings(term)}"
+
+
+def _settings(part: TailEdit | LossTerm) -> str:
+    values = ((name, f"{value:.2g}" if isinstance(value, float) else value) for name, value in part.settings)
     listed = ", ".join(f"{name} {value}" for name, value in values)
     return f" ({listed})" if listed else ""
 

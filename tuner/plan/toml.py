@@ -8,14 +8,14 @@ from typing import Any
 from tuner.errors import PlanError, nearest
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.info import BlockInfo, ModelInfo, TaskInfo
-from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan, TailEdit
+from tuner.plan.parts import CachePlan, DataPlan, LossTerm, RecipePlan, RuntimePlan, TailEdit
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan, check
 
 FORMAT = 1
 _PARTS = (
     *(TrialPlan, ModelInfo, BlockInfo, TaskInfo),
-    *(DataPlan, TailEdit, HeadsPlan, Exit, CachePlan, RecipePlan, RuntimePlan),
+    *(DataPlan, TailEdit, HeadsPlan, Exit, LossTerm, CachePlan, RecipePlan, RuntimePlan),
 )
 _UNKNOWN_KEY = "unexpected_keyword_argument"
 

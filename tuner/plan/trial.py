@@ -19,6 +19,7 @@ from tuner.plan.parts import (
     CachePlan,
     DataPlan,
     EditTraits,
+    LossTerm,
     RecipePlan,
     RuntimePlan,
     Stage,
@@ -42,6 +43,7 @@ class TrialPlan:
         split: Cut: blocks ``[0, split)`` are frozen, blocks ``[split, num_blocks)`` are the tail, which trains.
         shape: Edits of the tail, in the order they are made.
         heads: Side heads.
+        loss: Terms that are added to the tail's loss.
         cache: How the outputs of the frozen blocks are stored.
         recipe: How the tail trains.
         runtime: What carries the plan out.
@@ -54,6 +56,7 @@ class TrialPlan:
     split: int = 0
     shape: tuple[TailEdit, ...] = ()
     heads: HeadsPlan = field(default_factory=HeadsPlan)
+    loss: tuple[LossTerm, ...] = ()
     cache: CachePlan = field(default_factory=CachePlan)
     recipe: RecipePlan = field(default_factory=RecipePlan)
     runtime: RuntimePlan = field(default_factory=RuntimePlan)
@@ -67,6 +70,11 @@ class TrialPlan:
     def traits(self) -> EditTraits:
         """What the edits of the tail do, taken together."""
         return EditTraits.of(self.shape)
+
+    @property
+    def has_teacher(self) -> bool:
+        """Whether a term of the loss reads the given model's logits."""
+        return any(term.teacher for term in self.loss)
 
     @property
     def cached(self) -> bool:
@@ -132,6 +140,8 @@ class TrialPlan:
             content["data"]["share"] = self.data.share
         content["model"], content["task"] = self.model.fingerprint, self.task.fingerprint
         del content["runtime"]["memory_bytes"]
+        if not self.loss:
+            del content["loss"]
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -143,7 +153,7 @@ class TrialPlan:
         for edit, made in zip(self.shape, content["shape"], strict=True):
             if edit.traits == STATIC:
                 del made["traits"]
-        return {stage.value: content[stage.value] for stage in Stage}
+        return {stage.value: content[stage.value] for stage in Stage if stage is not Stage.LOSS or self.loss}
 
     def _decisions(self) -> dict[str, Any]:
         """Return every part as JSON's types, without the description of model and task, which is long."""
@@ -192,6 +202,8 @@ def _rules(plan: TrialPlan) -> Iterator[tuple[bool, str, object]]:
     yield 0 <= recipe.weight_decay < math.inf, "recipe.weight_decay must be at least 0", recipe.weight_decay
     yield recipe.micro_batches >= 1, "recipe.micro_batches must be at least 1", recipe.micro_batches
     yield recipe.patience >= 0, "recipe.patience must be at least 0", recipe.patience
+    for term in plan.loss:
+        yield 0 < term.weight < math.inf, f"the weight of loss term {term.kind!r} must be above 0", term.weight
     yield runtime.memory_bytes >= 0, "runtime.memory_bytes must be at least 0", runtime.memory_bytes
     yield runtime.threads >= 1, "runtime.threads must be at least 1", runtime.threads
     yield from head_rules(plan.heads, num_blocks)
@@ -208,7 +220,7 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
     heads = effective_heads(plan.heads, plan.split, labelled=plan.task.labelled)
     plan = replace(plan, heads=heads)
     if heads.mode == "exits-only":  # no tail trains, and the teacher answers to samples without random changes
-        plan = replace(plan, split=plan.model.num_blocks, shape=(), cache=replace(plan.cache, augment=0.0))
+        plan = replace(plan, split=plan.model.num_blocks, shape=(), loss=(), cache=replace(plan.cache, augment=0.0))
     if plan.split == 0 or not plan.cached:  # nothing is frozen, or nothing is stored
         plan = replace(plan, cache=CachePlan(augment=plan.cache.augment))
     if not plan.can_augment:

@@ -9,6 +9,8 @@ from tuner.planner.device import FLOAT_BYTES, TRAIN_PASSES, Rates
 
 #: Tensors of the size of a trained weight, by optimiser: its gradient, and momentum or two moments.
 STATE_COPIES = {"sgd": 2, "adam": 3, "adamw": 3}
+#: The same of an optimiser that a plugin adds: of most, at most.
+ADDED_COPIES = 3
 #: Width, in bits, of the codes that a filling pass writes; narrower ones are requantised from them.
 CODED_BITS = 8
 #: Bytes kept of a batch for the backward pass from which on the planned executor pays.
@@ -32,6 +34,11 @@ class Estimate:
     spend_seconds: float
     peak_bytes: int
     storage_bytes: int
+
+
+def state_copies(optimiser: str) -> int:
+    """Return how many tensors of a trained weight's size an optimiser needs, the gradient among them."""
+    return STATE_COPIES.get(optimiser, ADDED_COPIES)
 
 
 def feature_bits(plan: TrialPlan) -> dict[int, int]:
@@ -88,7 +95,7 @@ def fill_seconds(plan: TrialPlan, rates: Rates) -> float:
 
 
 def loop_seconds(plan: TrialPlan, rates: Rates) -> float:
-    """Return the seconds of tracing, where a step is traced, and of all epochs; without scoring."""
+    """Return the seconds of tracing, where a step is traced, of a teacher's answers, and of all epochs; no scoring."""
     samples = plan.train_samples
     steps = math.ceil(samples / plan.recipe.batch_size) * plan.recipe.micro_batches
     loops = 1 if plan.trainable else 0
@@ -97,7 +104,10 @@ def loop_seconds(plan: TrialPlan, rates: Rates) -> float:
         loops += 1
         sample_seconds += TRAIN_PASSES * _head_seconds(plan, rates) + _exit_source_seconds(plan, rates)
     epoch_seconds = samples * sample_seconds + loops * steps * rates.step_seconds
-    return tracing_seconds(plan, rates) + plan.recipe.epochs * epoch_seconds
+    teacher_seconds = 0.0
+    if plan.has_teacher:
+        teacher_seconds = samples * (sum(rates.forward_seconds[plan.split :]) + _source_seconds(plan, rates))
+    return tracing_seconds(plan, rates) + teacher_seconds + plan.recipe.epochs * epoch_seconds
 
 
 def tracing_seconds(plan: TrialPlan, rates: Rates) -> float:
@@ -127,7 +137,7 @@ def training_flops(plan: TrialPlan) -> int:
 def peak_bytes(plan: TrialPlan, rates: Rates) -> int:
     """Return the bytes above the resting process: optimiser state, gradients, saved activations, batch, scratch."""
     tail = plan.model.blocks[plan.split :]
-    state = sum(block.parameters for block in tail) * FLOAT_BYTES * STATE_COPIES[plan.recipe.optimiser]
+    state = sum(block.parameters for block in tail) * FLOAT_BYTES * state_copies(plan.recipe.optimiser)
     batch = min(plan.recipe.part_size, max(1, plan.train_samples))
     activations = kept_bytes(plan)
     inputs = 3 * batch * math.prod(tail[0].in_shape if tail else (1,)) * FLOAT_BYTES
@@ -147,9 +157,9 @@ def worth_planning(plan: TrialPlan) -> bool:
     """Return whether a trial runs its steps by the planned executor, provided the tail can be traced.
 
     Tracing takes seconds and tens of MB, which do not pay where the eager loop keeps less than `PLANNED_BYTES`. Tails
-    that change while they train would have to be traced again and again.
+    that change while they train would have to be traced again and again, and updates of a plugin's optimiser cannot be.
     """
-    return plan.traits.traceable and kept_bytes(plan) >= PLANNED_BYTES
+    return plan.traits.traceable and plan.recipe.optimiser in STATE_COPIES and kept_bytes(plan) >= PLANNED_BYTES
 
 
 def storage_bytes(plan: TrialPlan) -> int:
@@ -219,7 +229,7 @@ def _heads_bytes(plan: TrialPlan, batch: int) -> int:
     state = values = 0
     for exit_ in plan.heads.exits:
         shape, channels = blocks[exit_.block].in_shape, exit_.channels
-        state += head_parameters(shape, channels, outputs) * FLOAT_BYTES * STATE_COPIES[plan.recipe.optimiser]
+        state += head_parameters(shape, channels, outputs) * FLOAT_BYTES * state_copies(plan.recipe.optimiser)
         halved = math.prod(math.ceil(extent / 2) for extent in shape[1:])
         values += 3 * math.prod(shape) + 3 * channels * halved  # outputs of convolution, norm and activation
     return state + batch * values * FLOAT_BYTES

@@ -1,12 +1,13 @@
 """What plugin authors import: strategies, knobs, plans, objectives and hooks."""
 
 from tuner.backends.base import Backend, Exported, Filling, Session, Trial
-from tuner.backends.extensions import Extensions
+from tuner.backends.extensions import Extensions, OptimiserFactory
+from tuner.backends.losses import LossFunction, LossInputs
 from tuner.backends.lowering import Evolving, Lowering, Tail, TailBlock, Training
 from tuner.errors import TunerError
 from tuner.plan.heads import Against, Exit, HeadsMode, HeadsPlan, head_macs
 from tuner.plan.info import BlockInfo, ModelInfo, TaskInfo
-from tuner.plan.parts import CachePlan, DataPlan, EditTraits, RecipePlan, RuntimePlan, Scalar, Stage, TailEdit
+from tuner.plan.parts import CachePlan, DataPlan, EditTraits, LossTerm, RecipePlan, RuntimePlan, Scalar, Stage, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.hookspecs import hookimpl
 from tuner.plugin.knobs import Draw
@@ -30,9 +31,13 @@ __all__ = [
     "Filling",
     "HeadsMode",
     "HeadsPlan",
+    "LossFunction",
+    "LossInputs",
+    "LossTerm",
     "Lowering",
     "ModelInfo",
     "Objective",
+    "OptimiserFactory",
     "Outcome",
     "RecipePlan",
     "RuntimePlan",

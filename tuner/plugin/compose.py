@@ -37,7 +37,7 @@ class Composed:
         plan: The plan, in its normal form.
         values: Value of every knob that was drawn, by name.
         knobs: The same knobs, with their ranges.
-        editors: Name of the strategy that wrote a tail edit, by its kind.
+        editors: Name of the strategy that wrote a tail edit or a loss term, by its kind.
     """
 
     plan: TrialPlan
@@ -78,12 +78,16 @@ def compose(
     recorded = recording(source, values, knobs)
     plan = TrialPlan(model=model, task=task)
     owners: dict[str, str] = {}
+    taking: list[Strategy[Any]] = []
     refiners: list[tuple[Strategy[Any], Any]] = []
     for stage in Stage:
-        for strategy in _deciders(stage, strategies, Draw(recorded, stage.value, wanted)):
+        left = [one for one in strategies if not any(_apart(one, other) for other in taking)]
+        for strategy in _deciders(stage, left, Draw(recorded, stage.value, wanted)):
+            taking.append(strategy)
             drawn = _sampled(strategy, Draw(recorded, strategy.name, wanted), model)
             after = _written(strategy, "apply", plan, drawn, frozenset({stage, *strategy.writes}), owners)
             editors |= dict.fromkeys((edit.kind for edit in after.shape[len(plan.shape) :]), strategy.name)
+            editors |= dict.fromkeys((term.kind for term in after.loss[len(plan.loss) :]), strategy.name)
             plan = after
             if strategy.refines:
                 refiners.append((strategy, drawn))
@@ -158,7 +162,8 @@ def _deciders(stage: Stage, strategies: Sequence[Strategy[Any]], draw: Draw) -> 
 
 def _one_of(group: Sequence[Strategy[Any]], draw: Draw, knob: str) -> str:
     names = [strategy.name for strategy in group]
-    start = next((strategy.name for strategy in group if not strategy.baseline), names[0])
+    alone = [strategy.name for strategy in group if not strategy.baseline and not strategy.writes]
+    start = next(iter(alone), names[0])
     return names[0] if len(names) == 1 else draw.choice(knob, names, start=start)
 
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, get_args
 
 from tuner.backends.base import Backend
@@ -21,9 +22,11 @@ from tuner.task import Task
 from tuner.task.digits import digits
 
 
+@dataclass(frozen=True, slots=True)
 class Recipe(Strategy[RecipePlan]):
-    """How the tail trains: the knobs every training loop has."""
+    """How the tail trains: the knobs every training loop has; `optimisers` returns the names of those installed."""
 
+    optimisers: Callable[[], Sequence[str]] = lambda: get_args(Optimiser)
     name, stage = "recipe", Stage.RECIPE
 
     def sample(self, draw: Draw, model: ModelInfo) -> RecipePlan:  # noqa: ARG002 - the same for every model
@@ -31,7 +34,7 @@ class Recipe(Strategy[RecipePlan]):
         return RecipePlan(
             epochs=draw.integer("epochs", 1, 200, log=True, start=8),
             batch_size=draw.integer("batch_size", 1, 512, log=True, start=32),
-            optimiser=draw.choice("optimiser", get_args(Optimiser), start="adamw"),
+            optimiser=draw.choice("optimiser", self.optimisers(), start="adamw"),
             learning_rate=draw.number("learning_rate", 1e-6, 1.0, log=True, start=1e-3),
             weight_decay=draw.number("weight_decay", 0.0, 0.1),
             schedule=draw.choice("schedule", get_args(Schedule), start="cosine"),
@@ -87,7 +90,7 @@ class Builtin:
     @hookimpl
     def tuner_strategies(self) -> Iterable[Strategy[Any]]:
         """Offer recipe, single-stage training and runtime."""
-        return [Recipe(), SingleStage(), Runtime(lambda: tuple(self._host.backends))]
+        return [Recipe(cache(self._host.optimisers)), SingleStage(), Runtime(lambda: tuple(self._host.backends))]
 
     @hookimpl
     def tuner_backends(self) -> Iterable[Backend]:

@@ -9,6 +9,8 @@ from typing import Any
 import pluggy
 
 from tuner.backends.base import Backend
+from tuner.backends.extensions import OptimiserFactory
+from tuner.backends.losses import LossFunction
 from tuner.backends.lowering import Lowering
 from tuner.plugin.strategy import Strategy
 from tuner.results.objectives import Objective
@@ -36,6 +38,16 @@ def tuner_lowerings(backend: str) -> Mapping[str, Lowering]:  # type: ignore[emp
 
     The lowerings run in a process that has loaded the tensor library; the hook itself must not load it.
     """
+
+
+@hookspec
+def tuner_losses(backend: str) -> Mapping[str, LossFunction]:  # type: ignore[empty-body]  # a specification
+    """Return how `backend` computes this plugin's terms of the loss, by kind; it must load no tensor library."""
+
+
+@hookspec
+def tuner_optimisers(backend: str) -> Mapping[str, OptimiserFactory]:  # type: ignore[empty-body]  # a specification
+    """Return how `backend` makes the optimisers that this plugin adds, by name; it must load no tensor library."""
 
 
 @hookspec

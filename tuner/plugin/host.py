@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from inspect import getmembers, signature
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import pluggy
 
 from tuner.backends.base import Backend
-from tuner.backends.extensions import Extensions
+from tuner.backends.extensions import Extensions, OptimiserFactory
 from tuner.backends.lowering import Lowering
 from tuner.errors import PluginError, TunerError, nearest
-from tuner.plan.parts import Stage
+from tuner.plan.parts import Optimiser, Stage
 from tuner.plugin import hookspecs
 from tuner.plugin.strategy import Strategy
 from tuner.results.objectives import Objective
@@ -93,23 +93,7 @@ class Host:
         Raises:
             PluginError: Two plugins realise the same kind.
         """
-        lowerings: dict[str, Lowering] = {}
-        owners: dict[str, str] = {}
-        for implementation in self._manager.hook.tuner_lowerings.get_hookimpls():
-            name = implementation.plugin_name
-            arguments = {"backend": backend}
-            try:
-                function: Callable[..., Any] = implementation.function
-                offered = dict(function(*(arguments[argument] for argument in implementation.argnames)) or {})
-            except Exception:  # a plugin may lack a library; edits it does not realise are not supported
-                log.warning("plugin %s: tuner_lowerings raised", name, exc_info=True)
-                continue
-            for kind in offered:
-                if kind in owners:
-                    raise PluginError(f"plugins {owners[kind]!r} and {name!r} both realise {kind!r}: remove one")
-                owners[kind] = name
-            lowerings.update(offered)
-        return lowerings
+        return self._by_kind("tuner_lowerings", backend)
 
     def extensions(self, backend: str) -> Extensions:
         """Return what plugins add to a backend.
@@ -117,7 +101,44 @@ class Host:
         Raises:
             PluginError: Two plugins realise the same kind.
         """
-        return Extensions(self.lowerings(backend))
+        return Extensions(self.lowerings(backend), self._by_kind("tuner_losses", backend), self._optimisers(backend))
+
+    def optimisers(self) -> tuple[str, ...]:
+        """Return the names of all optimisers: those that every backend has, then those that plugins add to any."""
+        added = (name for backend in self.backends for name in self._optimisers(backend))
+        return tuple(dict.fromkeys((*get_args(Optimiser), *added)))
+
+    def _optimisers(self, backend: str) -> dict[str, OptimiserFactory]:
+        return self._by_kind("tuner_optimisers", backend, taken=get_args(Optimiser))
+
+    def _by_kind(self, hook: str, backend: str, taken: Iterable[str] = ()) -> dict[str, Any]:
+        """Return what plugins offer a backend, by kind; a plugin that raises is logged and offers nothing.
+
+        Args:
+            hook: Name of the hook; it takes the backend's name.
+            backend: The backend.
+            taken: Kinds that are the core's own.
+
+        Raises:
+            PluginError: Two plugins offer the same kind.
+        """
+        collected: dict[str, Any] = {}
+        owners = dict.fromkeys(taken, "core")
+        for implementation in getattr(self._manager.hook, hook).get_hookimpls():
+            name = implementation.plugin_name
+            arguments = {"backend": backend}
+            try:
+                function: Callable[..., Any] = implementation.function
+                offered = dict(function(*(arguments[argument] for argument in implementation.argnames)) or {})
+            except Exception:  # a plugin may lack a library; what it does not offer is not supported
+                log.warning("plugin %s: %s raised", name, hook, exc_info=True)
+                continue
+            for kind in offered:
+                if kind in owners:
+                    raise PluginError(f"plugins {owners[kind]!r} and {name!r} both realise {kind!r}: remove one")
+                owners[kind] = name
+            collected.update(offered)
+        return collected
 
     def trial_done(self, study: str, record: TrialRecord) -> None:
         """Call every observer; an exception is logged and does no harm."""

@@ -23,8 +23,8 @@ class Strategy(ABC, Generic[K]):
         writes: Further parts that `apply` may write, those of shared stages; it takes part in them wherever it takes
             part in its own stage.
         refines: Parts that `refine` may change, after every part has been decided.
-        excludes: Names of strategies of its stage that it is not combined with: a knob (``shape.by``) draws which one
-            takes part.
+        excludes: Names of strategies that it is not combined with. Of its own stage, a knob (``shape.by``) draws which
+            one takes part; else the one of the earlier stage does.
         after: Names of strategies of its stage that are applied before it where they take part.
         baseline: Whether it is what other strategies of its stage are compared with: those are tried first.
     """

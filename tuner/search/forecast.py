@@ -171,7 +171,7 @@ def _form(plan: TrialPlan) -> tuple[Any, ...]:
     decays = recipe.weight_decay > 0
     partial = not recipe.freeze_bn and plan.train_samples % samples != 0
     step = (recipe.optimiser, decays, recipe.freeze_bn, partial)
-    return (plan.split, samples, recipe.part_size, plan.shape, plan.runtime, *step)
+    return (plan.split, samples, recipe.part_size, plan.shape, plan.loss, plan.runtime, *step)
 
 
 def median_correction(

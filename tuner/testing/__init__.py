@@ -9,6 +9,7 @@ nothing else in `tuner` imports it.
 
 from tuner.plan.example import example_model, example_task
 from tuner.testing.backend import BackendContract
+from tuner.testing.loss import LossContract
 from tuner.testing.lowering import LoweringContract
 from tuner.testing.objective import ObjectiveContract
 from tuner.testing.rules import PluginContract
@@ -16,6 +17,7 @@ from tuner.testing.strategy import StrategyContract
 
 __all__ = [
     "BackendContract",
+    "LossContract",
     "LoweringContract",
     "ObjectiveContract",
     "PluginContract",

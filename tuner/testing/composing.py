@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner.plan.info import ModelInfo, TaskInfo
-from tuner.plan.parts import Stage, TailEdit
+from tuner.plan.parts import LossTerm, Stage, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import Composed, compose
 from tuner.plugin.knobs import Draw, ValueSource
@@ -14,8 +14,8 @@ from tuner.plugin.strategy import Strategy
 
 #: Runs through a strategy's corners, per model; the ends of every knob come first.
 MOST_CORNERS = 48
-#: Kind of the edit that stands for another plugin's.
-OTHER_EDIT = "another-edit"
+#: Kind of what stands for another plugin's.
+OTHER = "another"
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,21 @@ class Frozen(Strategy[None]):
         return replace(plan, split=int(plan.model.num_blocks * self.share))
 
 
+@dataclass(frozen=True)
 class Another(Strategy[None]):
-    """Edits the tail, as another plugin does."""
+    """Adds an entry to a part of a plan that several strategies write, as another plugin does."""
 
-    name, stage = "another", Stage.SHAPE
+    stage: Stage  # type: ignore[misc]  # an instance's own here
+    name = "another"
 
     def sample(self, draw: Draw, model: ModelInfo) -> None:
         """Draw nothing."""
 
     def apply(self, plan: TrialPlan, knobs: None) -> TrialPlan:  # noqa: ARG002 - it has none
-        """Add the edit."""
-        return replace(plan, shape=(*plan.shape, TailEdit(OTHER_EDIT)))
+        """Add the entry."""
+        if self.stage is Stage.SHAPE:
+            return replace(plan, shape=(*plan.shape, TailEdit(OTHER)))
+        return replace(plan, loss=(*plan.loss, LossTerm(OTHER, 1.0)))
 
 
 def composed_by(

@@ -38,7 +38,7 @@ def objectives_of(plugin: object) -> list[Objective]:
 def place(source: object) -> str:
     """Return where a module, a class or a function is written, as ``mine.py, line 14``; empty where not known."""
     if isinstance(source, ModuleType):
-        return Path(source.__file__ or "").name
+        return Path(getattr(source, "__file__", None) or "").name
     written: Callable[..., object] | type = source if callable(source) else type(source)
     try:
         return f"{Path(inspect.getsourcefile(written) or '').name}, line {inspect.getsourcelines(written)[1]}"

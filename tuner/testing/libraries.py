@@ -11,6 +11,8 @@ from types import ModuleType
 import pytest
 
 TENSOR_LIBRARIES = ("torch", "torchvision", "tensorflow", "jax", "onnxruntime")
+#: Hooks that return functions by kind, for a backend.
+BY_KIND = ("tuner_lowerings", "tuner_losses", "tuner_optimisers")
 #: Seconds that importing a plugin may take: every command that looks at plugins waits for all of them.
 MOST_SECONDS = 0.5
 #: Imports a module by its name, or, where only this process knows the name, from its file.
@@ -30,8 +32,7 @@ else:
     plugin = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(plugin)
 print("seconds:", time.perf_counter() - started)
-hook = getattr(plugin, "tuner_lowerings", None)
-if hook is not None:
+for hook in filter(None, (getattr(plugin, name, None) for name in {hooks!r})):
     hook(*("torch" for _ in hook.__code__.co_varnames[: hook.__code__.co_argcount]))
 """
 
@@ -81,7 +82,7 @@ def _import_of(name: str, path: str) -> tuple[str, float]:
     loaded, seconds = "", math.inf
     for _ in range(2):
         if seconds > MOST_SECONDS:
-            printed = _printed_by(_IMPORT.format(name=name, path=path))
+            printed = _printed_by(_IMPORT.format(name=name, path=path, hooks=BY_KIND))
             loaded = printed.rpartition("loaded:")[2].strip()
             seconds = float(printed.rpartition("seconds:")[2].split()[0])
     return loaded, seconds

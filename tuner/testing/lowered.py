@@ -67,6 +67,7 @@ class LoweredTail:
     def __init__(self, plan: TrialPlan, extensions: Extensions, seed: int = 1) -> None:
         recipe = replace(plan.recipe, epochs=EPOCHS, batch_size=BATCH, micro_batches=1)
         self.plan, self._seed, self._task = replace(plan, recipe=recipe), seed, made_up_task()
+        self._extensions = extensions
         self._model, untouched = (_opened() for _ in range(2))
         self.given = untouched.tail(plan.split).eval()
         prefix = untouched.prefix(plan.split).eval()
@@ -110,7 +111,7 @@ class LoweredTail:
         torch.manual_seed(self._seed)
         if saved is not None:
             self.tail.load_state_dict(saved.tail)
-        steps = EagerSteps(self._task, self.plan, self.tail, self._inputs, self._seed)
+        steps = EagerSteps(self._task, self.plan, self.tail, self._inputs, self._seed, self._extensions)
         loop = EpochLoop(steps, self.plan.recipe, TRAIN, self._seed)
         if saved is not None:
             loop.restore(copy.deepcopy(saved.loop))
@@ -131,12 +132,12 @@ class LoweredTail:
         """
         return self.edits.finish(self.example[:1])
 
-    def reopened(self, extensions: Extensions, state: Mapping[str, torch.Tensor]) -> nn.Module:
+    def reopened(self, state: Mapping[str, torch.Tensor]) -> nn.Module:
         """Return the tail that a trained state belongs to, as an export makes it."""
         if self.edits.given is not None:
             again: nn.Module = _opened().tail(self.plan.split)
         else:
-            again = LoweredTail(self.plan, extensions, self._seed).tail
+            again = LoweredTail(self.plan, self._extensions, self._seed).tail
             fuse(again)
         again.load_state_dict(state)
         return again

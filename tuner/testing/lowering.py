@@ -13,7 +13,7 @@ from tuner.backends.extensions import Extensions
 from tuner.errors import TunerError, first_line, place_of
 from tuner.plan.parts import TailEdit
 from tuner.plan.trial import TrialPlan
-from tuner.testing.composing import OTHER_EDIT
+from tuner.testing.composing import OTHER
 from tuner.testing.hosting import hosting, strategies_of
 from tuner.testing.libraries import require_light_import
 
@@ -102,7 +102,7 @@ class LoweringContract:
                 lowered.train()
                 trained = lowered.logits()
                 finished = lowered.finish()
-                again = lowered.reopened(self._extensions, finished.state_dict())
+                again = lowered.reopened(finished.state_dict())
             difference = largest_difference(trained, lowered.logits(again))
             if not difference <= SAME_LOGITS:
                 self._fail(
@@ -134,8 +134,8 @@ class LoweringContract:
         """Before and after an edit that puts the tail inside another module, it edits the same layers."""
         from tuner.testing.lowered import LoweredTail, largest_difference, wrapped
 
-        extensions = replace(self._extensions, lowerings={**self._extensions.lowerings, OTHER_EDIT: wrapped})
-        other = TailEdit(OTHER_EDIT)
+        extensions = replace(self._extensions, lowerings={**self._extensions.lowerings, OTHER: wrapped})
+        other = TailEdit(OTHER)
         for plan, alone in self._lowered():
             for shape in ((other, *plan.shape), (*plan.shape, other)):
                 order = "after" if shape[0] is other else "before"

@@ -3,6 +3,7 @@
 import inspect
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -12,9 +13,13 @@ from typing import Any
 import pytest
 
 from tuner.errors import TunerError, first_line
+from tuner.plan.example import example_model, example_task
+from tuner.plan.parts import LossTerm
 from tuner.plugin.compose import StrategyError
+from tuner.testing.composing import corners_of
 from tuner.testing.hosting import hosting, objectives_of, place, strategies_of
-from tuner.testing.libraries import require_light_import
+from tuner.testing.libraries import BY_KIND, require_light_import
+from tuner.testing.loss import LossContract
 from tuner.testing.lowering import LoweringContract
 from tuner.testing.objective import ObjectiveContract
 from tuner.testing.strategy import StrategyContract
@@ -71,12 +76,26 @@ def _rules_of_parts(plugin: object) -> Iterator[Rule]:
     for strategy in strategies_of(plugin):
         contract = type("Strategy", (StrategyContract,), {"strategy": strategy})
         yield from _rules(contract, f"strategy {strategy.name}", type(strategy))
-    for kind, lowering in hosting(plugin).lowerings("torch").items():
+    extensions = hosting(plugin).extensions("torch")
+    for kind, lowering in extensions.lowerings.items():
         contract = type("Lowering", (LoweringContract,), {"plugin": plugin, "kind": kind})
         yield from _rules(contract, f"lowering {kind}", lowering)
+    for kind, term in _terms(plugin).items():
+        contract = type("Loss", (LossContract,), {"term": term, "losses": extensions.losses})
+        yield from _rules(contract, f"loss term {kind}", extensions.losses.get(kind, plugin))
     for objective in objectives_of(plugin):
         contract = type("Objective", (ObjectiveContract,), {"objective": objective})
         yield from _rules(contract, f"objective {objective.name}", plugin)
+
+
+def _terms(plugin: object) -> dict[str, LossTerm]:
+    """Return one of the loss terms of each kind that a plugin's strategies add."""
+    terms: dict[str, LossTerm] = {}
+    for strategy in strategies_of(plugin):
+        with suppress(TunerError, StrategyError):  # the strategy's own contract says what is wrong
+            for composed in corners_of(strategy, example_model(4), example_task()):
+                terms |= {term.kind: term for term in composed.plan.loss}
+    return terms
 
 
 def _rules(contract: type, subject: str, source: object) -> Iterator[Rule]:
@@ -118,18 +137,28 @@ class _Loading:
         if not any(name.startswith("tuner_") for name in dir(self.plugin)):
             pytest.fail("the plugin must have a hook, but there is no function tuner_...: see docs/plugins.md, Hooks")
 
-    def test_its_lowerings_are_functions_by_kind(self) -> None:
-        """`tuner_lowerings` is called in the process that loads no tensor library."""
-        hook = getattr(self.plugin, "tuner_lowerings", None)
-        if hook is None:
+    def test_it_offers_functions_by_kind(self) -> None:
+        """These hooks are called in the process that loads no tensor library; their functions are called later."""
+        for name in BY_KIND:
+            hook = getattr(self.plugin, name, None)
+            offered = {} if hook is None else hook(*("torch" for _ in inspect.signature(hook).parameters))
+            for kind, function in dict(offered or {}).items():
+                if not isinstance(kind, str) or not callable(function):
+                    pytest.fail(
+                        f"{name} must return functions by kind, but it returned {kind!r}: {function!r}: name the "
+                        "function itself"
+                    )
+
+    def test_its_loss_terms_are_in_plans(self) -> None:
+        """A strategy of the plugin adds them, under the names that `tuner_losses` has."""
+        if not hasattr(self.plugin, "tuner_losses"):
             return
-        lowerings = hook(*("torch" for _ in inspect.signature(hook).parameters))
-        for kind, lowering in dict(lowerings or {}).items():
-            if not isinstance(kind, str) or not callable(lowering):
-                pytest.fail(
-                    f"tuner_lowerings must return functions by kind, but it returned {kind!r}: {lowering!r}: "
-                    "name the function itself"
-                )
+        unused = sorted(set(hosting(self.plugin).extensions("torch").losses) - set(_terms(self.plugin)))
+        if unused:
+            pytest.fail(
+                f"loss term {unused[0]!r} must be added by a strategy of its plugin, but none does at the corners of "
+                "its knobs: correct the kind"
+            )
 
     def test_importing_it_is_quick_and_loads_no_tensor_library(self) -> None:
         """Every command that looks at plugins imports all of them, on devices that have no tensor library too."""

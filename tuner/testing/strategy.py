@@ -72,8 +72,9 @@ class StrategyContract:
 
     @pytest.mark.parametrize("blocks", SIZES)
     def test_what_others_wrote_stays(self, blocks: int) -> None:
-        """Edits of the tail that other strategies added are still there."""
-        others = [Another()] if Stage.SHAPE in {self.strategy.stage, *self.strategy.writes} else []
+        """Tail edits and loss terms that other strategies added are still there."""
+        shared = {Stage.SHAPE, Stage.LOSS} & {self.strategy.stage, *self.strategy.writes}
+        others = [Another(stage) for stage in shared]
         for _ in corners_of(self.strategy, example_model(blocks), example_task(), others=others):
             pass
 

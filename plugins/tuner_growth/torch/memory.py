@@ -11,7 +11,7 @@ from torch import nn
 from tuner.backends.lowering import Training
 from tuner.backends.torch.model.blocks import saved_bytes
 from tuner.backends.torch.model.resize import install
-from tuner.planner.cost import STATE_COPIES
+from tuner.planner.cost import state_copies
 from tuner.planner.device import FLOAT_BYTES
 from tuner_growth.cost import NetworkCost
 from tuner_growth.torch.widths import Width, selected, weight_of
@@ -42,7 +42,7 @@ def training_bytes(
         wider = copy.deepcopy(body)
         install(wider, selected(wider, replace(width, size=size), [*range(size), 0]))
         slopes.append(_kept(wider, training.example) - base)
-    copies = 1 + STATE_COPIES[training.recipe.optimiser]
+    copies = 1 + state_copies(training.recipe.optimiser)
 
     def needed(wanted: Sequence[int]) -> int:
         kept = base + sum(slope * (to - size) for slope, to, size in zip(slopes, wanted, sizes, strict=True))

@@ -118,6 +118,11 @@ def test_the_users_mistake_is_one_line_without_a_traceback(run: Run) -> None:
         refused.unwrap("a job")
 
 
+def test_a_loss_term_that_is_at_fault_is_known_by_its_kind(run: Run) -> None:
+    text = "loss term 'l2': it must return one loss per sample"
+    assert run("lose").failure == Failure(text, "", edit="l2")
+
+
 def test_a_call_that_raises_is_a_bug_with_the_childs_traceback(run: Run) -> None:
     with pytest.raises(RuntimeError, match="in stumble"):
         run("stumble").unwrap("a job")

@@ -17,6 +17,7 @@ from tuner.backends.torch.features.needs import needed
 from tuner.backends.torch.measure import measure
 from tuner.backends.torch.model.load import load
 from tuner.backends.torch.planned.step_plan import planned_step
+from tuner.backends.torch.step.terms import loss_of
 from tuner.backends.torch.step.traced import StepError
 from tuner.backends.torch.trial import run as tail_trial
 from tuner.backends.torch.trial.edits import edited
@@ -80,7 +81,7 @@ class TorchSession(Session):
         if not plan.traits.traceable:
             return first_step(edits.tail, plan)
         try:
-            return planned_step(edits.tail, plan, self._opened.task.loss)
+            return planned_step(edits.tail, plan, loss_of(self._opened.task, plan, self._opened.extensions))
         except StepError:
             return None
 

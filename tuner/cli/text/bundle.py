@@ -20,6 +20,8 @@ def format_bundle(folder: Path, info: BundleInfo) -> str:
             f"  trains again without PyTorch: {format_bytes(info.train.bytes)}, with features of {samples} global "
             "samples; the licence of these samples also applies to the bundle"
         )
+        if info.train.left_out:
+            lines.append(f"  when it trains again, its loss is the task's, without {', '.join(info.train.left_out)}")
     return "\n".join(lines)
 
 

@@ -6,23 +6,25 @@ from tuner.errors import BundleError
 
 #: The traced step of a tail, and its inference.
 STEP, TAIL = "train/step.onnx", "train/tail.onnx"
-#: The same of an exit, by its number.
+#: What a step's adapters begin with, and how they are merged into the tail's weights; where it has any.
+ADAPTERS, MERGE = "train/adapters.safetensors", "train/merge.onnx"
+#: The step and the inference of an exit, by its number.
 STEP_OF, LOGITS_OF = "train/exit{}.onnx", "train/exit{}_logits.onnx"
 #: Stored features of global samples: those that are trained on again, and those that forgetting is measured on.
 REPLAY, CHECK = "train/replay.safetensors", "train/check.safetensors"
 #: Weights of all exits.
 EXIT_WEIGHTS = f"{Section.EXITS}.safetensors"
-#: Formats of the section of ``bundle.json``: of a tail's training, of exits'.
-TAIL_FORMAT, EXITS_FORMAT = 1, 2
+#: Formats of the section of ``bundle.json``: of a tail's training, of exits', of a tail's with adapters.
+TAIL_FORMAT, EXITS_FORMAT, ADAPTERS_FORMAT = 1, 2, 3
 LOSSES = ("single-label", "multi-label")
 
 
-def train_info(bundle: Bundle, wanted: int) -> TrainInfo:
+def train_info(bundle: Bundle, *wanted: int) -> TrainInfo:
     """Return what a bundle says of its training.
 
     Args:
         bundle: Exported with ``--trainable``.
-        wanted: Format that is expected.
+        wanted: Formats that are expected.
 
     Raises:
         BundleError: It was not exported to be trained, or for another version, or with another loss.
@@ -30,9 +32,10 @@ def train_info(bundle: Bundle, wanted: int) -> TrainInfo:
     info = bundle.info.train
     if info is None:
         raise BundleError(f"{bundle.folder} cannot be trained: export it with `tuner export RUN OUT --trainable`")
-    if info.format != wanted:
+    if info.format not in wanted:
+        readable = " and ".join(map(str, wanted))
         raise BundleError(
-            f"{bundle.folder} has training format {info.format!r}, this version reads {wanted}: update tuner"
+            f"{bundle.folder} has training format {info.format!r}, this version reads {readable}: update tuner"
         )
     if bundle.loss not in LOSSES:
         raise BundleError(f"a bundle trains with the loss {' or '.join(LOSSES)}, not {bundle.loss!r}: update tuner")

@@ -26,7 +26,18 @@ from tuner.ort.training_step import StepSession, TrainingRows, train
 from tuner.plan.toml import from_toml
 from tuner.process_memory import return_freed
 from tuner.runtime.infer.inputs import Label, Sample, inputs, label_rows
-from tuner.runtime.train.files import CHECK, REPLAY, STEP, TAIL, TAIL_FORMAT, train_info
+from tuner.runtime.train.adapters import Adapters
+from tuner.runtime.train.files import (
+    ADAPTERS,
+    ADAPTERS_FORMAT,
+    CHECK,
+    MERGE,
+    REPLAY,
+    STEP,
+    TAIL,
+    TAIL_FORMAT,
+    train_info,
+)
 from tuner.task import normalise
 from tuner.training.epoch import Watch
 from tuner.training.schedule import batches_of
@@ -59,8 +70,10 @@ class Trainer:
         self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
         if self.bundle.exits:
             raise BundleError(f"{self.bundle.folder} trains its exits: use tuner.runtime.ExitsTrainer")
-        info = train_info(self.bundle, TAIL_FORMAT)
+        info = train_info(self.bundle, TAIL_FORMAT, ADAPTERS_FORMAT)
         folder = self.bundle.folder
+        adapted = info.format == ADAPTERS_FORMAT
+        self._adapters = Adapters(folder / ADAPTERS, folder / MERGE) if adapted else None
         self.plan = from_toml((folder / PLAN).read_text(encoding="utf-8"))
         self._threads, self._seed = threads or len(os.sched_getaffinity(0)), seed
         self._replay, self._check = Replay.load(folder / REPLAY), Replay.load(folder / CHECK)
@@ -138,9 +151,10 @@ class Trainer:
             raise BundleError("there is nothing new to train on: add samples and their labels first")
         own = self.plan.recipe
         recipe = replace(own, epochs=epochs or own.epochs, batch_size=batch_size or own.batch_size)
-        session = StepSession(self.bundle.folder / STEP, self._weights, self._threads, self._seed)
+        given = self._weights if self._adapters is None else self._adapters.begin(self._weights)
+        session = StepSession(self.bundle.folder / STEP, given, self._threads, self._seed)
         losses = tuple(result.loss for result in train(session, self._mixed(), recipe, self._seed, watch))
-        weights = session.weights()
+        weights = session.weights() if self._adapters is None else self._adapters.merged(session.weights())
         if not all(np.isfinite(value).all() for value in weights.values()):
             raise BundleError(f"weights are no longer finite: lower recipe.learning_rate, {recipe.learning_rate:g}")
         self._weights, self._losses = weights, self._losses + losses

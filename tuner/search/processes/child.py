@@ -21,6 +21,7 @@ from multiprocessing.reduction import recv_handle
 from typing import Any
 
 from tuner.backends.base import Session, Trial
+from tuner.backends.losses import LossError
 from tuner.backends.lowering import LoweringError
 from tuner.errors import TunerError, UnsupportedError, first_line, missing_extra
 from tuner.plugin.core import build_host
@@ -132,7 +133,7 @@ def _run(packed: bytes, sessions: Mapping[str, Callable[[], Session]], pipe: Con
         pipe.send(("result", session.model if job.method == "model" else getattr(session, job.method)(**arguments)))
     except TunerError as error:
         trace = "" if error.__cause__ is None else traceback.format_exc()
-        edit = error.kind if isinstance(error, LoweringError) else ""
+        edit = error.kind if isinstance(error, LoweringError | LossError) else ""
         line = " ".join(str(error).split())
         pipe.send(("failure", Failure(line, trace, isinstance(error, UnsupportedError), edit)))
     except BaseException as error:  # noqa: BLE001 - whatever a plugin raises ends this job only

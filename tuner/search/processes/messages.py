@@ -53,7 +53,7 @@ class Failure:
         text: One line.
         trace: The traceback; empty where the user can put it right.
         unsupported: Whether the backend cannot carry the plan out.
-        edit: Kind of the tail edit whose lowering is at fault; empty where none is.
+        edit: Kind of the tail edit, or of the loss term, whose function is at fault; empty where none is.
     """
 
     text: str

@@ -18,8 +18,9 @@ from tuner.backends.torch.planned.fused import fused
 from tuner.backends.torch.planned.nodes import readers
 from tuner.backends.torch.planned.program import program, tensors_of
 from tuner.backends.torch.planned.schedule import Update, schedule
+from tuner.backends.torch.step.losses import StepLoss
 from tuner.backends.torch.step.optimiser import optimiser as optimiser_of
-from tuner.backends.torch.step.trace import StepLoss, trace
+from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step
 from tuner.backends.torch.step.update import STATES
 from tuner.plan.parts import Optimiser, RecipePlan

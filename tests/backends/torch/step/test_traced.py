@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from tests.backends.torch.tails import OUTPUTS, TAILS, Arrays, Eager, Tail, batch_of, first_values, part_of, relative
+from tuner.backends.torch.step.losses import StepLoss
 from tuner.backends.torch.step.substitutes import Feed, WeightedNorm
-from tuner.backends.torch.step.trace import StepLoss, trace
+from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step, StepError
 from tuner.plan.parts import Optimiser, RecipePlan
 

@@ -9,11 +9,13 @@ import torch
 from torch import nn
 
 from tuner.arrays import RowNumbers
+from tuner.backends.extensions import NOTHING_ADDED, Extensions
 from tuner.backends.lowering import Training
 from tuner.backends.torch.model.kinds import NORMS
 from tuner.backends.torch.model.layout import channels_last, spatial
 from tuner.backends.torch.step.losses import task_loss
 from tuner.backends.torch.step.optimiser import optimiser, set_rate
+from tuner.backends.torch.step.terms import ExtendedLoss, loss_of
 from tuner.backends.torch.threads import ThreadChoice, on_fastest_threads
 from tuner.backends.torch.trial.evolving import begin_evolving, evolving
 from tuner.backends.torch.trial.inputs import TailInputs
@@ -35,12 +37,24 @@ class EagerSteps(TrialSteps):
         tail: What trains; laid out channels last from here on.
         inputs: What it reads.
         seed: Seed of the probe, and of what evolves.
+        extensions: What plugins add: terms of the loss, and optimisers.
     """
 
-    def __init__(self, task: Task, plan: TrialPlan, tail: nn.Module, inputs: TailInputs, seed: int) -> None:
+    def __init__(
+        self,
+        task: Task,
+        plan: TrialPlan,
+        tail: nn.Module,
+        inputs: TailInputs,
+        seed: int,
+        extensions: Extensions = NOTHING_ADDED,
+    ) -> None:
         self._tail, self._recipe, self._inputs = channels_last(tail), plan.recipe, inputs
         self._loss, self.threads = task_loss(task.loss), ThreadChoice(plan.runtime.threads)
-        self._optimiser = optimiser([value for value in tail.parameters() if value.requires_grad], plan.recipe)
+        loss = loss_of(task, plan, extensions)
+        self._extended = loss if isinstance(loss, ExtendedLoss) else None
+        trained = [value for value in tail.parameters() if value.requires_grad]
+        self._optimiser = optimiser(trained, plan.recipe, extensions)
         samples = len(inputs.labels)
         self._probe = np.sort(np.random.default_rng((seed, 2)).permutation(samples)[:PROBE])
         self.example = spatial(inputs.read(self._probe[:1]))
@@ -99,7 +113,12 @@ class EagerSteps(TrialSteps):
     def _backward(self, part: RowNumbers, samples: int) -> float:
         """Add the gradients of a part of a batch of `samples`; return its share of the batch's mean loss."""
         labels = torch.from_numpy(np.ascontiguousarray(self._inputs.labels[part]))
-        loss = self._loss(self._tail(spatial(self._inputs.read(part))), labels) * (len(part) / samples)
+        features = spatial(self._inputs.read(part))
+        logits = self._tail(features)
+        loss = self._loss(logits, labels)
+        if self._extended is not None:
+            loss = loss + self._extended.added(logits, labels, features, self._inputs.teacher_logits(part)).mean()
+        loss = loss * (len(part) / samples)
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return float(loss.detach())
 

@@ -9,7 +9,9 @@ import torch
 from torch import nn
 
 from tuner.arrays import Floats, RowNumbers
+from tuner.backends.extensions import NOTHING_ADDED, Extensions
 from tuner.backends.torch.onnx.write import write
+from tuner.backends.torch.step.terms import loss_of
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import EAGERLY, StepError
 from tuner.backends.torch.trial.evolving import evolving
@@ -29,12 +31,21 @@ class OrtSteps(TrialSteps):
         tail: What trains.
         inputs: What it reads.
         seed: Seed of the noise of dropouts.
+        extensions: What plugins add: terms of the loss.
 
     Raises:
         StepError: The tail's step cannot be traced, or has no ONNX form.
     """
 
-    def __init__(self, task: Task, plan: TrialPlan, tail: nn.Module, inputs: TailInputs, seed: int) -> None:
+    def __init__(
+        self,
+        task: Task,
+        plan: TrialPlan,
+        tail: nn.Module,
+        inputs: TailInputs,
+        seed: int,
+        extensions: Extensions = NOTHING_ADDED,
+    ) -> None:
         if evolving(tail):
             raise StepError(f"a tail that changes while it trains cannot be traced once for all: {EAGERLY}")
         self._tail = tail
@@ -43,7 +54,7 @@ class OrtSteps(TrialSteps):
         step = trace(
             tail,
             plan.recipe,
-            loss=task.loss,
+            loss=loss_of(task, plan, extensions),
             input_shape=self.example.shape[1:],
             outputs=len(task.labels),
             batch_size=plan.recipe.batch_size,
@@ -56,7 +67,7 @@ class OrtSteps(TrialSteps):
             self._session = StepSession(path, state, plan.runtime.threads, seed)
         seconds = time.perf_counter() - started
         self.notes = (f"trained by ONNX Runtime: the step was traced and written in {seconds:.1f} s, {size} bytes",)
-        rows = TrainingRows(lambda batch: _array(inputs.read(batch)), inputs.labels)
+        rows = TrainingRows(lambda batch: _array(inputs.read(batch)), inputs.labels, inputs.teacher)
         self._steps = SessionSteps(self._session, rows, plan.recipe)
         self.norms_train = self._steps.norms_train
 

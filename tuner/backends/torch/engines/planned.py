@@ -8,37 +8,48 @@ import torch
 from torch import nn
 
 from tuner.arrays import RowNumbers
+from tuner.backends.extensions import NOTHING_ADDED, Extensions
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.planned.bound_step import BoundStep, bound, held_by
 from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.planned.step_plan import steps_of
+from tuner.backends.torch.step.terms import loss_of
 from tuner.backends.torch.step.traced import EAGERLY, StepError
 from tuner.backends.torch.threads import on_fastest_threads
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.steps import TrialSteps
 from tuner.plan.trial import TrialPlan
-from tuner.planner.cost import PLANNED_BYTES, kept_bytes, worth_planning
+from tuner.planner.cost import PLANNED_BYTES, STATE_COPIES, kept_bytes, worth_planning
 from tuner.task import Task
 from tuner.training.schedule import batches_of
 
 
-def planned_or_eager(task: Task, plan: TrialPlan, tail: nn.Module, inputs: TailInputs, seed: int) -> TrialSteps:
+def planned_or_eager(
+    task: Task,
+    plan: TrialPlan,
+    tail: nn.Module,
+    inputs: TailInputs,
+    seed: int,
+    extensions: Extensions = NOTHING_ADDED,
+) -> TrialSteps:
     """Return the planned executor where it pays and the tail can be traced, else `EagerSteps`.
 
     The notes say which, and why.
     """
     if worth_planning(plan):
         try:
-            return PlannedSteps(task, plan, tail, inputs, seed)
+            return PlannedSteps(task, plan, tail, inputs, seed, extensions)
         except StepError as error:
             reason = str(error)
     elif not plan.traits.traceable:
         reason = "the tail changes while it trains"
+    elif plan.recipe.optimiser not in STATE_COPIES:
+        reason = f"the planned executor does not have optimiser {plan.recipe.optimiser}"
     else:
         saved = f"{kept_bytes(plan) / 1e6:,.1f} MB kept for the backward pass"
         reason = f"{saved}, and the planned executor is used from {PLANNED_BYTES / 1e6:,.0f} MB on"
-    steps = EagerSteps(task, plan, tail, inputs, seed)
+    steps = EagerSteps(task, plan, tail, inputs, seed, extensions)
     steps.notes = (f"run by PyTorch's eager loop: {reason}",)
     return steps
 
@@ -52,12 +63,20 @@ class PlannedSteps(EagerSteps):
         StepError: The tail cannot be traced.
     """
 
-    def __init__(self, task: Task, plan: TrialPlan, tail: nn.Module, inputs: TailInputs, seed: int) -> None:
-        super().__init__(task, plan, tail, inputs, seed)
+    def __init__(
+        self,
+        task: Task,
+        plan: TrialPlan,
+        tail: nn.Module,
+        inputs: TailInputs,
+        seed: int,
+        extensions: Extensions = NOTHING_ADDED,
+    ) -> None:
+        super().__init__(task, plan, tail, inputs, seed, extensions)
         if self.evolving:
             raise StepError(f"a tail that changes while it trains cannot be traced once for all: {EAGERLY}")
         started = time.perf_counter()
-        steps = steps_of(tail, plan, task.loss)
+        steps = steps_of(tail, plan, loss_of(task, plan, extensions))
         programs = [program(step) for step in steps]
         held = held_by(steps[-1], tail)
         self._ports = [
@@ -103,6 +122,8 @@ class PlannedSteps(EagerSteps):
             elif port.kind == "label":
                 labels = torch.from_numpy(np.ascontiguousarray(self._inputs.labels[part]))
                 arguments.append(_filled(labels, self._part_size))
+            elif port.kind == "teacher" and (teacher := self._inputs.teacher_logits(part)) is not None:
+                arguments.append(_filled(teacher, self._part_size))
             elif port.kind == "noise":
                 arguments.append(torch.rand(port.shape))
             else:

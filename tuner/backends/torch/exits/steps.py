@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from tuner.arrays import RowNumbers
+from tuner.backends.extensions import NOTHING_ADDED, Extensions
 from tuner.backends.torch.exits.inputs import CutInputs
 from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.step.losses import exit_loss
@@ -24,20 +25,28 @@ class HeadsSteps(Steps):
         heads: As `tuner.backends.torch.exits.heads.build_heads` returns them, or trained before.
         final: The final head and what of the tail is before it, in evaluation mode: the teacher.
         inputs: What they train on.
+        extensions: What plugins add: optimisers.
         multi: Whether a sample may have several labels.
     """
 
     norms_train = True
 
     def __init__(
-        self, plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, inputs: CutInputs, *, multi: bool
+        self,
+        plan: TrialPlan,
+        heads: nn.ModuleList,
+        final: nn.Module,
+        inputs: CutInputs,
+        extensions: Extensions = NOTHING_ADDED,
+        *,
+        multi: bool,
     ) -> None:
         self._plan, self._heads, self._multi = plan.heads, heads, multi
         self.threads = ThreadChoice(plan.runtime.threads)
         self._teacher = _teacher(plan.cuts[-1], final, inputs)
         self._read = inputs.reading([place.block for place in plan.heads.exits])
         self._labels = inputs.labels
-        self._optimiser = optimiser(list(heads.parameters()), plan.recipe)
+        self._optimiser = optimiser(list(heads.parameters()), plan.recipe, extensions)
 
     def begin_epoch(self) -> None:
         """Put the heads in training mode."""

@@ -29,7 +29,6 @@ from tuner.process_memory import PeakMeter
 from tuner.results.records import Outcome
 from tuner.runtime.infer.calibration import confidences, exits_taken
 from tuner.runtime.train.exit_calibration import ExitCalibration, calibrate_exits
-from tuner.task import Task
 from tuner.training.epoch import EpochLoop
 from tuner.training.epochs import BetweenEpochs, TrainingLog, train_epochs
 
@@ -56,7 +55,7 @@ def run(trial: Trial, opened: OpenTask) -> Outcome:
     heads = build_heads(plan)
     final = model.tail(plan.cuts[-1]).eval()
     inputs = ExitInputs.resolve(access, plan)
-    log = TrainingLog() if tail.requested else _train(trial, task, heads, final, inputs)
+    log = TrainingLog() if tail.requested else _train(trial, opened, heads, final, inputs)
     if state_hash(model.model) != backbone_hash:
         raise TrainingError(
             "the backbone changed while exits were trained, so the trial does not count: check whether the model "
@@ -73,13 +72,14 @@ def run(trial: Trial, opened: OpenTask) -> Outcome:
     return Outcome(values, (*tail.outcome.epochs, *log.entries), ended, (*tail.outcome.notes, *notes))
 
 
-def _train(trial: Trial, task: Task, heads: nn.ModuleList, final: nn.Module, inputs: ExitInputs) -> TrainingLog:
+def _train(trial: Trial, opened: OpenTask, heads: nn.ModuleList, final: nn.Module, inputs: ExitInputs) -> TrainingLog:
     """Train the heads.
 
     Patience watches the mean of the exits' own accuracies on the local validation samples: thresholds, and with them
     the accuracy of leaving early, are calibrated once, when training has ended.
     """
-    plan, multi, local = trial.plan, task.loss == "multi-label", inputs.validation["local"]
+    plan, task, local = trial.plan, opened.task, inputs.validation["local"]
+    multi = task.loss == "multi-label"
 
     def mean_accuracy() -> float:
         logits = exit_logits(plan, heads, final, local)
@@ -87,7 +87,7 @@ def _train(trial: Trial, task: Task, heads: nn.ModuleList, final: nn.Module, inp
         return float(np.mean([score(own, truth, multi=multi) for own in logits[:-1]]))
 
     started = time.perf_counter()
-    steps = HeadsSteps(plan, heads, final, inputs.train, multi=multi)
+    steps = HeadsSteps(plan, heads, final, inputs.train, opened.extensions, multi=multi)
     samples = len(inputs.train.labels)
     loop = EpochLoop(steps, plan.recipe, samples, trial.seed, loss_name="the exits' loss")
     start = TrainingLog(seconds=time.perf_counter() - started)

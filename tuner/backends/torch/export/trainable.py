@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
+from tuner.backends.torch.export.adapters import write_adapters
 from tuner.backends.torch.export.features import BATCH, Features, drawn
 from tuner.backends.torch.export.step_check import compare_training, random_labels
 from tuner.backends.torch.features.selection import whole_partition
@@ -19,13 +21,15 @@ from tuner.backends.torch.step.inference import trace_inference
 from tuner.backends.torch.step.losses import task_loss
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import StepError
+from tuner.backends.torch.trial.edits import edited, probe_of
+from tuner.backends.torch.trial.inputs import TailInputs
+from tuner.backends.torch.trial.opened import OpenTask
 from tuner.bundle.format import MODEL
 from tuner.bundle.info import Section, TrainInfo
 from tuner.errors import BundleError
 from tuner.ort.session import Session
 from tuner.plan.trial import TrialPlan
-from tuner.runtime.train.files import STEP, TAIL, TAIL_FORMAT
-from tuner.task import Task
+from tuner.runtime.train.files import ADAPTERS_FORMAT, STEP, TAIL, TAIL_FORMAT
 
 
 def refuse_untrainable(tail: nn.Module, state: Mapping[str, Any], plan: TrialPlan) -> None:
@@ -43,8 +47,11 @@ def refuse_untrainable(tail: nn.Module, state: Mapping[str, Any], plan: TrialPla
         )
 
 
-def write_trainable(task: Task, plan: TrialPlan, tail: nn.Module, folder: Path) -> dict[str, Any]:
+def write_trainable(opened: OpenTask, plan: TrialPlan, tail: nn.Module, folder: Path) -> dict[str, Any]:
     """Write ``train/`` next to a model that was exported for it; see `tuner.backends.torch.export.whole.export`.
+
+    The step trains what the plan's edits leave to train, and by the adapters that they make. It minimises the task's
+    loss alone: a device has neither the plugins' terms nor the given model as a teacher.
 
     Returns:
         The section of ``bundle.json`` about it.
@@ -53,32 +60,38 @@ def write_trainable(task: Task, plan: TrialPlan, tail: nn.Module, folder: Path) 
         BundleError: The step cannot be written, or trains other than PyTorch.
     """
     (folder / Section.TRAIN).mkdir(mode=0o700)
+    task, names = opened.task, tuple(tail.state_dict())
     session = Session(folder / MODEL, plan.runtime.threads)
     features = Features(task, plan, session.features if plan.split else lambda pixels: pixels)
     replay, checked = features.save(folder)
     shape, outputs, recipe = replay.codec.shape, len(task.labels), plan.recipe
+    seen = drawn(whole_partition(task, "local.train"), recipe.batch_size)
+    inputs = features.of(seen)
     try:
+        write(trace_inference(tail, input_shape=shape, outputs=outputs, batch_size=BATCH), folder / TAIL)
+        if plan.shape:
+            read = TailInputs(lambda rows: torch.from_numpy(inputs[rows]), seen.labels())
+            tail = edited(opened.model, plan, opened.extensions, probe_of(read, task.loss, seed=0)).tail
         write(
             trace(tail, recipe, loss=task.loss, input_shape=shape, outputs=outputs, batch_size=recipe.batch_size),
             folder / STEP,
         )
-        write(trace_inference(tail, input_shape=shape, outputs=outputs, batch_size=BATCH), folder / TAIL)
+        adapted = write_adapters(tail, folder)
     except StepError as error:
         reason = str(error).rpartition(": ")[0]
         raise BundleError(f"{reason}, so --trainable cannot write it: export without --trainable") from error
-    inputs = features.of(drawn(whole_partition(task, "local.train"), recipe.batch_size))
     labels = random_labels(recipe, outputs, multi=task.loss == "multi-label")
-    difference = compare_training(
-        tail, recipe, folder / STEP, inputs, labels, task_loss(task.loss), plan.runtime.threads
-    )
+    loss, threads = task_loss(task.loss), plan.runtime.threads
+    difference = compare_training(tail, recipe, folder / STEP, inputs, labels, loss, threads)
     return TrainInfo(
-        format=TAIL_FORMAT,
+        format=ADAPTERS_FORMAT if adapted else TAIL_FORMAT,
         batch_size=recipe.batch_size,
         replay_samples=len(replay),
         check_samples=checked,
         bits=replay.codec.bits,
         bytes=sum(path.stat().st_size for path in (folder / Section.TRAIN).iterdir()),
         largest_loss_difference=difference,
-        weights=tuple(tail.state_dict()),
+        weights=names,
         cut=plan.split,
+        left_out=tuple(term.kind for term in plan.loss),
     ).to_dict()

@@ -62,7 +62,7 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     checks = _checked(task, parts, path)
     sections: dict[str, Any] = {Section.EVOLVED.value: records} if records else {}
     if trainable:
-        sections[Section.TRAIN.value] = write_trainable(task, plan, tail, folder)
+        sections[Section.TRAIN.value] = write_trainable(opened, plan, tail, folder)
     return Exported(checks, sections)
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import fx
 
 from tuner.backends.torch.onnx.graph import Form, Graph, Value, argument, dtype_of, shape_of
+from tuner.backends.torch.step.traced import StepError
 
 aten = torch.ops.aten
 
@@ -112,8 +113,38 @@ def _sliced(graph: Graph, node: fx.Node) -> Value:
     return graph.op("Slice", graph.of(node.args[0]), *(graph.integers([value]) for value in (*bounds, axis, step)))
 
 
+def _unsliced(graph: Graph, node: fx.Node) -> Value:
+    """The gradient of what was sliced: that of the slice, among zeros.
+
+    Raises:
+        StepError: The slice leaves elements out within its range.
+    """
+    arguments: Any = node.args[1:6]
+    sizes, axis, begin, end, step = arguments
+    if step != 1:
+        raise StepError(f"a slice of step {step} has no ONNX form: train it with --backend torch")
+    rank, bounds = len(sizes), range(sizes[axis])[begin:end]
+    pads = [0] * (2 * rank)
+    pads[axis % rank], pads[rank + axis % rank] = bounds.start, sizes[axis] - bounds.stop
+    return graph.op("Pad", graph.of(node.args[0]), graph.integers(pads))
+
+
 def _selected(graph: Graph, node: fx.Node) -> Value:
     return graph.op("Gather", graph.of(node.args[0]), graph.constant(node.args[2], "int64"), axis=node.args[1])  # type: ignore[arg-type]  # an integer
+
+
+def _picked(graph: Graph, node: fx.Node) -> Value:
+    return graph.op("Gather", graph.of(node.args[0]), graph.of(node.args[2]), axis=node.args[1])
+
+
+def _index_added(graph: Graph, node: fx.Node) -> Value:
+    """Add slices to those at some indices of an axis."""
+    args: Any = node.args
+    value, axis, index, slices = args[:4]
+    along = [1] * len(shape_of(slices))
+    along[axis] = -1
+    places = graph.op("Expand", graph.reshape(graph.of(index), along), graph.integers(shape_of(slices)))
+    return graph.op("ScatterElements", graph.of(value), places, graph.of(slices), axis=axis, reduction="add")
 
 
 def _joined(graph: Graph, node: fx.Node) -> Value:
@@ -236,7 +267,10 @@ FORMS: Mapping[Any, Form] = {
     aten.unsqueeze.default: _reshaped,
     aten.expand.default: _expanded,
     aten.slice.Tensor: _sliced,
+    aten.slice_backward.default: _unsliced,
     aten.select.int: _selected,
+    aten.index_select.default: _picked,
+    aten.index_add.default: _index_added,
     aten.cat.default: _joined,
     aten.ones_like.default: _filled(1),
     aten.zeros_like.default: _filled(0),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from torch import fx
 
+from tuner.backends.torch.planned.frozen import with_masks, without_unread
 from tuner.backends.torch.planned.nodes import is_item, is_pointwise, readers, value_of
 from tuner.backends.torch.planned.recompute import without_cheap
 from tuner.backends.torch.step.traced import EAGERLY, Step, StepError
@@ -71,9 +72,11 @@ def schedule(step: Step, *, again: bool = True) -> Schedule:
     results = graph.graph_copy(step.graph.graph, copies)
     graph.output(results)
     _share_masks(graph)
+    without_unread(graph)
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     if again:
         without_cheap(graph, _results(graph)[0])
+    with_masks(graph, _results(graph)[0])
     results = _results(graph)
     by_name = {port.name: node for port, node in zip(step.inputs, inputs, strict=True)}
     sinks = {

@@ -73,7 +73,7 @@ class Spans:
                 self._kind(node, loss),
             )
             for node, first in self._first.items()
-            if node.op != "placeholder" and bytes_of(node)
+            if node.op != "placeholder" and bytes_of(node) and not node.meta.get("unwritten")
         )
         small = [tensor for tensor in (*results, *self._scratch) if tensor.nbytes < MAPPED_BESIDE_KEPT]
         freed = Tensor("freed", min(KEPT_BYTES, max_live(small)), 0, self._end, "library")

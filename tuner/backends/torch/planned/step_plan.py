@@ -7,13 +7,15 @@ from torch.utils.flop_counter import flop_registry
 from tuner.backends.torch.model.layout import channels_last
 from tuner.backends.torch.planned.library_memory import Library, measured
 from tuner.backends.torch.planned.program import program
-from tuner.backends.torch.step.trace import BatchPart, StepLoss, trace
+from tuner.backends.torch.step.losses import StepLoss
+from tuner.backends.torch.step.terms import ExtendedLoss
+from tuner.backends.torch.step.trace import BatchPart, trace
 from tuner.backends.torch.step.traced import Step
 from tuner.plan.trial import TrialPlan
 from tuner.planner.memory import step as planner
 
 
-def steps_of(tail: nn.Module, plan: TrialPlan, loss: StepLoss) -> tuple[Step, ...]:
+def steps_of(tail: nn.Module, plan: TrialPlan, loss: StepLoss | ExtendedLoss) -> tuple[Step, ...]:
     """Trace what one batch of a plan needs: one step, or that of a micro-batch and that of the last one.
 
     Batches are as large as the plan has samples, at most. Where the last batch of an epoch is a smaller one, norms that
@@ -46,7 +48,9 @@ def steps_of(tail: nn.Module, plan: TrialPlan, loss: StepLoss) -> tuple[Step, ..
     )
 
 
-def planned_step(tail: nn.Module, plan: TrialPlan, loss: StepLoss, library: Library = measured) -> planner.StepPlan:
+def planned_step(
+    tail: nn.Module, plan: TrialPlan, loss: StepLoss | ExtendedLoss, library: Library = measured
+) -> planner.StepPlan:
     """Return a plan's training step in numbers; nothing trains.
 
     Args:

@@ -2,12 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch.nn import functional
 
 from tuner.plan.heads import HeadsPlan
 
+#: Losses of a task, and squared, which no task has but NNTrainer's models do.
+StepLoss = Literal["single-label", "multi-label", "squared"]
 #: Takes logits and labels; returns the mean loss of a batch.
 MeanLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

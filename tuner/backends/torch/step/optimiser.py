@@ -1,23 +1,47 @@
-"""The optimisers of a recipe."""
+"""The optimisers of a recipe: PyTorch's, and those that plugins add."""
 
 from typing import Any
 
 import torch
 from torch import nn
 
+from tuner.backends.extensions import Extensions
+from tuner.errors import TrainingError
 from tuner.plan.parts import RecipePlan
 
 MOMENTUM = 0.9  # of SGD
 
 
-def optimiser(parameters: list[nn.Parameter], recipe: RecipePlan) -> torch.optim.Optimizer:
-    """Return the recipe's optimiser."""
+def optimiser(
+    parameters: list[nn.Parameter], recipe: RecipePlan, extensions: Extensions | None = None
+) -> torch.optim.Optimizer:
+    """Return the recipe's optimiser.
+
+    Args:
+        parameters: What trains.
+        recipe: Its optimiser, learning rate and weight decay.
+        extensions: What plugins add.
+
+    Raises:
+        TrainingError: A plugin's factory returned something else.
+    """
+    added = {} if extensions is None else extensions.optimisers
+    if recipe.optimiser in added:
+        made = added[recipe.optimiser](parameters, recipe)
+        if not isinstance(made, torch.optim.Optimizer):
+            raise TrainingError(
+                f"optimiser {recipe.optimiser!r}: its factory must return a torch.optim.Optimizer, but it returned "
+                f"{made!r}"
+            )
+        return made
     shared: dict[str, Any] = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay, "fused": True}
     if recipe.optimiser == "sgd":
         return torch.optim.SGD(parameters, momentum=MOMENTUM, **shared)
     if recipe.optimiser == "adam":
         return torch.optim.Adam(parameters, **shared)
-    return torch.optim.AdamW(parameters, **shared)
+    if recipe.optimiser == "adamw":
+        return torch.optim.AdamW(parameters, **shared)
+    raise TrainingError(f"no installed plugin realises optimiser {recipe.optimiser!r}: see `tuner plugins`")
 
 
 def set_rate(target: torch.optim.Optimizer, rate: float) -> None:

@@ -15,7 +15,7 @@ Four things differ from the eager loop (`tuner.backends.torch.engines.eager`) in
 - **Micro-batches** are two steps: one that adds a part's gradients to sums, and the last part's, which updates.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, get_args
 
 import torch
@@ -25,16 +25,16 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from tuner.backends.torch.model.layout import spatial
-from tuner.backends.torch.step.losses import ExitLoss
+from tuner.backends.torch.step.losses import ExitLoss, StepLoss
 from tuner.backends.torch.step.optimiser import MOMENTUM
 from tuner.backends.torch.step.prepare import moving_buffers, noise_shapes, prepared
 from tuner.backends.torch.step.substitutes import Feed, GlobalPools
+from tuner.backends.torch.step.terms import ExtendedLoss
 from tuner.backends.torch.step.traced import EAGERLY, Step, StepError, graph_of, port_of
 from tuner.backends.torch.step.update import STATES, bias_corrected, updated
 from tuner.ort.port import Port
 from tuner.plan.parts import RecipePlan
 
-StepLoss = Literal["single-label", "multi-label", "squared"]
 #: What a step does with gradients: update by them; add them to sums; add the sums to them and update.
 BatchPart = Literal["whole", "adding", "last"]
 
@@ -43,7 +43,7 @@ def trace(
     tail: nn.Module,
     recipe: RecipePlan,
     *,
-    loss: StepLoss | ExitLoss,
+    loss: StepLoss | ExtendedLoss | ExitLoss,
     input_shape: Sequence[int],
     outputs: int,
     batch_size: int,
@@ -58,7 +58,8 @@ def trace(
         recipe: Optimiser, weight decay and whether batch norms keep their statistics.
         loss: `single-label`: cross entropy, labels int64 [n]; `multi-label`: binary cross entropy with logits, labels
             float32 [n, outputs]; `squared`: mean squared error, which no task has but NNTrainer's models do, labels
-            likewise; an exit's, labels float32 [n, 2 · outputs].
+            likewise; one of these with terms of plugins, which take the given model's logits as an input of kind
+            `teacher` where one of them reads these; an exit's, labels float32 [n, 2 · outputs].
         input_shape: Shape of one sample.
         outputs: Number of the tail's outputs.
         batch_size: Samples a step, or of one part of a batch.
@@ -71,10 +72,9 @@ def trace(
 
     Raises:
         StepError: The tail draws random numbers outside of dropout modules, or depends on the values of tensors; or the
-            loss is another one.
+            loss, or the optimiser, is another one.
     """
-    if loss not in get_args(StepLoss) and not isinstance(loss, ExitLoss):
-        raise StepError(f"a step must have the loss {' or '.join(get_args(StepLoss))}, got {loss!r}: {EAGERLY}")
+    _require_known(loss, recipe)
     feed = Feed()
     model = prepared(tail, recipe, feed, padded=padded)
     with FakeTensorMode(allow_non_fake_inputs=True):
@@ -86,7 +86,7 @@ def trace(
     states = () if stateless else STATES[recipe.optimiser]
     inputs = (
         Port("input", "input", tuple(sample.shape), "float32"),
-        _label_port(loss, batch_size, outputs),
+        *_target_ports(loss, batch_size, outputs),
         Port("sample_weight", "sample_weight", (batch_size,), "float32"),
         *(Port(name, name, (), "float32") for name in _numbers(recipe, part)),
         *(Port(name, "noise", shape, "float32") for name, shape in noises.items()),
@@ -110,7 +110,8 @@ def trace(
         feed.weight, feed.noise = before["sample_weight"], [before[name] for name in noises]
         with GlobalPools():
             logits = functional_call(model, weights | buffers, (before["input"],))
-        mean = _mean_loss(loss, logits, before["label"], before["sample_weight"])
+        losses = _losses(loss, logits, before)
+        mean = (losses * before["sample_weight"]).sum() / before["sample_weight"].sum()
         mean = mean if part == "whole" else mean * before["share"]
         gradients = torch.autograd.grad(mean, list(weights.values()), allow_unused=True)
         rates = None if part == "adding" else bias_corrected(recipe, before)
@@ -135,11 +136,29 @@ def trace(
     return Step(graph, inputs, (Port("loss", "loss", (), "float32"), *results), updates, followed)
 
 
-def _label_port(loss: StepLoss | ExitLoss, batch_size: int, outputs: int) -> Port:
-    if loss == "single-label":
-        return Port("label", "label", (batch_size,), "int64")
-    values = 2 * outputs if isinstance(loss, ExitLoss) else outputs
-    return Port("label", "label", (batch_size, values), "float32")
+def _require_known(loss: object, recipe: RecipePlan) -> None:
+    """Refuse a loss or an optimiser that a traced step does not have.
+
+    Raises:
+        StepError: It is one.
+    """
+    if loss not in get_args(StepLoss) and not isinstance(loss, ExitLoss | ExtendedLoss):
+        raise StepError(f"a step must have the loss {' or '.join(get_args(StepLoss))}, got {loss!r}: {EAGERLY}")
+    if recipe.optimiser not in STATES:
+        raise StepError(f"a step must update by {' or '.join(STATES)}, got {recipe.optimiser!r}: {EAGERLY}")
+
+
+def _target_ports(loss: StepLoss | ExtendedLoss | ExitLoss, batch_size: int, outputs: int) -> Iterator[Port]:
+    """Yield the inputs that the loss compares logits with."""
+    if isinstance(loss, ExtendedLoss):
+        yield from _target_ports(loss.name, batch_size, outputs)
+        if loss.has_teacher:
+            yield Port("teacher", "teacher", (batch_size, outputs), "float32")
+    elif loss == "single-label":
+        yield Port("label", "label", (batch_size,), "int64")
+    else:
+        values = 2 * outputs if isinstance(loss, ExitLoss) else outputs
+        yield Port("label", "label", (batch_size, values), "float32")
 
 
 def _numbers(recipe: RecipePlan, part: BatchPart) -> list[str]:
@@ -149,16 +168,24 @@ def _numbers(recipe: RecipePlan, part: BatchPart) -> list[str]:
     return share if part == "adding" else [*share, "learning_rate", *count]
 
 
-def _mean_loss(
-    loss: StepLoss | ExitLoss, logits: torch.Tensor, label: torch.Tensor, weight: torch.Tensor
+def _losses(
+    loss: StepLoss | ExtendedLoss | ExitLoss, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]
 ) -> torch.Tensor:
-    """Return the weighted mean of the samples' losses."""
+    """Return each sample's loss, float32 [n].
+
+    Args:
+        loss: As for `trace`.
+        logits: float32 [n, outputs].
+        inputs: The step's, by name.
+    """
+    label = inputs["label"]
+    if isinstance(loss, ExtendedLoss):
+        added = loss.added(logits, label, inputs["input"], inputs.get("teacher"))
+        return _losses(loss.name, logits, inputs) + added
     if isinstance(loss, ExitLoss):
-        losses = loss.losses(logits, label)
-    elif loss == "squared":
-        losses = functional.mse_loss(logits, label, reduction="none").mean(1)
-    elif loss == "multi-label":
-        losses = functional.binary_cross_entropy_with_logits(logits, label, reduction="none").mean(1)
-    else:
-        losses = functional.cross_entropy(logits, label, reduction="none")
-    return (losses * weight).sum() / weight.sum()
+        return loss.losses(logits, label)
+    if loss == "squared":
+        return functional.mse_loss(logits, label, reduction="none").mean(1)
+    if loss == "multi-label":
+        return functional.binary_cross_entropy_with_logits(logits, label, reduction="none").mean(1)
+    return functional.cross_entropy(logits, label, reduction="none")

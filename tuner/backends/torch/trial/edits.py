@@ -19,6 +19,7 @@ from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.errors import TrainingError, TunerError, first_line, place_of
 from tuner.plan.parts import TailEdit
 from tuner.plan.trial import TrialPlan
+from tuner.runtime.train.adapters import fused_name
 
 #: Samples of a batch that a lowering compares losses on: its backward pass must not take what a training step takes.
 PROBE = 8
@@ -234,16 +235,10 @@ def _require_own_weights(kind: str, tail: nn.Module, given: nn.Module, names: li
     """
     own = {id(value) for value in given.parameters()}
     strange = [name for name, value in tail.named_parameters() if value.requires_grad and id(value) not in own]
-    strange += sorted(set(map(_fused_name, given.state_dict())) ^ set(names))
+    strange += sorted(set(map(fused_name, given.state_dict())) ^ set(names))
     if strange:
         raise LoweringError(
             kind,
             f"what trains must be weights of the given layers, but {strange[0]!r} is not: change weights in place by "
             "torch.nn.utils.parametrize, or give the edit EditTraits(keeps_weights=False)",
         )
-
-
-def _fused_name(name: str) -> str:
-    """Return the name of the weight that a tensor of a parametrisation is a part of; any other name as it is."""
-    layer, _, rest = name.partition("parametrizations.")
-    return layer + rest.partition(".")[0] if rest else name

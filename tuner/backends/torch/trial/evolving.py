@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tuner.backends.lowering import Evolving, Training
 from tuner.backends.torch.model.blocks import saved_bytes
 from tuner.plan.trial import TrialPlan
-from tuner.planner.cost import STATE_COPIES
+from tuner.planner.cost import state_copies
 from tuner.planner.device import FLOAT_BYTES, TRAIN_PASSES
 from tuner.planner.memory.lifetimes import Tensor
 from tuner.planner.memory.step import StepPlan
@@ -91,7 +91,7 @@ def first_step(tail: nn.Module, plan: TrialPlan) -> StepPlan:
     with FlopCounterMode(display=False) as counter:
         kept = saved_bytes(tail, torch.zeros(1, *shape))
     parameters = sum(parameter.numel() for parameter in tail.parameters() if parameter.requires_grad)
-    state = FLOAT_BYTES * STATE_COPIES[plan.recipe.optimiser] * parameters
+    state = FLOAT_BYTES * state_copies(plan.recipe.optimiser) * parameters
     tensors = (
         Tensor("gradients and the optimiser's state", state, 0, 1, "state"),
         Tensor("kept for backward", batch * kept, 0, 1, "saved"),

@@ -35,10 +35,16 @@ class TailInputs:
     Attributes:
         read: Takes row numbers and returns the tail's input for them, float32 [n, ...].
         labels: Labels of all rows.
+        teacher: The given model's logits of all rows, float32 [rows, outputs], where the loss reads them.
     """
 
     read: Callable[[RowNumbers], torch.Tensor]
     labels: Labels
+    teacher: Floats | None = None
+
+    def teacher_logits(self, rows: RowNumbers) -> torch.Tensor | None:
+        """Return the given model's logits of some rows, float32 [n, outputs]; None where nothing reads them."""
+        return None if self.teacher is None else torch.from_numpy(self.teacher[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +77,31 @@ class TrialInputs:
         """
         cut, change = plan.split, augmenting(plan, changes)
         task, share = access.task, plan.data.share
-        training, scored = training_selections(task, plan), validation_selections(task, share)
+        scored, train = validation_selections(task, share), training_inputs(access, plan, change)
         if not plan.cached:
             prefix = inference_prefix(access.loaded, cut)
-            train = computed_inputs(access.task, prefix, training, change)
             validation = {selection.domain: computed_inputs(access.task, prefix, [selection]) for selection in scored}
             return cls(cut, None, train, validation)
         bits = feature_bits(plan)[cut]
-        train = stored_inputs(Reader(access, cut, bits, training), training, change)
         exact = Reader(access, cut, VALIDATION_BITS, scored)
         return cls(cut, bits, train, {selection.domain: stored_inputs(exact, [selection]) for selection in scored})
+
+
+def training_inputs(access: Access, plan: TrialPlan, change: Change = unchanged) -> TailInputs:
+    """Return what an epoch reads.
+
+    Args:
+        access: The task's features.
+        plan: What to train.
+        change: Made to the stored maps, or to the pixels where nothing is stored.
+
+    Raises:
+        LookupError: The features are coded, and the cut has no scales yet.
+    """
+    selections = training_selections(access.task, plan)
+    if not plan.cached:
+        return computed_inputs(access.task, inference_prefix(access.loaded, plan.split), selections, change)
+    return stored_inputs(Reader(access, plan.split, feature_bits(plan)[plan.split], selections), selections, change)
 
 
 def tail_inputs(

@@ -1,7 +1,7 @@
 """One trial: a tail is trained and scored."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -9,17 +9,18 @@ from safetensors.torch import save_file
 from torch import nn
 
 from tuner.backends.base import Trial
-from tuner.backends.torch.features.access import frozen_hash
+from tuner.backends.torch.features.access import Access, frozen_hash
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.model.fingerprint import state_hash
 from tuner.backends.torch.trial.checkpoint import Checkpoint, restore
 from tuner.backends.torch.trial.edits import edited, probe_of
 from tuner.backends.torch.trial.evolving import room
-from tuner.backends.torch.trial.inputs import TrialInputs
+from tuner.backends.torch.trial.inputs import TailInputs, TrialInputs, training_inputs
 from tuner.backends.torch.trial.opened import OpenTask
-from tuner.backends.torch.trial.scoring import score, sizes
+from tuner.backends.torch.trial.scoring import logits, score, sizes
 from tuner.errors import TrainingError
 from tuner.plan.parts import RecipePlan
+from tuner.plan.trial import TrialPlan
 from tuner.process_memory import PeakMeter
 from tuner.results.records import Outcome
 from tuner.training.epoch import EpochLoop
@@ -45,7 +46,7 @@ def run(trial: Trial, opened: OpenTask) -> Outcome:
 
 
 def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
-    """Do as `run`; the time that the engine takes to get ready is training time."""
+    """Do as `run`; the time that a teacher, the edits and the engine take to get ready is training time."""
     task, model, plan = opened.task, opened.model, trial.plan
     torch.set_num_threads(plan.runtime.threads)
     torch.manual_seed(trial.seed)
@@ -57,16 +58,17 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     before = frozen_hash(model.chain, plan.split) if model.chain else ""
     changes = np.random.default_rng((trial.seed, 1))
     inputs = TrialInputs.resolve(access, plan, changes)
-    edits = edited(model, plan, opened.extensions, probe_of(inputs.train, task.loss, trial.seed), trial.seed)
+    started = time.perf_counter()
+    train = _with_teacher(inputs.train, access, plan)
+    edits = edited(model, plan, opened.extensions, probe_of(train, task.loss, trial.seed), trial.seed)
     tail = edits.tail
     checkpoint = Checkpoint.of(plan, trial.seed, trial.weights)
     saved = checkpoint.read()
     if saved is not None:
         tail.load_state_dict(saved.tail)
     local = inputs.validation["local"]
-    started = time.perf_counter()
-    steps = opened.steps(task, plan, tail, inputs.train, trial.seed)
-    loop = EpochLoop(steps, plan.recipe, len(inputs.train.labels), trial.seed)
+    steps = opened.steps(task, plan, tail, train, trial.seed, opened.extensions)
+    loop = EpochLoop(steps, plan.recipe, len(train.labels), trial.seed)
     start = restore(loop, changes, saved, time.perf_counter() - started)
     between = BetweenEpochs(
         lambda: score(task, tail, local),
@@ -94,6 +96,16 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     checkpoint.clear()
     values["peak_bytes"] = float(meter.peak_bytes())
     return TrainedTail(Outcome(values, log.entries, log.ended, notes), log.requested)
+
+
+def _with_teacher(train: TailInputs, access: Access, plan: TrialPlan) -> TailInputs:
+    """Return training inputs with the given model's logits, before anything trains, where a loss term reads them.
+
+    They come from what the epochs read, without random changes.
+    """
+    if not plan.has_teacher:
+        return train
+    return replace(train, teacher=logits(access.loaded.tail(plan.split), training_inputs(access, plan)))
 
 
 def _refuse_broken(tail: nn.Module, recipe: RecipePlan) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from tuner.backends.extensions import Extensions
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.plan.trial import TrialPlan
 from tuner.task import Task
@@ -27,5 +28,5 @@ class TrialSteps(Steps):
         return ()
 
 
-#: Takes the task, the plan, the tail, its inputs and a seed.
-TrialStepsFactory = Callable[[Task, TrialPlan, nn.Module, TailInputs, int], TrialSteps]
+#: Takes the task, the plan, the tail, its inputs, a seed, and what plugins add.
+TrialStepsFactory = Callable[[Task, TrialPlan, nn.Module, TailInputs, int, Extensions], TrialSteps]

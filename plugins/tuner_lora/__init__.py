@@ -1,0 +1,77 @@
+"""Low-rank adapters: below the head, every weight W trains as W + s·BA with a small rank, and is W + s·BA afterwards.
+
+The adapters are merged when training ends, so that the exported model is as small and as fast as the given one.
+
+Source: LoRA (Hu et al., ICLR 2022), section 4.1; a convolution's kernel is read as a matrix [out, in · height · width].
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tuner.plugin import Draw, Lowering, ModelInfo, Stage, Strategy, Tail, TailEdit, TrialPlan, hookimpl
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """The decisions about low-rank adapters.
+
+    Attributes:
+        trainable: Number of last blocks that train; the last of them, the head, trains whole.
+        rank: Rank of an update.
+        scale: Factor s of an update.
+        rate: Factor of the recipe's learning rate.
+    """
+
+    trainable: int
+    rank: int
+    scale: float
+    rate: int
+
+
+class Lora(Strategy[Knobs]):
+    """Train low-rank updates of the last blocks' weights, and the head."""
+
+    name, stage = "lora", Stage.SPLIT
+    writes, refines = frozenset({Stage.SHAPE}), frozenset({Stage.RECIPE})
+    excludes = frozenset({"growth"})
+
+    def sample(self, draw: Draw, model: ModelInfo) -> Knobs:
+        """Draw the depth, the rank, the scale and the factor of the learning rate."""
+        least, most = min(2, model.num_blocks), model.num_blocks
+        return Knobs(
+            trainable=draw.integer("trainable_blocks", least, most, start=min(6, most)),
+            rank=draw.choice("rank", (1, 2, 4, 8, 16), start=4),
+            scale=draw.choice("scale", (0.5, 1.0, 2.0, 4.0), start=1.0),
+            rate=draw.choice("rate", (1, 3, 10), start=3),
+        )
+
+    def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
+        """Set the cut, and the edit where a block is below the head."""
+        split = plan.model.num_blocks - knobs.trainable
+        edits = (TailEdit.of("low-rank", rank=knobs.rank, scale=knobs.scale),) if knobs.trainable > 1 else ()
+        return replace(plan, split=split, shape=(*plan.shape, *edits))
+
+    def refine(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
+        """Raise the learning rate: the updates begin at zero."""
+        rate = min(1.0, knobs.rate * plan.recipe.learning_rate)
+        return replace(plan, recipe=replace(plan.recipe, learning_rate=rate))
+
+
+def adapted(tail: Tail, settings: Mapping[str, Any]) -> Any:
+    """Import the adapters only where PyTorch is."""
+    from tuner_lora.torch import adapt
+
+    return adapt(tail, rank=settings["rank"], scale=settings["scale"])
+
+
+@hookimpl
+def tuner_strategies() -> Iterable[Strategy[Any]]:
+    """Offer the strategy."""
+    return [Lora()]
+
+
+@hookimpl
+def tuner_lowerings(backend: str) -> Mapping[str, Lowering]:
+    """Realise the edit wherever PyTorch traces or runs the tail."""
+    return {"low-rank": adapted} if backend in {"torch", "onnxruntime"} else {}

@@ -1,0 +1,178 @@
+"""The static edits of the first party: what trains, on every engine, and what is left of them afterwards."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.runtime.bundles import trainable_bundle
+from tests.sessions import barely_pretrained, opened
+from tuner.backends.base import Backend, Trial
+from tuner.backends.onnxruntime import OrtBackend
+from tuner.backends.torch.backend import TorchBackend
+from tuner.backends.torch.model.load import load
+from tuner.plan.parts import RecipePlan, RuntimePlan, TailEdit
+from tuner.plan.trial import TrialPlan
+from tuner.planner import cost
+from tuner.plugin.compose import compose
+from tuner.plugin.sources import preferred_values
+from tuner.runtime import Trainer
+from tuner.store.store import Store
+from tuner.task.digits import digits
+from tuner.task.info import task_info
+from tuner.testing import StrategyContract, example_model, example_task
+from tuner_bias import BiasOnly
+from tuner_freeze import Freeze
+from tuner_growth import Growth
+from tuner_lora import Lora
+from tuner_sparse import Sparse
+
+
+class TestBiasOnly(StrategyContract):
+    strategy = BiasOnly()
+
+
+class TestLora(StrategyContract):
+    strategy = Lora()
+
+
+class TestSparse(StrategyContract):
+    strategy = Sparse()
+
+
+HEAD = "6."
+EDITS = {
+    "bias": TailEdit.of("bias-only", scales=False),
+    "lora": TailEdit.of("low-rank", rank=2, scale=1.0),
+    "sparse": TailEdit.of("sparse", share=0.25),
+}
+
+
+@pytest.mark.parametrize("strategy", [BiasOnly(), Lora(), Sparse()])
+def test_depth_rate_and_edit_come_from_one_strategy_and_exclude_growth(strategy: Any) -> None:
+    values = {"split.by": strategy.name, f"{strategy.name}.trainable_blocks": 3, "growth.mode": "tail"}
+    strategies = [Freeze(), strategy, Growth()]
+    composed = compose(strategies, preferred_values(values), example_model(8), example_task())
+    assert composed.plan.split == 5
+    assert [edit.kind for edit in composed.plan.shape] == [EDITS[strategy.name].kind]
+    faster = composed.plan.recipe.learning_rate / RecipePlan().learning_rate
+    assert faster == (1 if strategy.name == "sparse" else 3)
+    assert compose(strategies, preferred_values({}), example_model(8), example_task()).plan.shape == ()
+
+
+def plan_of(edit: TailEdit, backend: str = "torch", **recipe: Any) -> TrialPlan:
+    """Train all four blocks of the digits' model."""
+    task = barely_pretrained()
+    settings = {"epochs": 2, "learning_rate": 3e-3, "batch_size": 48, **recipe}
+    return TrialPlan(
+        opened(TorchBackend(), task).model,
+        task_info(task),
+        shape=(edit,),
+        recipe=RecipePlan(**settings),
+        runtime=RuntimePlan(backend=backend),
+    )
+
+
+def trained(plan: TrialPlan, folder: Path, backend: Backend | None = None) -> tuple[Any, Mapping[str, torch.Tensor]]:
+    outcome = opened(backend or TorchBackend(), barely_pretrained()).train(
+        Trial(plan, 1, Store(folder / "store"), folder / "w")
+    )
+    return outcome, load_file(folder / "w")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit_trains_what_it_says_and_leaves_the_models_own_weights(name: str, tmp_path: Path) -> None:
+    given = load(barely_pretrained()).model.state_dict()
+    outcome, after = trained(plan_of(EDITS[name], patience=1), tmp_path)
+    assert set(after) == set(given)
+    differ = {
+        key: int((after[key] != value).sum()) for key, value in given.items() if bool((after[key] != value).any())
+    }
+    weights = {key for key in differ if after[key].ndim > 1 and not key.startswith(HEAD)}
+    if name == "bias":
+        assert all(key.endswith("bias") for key in differ if not key.startswith(HEAD))
+        assert any(key.endswith("bias") and not key.startswith(HEAD) for key in differ)
+    elif name == "lora":
+        assert weights
+        for key in weights:
+            update = (after[key] - given[key]).flatten(1)
+            assert torch.linalg.matrix_rank(update, rtol=1e-4) <= 2
+    else:
+        total = sum(value.numel() for key, value in given.items() if value.ndim > 1 and not key.startswith(HEAD))
+        assert 0 < sum(differ[key] for key in weights) < 0.4 * total
+        for key in weights:  # whole channels train, and others do not
+            moved = (after[key] != given[key]).transpose(0, 1).flatten(1).any(1)
+            assert int(moved.sum()) > 0
+    assert outcome.values["parameters"] == sum(block.parameters for block in plan_of(EDITS[name]).model.blocks)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize("name", EDITS)
+def test_every_engine_trains_an_edit_alike(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, results = plan_of(EDITS[name], optimiser="sgd", learning_rate=1e-2), {}
+    results["eager"] = trained(plan, tmp_path / "eager")
+    assert "eager loop" in results["eager"][0].notes[0]
+    monkeypatch.setattr(cost, "PLANNED_BYTES", 0)
+    results["planned"] = trained(plan, tmp_path / "planned")
+    assert "planned executor" in results["planned"][0].notes[0]
+    ort = replace(plan, runtime=replace(plan.runtime, backend="onnxruntime"))
+    results["onnxruntime"] = trained(ort, tmp_path / "ort", OrtBackend())
+    losses = {engine: [entry["loss"] for entry in outcome.epochs] for engine, (outcome, _) in results.items()}
+    for engine, (_, weights) in results.items():
+        assert losses[engine] == pytest.approx(losses["eager"], rel=1e-3), engine
+        for key, value in weights.items():
+            assert torch.allclose(value, results["eager"][1][key], atol=2e-3), (engine, key)
+
+
+def bytes_of(folder: Path) -> int:
+    import onnx
+
+    return sum(value.ByteSize() for value in onnx.load(folder / "model.onnx").graph.initializer)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edited_tail_is_exported_as_the_models_own(name: str, tmp_path: Path) -> None:
+    plan = plan_of(EDITS[name])
+    outcome, after = trained(plan, tmp_path)
+    out, plain = tmp_path / "out", tmp_path / "plain"
+    for folder, of in ((out, plan), (plain, replace(plan, shape=()))):
+        folder.mkdir()
+        exported = opened(TorchBackend(), barely_pretrained()).export(of, tmp_path / "w", folder, trainable=False)
+        assert abs(exported.checks["local_accuracy"] - outcome.values["local_accuracy"]) <= 0.01
+    state = load_file(out / "weights.safetensors")
+    assert all(torch.equal(state[key], value) for key, value in after.items())
+    assert bytes_of(out) <= 1.1 * bytes_of(plain)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize("name", EDITS)
+def test_a_bundle_trains_again_by_the_same_edit(name: str, tmp_path: Path) -> None:
+    bundle = trainable_bundle(barely_pretrained(), tmp_path, split=1, shape=(EDITS[name],))
+    given = load_file(bundle / "weights.safetensors")
+    trainer, samples = Trainer(bundle, threads=1), digits().local.train
+    trainer.add([samples.load(index) for index in range(60)], [str(samples.labels[index]) for index in range(60)])
+    losses = (*trainer.train(epochs=2), *trainer.train(epochs=2))
+    assert losses[-1] < losses[0]
+    after = load_file(trainer.save(tmp_path / "next") / "weights.safetensors")
+    assert after.keys() == given.keys()
+    changed = {key: int((after[key] != value).sum()) for key, value in given.items()}
+    weights = {key: count for key, count in changed.items() if given[key].ndim > 1 and not key.startswith(HEAD)}
+    if name == "bias":
+        assert not any(weights.values())
+        assert any(count for key, count in changed.items() if key.endswith("bias"))
+    elif name == "lora":
+        moved = [key for key, count in weights.items() if count]
+        ranks = [torch.linalg.matrix_rank((after[key] - given[key]).flatten(1), rtol=1e-3) for key in moved]
+        assert 0 < max(ranks) <= 4  # two trainings of rank 2 each
+    else:
+        assert 0 < sum(weights.values()) < sum(given[key].numel() for key in weights) / 2

@@ -1,0 +1,209 @@
+"""What a step need not compute or store where weights do not train.
+
+- **A norm whose statistics and scale are frozen** is folded into the convolution before it, forward and backward: with
+  y = γ (w ∗ x − μ) / σ + β and s = γ / σ, y = (s w) ∗ x + (β − s μ). With g the gradient of y, that of x is g convolved
+  with s w, that of w is s times its own from g, and that of β is Σ g. Neither w ∗ x nor s g is made.
+- **The input of a convolution** is read by the gradient of its weight alone.
+- **What a clamp or a ReLU returns** is compared with the bounds: where nothing else reads it, one byte says as much.
+
+Source: TinyTL (Cai et al., 2020), section 3.1, for what each layer stores.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from tuner.backends.torch.planned.nodes import ATEN, is_item, is_view, readers
+from tuner.backends.torch.planned.partial import in_part, selections
+
+_CONVOLUTION, _CONVOLVED = ATEN.convolution_backward.default, ATEN.convolution.default
+_NORM, _NORMED = ATEN.native_batch_norm_backward.default, ATEN.native_batch_norm.default
+_CLAMP, _RELU = ATEN.hardtanh_backward.default, ATEN.threshold_backward.default
+
+
+def without_unread(graph: fx.Graph) -> None:
+    """Fold frozen norms, and let gradients that do not read an input take none; edits the graph.
+
+    Args:
+        graph: Graph of a step.
+    """
+    for node in graph.find_nodes(op="call_function", target=_CONVOLVED):
+        _fold(graph, node)
+    graph.eliminate_dead_code()
+    in_part(graph)
+    for node in graph.find_nodes(op="call_function", target=_CONVOLUTION):
+        _unread(graph, node)
+    graph.eliminate_dead_code()
+
+
+def with_masks(graph: fx.Graph, loss: fx.Node) -> None:
+    """Keep of a tensor that the backward pass compares with bounds alone whether it is inside, a byte each.
+
+    Args:
+        graph: Graph of a step, which is edited.
+        loss: The node that ends the forward pass.
+    """
+    place = {node: index for index, node in enumerate(graph.nodes)}
+    compared: dict[fx.Node, list[fx.Node]] = {}
+    for node in graph.nodes:
+        if node.target in {_CLAMP, _RELU} and place[node] > place[loss]:
+            compared.setdefault(node.args[1], []).append(node)
+    for value, users in compared.items():
+        if value.op == "placeholder" or value.meta.get("again") or is_view(value):
+            continue
+        if any(place.get(reader, -1) > place[loss] and reader not in users for reader in readers(value)):
+            continue  # it is stored whole for another reader
+        for node in users:
+            mask = _mask(graph, value, node.args[2:])
+            with graph.inserting_before(node):
+                number = node.meta["val"].new_empty(())
+                zero = _call(graph, ATEN.scalar_tensor.default, (0.0,), number)
+                masked = _call(graph, ATEN.where.self, (mask, node.args[0], zero), node.meta["val"])  # a product copies
+            node.replace_all_uses_with(masked)
+            graph.erase_node(node)
+
+
+def _fold(graph: fx.Graph, convolution: fx.Node) -> None:
+    """Fold the frozen norm after a convolution into it, where nothing else reads the convolution."""
+    norms = [user for user in convolution.users if user.target == _NORMED]
+    backward = [user for user in convolution.users if user.target == _NORM]
+    if (len(norms), len(backward), len(convolution.users)) != (1, 1, 2) or convolution.args[6]:
+        return
+    (norm,), (gradients,) = norms, backward
+    if norm.args[5] or gradients.args[7] or gradients.args[9][1]:  # type: ignore[index]  # a list of three
+        return
+    items = {item.args[1]: item for item in gradients.users if is_item(item)}
+    ends = list(items[0].users) if 0 in items else []
+    if any(end.target != _CONVOLUTION or end.args[2] is not convolution.args[1] for end in ends):
+        return
+    args: Any = convolution.args
+    value, weight, bias, *rest = args
+    with graph.inserting_before(convolution):
+        scale, shift = _scale_and_shift(graph, norm, bias)
+        folded = _call(graph, ATEN.mul.Tensor, (weight, _rows(graph, scale, weight)), weight.meta["val"])
+        made = _call(graph, _CONVOLVED, (value, folded, shift, *rest), convolution.meta["val"])
+    next(item for item in norm.users if is_item(item) and item.args[1] == 0).replace_all_uses_with(made)
+    gradient: Any = gradients.args[0]
+    for end in ends:
+        _fold_backward(graph, end, gradient, folded, scale)
+    if 2 in items:  # noqa: PLR2004 - the place of the shift's gradient
+        items[2].replace_all_uses_with(_summed(graph, gradients, gradient, items[2].meta["val"]))
+
+
+def _fold_backward(graph: fx.Graph, end: fx.Node, gradient: fx.Node, folded: fx.Node, scale: fx.Node) -> None:
+    """Let a convolution's gradients start from those of the folded norm's result."""
+    old = {item.args[1]: item for item in end.users if is_item(item)}
+    end.args = (gradient, end.args[1], folded, *end.args[3:])
+    for number in (1, 2):
+        for result in _scaled(old[number]) if number in old else ():
+            rows = scale
+            with graph.inserting_after(result):
+                if result.target == ATEN.index_select.default and result.args[1] == 0:
+                    channels: Any = result.args[2]
+                    small = scale.meta["val"].index_select(0, channels.meta["val"])
+                    rows = _call(graph, ATEN.index_select.default, (scale, 0, channels), small)
+            with graph.inserting_after(result if rows is scale else rows):
+                factor = _rows(graph, rows, result)
+            with graph.inserting_after(factor):
+                scaled = _call(graph, ATEN.mul.Tensor, (result, factor), result.meta["val"])
+            result.replace_all_uses_with(scaled, _other_than(factor, scaled))
+
+
+def _scaled(item: fx.Node) -> list[fx.Node]:
+    """Return what is to be scaled in the place of a gradient: the parts that are read, if only parts are."""
+    return selections(item) or [item]
+
+
+def _other_than(*own: fx.Node) -> Callable[[fx.Node], bool]:
+    return lambda user: user not in own
+
+
+def _scale_and_shift(graph: fx.Graph, norm: fx.Node, bias: fx.Node | None) -> tuple[fx.Node, fx.Node]:
+    """Insert s = γ / σ and β + s (b − μ)."""
+    args: Any = norm.args
+    _, gain, offset, mean, variance, _, _, eps = args
+    small = variance.meta["val"]
+    scale = _call(graph, ATEN.rsqrt.default, (_call(graph, ATEN.add.Scalar, (variance, eps), small),), small)
+    if gain is not None:
+        scale = _call(graph, ATEN.mul.Tensor, (scale, gain), small)
+    centre = _call(graph, ATEN.neg.default, (mean,), small)
+    if bias is not None:
+        centre = _call(graph, ATEN.add.Tensor, (centre, bias), small)
+    shift = _call(graph, ATEN.mul.Tensor, (centre, scale), small)
+    return scale, shift if offset is None else _call(graph, ATEN.add.Tensor, (shift, offset), small)
+
+
+def _unread(graph: fx.Graph, node: fx.Node) -> None:
+    """Let the gradient of a convolution's input not read that input, where no gradient of the weight is asked for.
+
+    With a stride of 1 it is the result's gradient convolved with the kernel turned round. Else the operator gets memory
+    that is never written: it looks at the shape alone.
+    """
+    args: Any = node.args
+    gradient, value, weight, _, stride, padding, dilation, transposed, _, groups, wanted = args
+    if wanted[1]:
+        return
+    if wanted[2]:
+        for item in [user for user in node.users if is_item(user) and user.args[1] == 2]:  # noqa: PLR2004 - the bias's
+            item.replace_all_uses_with(_summed(graph, node, gradient, item.meta["val"]))
+        wanted = [wanted[0], False, False]
+        node.args = (*args[:10], wanted)
+    if not wanted[0]:
+        return
+    outputs, inputs, *kernel = weight.meta["val"].shape
+    over = [step * (size - 1) - pad for step, size, pad in zip(dilation, kernel, padding, strict=True)]
+    single = inputs == 1 and outputs == groups
+    if transposed or set(stride) != {1} or min(over) < 0 or not (groups == 1 or single):
+        traced = value.meta["val"]
+        with graph.inserting_before(node):
+            shape = (list(traced.shape), list(traced.stride()))
+            settings = {"dtype": traced.dtype, "device": torch.device("cpu"), "pin_memory": False}
+            stand_in = graph.call_function(ATEN.empty_strided.default, shape, settings)
+        stand_in.meta = {"val": traced, "unwritten": True}
+        node.args = (gradient, stand_in, *node.args[2:])
+        return
+    with graph.inserting_before(node):
+        turned = weight
+        if set(kernel) != {1}:
+            axes = list(range(2, 2 + len(kernel)))
+            turned = _call(graph, ATEN.flip.default, (turned, axes), turned.meta["val"])
+        if groups == 1:
+            turned = _call(graph, ATEN.transpose.int, (turned, 0, 1), turned.meta["val"].transpose(0, 1))
+        rest = ([1] * len(kernel), over, dilation, False, [0] * len(kernel), groups)
+        made = _call(graph, _CONVOLVED, (gradient, turned, None, *rest), value.meta["val"])
+    for item in [user for user in node.users if is_item(user) and user.args[1] == 0]:
+        item.replace_all_uses_with(made)
+
+
+def _summed(graph: fx.Graph, before: fx.Node, gradient: fx.Node, value: torch.Tensor) -> fx.Node:
+    """Insert the sums of a gradient over all but the channels."""
+    axes = [axis for axis in range(gradient.meta["val"].ndim) if axis != 1]
+    with graph.inserting_before(before):
+        return _call(graph, ATEN.sum.dim_IntList, (gradient, axes), value)
+
+
+def _mask(graph: fx.Graph, value: fx.Node, bounds: Any) -> fx.Node:
+    """Insert, right after a value, whether it is above the first of some bounds, and below the second."""
+    inside = torch.empty_like(value.meta["val"], dtype=torch.bool)
+    with graph.inserting_after(value):
+        mask = _call(graph, ATEN.gt.Scalar, (value, bounds[0]), inside)
+    if len(bounds) == 1:
+        return mask
+    with graph.inserting_after(mask):
+        below = _call(graph, ATEN.lt.Scalar, (value, bounds[1]), inside)
+    with graph.inserting_after(below):
+        return _call(graph, ATEN.bitwise_and.Tensor, (mask, below), inside)
+
+
+def _rows(graph: fx.Graph, vector: fx.Node, like: fx.Node) -> fx.Node:
+    """Return a vector in a shape that multiplies the rows of a tensor."""
+    shape = [-1, *(1 for _ in like.meta["val"].shape[1:])]
+    return _call(graph, ATEN.view.default, (vector, shape), vector.meta["val"].view(shape))
+
+
+def _call(graph: fx.Graph, target: Any, args: tuple[Any, ...], value: torch.Tensor) -> fx.Node:
+    node = graph.call_function(target, args)
+    node.meta = {"val": value}
+    return node
