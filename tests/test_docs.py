@@ -145,6 +145,18 @@ def test_every_command_and_option_is_described() -> None:
     assert len(known) >= 11
 
 
+def test_every_option_in_a_table_exists() -> None:
+    sections = re.split(
+        r"^## (tuner [a-z ]+?)(?: [A-Z].*|, .*)?$", text(ROOT / "docs" / "commands.md"), flags=re.MULTILINE
+    )
+    known, seen = commands(), 0
+    for command, section in zip(sections[1::2], sections[2::2], strict=True):
+        options = set(re.findall(r"^\| `(--[a-z-]+)`", section.split("\n## ")[0], re.MULTILINE))
+        assert options <= known[command.removeprefix("tuner ")], command
+        seen += len(options)
+    assert seen >= 40
+
+
 def test_every_key_of_a_task_file_is_described() -> None:
     described = text(ROOT / "docs" / "tasks.md")
     keys = []

@@ -13,6 +13,7 @@ from types import ModuleType
 
 import pytest
 
+import tuner.plugin
 from tuner.plan.trial import TrialPlan
 from tuner.plugin import hookspecs
 from tuner.testing import LossContract, example_model, example_task
@@ -34,7 +35,7 @@ def python(*arguments: str, folder: Path, environment: dict[str, str]) -> str:
     return done.stdout
 
 
-def tuner(*arguments: str) -> tuple[str, ...]:
+def tuner_command(*arguments: str) -> tuple[str, ...]:
     return ("-c", "import sys; from tuner.cli.app import call; sys.exit(call(sys.argv[1:]))", *arguments)
 
 
@@ -69,13 +70,16 @@ def test_the_documents_commands_are_those_that_are_run_here() -> None:
 
 @pytest.mark.slow
 def test_the_plugin_is_listed_once_installed(environment: dict[str, str], tmp_path: Path) -> None:
-    content = json.loads(python(*tuner("plugins", "--json"), folder=tmp_path, environment=environment))
+    content = json.loads(python(*tuner_command("plugins", "--json"), folder=tmp_path, environment=environment))
     listed = {plugin["name"]: plugin for plugin in content["plugins"]}
+    assert listed["dropout"].pop("seconds") < 5
     assert listed["dropout"] == {
         "name": "dropout",
         "origin": "tuner-dropout 0.1.0",
         "module": "tuner_dropout",
         "refused": "",
+        "off": False,
+        "local": False,
     }
     assert listed.keys() >= {"core", "freeze", "cache", "gdm"}
     strategies = {strategy["name"]: strategy for strategy in content["strategies"]}
@@ -85,7 +89,7 @@ def test_the_plugin_is_listed_once_installed(environment: dict[str, str], tmp_pa
 
 @pytest.mark.slow
 def test_the_list_is_printed_as_the_document_says(environment: dict[str, str], tmp_path: Path) -> None:
-    printed = python(*tuner("plugins"), folder=tmp_path, environment=environment).splitlines()
+    printed = python(*tuner_command("plugins"), folder=tmp_path, environment=environment).splitlines()
     expected = LISTED[0].splitlines()
     assert [line for line in expected if line not in printed] == []
     assert len(expected) == 3
@@ -100,13 +104,13 @@ def test_the_plugins_own_test_passes(environment: dict[str, str], project: Path)
 @pytest.mark.slow
 def test_the_plugin_takes_part_in_a_study_and_is_exported(environment: dict[str, str], project: Path) -> None:
     run, export = COMMANDS[-2:]
-    shown = json.loads(python(*tuner(*run[1:], "--json"), folder=project, environment=environment))
+    shown = json.loads(python(*tuner_command(*run[1:], "--json"), folder=project, environment=environment))
     assert shown["counts"]["done"] >= 2
     assert shown["counts"]["failed"] == 0
     kinds = [edit["kind"] for trial in shown["trials"] if trial["plan"] for edit in trial["plan"]["shape"]]
     assert kinds
     assert set(kinds) == {"dropout"}
-    python(*tuner(*export[1:]), folder=project, environment=environment)
+    python(*tuner_command(*export[1:]), folder=project, environment=environment)
     bundle = project / export[-1]
     assert 'kind = "dropout"' in (bundle / "plan.toml").read_text()
     scores = json.loads((bundle / "bundle.json").read_text())["scores"]
@@ -150,6 +154,13 @@ def signatures() -> list[str]:
         f"{hook.name}({ast.unparse(hook.args)}) -> {ast.unparse(hook.returns or ast.Constant(None))}".replace("'", "")
         for hook in hooks
     ]
+
+
+def test_every_public_name_is_listed() -> None:
+    section = TEXT.split("## What is public")[1].split("`API` is the version")[0]
+    assert re.findall(r"`(\w+)`", section) == tuner.plugin.__all__
+    assert tuner.plugin.API == 1
+    assert "`API` is the version of these names and of the hooks, now 1." in TEXT
 
 
 def test_every_hook_is_documented_with_its_signature() -> None:

@@ -105,6 +105,10 @@ def test_the_wheel_holds_the_packages_and_the_search_spaces(wheel: Path) -> None
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tuner").rglob("*.py")}
     assert modules <= set(names)
     assert len(modules) >= 65
+    assert {f"{name}/py.typed" for name in ("tuner", *plugins)} <= set(names)
+    templates = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tuner/commands/templates").iterdir()}
+    assert templates <= set(names)
+    assert len(templates) >= 4
 
 
 def test_the_base_package_brings_no_tensor_library(device: Path, tmp_path: Path) -> None:

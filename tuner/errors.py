@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
+from typing import ClassVar
 
 
 class TunerError(Exception):
@@ -40,6 +41,22 @@ class SpaceError(TunerError):
 
 class PluginError(TunerError):
     """A plugin broke the contract; the message names the plugin."""
+
+
+class ExtensionError(TunerError):
+    """A plugin's function failed, or broke a rule of such functions.
+
+    Attributes:
+        what: What of a plan the function realises: ``tail edit``.
+        kind: Its kind.
+    """
+
+    what: ClassVar[str]
+    noun: ClassVar[str]
+
+    def __init__(self, kind: str, rule: str) -> None:
+        super().__init__(f"{self.noun} {kind!r}: {rule}")
+        self.kind = kind
 
 
 class StoreError(TunerError):

@@ -1,11 +1,15 @@
-"""Where this device keeps what outlives a run, and folders and files that are private to the user."""
+"""Where this device keeps what outlives a run, files that are private to the user, and Python files that they wrote."""
 
+import hashlib
+import importlib.util
 import os
+import sys
 import threading
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
 
 from tuner.errors import RunError, StoreError, TunerError
 
@@ -107,3 +111,32 @@ def flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def import_file(path: Path, what: str) -> ModuleType:
+    """Import a Python file that the user wrote, under a name of its own; a package under the name of its folder.
+
+    Args:
+        path: Absolute path of the file; ``__init__.py`` of a package, which may then import its other modules.
+        what: What the file is, as part of the module's name.
+
+    Raises:
+        ImportError: Its name does not end in ``.py``.
+        Exception: Whatever the file's code raises.
+    """
+    package = path.name == "__init__.py"
+    name = path.parent.name if package else f"_tuner_{what}_{hashlib.blake2b(bytes(path), digest_size=8).hexdigest()}"
+    if package and getattr(sys.modules.get(name), "__file__", None) == str(path):
+        return sys.modules[name]
+    folders = [str(path.parent)] if package else None
+    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=folders)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path}: cannot be imported as Python: give a file that ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickle look their module up by name
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

@@ -4,9 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
-from tuner.errors import PluginError
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import LossTerm, Stage
@@ -61,15 +58,20 @@ def test_extensions_have_what_plugins_add_to_a_backend() -> None:
     assert host.extensions("onnxruntime").optimisers == {}
 
 
-@pytest.mark.parametrize(
-    ("other", "kind", "owners"),
-    [(Adding(["l2"]), "l2", "'a' and 'b'"), (Adding(optimisers=["sgd"]), "sgd", "'core' and 'b'")],
-)
-def test_two_of_one_kind_are_an_error_that_names_both_plugins(other: Adding, kind: str, owners: str) -> None:
-    host = build_host({"a": Adding(["l2"]), "b": other}, installed=False)
-    names = {owners, "'b' and 'a'"}
-    with pytest.raises(PluginError, match=rf"plugins ({'|'.join(names)}) both realise '{kind}': remove one"):
-        host.extensions("torch")
+def test_two_of_one_kind_harm_only_plans_that_use_it() -> None:
+    host = build_host({"a": Adding(["l2"]), "b": Adding(["l2", "kl"])}, installed=False)
+    added, plain = host.extensions("torch"), TrialPlan(example_model(4), example_task())
+    assert added.lacking(plain) is None
+    assert added.lacking(replace(plain, loss=(LossTerm("kl", 1.0),))) is None
+    clash = added.lacking(replace(plain, loss=(LossTerm("l2", 1.0),)))
+    assert clash is not None
+    assert clash.startswith("plugins 'a' and 'b' both realise loss term 'l2': remove one")
+    assert host.clashes() == [clash]
+
+
+def test_an_optimiser_of_the_core_cannot_be_taken() -> None:
+    host = build_host({"a": Adding(optimisers=["sgd"])}, installed=False)
+    assert [one.refused for one in host.refused] == ["optimiser 'sgd' is the core's own: rename it"]
 
 
 def test_the_recipe_offers_the_optimisers_that_plugins_add() -> None:

@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from tests.plugin.installed import install
 from tuner.errors import PluginError
+from tuner.plan.example import example_model, example_task
 from tuner.plan.info import ModelInfo
-from tuner.plan.parts import Stage
+from tuner.plan.parts import Stage, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
+from tuner.plugin.finding import Found
 from tuner.plugin.hookspecs import hookimpl
 from tuner.plugin.host import Host, select
 from tuner.plugin.knobs import Draw
@@ -139,7 +142,7 @@ def test_an_argument_too_many_is_named() -> None:
 @pytest.mark.parametrize(
     ("hooks", "reason"),
     [
-        ({"tuner_strategies": [Mine]}, "tuner_strategies returns Strategy objects, but one is a ABCMeta"),
+        ({"tuner_strategies": [Mine]}, "but one is the class Mine: give an instance: Mine()"),
         ({"tuner_strategies": 3}, "tuner_strategies returns a list of Strategy objects, but it returned 3"),
         ({"tuner_backends": ["torch"]}, "tuner_backends returns Backend objects, but one is a str"),
         ({"tuner_objectives": {"energy": "minimise"}}, "tuner_objectives returns Objective objects, but one is a str"),
@@ -169,9 +172,15 @@ def test_a_refused_plugin_leaves_no_part_of_itself() -> None:
 @pytest.mark.parametrize(
     ("hooks", "reason"),
     [
-        ({"tuner_strategies": [Mine()]}, "strategy 'mine' of plugin 'second' has a name that is taken: rename it"),
+        (
+            {"tuner_strategies": [Mine()]},
+            "strategy 'mine' of plugin 'second' has a name that is taken by plugin 'first': rename it",
+        ),
         ({"tuner_objectives": [Objective("peak_bytes", "maximise")]}, "objective 'peak_bytes' of plugin 'second'"),
-        ({"tuner_tasks": {"digits": dict}}, "task 'digits' of plugin 'second' has a name that is taken"),
+        (
+            {"tuner_tasks": {"digits": dict}},
+            "task 'digits' of plugin 'second' has a name that is taken by plugin 'core'",
+        ),
     ],
 )
 def test_a_name_belongs_to_whoever_came_first(hooks: dict[str, object], reason: str) -> None:
@@ -189,8 +198,10 @@ def test_a_plugin_with_a_name_that_is_taken_leaves_the_first_at_work() -> None:
             seen.append(study)
 
     host = build_host({"p": Observer()}, installed=False)
-    host.add("p", "other 1.0", lambda: offering(tuner_strategies=[Mine()]))
-    assert [one.refused for one in host.refused] == ["another plugin is called 'p' already: rename one entry point"]
+    host.add(Found("p", "other 1.0", lambda: offering(tuner_strategies=[Mine()])))
+    assert [one.refused for one in host.refused] == [
+        "a plugin called 'p' is loaded already, from given: rename one of them"
+    ]
     assert "mine" not in host.strategies
     host.trial_done("runs/one", RECORD)
     assert seen == ["runs/one"]
@@ -255,10 +266,18 @@ def test_a_plugin_whose_lowerings_raise_offers_none(caplog: pytest.LogCaptureFix
     assert [record.getMessage() for record in caplog.records] == ["plugin a: tuner_lowerings raised"]
 
 
-def test_two_lowerings_of_one_kind_are_an_error_that_names_both_plugins() -> None:
-    host = build_host({"a": Lowers("noise"), "b": Lowers("noise")}, installed=False)
-    with pytest.raises(PluginError, match=r"plugins '\w' and '\w' both realise 'noise': remove one"):
-        host.lowerings("torch")
+def test_two_lowerings_of_one_kind_harm_the_plans_that_use_it_alone() -> None:
+    host = build_host({"a": Lowers("noise", "mine"), "b": Lowers("noise")}, installed=False)
+    clash = "plugins 'a' and 'b' both realise tail edit 'noise': remove one, or set TUNER_PLUGINS=-b"
+    assert host.clashes() == [clash]
+    extensions = host.extensions("torch")
+    assert extensions.lacking(edited("noise")) == clash
+    assert extensions.lacking(edited("mine")) is None
+    assert "(there are: mine, noise)" in str(extensions.lacking(edited("mime")))
+
+
+def edited(kind: str) -> TrialPlan:
+    return TrialPlan(model=example_model(2), task=example_task(), shape=(TailEdit(kind),))
 
 
 def test_what_is_not_installed_is_named_with_the_nearest() -> None:
@@ -279,15 +298,6 @@ BROKEN = {
     "unparsable": "def",
     "misspelling": "import tuner\n@tuner.hookimpl\ndef tuner_stategies():\n    return []",
 }
-
-
-def install(folder: Path, name: str, source: str) -> None:
-    """Put a distribution with one entry point into a folder, as an installer would."""
-    (folder / f"{name}.py").write_text(source)
-    info = folder / f"{name}-1.2.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
-    (info / "entry_points.txt").write_text(f"[tuner]\n{name} = {name}\n")
 
 
 def test_broken_plugins_are_quarantined_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

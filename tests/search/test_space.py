@@ -117,6 +117,7 @@ def test_an_empty_space_restricts_nothing(tmp_path: Path) -> None:
         ("strategy = []", r"strategy: unknown key \(did you mean 'strategies'\?\); known: for, strategies"),
         ("strategies = 'freeze'", "strategies: a list of names, but it is 'freeze'"),
         ("objectives = [3]", r"objectives: a list of names, but it is \[3\]"),
+        ("plugins = 'mine.py'", "plugins: a list of names, but it is 'mine.py'"),
         ("sampler = 'tpes'", r"sampler: one of tpe, gp, nsga2, random, but it is 'tpes' \(did you mean 'tpe'\?\)"),
         ("limits.tim = '5m'", r"limits.tim: unknown limit \(did you mean 'time'\?\); known: time, train-time"),
         ("limits.train_time = '5m'", r"limits.train_time: unknown limit \(did you mean 'train-time'\?\)"),

@@ -12,6 +12,8 @@ from tuner.plan.trial import TrialPlan
 #: Takes the parameters that train and the recipe, and returns a `torch.optim.Optimizer` of one group or several; the
 #: loop sets ``lr`` of each before a step.
 OptimiserFactory = Callable[[Sequence[Any], RecipePlan], Any]
+#: What an extension is, for people, and its kind.
+What = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,11 +24,13 @@ class Extensions:
         lowerings: How tail edits are realised.
         losses: How terms of the loss are computed.
         optimisers: How optimisers that the backend does not have itself are made.
+        owners: Names of the plugins that realise a kind; one that several realise is not used.
     """
 
     lowerings: Mapping[str, Lowering] = field(default_factory=dict)
     losses: Mapping[str, LossFunction] = field(default_factory=dict)
     optimisers: Mapping[str, OptimiserFactory] = field(default_factory=dict)
+    owners: Mapping[What, Sequence[str]] = field(default_factory=dict)
 
     def lacking(self, plan: TrialPlan) -> str | None:
         """Return which part of a plan no installed plugin realises, for people; None where all are realised."""
@@ -37,7 +41,21 @@ class Extensions:
                     f"no installed plugin realises {what} {kind!r} on {backend} (there are: {there}): "
                     "see `tuner plugins`"
                 )
+            if (clash := self.clash((what, kind))) is not None:
+                return clash
         return None
+
+    def kinds(self, plan: TrialPlan) -> list[What]:
+        """Return what a plan needs of plugins."""
+        return [(what, kind) for what, kind, _ in self._asked(plan)]
+
+    def clash(self, what: What) -> str | None:
+        """Return for people which plugins realise the same kind of extension; None where one does."""
+        owners = self.owners.get(what, ())
+        if len(owners) < 2:  # noqa: PLR2004 - a clash needs two
+            return None
+        names, way_out = " and ".join(map(repr, owners)), f"remove one, or set TUNER_PLUGINS=-{owners[-1]}"
+        return f"plugins {names} both realise {what[0]} {what[1]!r}: {way_out}"
 
     def _asked(self, plan: TrialPlan) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
         """Yield what a plan needs: what it is, its kind, and what is offered."""
@@ -50,3 +68,9 @@ class Extensions:
 
 #: Where no plugin adds anything.
 NOTHING_ADDED = Extensions()
+#: The hooks whose results make an `Extensions`, with the field that each fills, and what it is for people.
+HOOKS: Mapping[str, tuple[str, str]] = {
+    "tuner_lowerings": ("lowerings", "tail edit"),
+    "tuner_losses": ("losses", "loss term"),
+    "tuner_optimisers": ("optimisers", "optimiser"),
+}

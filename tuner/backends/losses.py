@@ -7,19 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.errors import TunerError
+from tuner.errors import ExtensionError
 
 
-class LossError(TunerError):
-    """A plugin's loss term failed, or broke a rule of loss terms.
+class LossError(ExtensionError):
+    """A plugin's loss term failed, or broke a rule of loss terms."""
 
-    Attributes:
-        kind: The term's kind.
-    """
-
-    def __init__(self, kind: str, rule: str) -> None:
-        super().__init__(f"loss term {kind!r}: {rule}")
-        self.kind = kind
+    what = noun = "loss term"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,21 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner.errors import TunerError
+from tuner.errors import ExtensionError
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan
 
 
-class LoweringError(TunerError):
-    """A plugin's lowering failed, or broke a rule of lowerings.
+class LoweringError(ExtensionError):
+    """A plugin's lowering failed, or broke a rule of lowerings."""
 
-    Attributes:
-        kind: The edit's kind.
-    """
-
-    def __init__(self, kind: str, rule: str) -> None:
-        super().__init__(f"lowering {kind!r}: {rule}")
-        self.kind = kind
+    what, noun = "tail edit", "lowering"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -110,6 +110,7 @@ class BundleInfo:
         exits: Exits of a chain of segments; None where the model is one file.
         train: What training on the device needs; None where the bundle was exported without ``--trainable``.
         evolved: Records of edits that changed the tail while it trained, by kind: they are in the weights.
+        plugins: Distribution and version of each plugin that took part, by name.
         other: Sections that this version does not know, carried over as they are.
     """
 
@@ -128,6 +129,7 @@ class BundleInfo:
     exits: ExitPolicy | None = None
     train: TrainInfo | None = None
     evolved: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    plugins: Mapping[str, str] = field(default_factory=dict)
     other: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -157,6 +159,7 @@ class BundleInfo:
             exits=None if exits is None else ExitPolicy.from_dict(exits),
             train=None if train is None else TrainInfo.from_dict(train),
             evolved=content.get(Section.EVOLVED, {}),
+            plugins=content.get("plugins", {}),
             other={name: value for name, value in content.items() if name not in names},
         )
 
@@ -167,6 +170,7 @@ class BundleInfo:
             Section.TRAIN.value: self.train.to_dict() if self.train else None,
             Section.EXITS.value: self.exits.to_dict() if self.exits else None,
             "run": asdict(self.run) if self.run else None,
+            "plugins": dict(self.plugins) or None,
         }
         return {
             "format": FORMAT,

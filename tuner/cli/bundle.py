@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tuner.cli.options import Flag, Json, print_line, progress
+from tuner.cli.options import Flag, Json, LocalPlugins, print_line, progress
 
 
 def export(
@@ -50,6 +50,7 @@ def apply(
     /,
     *,
     source: Annotated[str, Parameter(name="--from")] = "bundle",
+    plugin: LocalPlugins = (),
     json_output: Json = False,
 ) -> None:
     """Train a bundle's plan on a task, and write a new bundle that names the given one as its parent.
@@ -67,7 +68,7 @@ def apply(
     """
     from tuner.commands.apply import apply_bundle
 
-    _print_bundle(apply_bundle(bundle, task, out, source, progress()), json_output=json_output)
+    _print_bundle(apply_bundle(bundle, task, out, source, progress(), plugin), json_output=json_output)
 
 
 def predict(

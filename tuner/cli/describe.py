@@ -1,4 +1,4 @@
-"""The command that looks without training: describe."""
+"""The command that looks at a model or a plan without training: describe."""
 
 import json
 from pathlib import Path

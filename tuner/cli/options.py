@@ -1,5 +1,6 @@
 """What the commands share: options, progress on stderr, and printing that notices when nobody reads."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -11,6 +12,15 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object and nothing else.")]
 Flag = Parameter(negative="")
+LocalPlugins = Annotated[
+    tuple[Path, ...],
+    Parameter(
+        name="--plugin",
+        negative="",
+        show_default=False,
+        help="A Python file or package with a plugin that is not installed; may be repeated.",
+    ),
+]
 
 
 class ReaderGoneError(Exception):

@@ -1,24 +1,85 @@
-"""The commands of plugins: plugins, plugins check."""
+"""The commands of plugins: plugins, plugins why, plugins check, plugins new."""
 
 import json
 from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
-from tuner.cli.options import Json, print_line
+from tuner.cli.options import Json, LocalPlugins, print_line
 from tuner.errors import TunerError
 
-plugins_app = App(name="plugins", help="List the installed plugins; check whether one obeys the rules.")
+plugins_app = App(
+    name="plugins", help="List the installed plugins; say why one takes no part; check one; write a new one."
+)
 
 
 @plugins_app.default
-def plugins(*, json_output: Json = False) -> None:
+def plugins(*, plugin: LocalPlugins = (), json_output: Json = False) -> None:
     """List the installed plugins, their origin, every knob, and which plugins were refused and why."""
     from tuner.cli.text.plugins import format_plugins
     from tuner.commands.plugins import plugin_list
+    from tuner.plugin.core import build_host
 
-    listing = plugin_list()
+    listing = plugin_list(build_host(local=plugin))
     print_line(json.dumps(asdict(listing)) if json_output else format_plugins(listing))
+
+
+@plugins_app.command(name="why")
+def why(name: str, /, *, space: str | None = None, plugin: LocalPlugins = (), json_output: Json = False) -> None:
+    """Say why a plugin or a strategy is refused, switched off or takes no part, or that all is well.
+
+    Parameters
+    ----------
+    name
+        Name of a plugin or a strategy.
+    space
+        A search space: does the strategy take part in it?
+    """
+    from tuner.commands.why import participation
+    from tuner.plugin.core import build_host
+    from tuner.search.space import load_space
+
+    wanted = None if space is None else load_space(space)
+    local = plugin if wanted is None else (*map(Path, wanted.plugins), *plugin)
+    answers = participation(build_host(local=local), name, wanted)
+    if json_output:
+        print_line(json.dumps({"answers": [asdict(answer) for answer in answers]}))
+        return
+    for answer in answers:
+        verb = "takes part" if answer.takes_part else "takes no part"
+        print_line(f"{answer.kind} {answer.name} {verb}: {answer.reason}")
+
+
+@plugins_app.command(name="new")
+def new(
+    name: str,
+    /,
+    *,
+    kind: Annotated[str, Parameter(name="--kind")] = "lowering",
+    out: Path | None = None,
+    json_output: Json = False,
+) -> None:
+    """Write a package with a plugin: its module, its test, a search space, a README and a CI file.
+
+    Parameters
+    ----------
+    name
+        Name of the plugin, such as sparse; the package is then tuner-sparse.
+    kind
+        What it adds: backend, lowering (a strategy with an edit of the tail), strategy or task.
+    out
+        Folder of the package, which must be empty or not exist yet [default: NAME].
+    """
+    from tuner.commands.scaffold import write_package
+
+    folder, files = write_package(name, kind, out or Path(name))
+    if json_output:
+        print_line(json.dumps({"folder": str(folder), "files": files}))
+        return
+    print_line(f"{folder}: {', '.join(files)}")
+    print_line(f"next: cd {folder} && pip install --editable . && pytest && tuner plugins")
 
 
 @plugins_app.command(name="check")

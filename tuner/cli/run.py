@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tuner.cli.options import Flag, Json, print_line, progress, stdout_console
+from tuner.cli.options import Flag, Json, LocalPlugins, print_line, progress, stdout_console
 
 
 def run(
@@ -21,6 +21,7 @@ def run(
     storage: str | None = None,
     trials: int | None = None,
     forget_at_most: str | None = None,
+    stop_when_flat: str | None = None,
     backend: str | None = None,
     seed: int = 0,
     deterministic: Annotated[bool, Flag] = False,
@@ -28,6 +29,7 @@ def run(
     store: Path | None = None,
     earlier: Annotated[Path | None, Parameter(name="--from")] = None,
     resume: Annotated[bool, Flag] = False,
+    plugin: LocalPlugins = (),
     dry_run: Annotated[bool, Flag] = False,
     json_output: Json = False,
 ) -> None:
@@ -77,6 +79,7 @@ def run(
         "storage": storage,
         "trials": trials,
         "forget_at_most": forget_at_most,
+        "stop_when_flat": stop_when_flat,
     }
     from tuner.commands.tune import process_started
 
@@ -86,7 +89,14 @@ def run(
         from tuner.commands.dry_run import dry_run as look
 
         preview = look(
-            task, space=space, limits=limits, backend=backend, deterministic=deterministic, store=store, started=started
+            task,
+            space=space,
+            limits=limits,
+            backend=backend,
+            deterministic=deterministic,
+            store=store,
+            plugins=plugin,
+            started=started,
         )
         print_line(json.dumps(asdict(preview)) if json_output else format_dry_run(preview))
         return
@@ -105,6 +115,7 @@ def run(
         store=store,
         earlier=None if earlier is None else str(earlier),
         resume=resume,
+        plugins=plugin,
         started=started,
         listener=progress(),
     )
@@ -120,7 +131,12 @@ def run(
 
 
 def show(
-    run: Path, /, *, whole: Annotated[bool, Parameter(name="--all", negative="")] = False, json_output: Json = False
+    run: Path,
+    /,
+    *,
+    whole: Annotated[bool, Parameter(name="--all", negative="")] = False,
+    trial: int | None = None,
+    json_output: Json = False,
 ) -> None:
     """Show a run: the untouched model, the Pareto front, the number of trials by state, and what was spent.
 
@@ -130,13 +146,19 @@ def show(
         A run's folder.
     whole
         Show the whole front: also members that are near-equal, or no better than the untouched model.
+    trial
+        Show one trial instead: its plan, values, estimate, reason, notes, and the traceback of an exception.
     """
     from tuner.cli.text.run import print_run
-    from tuner.commands.show import as_json
+    from tuner.cli.text.trial import format_trial
+    from tuner.commands.show import as_json, trial_as_json
     from tuner.results.run import Run
 
     result = Run.open(run)
-    if json_output:
+    if trial is not None:
+        content = trial_as_json(result.record(trial))
+        print_line(json.dumps(content) if json_output else format_trial(result, result.record(trial)))
+    elif json_output:
         print_line(json.dumps(as_json(result)))
     else:
         print_run(result, stdout_console(), whole=whole)

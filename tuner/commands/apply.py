@@ -1,7 +1,7 @@
 """Apply a bundle's plan to a task: train it again, from the bundle's weights or from the original ones."""
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from tuner.errors import BundleError, TaskError, TunerError
 from tuner.plan.toml import from_toml
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
+from tuner.plugin.versions import differences, trained_by
 from tuner.search.journal import seeded
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import JobLimits
@@ -25,7 +26,9 @@ from tuner.task.relabel import relabelled
 SOURCES = ("bundle", "original")
 
 
-def apply_bundle(folder: Path, task: str, out: Path, source: str, listener: Listener) -> Path:
+def apply_bundle(
+    folder: Path, task: str, out: Path, source: str, listener: Listener, plugins: Iterable[Path] = ()
+) -> Path:
     """Train a bundle's plan on a task's data, and write a bundle that names the given one as its parent.
 
     Args:
@@ -34,6 +37,7 @@ def apply_bundle(folder: Path, task: str, out: Path, source: str, listener: List
         out: Folder of the new bundle, which must be empty or not exist yet.
         source: ``bundle`` starts from the bundle's weights, ``original`` from the task's.
         listener: Receives progress.
+        plugins: Files of local plugins.
 
     Returns:
         The new bundle's folder.
@@ -44,7 +48,10 @@ def apply_bundle(folder: Path, task: str, out: Path, source: str, listener: List
     if source not in SOURCES:
         raise BundleError(f"--from must be {' or '.join(SOURCES)}, got {source!r}")
     bundle = Bundle.open(folder)
-    host = build_host()
+    host = build_host(local=plugins)
+    host.check_local()
+    if changed := differences(host, bundle.info.plugins):
+        listener.say(f"warning: the bundle was trained with other plugins: {changed}")
     target = match_inputs(load_task(task, host.tasks), bundle)
     if source == "bundle":
         target = start_from(bundle, target)
@@ -67,9 +74,13 @@ def apply_bundle(folder: Path, task: str, out: Path, source: str, listener: List
                 outcome = result.unwrap("training")
             except (TunerError, RuntimeError) as error:
                 raise BundleError(f"the plan could not be carried out: {error}") from None
-            origin = {"scores": {"trial": outcome.values, "untouched": untouched}, "parent": bundle.identity}
+            origin = {
+                "plugins": {**bundle.info.plugins, **trained_by(host, plan, ())},
+                "scores": {"trial": outcome.values, "untouched": untouched},
+                "parent": bundle.identity,
+            }
             trainable = bundle.info.train is not None
-            write_bundle(target, target, plan, weights, part, origin, trainable=trainable)
+            write_bundle(target, target, plan, weights, part, origin, trainable=trainable, host=host)
     finally:
         listener.close()
     return out

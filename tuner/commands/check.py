@@ -2,7 +2,6 @@
 
 import importlib
 import importlib.util
-import sys
 import traceback
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from tuner.errors import PluginError, nearest
-from tuner.plugin.host import GROUP
+from tuner.plugin.finding import GROUP, local_plugin
 
 Verdict = Literal["held", "broken", "not checked"]
 
@@ -65,7 +64,7 @@ def check_plugin(package: str) -> PluginReport:
     name = _module_of(package)
     checked: list[CheckedRule] = []
     try:
-        plugin = _from_file(Path(package)) if package.endswith(".py") else importlib.import_module(name)
+        plugin = local_plugin(package).load() if package.endswith(".py") else importlib.import_module(name)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's import may raise anything
         message = f"importing {name} must not raise, but it raised {type(error).__name__}: {error}{_raised_in(error)}"
         checked.append(CheckedRule("plugin", "it can be imported", "broken", " ".join(message.split()), ""))
@@ -109,13 +108,3 @@ def _module_of(package: str) -> str:
             "the path of a .py file"
         )
     return package
-
-
-def _from_file(path: Path) -> object:
-    """Import a Python file under its own name."""
-    spec = importlib.util.spec_from_file_location(path.stem, path.absolute())
-    if spec is None or spec.loader is None:
-        raise PluginError(f"{path} cannot be imported: check the path")
-    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -1,7 +1,7 @@
 """Preview a run: what it would search, which depths fit, how long filling the store takes; nothing is trained."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -90,6 +90,7 @@ def dry_run(
     backend: str | None,
     deterministic: bool = False,
     store: Path | None = None,
+    plugins: Iterable[Path] = (),
     started: float | None = None,
 ) -> DryRun:
     """Preview a run; train nothing.
@@ -104,6 +105,7 @@ def dry_run(
         backend: The only backend to use; None for any.
         deterministic: Whether costs come from FLOPs instead of clocks.
         store: The store's folder; it is only read, and not made.
+        plugins: Files of local plugins.
         started: Clock (`time.monotonic`) from which the time counts; now where it is not given.
 
     Raises:
@@ -113,7 +115,8 @@ def dry_run(
     search_space = load_space(space)
     texts = {name.replace("_", "-"): value for name, value in limits.items()}
     run_limits = budget(texts, search_space.limits, deterministic=deterministic)
-    host = build_host()
+    host = build_host(local=[*search_space.plugins, *plugins])
+    host.check_local()
     loaded = load_task(task, host.tasks)
     strategies, objectives, backends = participants(host, search_space, loaded, backend)
     info = task_info(loaded)

@@ -15,6 +15,8 @@ from tuner.plan.text import describe
 from tuner.plan.toml import to_toml
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
+from tuner.plugin.host import Host
+from tuner.plugin.versions import trained_by
 from tuner.results.pick import pick_trial
 from tuner.results.run import Run
 from tuner.search.processes.remote import open_remote
@@ -55,13 +57,20 @@ def export(run: Run, out: str | Path, pick: str = "knee", *, trainable: bool = F
             f"{run.folder} was made from a task given in Python, which it does not hold: "
             f"call tuner.export(tuner.Run.open({str(run.folder)!r}, task), out)"
         )
-    task = run.task or load_task(name, build_host().tasks)
+    host = build_host(local=run.info.config.plugins)
+    host.check_local()
+    task = run.task or load_task(name, host.tasks)
     if task.fingerprint() != run.info.identity.task:
         raise RunError(f"the task {name} has changed since {run.folder} was made: run it again")
     scores = {"trial": record.values, "untouched": run.info.untouched}
-    origin = {"run": {"trial": record.trial, "seed": run.info.config.seed}, "scores": scores, "parent": None}
+    origin = {
+        "run": {"trial": record.trial, "seed": run.info.config.seed},
+        "plugins": trained_by(host, record.plan, record.knobs),
+        "scores": scores,
+        "parent": None,
+    }
     with new_folder(Path(out)) as part:
-        info = write_bundle(run.task or name, task, record.plan, weights, part, origin, trainable=trainable)
+        info = write_bundle(run.task or name, task, record.plan, weights, part, origin, trainable=trainable, host=host)
         if trainable and info.train is None:
             raise BundleError(
                 f"--trainable needs exits to train, but calibration removed those of trial {record.trial}: "
@@ -79,6 +88,7 @@ def write_bundle(
     origin: Mapping[str, Any],
     *,
     trainable: bool = False,
+    host: Host | None = None,
 ) -> BundleInfo:
     """Export with the plan's backend into a folder of `new_folder`, and check what was written.
 
@@ -88,8 +98,10 @@ def write_bundle(
         plan: The plan that was trained.
         weights: File of the trained tail.
         part: Folder to write into.
-        origin: Sections of ``bundle.json`` on where the bundle comes from: ``run``, ``scores``, ``parent``.
+        origin: Sections of ``bundle.json`` on where the bundle comes from: ``run``, ``plugins``, ``scores``,
+            ``parent``.
         trainable: Whether the bundle can train again without PyTorch.
+        host: The plugins; all that are installed where it is not given.
 
     Returns:
         The content of ``bundle.json``.
@@ -98,7 +110,7 @@ def write_bundle(
         BundleError: The check failed.
     """
     backend = plan.runtime.backend
-    with open_remote(build_host(), source, [backend]) as sessions:
+    with open_remote(host or build_host(), source, [backend]) as sessions:
         exported = sessions[backend].export(plan, weights, part, trainable=trainable)
     write_private(part / PLAN, to_toml(plan))
     content = {

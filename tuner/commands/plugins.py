@@ -54,6 +54,7 @@ class PluginList:
         backends: Names of the backends.
         objectives: All objectives.
         tasks: Names of the built-in tasks.
+        problems: What is wrong with plugins that were loaded, such as two that realise the same kind of edit.
     """
 
     plugins: tuple[Plugin, ...]
@@ -61,6 +62,7 @@ class PluginList:
     backends: tuple[str, ...]
     objectives: tuple[ObjectiveListing, ...]
     tasks: tuple[str, ...]
+    problems: tuple[str, ...]
 
 
 def plugin_list(host: Host | None = None) -> PluginList:
@@ -78,6 +80,7 @@ def plugin_list(host: Host | None = None) -> PluginList:
             ObjectiveListing(objective.name, objective.direction) for objective in host.objectives.values()
         ),
         tasks=tuple(sorted(host.tasks)),
+        problems=(*host.problems, *host.clashes()),
     )
 
 

@@ -55,6 +55,11 @@ def as_json(run: "Run") -> dict[str, Any]:
     }
 
 
+def trial_as_json(record: TrialRecord) -> dict[str, Any]:
+    """Return everything that ``tuner show --trial N --json`` prints: what the run shows of a trial, and its notes."""
+    return {**_trial(record), "notes": record.notes, "knobs": record.knobs, "constraint": record.constraint}
+
+
 def counts(run: "Run") -> dict[str, int]:
     """Return the number of trials in each state; a plan suggested again is not counted again."""
     numbers = Counter(record.state for record in run.records if record.same_as is None)

@@ -2,14 +2,18 @@
 
 import os
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
+from types import ModuleType
 
 import psutil
 
 from tuner.commands.tuning import Tuning
 from tuner.plugin.core import build_host
+from tuner.plugin.finding import local_plugin
 from tuner.results.config import RunConfig
+from tuner.results.folder import FILE, read_run
 from tuner.results.lock import lock_folder
 from tuner.results.run import Run
 from tuner.search.budget import LIMITS, budget
@@ -38,6 +42,7 @@ def run(
     store: str | Path | None = None,
     earlier: str | Path | None = None,
     resume: bool = False,
+    plugins: Iterable[str | Path | ModuleType] = (),
     listener: Listener | None = None,
     started: float | None = None,
 ) -> Run:
@@ -64,6 +69,8 @@ def run(
         earlier: A run whose front is tried first, or ``"none"``; by default the newest run of the same model, and none
             if `deterministic`.
         resume: Whether to continue the run in `out`, if there is one.
+        plugins: Plugins that are not installed: Python files, or modules, which are loaded again from their files in
+            the processes that trials run in.
         listener: Receives progress.
         started: Clock (`time.monotonic`) from which `time` counts; now where it is not given.
 
@@ -71,14 +78,19 @@ def run(
         The run, as `Run.open` reads it from its folder.
 
     Raises:
-        TunerError: The task, the space, a limit or the folder cannot be used as asked.
+        TunerError: The task, the space, a plugin, a limit or the folder cannot be used as asked.
         KeyboardInterrupt: The user stopped it; the run can be resumed.
     """
     texts = dict(zip(LIMITS, (time, train_time, memory, storage, trials, forget_at_most, stop_when_flat), strict=True))
     search_space = load_space(space)
     limits = budget(texts, search_space.limits, deterministic=deterministic)
-    loaded = load_task(task, build_host().tasks) if isinstance(task, str) else task
+    local = [*search_space.plugins, *plugins]
+    host = build_host(local=local)
+    loaded = load_task(task, host.tasks) if isinstance(task, str) else task
     folder = Path(out) if out is not None else Path("runs") / loaded.name
+    if resume and (recorded := plugins_of_run(folder, host.local)):
+        host = build_host(local=[*recorded, *local])
+    host.check_local()
     config = RunConfig(
         task=_absolute(task),
         space=space,
@@ -86,15 +98,28 @@ def run(
         backend=backend,
         deterministic=deterministic,
         limits=limits,
+        plugins=tuple(host.local),
     )
     listener = listener or Listener()
     with ExitStack() as stack:
         stack.callback(listener.close)
-        tuning = Tuning(config, search_space, loaded, task, folder, listener, started, earlier)
+        tuning = Tuning(config, search_space, loaded, task, folder, listener, started, host, earlier)
         if stack.enter_context(lock_folder(folder, resume=resume)):
             tuning.resume()
         tuning.tune(Path(store) if store is not None else None)
     return Run.open(folder, None if isinstance(task, str) else task)
+
+
+def plugins_of_run(folder: Path, given: Iterable[str]) -> list[str]:
+    """Return the local plugins that a run was made with, but for those that are given again, maybe from elsewhere.
+
+    Args:
+        folder: The run's folder; it may be empty.
+        given: Files of plugins.
+    """
+    names = {local_plugin(file).name for file in given}
+    recorded = read_run(folder).config.plugins if (folder / FILE).exists() else ()
+    return [file for file in recorded if local_plugin(file).name not in names]
 
 
 def process_started() -> float:

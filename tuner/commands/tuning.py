@@ -11,8 +11,9 @@ from tuner.backends.base import Session
 from tuner.commands.interruption import stopping
 from tuner.errors import RunError
 from tuner.plan.info import ModelInfo
-from tuner.plugin.core import build_host
+from tuner.plugin.host import Host
 from tuner.plugin.strategy import Strategy
+from tuner.plugin.versions import differences, taking_part
 from tuner.results.config import RunConfig
 from tuner.results.folder import JOURNAL, Identity, RunInfo, Spent, open_records, read_run, write_run
 from tuner.results.objectives import Objective
@@ -49,6 +50,7 @@ class Tuning:
         folder: The run's folder.
         listener: Receives progress.
         started: Clock (`time.monotonic`) from which the time counts; now where it is not given.
+        host: What is installed.
         earlier: A run whose front is tried first, or ``none``; the newest one alike where it is not given.
     """
 
@@ -61,13 +63,14 @@ class Tuning:
         folder: Path,
         listener: Listener,
         started: float | None,
+        host: Host,
         earlier: str | Path | None = None,
     ) -> None:
         self._config, self._space, self._task, self._source = config, space, task, source
         self._folder, self._listener = folder, listener
         self._started = started if started is not None else time.monotonic()
         self._threads = 1 if config.deterministic else cores()
-        self._host = build_host()
+        self._host = host
         self._interrupt = Interrupt()
         self._identity = Identity(
             task=task.fingerprint(),
@@ -78,6 +81,7 @@ class Tuning:
         self._earlier = Spent()
         self._untouched: dict[str, float] = {}
         self._share = 1.0
+        self._plugins: dict[str, str] = {}
         self._phases: dict[str, float] = {}
         self._from = earlier
 
@@ -99,11 +103,16 @@ class Tuning:
                 "give the same, or another --out"
             )
         self._earlier, self._untouched, self._share = info.spent, info.untouched, info.untouched_share
+        if changed_plugins := differences(self._host, info.plugins):
+            self._listener.say(f"warning: {changed_plugins}")
 
     def tune(self, store_folder: Path | None) -> None:
         """Open the task on its backends, run the study, and write what was spent."""
         store = open_store(store_folder, *self._store_cap())
+        for plugin in self._host.refused:
+            self._listener.say(f"plugin {plugin.name} takes no part: {plugin.refused}")
         strategies, objectives, backends = participants(self._host, self._space, self._task, self._config.backend)
+        self._plugins = taking_part(self._host, (strategy.name for strategy in strategies), backends)
         limit = self._config.limits.time_seconds
         end = None if limit is None else self._started + limit
         with (
@@ -242,6 +251,7 @@ class Tuning:
             untouched=self._untouched,
             untouched_share=self._share,
             spent=self._spent(None),
+            plugins=self._plugins,
         )
 
     def _store_cap(self) -> tuple[int | None, str]:

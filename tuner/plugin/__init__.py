@@ -9,7 +9,7 @@ from tuner.plan.heads import Against, Exit, HeadsMode, HeadsPlan, head_macs
 from tuner.plan.info import BlockInfo, ModelInfo, TaskInfo
 from tuner.plan.parts import CachePlan, DataPlan, EditTraits, LossTerm, RecipePlan, RuntimePlan, Scalar, Stage, TailEdit
 from tuner.plan.trial import TrialPlan
-from tuner.plugin.hookspecs import hookimpl
+from tuner.plugin.hookspecs import API, hookimpl
 from tuner.plugin.knobs import Draw
 from tuner.plugin.strategy import Strategy
 from tuner.results.objectives import Objective
@@ -17,6 +17,7 @@ from tuner.results.records import Outcome, TrialRecord
 from tuner.task import Task
 
 __all__ = [
+    "API",
     "Against",
     "Backend",
     "BlockInfo",

@@ -4,6 +4,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
+from types import ModuleType
 from typing import Any, get_args
 
 from tuner.backends.base import Backend
@@ -13,6 +15,7 @@ from tuner.errors import PluginError
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, Optimiser, RecipePlan, RuntimePlan, Schedule, Stage
 from tuner.plan.trial import TrialPlan
+from tuner.plugin.finding import Found, installed_plugins, local_plugin
 from tuner.plugin.hookspecs import hookimpl
 from tuner.plugin.host import Host
 from tuner.plugin.knobs import Draw
@@ -108,22 +111,33 @@ class Builtin:
         return {"digits": digits}
 
 
-def build_host(plugins: Mapping[str, object] | None = None, *, installed: bool = True) -> Host:
-    """Return a host with the core's own plugin, those given, and those installed.
+def build_host(
+    plugins: Mapping[str, object] | None = None,
+    *,
+    local: Iterable[str | Path | ModuleType] = (),
+    installed: bool = True,
+) -> Host:
+    """Return a host: with the core's own plugin, then the first-party ones, those given, and all others.
+
+    A name belongs to whoever loads first: no third party takes one of ours, and a local plugin is used instead of an
+    installed one of its name.
 
     Args:
         plugins: Modules or objects with hook implementations, by name.
+        local: Plugins that the user named: Python files, or modules, which other processes load from their files.
         installed: Whether installed packages are searched for plugins.
 
     Raises:
-        PluginError: The core's own plugin cannot be used.
+        PluginError: The core's own plugin cannot be used, a module has no file, or ``TUNER_PLUGINS`` names a plugin
+            that is not installed.
     """
     host = Host()
-    host.add("core", "core", lambda: Builtin(host))
+    host.add(Found("core", "core", lambda: Builtin(host)))
     if host.refused:
         raise PluginError(f"the core's own plugin cannot be used: {host.refused[0].refused}")
-    for name, plugin in (plugins or {}).items():
-        host.add(name, "given", lambda plugin=plugin: plugin)  # type: ignore[misc]  # mypy cannot infer the lambda
-    if installed:
-        host.add_installed()
+    ours, others = installed_plugins() if installed else ([], [])
+    given = [Found(name, "given", lambda plugin=plugin: plugin) for name, plugin in (plugins or {}).items()]  # type: ignore[misc]  # mypy cannot infer the lambda
+    named = {found.file: found for found in map(local_plugin, local)}
+    for found in (*ours, *given, *named.values(), *others):
+        host.add(found)
     return host

@@ -18,6 +18,8 @@ from tuner.results.records import TrialRecord
 from tuner.task import Task
 
 PROJECT = "tuner"
+#: Version of what `tuner.plugin` offers; a plugin may require one as ``TUNER_API`` of its module.
+API = 1
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 

@@ -1,20 +1,25 @@
 """The host: finds plugins, loads them one at a time, and isolates the broken ones."""
 
+import copy
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
-from inspect import getmembers, signature
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, get_args
 
 import pluggy
+from pluggy import HookImpl
 
 from tuner.backends.base import Backend
-from tuner.backends.extensions import Extensions, OptimiserFactory
+from tuner.backends.extensions import HOOKS, Extensions, What
 from tuner.backends.lowering import Lowering
-from tuner.errors import PluginError, TunerError, nearest
-from tuner.plan.parts import Optimiser, Stage
+from tuner.errors import PluginError, TunerError, first_line, nearest, place_of
+from tuner.plan.parts import Optimiser
 from tuner.plugin import hookspecs
+from tuner.plugin.checks import by_name, check_api, check_hooks, check_strategy, offered_functions, offered_objects
+from tuner.plugin.finding import Found
 from tuner.plugin.strategy import Strategy
 from tuner.results.objectives import Objective
 from tuner.results.records import TrialRecord
@@ -22,7 +27,8 @@ from tuner.task import Task
 
 log = logging.getLogger(__name__)
 V = TypeVar("V")
-GROUP = "tuner"
+#: An observer that takes longer is named, once.
+SLOW_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,56 +37,93 @@ class Plugin:
 
     Attributes:
         name: Name of the entry point, or the name it was registered under.
-        origin: Distribution and version, or "core".
-        module: Name of the loaded module or class.
+        origin: Distribution and version, or "core"; of a local plugin its file's name and the digest of its content.
+        module: Name of the loaded module or class; of a local plugin its file.
         refused: Why the plugin was refused; empty if it was loaded.
+        seconds: Time to import it.
+        off: Whether it is switched off.
+        local: Whether the user named its file or gave its module.
     """
 
     name: str
     origin: str
     module: str
     refused: str = ""
+    seconds: float = field(default=0.0, compare=False)
+    off: bool = False
+    local: bool = False
+
+
+#: Kinds that no plugin may offer, by hook.
+CORE_KINDS: Mapping[str, Sequence[str]] = {"tuner_optimisers": get_args(Optimiser)}
 
 
 class Host:
     """Everything installed, as typed objects by name.
 
     A new host is empty: whoever builds it adds plugins, as `tuner.plugin.core.build_host` does.
+
+    Attributes:
+        plugins: All plugins, in the order they were loaded.
+        local: Files of the local plugins, which other processes load too.
+        problems: What is wrong with plugins that were loaded, for people.
+        strategies: Strategies by name.
+        backends: Backends by name.
+        objectives: Objectives by name.
+        tasks: Functions that load built-in tasks, by name.
     """
 
     def __init__(self) -> None:
         self._manager = pluggy.PluginManager(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs)
+        self._owners: dict[tuple[str, str], str] = {}
+        self._realisations: dict[tuple[str, str, str], Mapping[str, Any]] = {}
+        self._slow: set[str] = set()
         self.plugins: list[Plugin] = []
+        self.local: list[str] = []
+        self.problems: list[str] = []
         self.strategies: dict[str, Strategy[Any]] = {}
         self.backends: dict[str, Backend] = {}
         self.objectives: dict[str, Objective] = {}
         self.tasks: dict[str, Callable[[], Task]] = {}
 
-    def add(self, name: str, origin: str, load: Callable[[], object]) -> None:
+    def add(self, found: Found) -> None:
         """Load one plugin; one that raises is refused, and harms nothing else.
 
         Args:
-            name: Name to register it under; must be unique.
-            origin: Distribution it comes from, as text for people.
-            load: Returns the module or object with hook implementations.
+            found: The plugin; its name must be unique.
         """
-        module, reason = "", ""
-        taken = self._manager.has_plugin(name)
+        if found.file:
+            self.local.append(found.file)
+        if found.off:
+            self.plugins.append(Plugin(found.name, found.origin, "", off=True))
+            return
+        name, module, reason, seconds = found.name, "", "", 0.0
+        taken, started = self._manager.has_plugin(name), time.perf_counter()
         try:
-            plugin = load()
-            module = getattr(plugin, "__name__", type(plugin).__name__)
-            self._register(name, plugin)
+            with redirect_stdout(sys.stderr):  # what a plugin prints is no part of a command's output
+                plugin = found.load()
+                seconds = time.perf_counter() - started
+                module = found.file or getattr(plugin, "__name__", type(plugin).__name__)
+                self._register(name, plugin)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's import or hook may raise anything
             reason = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
             if not taken and self._manager.has_plugin(name):
                 self._manager.unregister(name=name)
-        self.plugins.append(Plugin(name, origin, module, " ".join(reason.split())))
+                self._realisations = {key: one for key, one in self._realisations.items() if key[0] != name}
+        self.plugins.append(
+            Plugin(name, found.origin, module, " ".join(reason.split()), seconds, local=bool(found.file))
+        )
 
-    def add_installed(self) -> None:
-        """Load the plugins that installed packages name as entry points, one at a time."""
-        for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
-            self.add(point.name, _origin(point), point.load)
+    def check_local(self) -> None:
+        """Require the plugins that the user named: what is asked for takes part.
+
+        Raises:
+            PluginError: One of them was refused.
+        """
+        for plugin in self.refused:
+            if plugin.local:
+                raise PluginError(f"plugin {plugin.name!r} cannot be used: {plugin.refused}")
 
     @property
     def refused(self) -> list[Plugin]:
@@ -88,66 +131,58 @@ class Host:
         return [plugin for plugin in self.plugins if plugin.refused]
 
     def lowerings(self, backend: str) -> dict[str, Lowering]:
-        """Return how `backend` realises tail edits, by kind; a plugin that raises is logged and offers none.
-
-        Raises:
-            PluginError: Two plugins realise the same kind.
-        """
-        return self._by_kind("tuner_lowerings", backend)
+        """Return how `backend` realises tail edits, by kind."""
+        return dict(self.extensions(backend).lowerings)
 
     def extensions(self, backend: str) -> Extensions:
-        """Return what plugins add to a backend.
-
-        Raises:
-            PluginError: Two plugins realise the same kind.
-        """
-        return Extensions(self.lowerings(backend), self._by_kind("tuner_losses", backend), self._optimisers(backend))
+        """Return what plugins add to a backend; one whose hook raises, or returns what it may not, adds nothing."""
+        collected: dict[str, dict[str, Any]] = {}
+        owners: dict[What, tuple[str, ...]] = {}
+        for hook, (part, what) in HOOKS.items():
+            own = collected[part] = {}
+            for implementation in self._implementations(hook):
+                try:
+                    offered = self._realised(hook, implementation, backend)
+                except PluginError as error:  # of a backend that was loaded after the plugin
+                    self.problems.append(f"plugin {implementation.plugin_name}: {error}")
+                    continue
+                for kind, function in offered.items():
+                    own.setdefault(kind, function)
+                    owners[what, kind] = (*owners.get((what, kind), ()), implementation.plugin_name)
+        return Extensions(**collected, owners=owners)
 
     def optimisers(self) -> tuple[str, ...]:
         """Return the names of all optimisers: those that every backend has, then those that plugins add to any."""
-        added = (name for backend in self.backends for name in self._optimisers(backend))
+        added = (name for backend in self.backends for name in self.extensions(backend).optimisers)
         return tuple(dict.fromkeys((*get_args(Optimiser), *added)))
 
-    def _optimisers(self, backend: str) -> dict[str, OptimiserFactory]:
-        return self._by_kind("tuner_optimisers", backend, taken=get_args(Optimiser))
+    def clashes(self) -> list[str]:
+        """Return for people which plugins realise the same kind of extension; plans that use it are refused."""
+        every = [added.clash(what) for added in map(self.extensions, self.backends) for what in added.owners]
+        return sorted({clash for clash in every if clash is not None})
 
-    def _by_kind(self, hook: str, backend: str, taken: Iterable[str] = ()) -> dict[str, Any]:
-        """Return what plugins offer a backend, by kind; a plugin that raises is logged and offers nothing.
+    def owner(self, kind: str, name: str) -> str | None:
+        """Return the plugin that offers something.
 
         Args:
-            hook: Name of the hook; it takes the backend's name.
-            backend: The backend.
-            taken: Kinds that are the core's own.
-
-        Raises:
-            PluginError: Two plugins offer the same kind.
+            kind: ``strategy``, ``backend``, ``objective`` or ``task``.
+            name: Its name.
         """
-        collected: dict[str, Any] = {}
-        owners = dict.fromkeys(taken, "core")
-        for implementation in getattr(self._manager.hook, hook).get_hookimpls():
-            name = implementation.plugin_name
-            arguments = {"backend": backend}
-            try:
-                function: Callable[..., Any] = implementation.function
-                offered = dict(function(*(arguments[argument] for argument in implementation.argnames)) or {})
-            except Exception:  # a plugin may lack a library; what it does not offer is not supported
-                log.warning("plugin %s: %s raised", name, hook, exc_info=True)
-                continue
-            for kind in offered:
-                if kind in owners:
-                    raise PluginError(f"plugins {owners[kind]!r} and {name!r} both realise {kind!r}: remove one")
-                owners[kind] = name
-            collected.update(offered)
-        return collected
+        return self._owners.get((kind, name))
 
     def trial_done(self, study: str, record: TrialRecord) -> None:
-        """Call every observer; an exception is logged and does no harm."""
-        for implementation in self._manager.hook.tuner_trial_done.get_hookimpls():
-            arguments = {"study": study, "record": record}
+        """Call every observer with a copy of its own; an exception is logged and does no harm."""
+        for implementation in self._implementations("tuner_trial_done"):
+            plugin, started = implementation.plugin_name, time.monotonic()
+            arguments = {"study": study, "record": copy.deepcopy(record)}
             try:
                 implementation.function(*(arguments[name] for name in implementation.argnames))
             except Exception:  # an observer's bug is not the study's
-                log.warning("plugin %s: tuner_trial_done raised", implementation.plugin_name, exc_info=True)
+                log.warning("plugin %s: tuner_trial_done raised", plugin, exc_info=True)
+            seconds = time.monotonic() - started
+            if seconds > SLOW_SECONDS and plugin not in self._slow:
+                self._slow.add(plugin)
+                log.warning("plugin %s: tuner_trial_done took %.1f s; the study waits for it", plugin, seconds)
 
     def backend(self, name: str) -> Backend:
         """Return a backend.
@@ -159,84 +194,86 @@ class Host:
 
     def _register(self, name: str, plugin: object) -> None:
         if self._manager.has_plugin(name):
-            raise PluginError(f"another plugin is called {name!r} already: rename one entry point")
-        _check_hooks(name, plugin, self._manager)
+            taken = next(one.origin for one in self.plugins if one.name == name and not one.refused)
+            raise PluginError(f"a plugin called {name!r} is loaded already, from {taken}: rename one of them")
+        check_api(plugin)
+        check_hooks(name, plugin, self._manager)
         self._manager.register(plugin, name)
-        strategies: list[Strategy[Any]] = self._offered(name, "tuner_strategies", Strategy)
+        strategies: list[Strategy[Any]] = self._objects(name, "tuner_strategies", Strategy)
         for strategy in strategies:
-            _check_strategy(strategy)
-        backends: list[Backend] = self._offered(name, "tuner_backends", Backend)
-        objectives: list[Objective] = self._offered(name, "tuner_objectives", Objective)
-        tasks = self._call(name, "tuner_tasks") or {}
-        if not isinstance(tasks, Mapping):
-            raise PluginError(f"tuner_tasks returns tasks by name, but it returned a {type(tasks).__name__}")
+            check_strategy(strategy)
+        backends: list[Backend] = self._objects(name, "tuner_backends", Backend)
+        objectives: list[Objective] = self._objects(name, "tuner_objectives", Objective)
+        tasks = {
+            task: load
+            for returned in self._called(name, "tuner_tasks")
+            for task, load in offered_functions("tuner_tasks", "tasks", returned).items()
+        }
         # everything is checked before anything is taken, so that a refused plugin leaves no part of itself
-        merged_strategies = _merged("strategy", name, self.strategies, _named("strategy", strategies))
-        merged_backends = _merged("backend", name, self.backends, _named("backend", backends))
-        merged_objectives = _merged("objective", name, self.objectives, _named("objective", objectives))
-        self.tasks = _merged("task", name, self.tasks, tasks)
-        self.strategies, self.backends, self.objectives = merged_strategies, merged_backends, merged_objectives
+        taken_strategies = self._merged("strategy", name, self.strategies, by_name("strategy", strategies))
+        taken_backends = self._merged("backend", name, self.backends, by_name("backend", backends))
+        taken_objectives = self._merged("objective", name, self.objectives, by_name("objective", objectives))
+        taken_tasks = self._merged("task", name, self.tasks, tasks)
+        for backend in taken_backends:
+            for hook in HOOKS:
+                for implementation in self._implementations(hook, name):
+                    self._realised(hook, implementation, backend)
+        for kind, taken_now in (
+            ("strategy", taken_strategies),
+            ("backend", taken_backends),
+            ("objective", taken_objectives),
+            ("task", taken_tasks),
+        ):
+            for own in taken_now:
+                self._owners.setdefault((kind, own), name)
+        self.strategies, self.backends, self.objectives = taken_strategies, taken_backends, taken_objectives
+        self.tasks = taken_tasks
 
-    def _call(self, plugin_name: str, hook: str) -> Any:
-        for implementation in getattr(self._manager.hook, hook).get_hookimpls():
-            if implementation.plugin_name == plugin_name:
-                return implementation.function()
-        return None
+    def _realised(self, hook: str, implementation: HookImpl, backend: str) -> Mapping[str, Any]:
+        """Return what a plugin adds to a backend by one hook, which is called once for each backend.
 
-    def _offered(self, plugin_name: str, hook: str, kind: type) -> list[Any]:
-        offered = self._call(plugin_name, hook) or ()
-        if not isinstance(offered, Iterable):
-            raise PluginError(f"{hook} returns a list of {kind.__name__} objects, but it returned {offered!r}")
-        offered = list(offered)
-        for item in offered:
-            if not isinstance(item, kind):
-                raise PluginError(f"{hook} returns {kind.__name__} objects, but one is a {type(item).__name__}")
-        return offered
+        Raises:
+            PluginError: It returned something else.
+        """
+        plugin = implementation.plugin_name
+        if (plugin, hook, backend) not in self._realisations:
+            self._realisations[plugin, hook, backend] = {}
+            arguments = {"backend": backend}
+            try:
+                returned = implementation.function(*(arguments[name] for name in implementation.argnames))
+            except Exception as error:  # a plugin may lack a library; edits it does not realise are not supported
+                problem = f"plugin {plugin}: {hook} raised {first_line(error)}{place_of(error)}"
+                if problem not in self.problems:  # the same for each backend
+                    log.warning("plugin %s: %s raised", plugin, hook, exc_info=True)
+                    self.problems.append(problem)
+                return {}
+            offered = offered_functions(hook, HOOKS[hook][0], returned)
+            for kind in CORE_KINDS.get(hook, ()):
+                if kind in offered:
+                    raise PluginError(f"{HOOKS[hook][1]} {kind!r} is the core's own: rename it")
+            self._realisations[plugin, hook, backend] = offered
+        return self._realisations[plugin, hook, backend]
 
+    def _implementations(self, hook: str, plugin: str | None = None) -> list[HookImpl]:
+        """Return the implementations of a hook: of one plugin, or of all in the order they were loaded."""
+        found: list[HookImpl] = getattr(self._manager.hook, hook).get_hookimpls()
+        return [one for one in found if plugin is None or one.plugin_name == plugin]
 
-def _check_hooks(name: str, plugin: object, manager: pluggy.PluginManager) -> None:
-    """Name a misspelt hook or argument: pluggy would ignore an unmarked one and stop at a marked one."""
-    known = {hook for hook in vars(hookspecs) if hook.startswith("tuner_")}
-    for attribute, member in getmembers(plugin, callable):
-        if attribute.startswith("tuner_") and attribute not in known:
-            raise PluginError(f"there is no hook {attribute!r}{nearest(attribute, known)}")
-        if attribute in known and manager.parse_hookimpl_opts(plugin, attribute) is None:
-            raise PluginError(f"{attribute} is not marked: put @tuner.hookimpl above it in plugin {name!r}")
-        if attribute in known:
-            _check_arguments(attribute, member)
+    def _called(self, plugin: str, hook: str) -> list[object]:
+        """Return what a plugin's hook without arguments returned; nothing where it has none."""
+        return [implementation.function() for implementation in self._implementations(hook, plugin)]
 
+    def _objects(self, plugin: str, hook: str, kind: type) -> list[Any]:
+        return [item for returned in self._called(plugin, hook) for item in offered_objects(hook, returned, kind)]
 
-def _check_arguments(hook: str, implementation: Callable[..., object]) -> None:
-    known = tuple(signature(getattr(hookspecs, hook)).parameters)
-    for argument in signature(implementation).parameters:
-        if argument not in known:
-            takes = f"it takes {', '.join(known)}" if known else "it takes no argument"
-            raise PluginError(f"{hook} has no argument {argument!r}{nearest(argument, known)}: {takes}")
-
-
-def _check_strategy(strategy: Strategy[Any]) -> None:
-    name, stage = getattr(strategy, "name", None), getattr(strategy, "stage", None)
-    if not isinstance(name, str) or not name.isidentifier():
-        raise PluginError(f"a strategy's name must be an identifier, but {type(strategy).__name__} has {name!r}")
-    if not isinstance(stage, Stage):
-        raise PluginError(f"strategy {name!r} must set stage to a tuner.plugin.Stage, got {stage!r}")
-
-
-def _named(kind: str, offered: Iterable[V]) -> dict[str, V]:
-    named: dict[str, V] = {}
-    for item in offered:
-        name = str(getattr(item, "name", ""))
-        if name in named:
-            raise PluginError(f"it offers two {kind} objects called {name!r}: rename one")
-        named[name] = item
-    return named
-
-
-def _merged(kind: str, plugin: str, registered: dict[str, V], offered: Mapping[str, V]) -> dict[str, V]:
-    for name in offered:
-        if name in registered:
-            raise PluginError(f"{kind} {name!r} of plugin {plugin!r} has a name that is taken: rename it")
-    return {**registered, **offered}
+    def _merged(self, kind: str, plugin: str, registered: dict[str, V], offered: Mapping[str, V]) -> dict[str, V]:
+        for name in offered:
+            if name in registered:
+                owner = self._owners[kind, name]
+                raise PluginError(
+                    f"{kind} {name!r} of plugin {plugin!r} has a name that is taken by plugin {owner!r}: rename it"
+                )
+        return {**registered, **offered}
 
 
 def _find(kind: str, name: str, registered: Mapping[str, V]) -> V:
@@ -246,10 +283,6 @@ def _find(kind: str, name: str, registered: Mapping[str, V]) -> V:
             "`tuner plugins` lists the plugins that were refused"
         )
     return registered[name]
-
-
-def _origin(point: EntryPoint) -> str:
-    return f"{point.dist.name} {point.dist.version}" if point.dist else "unknown"
 
 
 def select(kind: str, names: Iterable[str], registered: Mapping[str, V]) -> list[V]:

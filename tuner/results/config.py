@@ -37,6 +37,7 @@ class RunConfig:
         backend: The only backend to use; None for all.
         deterministic: Whether costs come from FLOPs instead of clocks.
         limits: The user's limits.
+        plugins: Files of local plugins.
     """
 
     task: str
@@ -45,3 +46,4 @@ class RunConfig:
     backend: str | None = None
     deterministic: bool = False
     limits: Budget = field(default_factory=Budget)
+    plugins: tuple[str, ...] = ()

@@ -72,6 +72,7 @@ class RunInfo:
         spent: Time and storage used.
         ended: Why the run ended.
         untouched_share: Share of the validation samples that the given model was scored on.
+        plugins: Distribution and version of each plugin that takes part, by name; empty in runs of earlier versions.
     """
 
     identity: Identity
@@ -86,6 +87,7 @@ class RunInfo:
     spent: Spent = Spent()
     ended: str = "interrupted; continue with --resume"
     untouched_share: float = 1.0
+    plugins: dict[str, str] = field(default_factory=dict)
 
     @property
     def template(self) -> TrialPlan:

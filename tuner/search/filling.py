@@ -254,8 +254,8 @@ class Filler:
         needs = missing * max(cost.fill_seconds(plan, rates) for plan in plans)
         if needs > left:
             raise BudgetError(
-                f"--time is too small for one trial: {format_seconds(left)} are left, but computing the features of "
-                f"{missing:,} samples takes about {format_seconds(needs)}: "
+                f"--time is too small for one trial: {format_seconds(max(0.0, left))} are left, but "
+                f"computing the features of {missing:,} samples takes about {format_seconds(needs)}: "
                 f"give at least {format_seconds(2 * needs + 10)}"
             )
 

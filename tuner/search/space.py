@@ -15,7 +15,7 @@ from tuner.plugin.sources import corners
 from tuner.plugin.strategy import Strategy
 from tuner.search.budget import LIMITS
 
-KEYS = ("for", "strategies", "objectives", "sampler", "rungs", "prior", "limits", "knobs")
+KEYS = ("for", "strategies", "objectives", "sampler", "rungs", "prior", "plugins", "limits", "knobs")
 RANGE_KEYS = frozenset({"low", "high", "log"})
 SAMPLERS = ("tpe", "gp", "nsga2", "random")
 HUGE = 1e300
@@ -35,6 +35,7 @@ class Space:
         knobs: What is asked of each knob; the legal range is searched for a knob that is not named.
         rungs: Whether plans are first tried on fewer samples and epochs.
         prior: File of plans to try first; empty for none.
+        plugins: Files of local plugins.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Space:
     knobs: Mapping[str, Wanted] = field(default_factory=dict)
     rungs: bool = field(default=True, repr=False)  # no part of what a resumed run is compared by
     prior: str = field(default="", repr=False)  # the same
+    plugins: tuple[str, ...] = field(default=(), repr=False)  # the same: their knobs are in the space
 
 
 def shipped() -> dict[str, Path]:
@@ -115,7 +117,7 @@ def _parsed(path: Path, content: dict[str, Any]) -> Space:
     for name in content:
         if name not in KEYS:
             raise fail(name, f"unknown key{nearest(name, KEYS)}; known: {', '.join(KEYS)}")
-    for name in ("strategies", "objectives"):
+    for name in ("plugins", "strategies", "objectives"):
         if not _is_names(content.get(name)):
             raise fail(name, f"a list of names, but it is {content[name]!r}")
     for name, kind, rule in (
@@ -140,6 +142,7 @@ def _parsed(path: Path, content: dict[str, Any]) -> Space:
         sampler=sampler,
         rungs=content.get("rungs", True),
         prior=str(path.parent / content["prior"]) if content.get("prior") else "",
+        plugins=tuple(str((path.parent / name).absolute()) for name in content.get("plugins", ())),
         limits={name: str(value) for name, value in limits.items()},
         knobs=dict(_knobs(content.get("knobs", {}), fail)),
     )

@@ -16,11 +16,19 @@ from tuner.results.objectives import Objective
 
 def hosting(plugin: object) -> Host:
     """Return a host with the core's own plugin, whose names are taken, and another one; fail where it is refused."""
-    name = getattr(plugin, "__name__", type(plugin).__name__)
+    name = name_of(plugin)
     host = build_host({name: plugin}, installed=False)
     if host.refused:
         pytest.fail(f"plugin {name!r} must be loaded, but it is refused: {host.refused[0].refused}")
     return host
+
+
+def name_of(plugin: object) -> str:
+    """Return a plugin's name for people: that of its file, or of its package's folder."""
+    file = getattr(plugin, "__file__", None)
+    if file is None:
+        return str(getattr(plugin, "__name__", type(plugin).__name__))
+    return Path(file).parent.name if Path(file).name == "__init__.py" else Path(file).stem
 
 
 def strategies_of(plugin: object) -> list[Strategy[Any]]:

@@ -10,6 +10,8 @@ from types import ModuleType
 
 import pytest
 
+from tuner.testing.hosting import name_of
+
 TENSOR_LIBRARIES = ("torch", "torchvision", "tensorflow", "jax", "onnxruntime")
 #: Hooks that return functions by kind, for a backend.
 BY_KIND = ("tuner_lowerings", "tuner_losses", "tuner_optimisers")
@@ -60,6 +62,7 @@ def require_light_import(plugin: object) -> None:
     if not path and not _is_importable(name):
         pytest.skip(f"{name} has no file to be imported from")
     loaded, seconds = _import_of(name, path)
+    name = name_of(module) if module is not None else name
     if loaded:
         pytest.fail(f"importing {name} must load no tensor library, but it loads {loaded}: import it in the lowering")
     if seconds > MOST_SECONDS:

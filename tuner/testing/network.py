@@ -26,7 +26,7 @@ def build(outputs: int = 5) -> nn.Module:
     )
     with torch.no_grad():
         for name, value in network.state_dict().items():
-            if name.endswith(("weight", "bias", "running_mean")):
+            if not name.endswith(("running_var", "num_batches_tracked")):
                 scale = 0.5 / max(1, value[0].numel()) ** 0.5
                 norm = 1.0 if value.ndim == 1 and name.endswith("weight") else 0.0
                 value.copy_(norm + scale * torch.randn(value.shape, generator=generator))

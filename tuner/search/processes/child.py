@@ -21,9 +21,8 @@ from multiprocessing.reduction import recv_handle
 from typing import Any
 
 from tuner.backends.base import Session, Trial
-from tuner.backends.losses import LossError
-from tuner.backends.lowering import LoweringError
-from tuner.errors import TunerError, UnsupportedError, first_line, missing_extra
+from tuner.backends.extensions import What
+from tuner.errors import ExtensionError, TunerError, UnsupportedError, first_line, missing_extra
 from tuner.plugin.core import build_host
 from tuner.process_memory import KEPT_BYTES, return_freed
 from tuner.search.processes.messages import Failure, Job, Start
@@ -40,7 +39,7 @@ def main(control_handle: int) -> None:
     os.umask(0o077)  # whatever a backend writes is the user's own
     control = Connection(control_handle)
     try:
-        sessions = _opened(control.recv())
+        sessions, owners = _opened(control.recv())
         control.send(None)
     except TunerError as error:
         with suppress(OSError):  # the parent may have met the same reason, and gone
@@ -61,7 +60,7 @@ def main(control_handle: int) -> None:
         pid = os.fork()
         if pid == 0:
             control.close()
-            _run(job, sessions, Connection(handle))
+            _run(job, sessions, owners, Connection(handle))
         os.close(handle)
         control.send(pid)
         _, status = os.waitpid(pid, 0)
@@ -71,14 +70,18 @@ def main(control_handle: int) -> None:
             return
 
 
-def _opened(start: Start) -> dict[str, Callable[[], Session]]:
-    """Return, by backend, what gives the task opened on it; what opening raised is raised again by every job."""
+def _opened(start: Start) -> tuple[dict[str, Callable[[], Session]], dict[What, str]]:
+    """Return, by backend, what gives the task opened on it, and the plugins by the kind of edit that they realise.
+
+    What opening raised is raised again by every job.
+    """
     for name in start.preload:
         try:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
             raise missing_extra(error) or error from None
-    host = build_host()
+    host = build_host(local=start.plugins)
+    host.check_local()
     task = load_task(start.task, host.tasks) if isinstance(start.task, str) else start.task
     if start.many_jobs:
         task.hash_samples()
@@ -98,11 +101,21 @@ def _opened(start: Start) -> dict[str, Callable[[], Session]]:
             return fail(error)
         return lambda: session
 
-    return {name: opened(name) for name in start.backends}
+    owners = {kind: own[0] for name in start.backends for kind, own in host.extensions(name).owners.items()}
+    return {name: opened(name) for name in start.backends}, owners
 
 
-def _run(packed: bytes, sessions: Mapping[str, Callable[[], Session]], pipe: Connection) -> None:
-    """Run one job in a forked child and leave without the parent's clean-up."""
+def _run(
+    packed: bytes, sessions: Mapping[str, Callable[[], Session]], owners: Mapping[What, str], pipe: Connection
+) -> None:
+    """Run one job in a forked child and leave without the parent's clean-up.
+
+    Args:
+        packed: The job.
+        sessions: What gives the task opened on a backend.
+        owners: Plugins by what they realise.
+        pipe: To the parent.
+    """
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     code = 0
     stop = threading.Event()
@@ -133,8 +146,9 @@ def _run(packed: bytes, sessions: Mapping[str, Callable[[], Session]], pipe: Con
         pipe.send(("result", session.model if job.method == "model" else getattr(session, job.method)(**arguments)))
     except TunerError as error:
         trace = "" if error.__cause__ is None else traceback.format_exc()
-        edit = error.kind if isinstance(error, LoweringError | LossError) else ""
-        line = " ".join(str(error).split())
+        what = (error.what, error.kind) if isinstance(error, ExtensionError) else ("", "")
+        owner = f"plugin {owners[what]!r}, " if what in owners else ""
+        line, edit = " ".join(f"{owner}{error}".split()), what[1]
         pipe.send(("failure", Failure(line, trace, isinstance(error, UnsupportedError), edit)))
     except BaseException as error:  # noqa: BLE001 - whatever a plugin raises ends this job only
         line = first_line(error)

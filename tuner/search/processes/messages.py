@@ -16,12 +16,14 @@ class Start:
         task: The text that names the task, or the task itself.
         backends: Names of the backends to open it on.
         many_jobs: Whether to compute what every job needs before the first.
+        plugins: Files of local plugins to load.
     """
 
     preload: tuple[str, ...]
     task: str | Task
     backends: tuple[str, ...]
     many_jobs: bool
+    plugins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

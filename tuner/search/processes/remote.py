@@ -135,5 +135,6 @@ def open_remote(
         PluginError: A backend is not installed.
     """
     preload = tuple(module for name in backends for module in host.backend(name).preload)
-    with Supervisor(Start(preload, task, tuple(backends), many_jobs), interrupt) as supervisor:
+    start = Start(preload, task, tuple(backends), many_jobs, tuple(host.local))
+    with Supervisor(start, interrupt) as supervisor:
         yield {name: RemoteSession(supervisor, name, kill_at) for name in backends}

@@ -1,13 +1,10 @@
 """A task that a function in the user's own Python file returns."""
 
-import hashlib
-import importlib.util
-import sys
 import traceback
 from pathlib import Path
-from types import ModuleType
 
 from tuner.errors import TaskError, TunerError, nearest
+from tuner.files import import_file
 from tuner.task.task import Task
 
 
@@ -24,7 +21,7 @@ def task_from_function(path: Path, function: str) -> Task:
     if not path.is_file():
         raise TaskError(f"{path}: no such file; it must define the function {function!r}: check the path")
     try:
-        module = _import_file(path)
+        module = import_file(path, "task")
         build = getattr(module, function, None)
         task = build() if callable(build) else None
     except TunerError:
@@ -37,21 +34,6 @@ def task_from_function(path: Path, function: str) -> Task:
     if not isinstance(task, Task):
         raise TaskError(f"{path}:{function} must return a tuner.Task, got {type(task).__name__}")
     return task
-
-
-def _import_file(path: Path) -> ModuleType:
-    name = f"_tuner_task_{hashlib.blake2b(str(path).encode(), digest_size=8).hexdigest()}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise TaskError(f"{path}: cannot be imported as Python: give a file that ends in .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickle look their module up by name
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
 
 
 def _raised(path: Path, error: Exception) -> str:

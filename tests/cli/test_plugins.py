@@ -1,0 +1,134 @@
+"""The commands of plugins: why one takes no part, a new package, and one trial whole."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.tiny_task import Cli
+from tests.plugin.installed import STRATEGY, install
+from tuner.commands.scaffold import kinds
+from tuner.plugin.core import build_host
+from tuner.search.space import load_space
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    install(tmp_path / "site", "bias", STRATEGY.replace("NAME", "bias"))
+    install(tmp_path / "site", "broken", "raise RuntimeError('no licence')")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    return tmp_path / "site"
+
+
+def why(cli: Cli, capsys: pytest.CaptureFixture[str], *arguments: object) -> list[dict[str, Any]]:
+    from tuner.cli.app import call
+
+    capsys.readouterr()
+    assert call([str(word) for word in ("plugins", "why", *arguments, "--json")]) == 0
+    answers: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["answers"]
+    return answers
+
+
+def test_why_says_that_all_is_well(site: Path, cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
+    plugin, strategy = why(cli, capsys, "bias")
+    assert (plugin["kind"], plugin["takes_part"], plugin["reason"]) == ("plugin", True, "bias 1.2 is loaded")
+    assert (strategy["kind"], strategy["takes_part"]) == ("strategy", True)
+    assert strategy["reason"] == (
+        "it writes shape, comes with plugin bias, and is in every search space that does not leave it out"
+    )
+
+
+def test_why_says_what_keeps_a_plugin_out(
+    site: Path, cli: Cli, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (refused,) = why(cli, capsys, "broken")
+    assert (refused["takes_part"], refused["reason"]) == (False, "it is refused: RuntimeError: no licence")
+    install(site, "second", STRATEGY.replace('"NAME": lower', '"bias": lower').replace("NAME", "second"))
+    (plugin, _) = why(cli, capsys, "second")
+    assert plugin["reason"].startswith("second 1.2 is loaded; plugins 'bias' and 'second' both realise tail edit")
+    monkeypatch.setenv("TUNER_PLUGINS", "-bias")
+    (off,) = why(cli, capsys, "bias")
+    assert (off["takes_part"], off["reason"]) == (False, "it is switched off by TUNER_PLUGINS")
+
+
+def test_why_looks_into_a_space(site: Path, cli: Cli, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    space = tmp_path / "mine.toml"
+    space.write_text('strategies = ["freeze", "cache"]\nknobs.cache.by = "none"')
+    assert (
+        "names its strategies, and this one is not among them"
+        in why(cli, capsys, "bias", "--space", space)[1]["reason"]
+    )
+    answers = why(cli, capsys, "cache", "--space", space)
+    assert answers[1]["reason"] == "knobs.cache.by of the search space is none: add 'cache' to it"
+    assert [answer["takes_part"] for answer in answers] == [True, False]
+    assert why(cli, capsys, "freeze", "--space", space)[1]["reason"].endswith("and is in search space mine")
+    assert why(cli, capsys, "recipe", "--space", space)[0]["takes_part"]
+
+
+def test_why_knows_local_plugins_and_names_what_is_near(site: Path, cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(STRATEGY.replace("NAME", "mine"))
+    assert cli("plugins", "why", "mine", "--plugin", tmp_path / "mine.py")[0] == 0
+    code, line = cli("plugins", "why", "freezer")
+    assert code == 1
+    assert line.startswith("tuner: no plugin and no strategy is called 'freezer' (did you mean 'freeze'?); there are: ")
+
+
+def environment(folder: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    return {**kept, "PYTHONPATH": str(folder)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", kinds())
+def test_a_new_package_passes_its_own_test_and_is_loaded(kind: str, cli: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    assert cli("plugins", "new", "demo", "--kind", kind, "--out", folder)[0] == 0
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    common = {"pyproject.toml", "README.md", "space.toml", ".github/workflows/test.yml"}
+    assert files == common | {"tuner_demo/__init__.py", "tuner_demo/py.typed", "tests/test_tuner_demo.py"}
+    assert not [path for path in folder.rglob("*") if path.is_file() and "$name" in path.read_text()]
+    for command in (
+        ["-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        ["-m", "ruff", "check", "--line-length=120", "."],
+    ):
+        done = subprocess.run(
+            [sys.executable, *command], cwd=folder, env=environment(folder), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    host = build_host(local=[folder / "tuner_demo" / "__init__.py"])
+    host.check_local()
+    assert host.problems == host.clashes() == []
+    assert {"strategy", "backend", "task"} & {
+        what for what in ("strategy", "backend", "task") if host.owner(what, "demo")
+    }
+    assert load_space(str(folder / "space.toml")).knobs
+
+
+def test_there_is_a_template_of_each_kind() -> None:
+    assert kinds() == ["backend", "lowering", "strategy", "task"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (
+            ("demo", "--kind", "strategies"),
+            "--kind must be one of backend, lowering, strategy, task, got 'strategies' (d",
+        ),
+        (("De-mo",), "a plugin's name must be lower-case letters, digits and _, got 'De-mo': give another one"),
+        (("freeze",), "the name 'freeze' is taken by what is installed: give another one"),
+        (("demo", "--out", "{here}"), "is not empty: give another folder with --out"),
+    ],
+)
+def test_a_package_that_could_not_work_is_refused(
+    arguments: tuple[str, ...], reason: str, cli: Cli, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    code, line = cli("plugins", "new", *(word.format(here=tmp_path) for word in arguments))
+    assert code == 1
+    assert reason in line
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.txt"]

@@ -1,0 +1,30 @@
+"""A trial as text."""
+
+from dataclasses import asdict
+
+from tuner.plan.text import describe
+from tuner.results.objectives import Objective
+from tuner.results.records import TrialRecord
+from tuner.results.run import Run
+from tuner.units import format_seconds
+
+
+def format_trial(run: Run, record: TrialRecord) -> str:
+    """Return everything that was recorded of a trial, for people; tracebacks last."""
+    units = {objective.name: objective for objective in run.objectives}
+    rung = f" on rung {record.rung}" if record.rung else ""
+    lines = [f"trial {record.trial}: {record.state}{rung}, {format_seconds(record.spent_seconds)}"]
+    lines += [describe(record.plan)] if record.plan else []
+    lines += [f"the same plan as trial {record.same_as}, whose values these are"] if record.same_as is not None else []
+    lines += [f"reason: {record.reason}"] if record.reason else []
+    lines += [f"{name}: {_text(units, name, value)}" for name, value in record.values.items()]
+    if record.estimate is not None:
+        estimate = (f"{name} {value:,.4g}" for name, value in asdict(record.estimate).items())
+        lines.append(f"estimate: {', '.join(estimate)}")
+    lines += [f"limit {name}: over by {value:.3g}" for name, value in record.constraint.items() if value > 0]
+    lines += [f"knob {name}: {value}" for name, value in record.knobs.items()]
+    return "\n".join((*lines, *record.notes)).rstrip()
+
+
+def _text(units: dict[str, Objective], name: str, value: float) -> str:
+    return units[name].text(value) if name in units else f"{value:,.4g}"

@@ -1,0 +1,128 @@
+"""What the host requires of a plugin before it takes anything of it."""
+
+from collections.abc import Callable, Iterable, Mapping
+from inspect import getmembers, signature
+from typing import Any, TypeVar
+
+import pluggy
+
+from tuner.errors import PluginError, nearest
+from tuner.plan.parts import Stage
+from tuner.plugin import hookspecs
+from tuner.plugin.strategy import Strategy
+
+V = TypeVar("V")
+
+
+def check_api(plugin: object) -> None:
+    """Refuse a plugin that was written for a later interface; one without ``TUNER_API`` is of the first.
+
+    Raises:
+        PluginError: Its ``TUNER_API`` is higher than `tuner.plugin.API`, or no number of an interface.
+    """
+    wanted = getattr(plugin, "TUNER_API", 1)
+    if type(wanted) is not int or wanted < 1:
+        raise PluginError(f"TUNER_API must be a whole number from 1 to {hookspecs.API}, got {wanted!r}")
+    if wanted > hookspecs.API:
+        raise PluginError(
+            f"it needs TUNER_API {wanted}, but this tuner has {hookspecs.API}: update tuner, or install an earlier "
+            "version of the plugin"
+        )
+
+
+def check_hooks(name: str, plugin: object, manager: pluggy.PluginManager) -> None:
+    """Name a misspelt hook or argument: pluggy would ignore an unmarked one and stop at a marked one.
+
+    Raises:
+        PluginError: A hook does not exist, is not marked, or has an argument that does not exist.
+    """
+    known = {hook for hook in vars(hookspecs) if hook.startswith("tuner_")}
+    for attribute, member in getmembers(plugin, callable):
+        if attribute.startswith("tuner_") and attribute not in known:
+            raise PluginError(f"there is no hook {attribute!r}{nearest(attribute, known)}")
+        if attribute in known and manager.parse_hookimpl_opts(plugin, attribute) is None:
+            raise PluginError(f"{attribute} is not marked: put @tuner.hookimpl above it in plugin {name!r}")
+        if attribute in known:
+            _check_arguments(attribute, member)
+
+
+def _check_arguments(hook: str, implementation: Callable[..., object]) -> None:
+    known = tuple(signature(getattr(hookspecs, hook)).parameters)
+    for argument in signature(implementation).parameters:
+        if argument not in known:
+            takes = f"it takes {', '.join(known)}" if known else "it takes no argument"
+            raise PluginError(f"{hook} has no argument {argument!r}{nearest(argument, known)}: {takes}")
+
+
+def check_strategy(strategy: Strategy[Any]) -> None:
+    """Require a strategy's name and stage.
+
+    Raises:
+        PluginError: The name is no identifier, or the stage is none.
+    """
+    name, stage = getattr(strategy, "name", None), getattr(strategy, "stage", None)
+    if not isinstance(name, str) or not name.isidentifier():
+        raise PluginError(f"a strategy's name must be an identifier, but {type(strategy).__name__} has {name!r}")
+    if not isinstance(stage, Stage):
+        raise PluginError(f"strategy {name!r} must set stage to a tuner.plugin.Stage, got {stage!r}")
+
+
+def check_returned(hook: str, what: str, returned: object) -> None:
+    """Refuse None from a hook that returns something: a forgotten ``return``.
+
+    Raises:
+        PluginError: It is None.
+    """
+    if returned is None:
+        raise PluginError(f"{hook} must return {what}, but it returned None: is its `return` missing?")
+
+
+def offered_objects(hook: str, returned: object, kind: type) -> list[Any]:
+    """Return what a hook offers, a list of objects of one class.
+
+    Raises:
+        PluginError: It is anything else.
+    """
+    check_returned(hook, f"a list of {kind.__name__} objects", returned)
+    if not isinstance(returned, Iterable):
+        raise PluginError(f"{hook} returns a list of {kind.__name__} objects, but it returned {returned!r}")
+    offered = list(returned)
+    for item in offered:
+        if isinstance(item, type) and issubclass(item, kind):
+            raise PluginError(
+                f"{hook} returns {kind.__name__} objects, but one is the class {item.__name__}: "
+                f"give an instance: {item.__name__}()"
+            )
+        if not isinstance(item, kind):
+            raise PluginError(f"{hook} returns {kind.__name__} objects, but one is a {type(item).__name__}")
+    return offered
+
+
+def offered_functions(hook: str, what: str, returned: object) -> dict[str, Callable[..., Any]]:
+    """Return what a hook offers, functions by name.
+
+    Raises:
+        PluginError: It is anything else.
+    """
+    check_returned(hook, f"{what} by name", returned)
+    if not isinstance(returned, Mapping):
+        raise PluginError(f"{hook} returns {what} by name, but it returned a {type(returned).__name__}")
+    for name, function in returned.items():
+        if not isinstance(name, str) or not callable(function):
+            raise PluginError(f"{hook} returns {what} by name, but {name!r} is {function!r}")
+    return dict(returned)
+
+
+def by_name(kind: str, offered: Iterable[V]) -> dict[str, V]:
+    """Return objects by their names.
+
+    Raises:
+        PluginError: Two have one name.
+    """
+    named: dict[str, V] = {}
+    for item in offered:
+        name = str(getattr(item, "name", ""))
+        if name in named:
+            raise PluginError(f"it offers two {kind} objects called {name!r}: rename one")
+        named[name] = item
+    return named

@@ -1,0 +1,100 @@
+"""Where plugins come from: entry points of installed packages, and Python files and modules that the user names."""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+
+from tuner.errors import PluginError, nearest
+from tuner.files import import_file
+
+GROUP = "tuner"
+#: Distribution of the first-party plugins.
+OURS = "tuner"
+#: Environment variable that switches installed plugins off, as in ``TUNER_PLUGINS=-bias,-lora``.
+SWITCH = "TUNER_PLUGINS"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A plugin before it is loaded.
+
+    Attributes:
+        name: Name to register it under.
+        origin: Distribution and version, or a file and the digest of its content.
+        load: Returns the module or object with hook implementations.
+        file: The plugin's file; empty where a package is installed.
+        off: Whether it is switched off.
+    """
+
+    name: str
+    origin: str
+    load: Callable[[], object]
+    file: str = ""
+    off: bool = False
+
+
+def installed_plugins() -> tuple[list[Found], list[Found]]:
+    """Return the plugins of installed packages: the first-party ones, which load first, and all others.
+
+    Raises:
+        PluginError: ``TUNER_PLUGINS`` names one that is not installed.
+    """
+    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    off = _switched_off([point.name for point in points])
+    ours, others = list[Found](), list[Found]()
+    for point in points:
+        found = Found(point.name, _origin(point), point.load, off=point.name in off)
+        (ours if point.dist is not None and point.dist.name == OURS else others).append(found)
+    return ours, others
+
+
+def local_plugin(given: str | Path | ModuleType) -> Found:
+    """Return the plugin in a Python file or in the folder of a package, or that a module is.
+
+    A module must have a file: the processes that trials run in load it from there.
+
+    Raises:
+        PluginError: The module has none.
+    """
+    place = getattr(given, "__file__", None) if isinstance(given, ModuleType) else given
+    if place is None:
+        raise PluginError(f"a plugin must be a module with a file, but {given!r} has none: write it into a file")
+    path = Path(place).expanduser().absolute()
+    if path.is_dir():
+        path /= "__init__.py"
+    package = path.name == "__init__.py"
+
+    def load() -> object:
+        if isinstance(given, ModuleType):
+            return given
+        if not path.is_file():
+            raise PluginError(f"there is no file {path}: check the path, or put the file back")
+        return import_file(path, "plugin")
+
+    name = path.parent.name if package else path.stem
+    sources = sorted(path.parent.rglob("*.py")) if package else [path]
+    digest = hashlib.blake2b(b"".join(one.read_bytes() for one in sources if one.is_file()), digest_size=4).hexdigest()
+    return Found(name, f"{name if package else path.name} {digest}", load, str(path))
+
+
+def _switched_off(names: Iterable[str]) -> set[str]:
+    entries = [entry.strip() for entry in os.environ.get(SWITCH, "").split(",") if entry.strip()]
+    off = set[str]()
+    for entry in entries:
+        if not entry.startswith("-"):
+            raise PluginError(f"{SWITCH} must be names with a minus, which switches them off, got {entry!r}: -{entry}")
+        off.add(entry.removeprefix("-"))
+    known = sorted(names)
+    for name in sorted(off - set(known)):
+        raise PluginError(
+            f"{SWITCH} names {name!r}, which is not installed{nearest(name, known)}; installed: {', '.join(known)}"
+        )
+    return off
+
+
+def _origin(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist else "unknown"
