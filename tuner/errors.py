@@ -110,6 +110,7 @@ EXTRAS = {
     "onnx": "tune",
     "onnxscript": "tune",
     "optuna": "tune",
+    "pytest": "kit",
     "scipy": "tune",
     "sklearn": "demo",
     "torch": "tune",

@@ -35,7 +35,7 @@ def taking_part(space: Space) -> list[Strategy[object]]:
 
 
 def test_there_are_five_shipped_spaces() -> None:
-    assert shipped().keys() == {"board-10min", "early-exits", "phone-overnight", "smoke", "wearable"}
+    assert shipped().keys() == {"board-10min", "early-exits", "every-strategy", "phone-overnight", "smoke", "wearable"}
 
 
 @pytest.mark.parametrize("name", sorted(shipped()))

@@ -71,6 +71,8 @@ def with_tensors(plan: TrialPlan, knobs: int) -> TrialPlan:
 
 
 NUMBERS = itertools.count()
+NOTHING = Bad(lambda _plan, _: None)  # type: ignore[arg-type, return-value]  # the mistake
+ALONE = Bad(lambda plan, _: replace(plan, shape=(TailEdit("good"),)))
 FREEZES_ALL = BadSplit(lambda plan, n: replace(plan, split=n))
 WRITES_ELSEWHERE = Bad(lambda plan, _: replace(plan, data=DataPlan(0.1)))
 CHANGES_THE_MODEL = Bad(lambda plan, n: replace(plan, model=replace(plan.model, outputs=n + 90)))
@@ -84,6 +86,8 @@ RANGES = "test_no_range_depends_on_another_knob"
 FROZEN = "test_plans_hash_and_read_back_equal"
 TENSORS = "test_sampling_and_applying_need_no_tensor_library"
 IMPORT = "test_importing_the_plugin_loads_no_tensor_library"
+HOST = "test_the_host_accepts_it"
+OTHERS = "test_what_others_wrote_stays"
 
 
 def checked(strategy: Strategy[Any], check: str, *arguments: object) -> None:
@@ -98,12 +102,20 @@ def checked(strategy: Strategy[Any], check: str, *arguments: object) -> None:
         (FREEZES_ALL, LEGAL, 50, PlanError, "a tail block or an exit must train"),
         (NeedsTwoBlocks(), LEGAL, 1, StrategyError, r"good\.n must have low ≤ high, but its range is \[1, 0\]"),
         (WRITES_ELSEWHERE, STAGE, 2, FAILS, "strategy 'good' may write 'shape' only, but it wrote 'data'"),
+        (NOTHING, STAGE, 2, FAILS, "strategy 'good': apply must return a TrialPlan, but it returned None"),
+        (ALONE, OTHERS, 2, StrategyError, "entries may only be added to shape, but it changed or removed one"),
         (CHANGES_THE_MODEL, STAGE, 2, FAILS, "strategy 'good' may write 'shape' only, but it wrote 'model'"),
-        (COUNTS, PURE, 2, FAILS, "strategy 'good' must give one plan for the values {'good.n': 1}, but it gave two"),
+        (
+            COUNTS,
+            PURE,
+            2,
+            FAILS,
+            "strategy 'good' must give one plan for the values {'good.n': 1}, but it gave two: plan.shape.0.",
+        ),
         (DependentRange(), RANGES, 2, FAILS, r"must draw good\.n from one range, .* draw a fraction and scale it"),
         (KEEPS_LISTS, FROZEN, 2, StrategyError, r"shape must be a tuple, got \["),
         (setting(None), FROZEN, 2, StrategyError, "settings must be pairs of a name and a number, .*None"),
-        (setting(float("nan")), FROZEN, 2, FAILS, "must give plans that are the same after being saved and read, but"),
+        (setting(float("nan")), FROZEN, 2, FAILS, "same after being saved and read, but they differ: plan.shape"),
     ],
 )
 def test_a_bad_strategy_fails_the_contract(
@@ -111,6 +123,26 @@ def test_a_bad_strategy_fails_the_contract(
 ) -> None:
     with pytest.raises(error, match=message):
         checked(strategy, check, blocks)
+
+
+class Spaced(Good):
+    name = "a name"
+
+
+class Taken(Good):
+    name = "recipe"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "message"),
+    [
+        (Spaced(), "is refused: a strategy's name must be an identifier, but Spaced has 'a name'"),
+        (Taken(), "is refused: strategy 'recipe' .* has a name that is taken"),
+    ],
+)
+def test_a_strategy_that_the_host_refuses_fails_the_contract(strategy: Strategy[Any], message: str) -> None:
+    with pytest.raises(FAILS, match=message):
+        checked(strategy, HOST)
 
 
 def test_a_strategy_that_computes_with_tensors_fails_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,5 +170,5 @@ def test_a_plugin_that_cannot_be_imported_fails_the_contract(
 
 def test_every_check_of_the_strategy_contract_has_been_seen_to_fail() -> None:
     checks = {name for name in vars(StrategyContract) if name.startswith("test_")}
-    assert checks == {LEGAL, STAGE, PURE, RANGES, FROZEN, TENSORS, IMPORT}
-    assert len(checks) == 7
+    assert checks == {HOST, LEGAL, STAGE, PURE, OTHERS, RANGES, FROZEN, TENSORS, IMPORT}
+    assert len(checks) == 9

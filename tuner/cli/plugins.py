@@ -1,4 +1,4 @@
-"""The commands of plugins: plugins, plugins why, plugins new."""
+"""The commands of plugins: plugins, plugins why, plugins check, plugins new."""
 
 import json
 from dataclasses import asdict
@@ -8,8 +8,11 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from tuner.cli.options import Json, LocalPlugins, print_line
+from tuner.errors import TunerError
 
-plugins_app = App(name="plugins", help="List the installed plugins; say why one takes no part; write a new one.")
+plugins_app = App(
+    name="plugins", help="List the installed plugins; say why one takes no part; check one; write a new one."
+)
 
 
 @plugins_app.default
@@ -77,3 +80,21 @@ def new(
         return
     print_line(f"{folder}: {', '.join(files)}")
     print_line(f"next: cd {folder} && pip install --editable . && pytest && tuner plugins")
+
+
+@plugins_app.command(name="check")
+def check(package: str, /, *, json_output: Json = False) -> None:
+    """Check whether a plugin obeys every rule; exit with 1 where one is broken.
+
+    Parameters
+    ----------
+    package
+        A module, the name of an installed plugin, or a Python file.
+    """
+    from tuner.cli.text.check import format_check
+    from tuner.commands.check import check_plugin
+
+    report = check_plugin(package)
+    print_line(json.dumps(asdict(report)) if json_output else format_check(report))
+    if report.broken:
+        raise TunerError(f"{package} breaks {report.broken} of {len(report.rules)} rules: correct what is listed above")

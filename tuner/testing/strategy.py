@@ -1,27 +1,27 @@
 """What every strategy obeys."""
 
-import importlib.util
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, ClassVar
 
 import pytest
 
 from tuner.plan.example import example_model, example_task
-from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan, Stage
 from tuner.plan.toml import from_toml, to_toml
 from tuner.plan.trial import TrialPlan
-from tuner.plugin.compose import Composed, StrategyError, compose
+from tuner.plugin.compose import Composed, StrategyError
+from tuner.plugin.core import build_host
+from tuner.plugin.hookspecs import hookimpl
 from tuner.plugin.knobs import Draw, Knob, ValueSource
-from tuner.plugin.sources import corners, fixed_values
+from tuner.plugin.sources import corners, fixed_values, preferred_values
 from tuner.plugin.strategy import Strategy
-from tuner.testing.libraries import TENSOR_LIBRARIES, loaded_by
+from tuner.testing.composing import MOST_CORNERS, Another, composed_by, corners_of
+from tuner.testing.hosting import hosting
+from tuner.testing.libraries import TENSOR_LIBRARIES, require_light_import
 
 SIZES = (1, 2, 50)
-#: Runs through a strategy's corners, per model; the ends of every knob come first.
-MOST_CORNERS = 48
 
 
 class StrategyContract:
@@ -33,9 +33,16 @@ class StrategyContract:
 
     strategy: ClassVar[Strategy[Any]]
 
+    def test_the_host_accepts_it(self) -> None:
+        """Its name is an identifier that is not taken, and its stage is one."""
+        core = build_host(installed=False).strategies.get(getattr(self.strategy, "name", ""))
+        if type(core) is not type(self.strategy):
+            hosting(_Offering(self.strategy))
+
     @pytest.mark.parametrize("blocks", SIZES)
     def test_plans_are_legal_at_both_ends_of_every_knob(self, blocks: int) -> None:
-        """Every corner of the knobs' ranges is a plan that obeys the rules."""
+        """Every corner of the knobs' ranges is a plan that obeys the rules, and so are the start values."""
+        self._compose(preferred_values({}), blocks)
         seen = sum(1 for _ in self._composed(blocks))
         if not seen:
             pytest.fail(f"{self._who} must allow at least one plan for {blocks} blocks, but there is none")
@@ -45,6 +52,8 @@ class StrategyContract:
         """All other parts of the plan come back as they were given."""
         for before, knobs in self._sampled(blocks):
             after = self.strategy.apply(before, knobs)
+            if not isinstance(after, TrialPlan):
+                pytest.fail(f"{self._who}: apply must return a TrialPlan, but it returned {after!r}: end it with one")
             for part in ("model", "task", *Stage):
                 allowed = {self.strategy.stage, *self.strategy.writes}
                 if part not in allowed and getattr(before, part) != getattr(after, part):
@@ -58,8 +67,16 @@ class StrategyContract:
             if again.plan != composed.plan or again.plan.key() != composed.plan.key():
                 pytest.fail(
                     f"{self._who} must give one plan for the values {composed.values}, but it gave two: "
-                    f"{composed.plan.settings()} and {again.plan.settings()}"
+                    f"{_difference(composed.plan, again.plan)}: use nothing but the plan and the knobs"
                 )
+
+    @pytest.mark.parametrize("blocks", SIZES)
+    def test_what_others_wrote_stays(self, blocks: int) -> None:
+        """Tail edits and loss terms that other strategies added are still there."""
+        shared = {Stage.SHAPE, Stage.LOSS} & {self.strategy.stage, *self.strategy.writes}
+        others = [Another(stage) for stage in shared]
+        for _ in corners_of(self.strategy, example_model(blocks), example_task(), others=others):
+            pass
 
     @pytest.mark.parametrize("blocks", SIZES)
     def test_no_range_depends_on_another_knob(self, blocks: int) -> None:
@@ -85,8 +102,8 @@ class StrategyContract:
             back = from_toml(text)
             if back != plan or hash(back) != number or back.key() != plan.key():
                 pytest.fail(
-                    f"{self._who} must give plans that are the same after being saved and read, but "
-                    f"{plan.settings()} became {back.settings()}"
+                    f"{self._who} must give plans that are the same after being saved and read, but they differ: "
+                    f"{_difference(plan, back)}"
                 )
 
     def test_sampling_and_applying_need_no_tensor_library(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,32 +123,18 @@ class StrategyContract:
 
     def test_importing_the_plugin_loads_no_tensor_library(self) -> None:
         """``tuner plugins`` and ``tuner show`` import every plugin, on devices that have no tensor library."""
-        module = type(self.strategy).__module__
-        try:
-            spec = importlib.util.find_spec(module)
-        except (ImportError, ValueError):
-            spec = None
-        if spec is None:
-            pytest.skip(f"{module} is not importable by name")
-        loaded = loaded_by(f"import {module}")
-        if loaded:
-            pytest.fail(
-                f"importing {module} must load no tensor library, but it loads {loaded}: import it in the lowering"
-            )
+        require_light_import(self.strategy)
 
     @property
     def _who(self) -> str:
         return f"strategy {self.strategy.name!r}"
 
     def _compose(self, source: ValueSource, blocks: int) -> Composed:
-        others = [] if self.strategy.stage is Stage.SPLIT else [_Halved()]
-        return compose([*others, self.strategy], source, example_model(blocks), example_task())
+        return composed_by(self.strategy, source, example_model(blocks), example_task())
 
     def _composed(self, blocks: int) -> Iterator[Composed]:
         """Yield the plans at the corners of the knobs, for a model of which the first half is frozen."""
-        plans: list[Composed] = []
-        for _ in corners(lambda source: plans.append(self._compose(source, blocks)), most=MOST_CORNERS):
-            yield plans[-1]
+        return corners_of(self.strategy, example_model(blocks), example_task())
 
     def _sampled(self, blocks: int) -> Iterator[tuple[TrialPlan, Any]]:
         """Yield the knobs at the corners, and a plan to apply them to in which every other part is set."""
@@ -155,13 +158,25 @@ class StrategyContract:
             yield plan, drawn[-1]
 
 
-class _Halved(Strategy[None]):
-    """Freezes the first half, so that what depends on a frozen prefix is seen."""
+class _Offering:
+    """A plugin that offers one strategy."""
 
-    name, stage = "halved", Stage.SPLIT
+    def __init__(self, strategy: Strategy[Any]) -> None:
+        self._strategy, self.__name__ = strategy, type(strategy).__module__
 
-    def sample(self, draw: Draw, model: ModelInfo) -> None:
-        """Draw nothing."""
+    @hookimpl
+    def tuner_strategies(self) -> list[Strategy[Any]]:
+        """Offer it."""
+        return [self._strategy]
 
-    def apply(self, plan: TrialPlan, knobs: None) -> TrialPlan:  # noqa: ARG002 - it has none
-        return replace(plan, split=plan.model.num_blocks // 2)
+
+def _difference(one: Any, other: Any, where: str = "plan") -> str:
+    """Return the first value in which two plans differ, as ``plan.shape[0].settings: ... and then ...``."""
+    if is_dataclass(one) and type(one) is type(other):
+        parts = [(f"{where}.{part.name}", getattr(one, part.name), getattr(other, part.name)) for part in fields(one)]
+    elif isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
+        parts = [(f"{where}[{place}]", *pair) for place, pair in enumerate(zip(one, other, strict=True))]
+    else:
+        return f"{where} is {one!r}, then {other!r}"
+    inner = (_difference(*(first, second, name)) for name, first, second in parts if not first == second)  # noqa: SIM201 - NaN
+    return next(inner, f"{where} is {one!r}, then {other!r}")

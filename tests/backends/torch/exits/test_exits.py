@@ -10,10 +10,12 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
+from torch import nn
 
 from tests.sessions import opened
 from tuner.backends.base import Trial
 from tuner.backends.torch.backend import TorchBackend
+from tuner.backends.torch.exits.heads import build_heads
 from tuner.backends.torch.exits.weights import METADATA
 from tuner.backends.torch.features.selection import (
     calibration_selection,
@@ -24,7 +26,7 @@ from tuner.backends.torch.model.fingerprint import state_hash
 from tuner.backends.torch.model.load import load
 from tuner.bundle.format import new_folder
 from tuner.commands.export import write_bundle
-from tuner.errors import BundleError, TunerError
+from tuner.errors import BundleError, TrainingError, TunerError
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, DataPlan, EditTraits, RecipePlan, TailEdit
@@ -162,6 +164,20 @@ def test_too_few_samples_to_calibrate_on_are_reported_in_one_line(task: Task, mo
     plan = plan_of(few, model, bits=None)
     with pytest.raises(TunerError, match=r"no class has two samples \(2 in all\): add samples, or leave exits out"):
         opened(BACKEND, few).train(Trial(plan, 1, Store(tmp_path / "store"), tmp_path / "w"))
+
+
+def test_exits_whose_logits_are_not_finite_are_not_scored(
+    task: Task, model: ModelInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(plan: TrialPlan) -> nn.ModuleList:
+        heads = build_heads(plan)
+        heads[1].register_forward_hook(lambda head, _, logits: logits if head.training else logits * float("nan"))
+        return heads
+
+    monkeypatch.setattr("tuner.backends.torch.exits.trial.build_heads", broken)
+    plan = plan_of(task, model, epochs=1)
+    with pytest.raises(TrainingError, match=r"every exit and the final head must give finite logits .* for 51 of 51"):
+        opened(BACKEND, task).train(Trial(plan, 0, Store(tmp_path / "store"), tmp_path / "w"))
 
 
 def test_one_class_alone_can_be_calibrated_on(task: Task, model: ModelInfo, tmp_path: Path) -> None:

@@ -148,7 +148,9 @@ def test_a_selector_that_breaks_a_rule_ends_the_trial(task: Task, plan: TrialPla
 
 def test_without_the_plugin_a_trial_says_what_is_missing(task: Task, plan: TrialPlan, tmp_path: Path) -> None:
     session = TorchBackend().open(task, Extensions())
-    with pytest.raises(TrainingError, match=r"no installed plugin realises data edit 'herding' on torch \(there are: none\)"):
+    with pytest.raises(
+        TrainingError, match=r"no installed plugin realises data edit 'herding' on torch \(there are: none\)"
+    ):
         session.train(Trial(plan, 1, Store(tmp_path / "store"), tmp_path / "w"))
 
 

@@ -7,7 +7,7 @@ from torch import nn
 from tuner.arrays import Floats
 from tuner.backends.torch.exits.inputs import CutInputs
 from tuner.backends.torch.model.layout import spatial
-from tuner.backends.torch.trial.scoring import SCORE_BATCH
+from tuner.backends.torch.trial.scoring import SCORE_BATCH, require_finite
 from tuner.plan.trial import TrialPlan
 from tuner.training.schedule import batches_of
 
@@ -20,6 +20,9 @@ def exit_logits(plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, inputs:
         heads: Their heads.
         final: The final head, and what of the tail is before it.
         inputs: What they read.
+
+    Raises:
+        TrainingError: Some are not finite.
     """
     heads.eval()
     read, parts = inputs.reading(plan.cuts), []
@@ -28,4 +31,6 @@ def exit_logits(plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, inputs:
         with torch.inference_mode():
             sides = [side(spatial(values[place.block])) for place, side in zip(plan.heads.exits, heads, strict=True)]
             parts.append(torch.stack([*sides, final(spatial(values[plan.cuts[-1]]))], dim=0).numpy())
-    return np.concatenate(parts, axis=1)
+    outputs = np.concatenate(parts, axis=1)
+    require_finite("every exit and the final head", outputs)
+    return outputs

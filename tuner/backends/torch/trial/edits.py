@@ -65,11 +65,13 @@ class EditedTail:
             example: One input of the tail.
 
         Raises:
-            LoweringError: The edited tail computes something that the given layers do not.
+            LoweringError: The edited tail computes something that the given layers do not, or nothing finite.
         """
         before = _logits(self.tail, example)
+        if self.last and not bool(before.isfinite().all()):
+            raise LoweringError(self.last, "after training, its tail must give finite logits, but some are not")
         fuse(self.tail)
-        if self.given is None:
+        if self.given is None or not self.last:
             return self.tail
         after = _logits(self.given, example)
         difference = float((before - after).abs().max() / before.abs().max().clamp(min=1e-6))

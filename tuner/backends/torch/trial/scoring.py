@@ -9,6 +9,7 @@ from tuner.arrays import Floats
 from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.trial.inputs import TailInputs
+from tuner.errors import TrainingError
 from tuner.metrics import score as score_outputs
 from tuner.task import Task
 from tuner.training.schedule import batches_of
@@ -27,13 +28,43 @@ def sizes(model: OpenModel, cut: int, tail: nn.Module, example: torch.Tensor) ->
 
 
 def score(task: Task, tail: nn.Module, inputs: TailInputs) -> float:
-    """Return the accuracy over all outputs of the union head; for several labels a sample, the macro AUC."""
+    """Return the accuracy over all outputs of the union head; for several labels a sample, the macro AUC.
+
+    Raises:
+        TrainingError: Some logits are not finite.
+    """
     return score_outputs(logits(tail, inputs), inputs.labels, multi=task.loss == "multi-label")
 
 
 def logits(tail: nn.Module, inputs: TailInputs) -> Floats:
-    """Return float32 [n, outputs] in evaluation mode."""
+    """Return float32 [n, outputs] in evaluation mode.
+
+    Raises:
+        TrainingError: Some are not finite.
+    """
     tail.eval()
     batches = batches_of(np.arange(len(inputs.labels)), SCORE_BATCH)
     with torch.inference_mode():
-        return np.concatenate([tail(spatial(inputs.read(rows))).numpy() for rows in batches])
+        outputs = np.concatenate([tail(spatial(inputs.read(rows))).numpy() for rows in batches])
+    require_finite("the tail", outputs)
+    return outputs
+
+
+def require_finite(whose: str, outputs: Floats) -> None:
+    """Refuse logits that are no numbers: the class they would choose says nothing.
+
+    Args:
+        whose: Who gives them, for the message.
+        outputs: float32 [..., n, outputs].
+
+    Raises:
+        TrainingError: Some are not finite.
+    """
+    broken = ~np.isfinite(outputs).all(axis=-1)
+    if broken.any():
+        samples = int(broken.reshape(-1, broken.shape[-1]).any(axis=0).sum())
+        raise TrainingError(
+            f"{whose} must give finite logits in evaluation mode, but for {samples} of {broken.shape[-1]} samples some "
+            "are not, so that there is no score: check the model and the plan's tail edits, or lower "
+            "recipe.learning_rate"
+        )

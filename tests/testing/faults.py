@@ -1,0 +1,238 @@
+"""Faults that authors of plugins make, as replacements in the source of a good plugin, and who names each."""
+
+from dataclasses import dataclass, field
+
+GOOD = """
+import itertools
+from dataclasses import replace
+from tuner.plugin import EditTraits, Stage, Strategy, TailEdit, hookimpl
+
+COUNT = itertools.count()
+TRAITS = EditTraits()
+
+class Bias(Strategy):
+    name, stage = "bias", Stage.SHAPE
+
+    def sample(self, draw, model):
+        return draw.integer("full", 1, model.num_blocks)
+
+    def apply(self, plan, full):
+        return replace(plan, shape=(*plan.shape, TailEdit.of("bias", TRAITS, full=full)))
+
+def lowered(tail, settings):
+    for block in tail.blocks[: -settings["full"]]:
+        for layer in block.layers.values():
+            for value in layer.parameters():
+                value.requires_grad_(value.ndim == 1)
+    return tail.module
+
+@hookimpl
+def tuner_strategies():
+    return [Bias()]
+
+@hookimpl
+def tuner_lowerings(backend):
+    return {"bias": lowered} if backend == "torch" else {}
+"""
+DRAW, APPLY = '"full", 1, model.num_blocks', "return replace(plan, shape=(*plan.shape, "
+RETURN, TRAITS = "    return tail.module\n", "TRAITS = EditTraits()"
+SAME = "return self.inner(value)"
+OWN = "TRAITS = EditTraits(keeps_weights=False)"
+#: A module around the tail; what it does in `forward` is the fault.
+AROUND = """
+    import torch
+    class Around(torch.nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner, self.calls = inner, 0
+            {set_up}
+        def forward(self, value):
+            self.calls += self.training
+            {forward}
+    return Around(tail.module)
+"""
+
+
+def around(forward: str, set_up: str = "pass") -> str:
+    return AROUND.format(forward=forward, set_up=set_up)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault, and who names it with which words.
+
+    Attributes:
+        edits: What is replaced in `GOOD`.
+        host: The host's words, at load.
+        kit: The kit's words, by its rule.
+        trial: The trial's words.
+    """
+
+    edits: dict[str, str]
+    host: str = ""
+    kit: dict[str, str] = field(default_factory=dict)
+    trial: str = ""
+
+
+LEGAL, PURE = "plans are legal at both ends of every knob", "the same knobs give the same plan"
+MADE, SAVED = "it returns the edited tail", "what is saved is what was trained"
+IMPORTED = "importing it is quick and loads no tensor library"
+FAULTS = {
+    "misspelt hook": Fault({"def tuner_strategies": "def tuner_strategy"}, host="no hook 'tuner_strategy' .did you"),
+    "unmarked hook": Fault({"@hookimpl\ndef tuner_low": "def tuner_low"}, host="tuner_lowerings is not marked"),
+    "misspelt argument": Fault({"lowerings(backend)": "lowerings(backends)"}, host="no argument 'backends'.*takes b"),
+    "a name taken": Fault({'name, stage = "bias"': 'name, stage = "recipe"'}, host="strategy 'recipe' .* is taken"),
+    "stage a string": Fault({"Stage.SHAPE": '"shape"'}, host="must set stage to a tuner.plugin.Stage, got 'shape'"),
+    "slow import": Fault(
+        {"import itertools": "import itertools, time\ntime.sleep(1)"},
+        kit={IMPORTED: "importing tuner_seeded must take at most 0.5 s, but it takes 1\\.[0-9] s"},
+    ),
+    "tensor library at import": Fault(
+        {"import itertools": "import itertools, onnxruntime"}, kit={IMPORTED: "but it loads onnxruntime: import it in"}
+    ),
+    "low above high": Fault({DRAW: '"full", 2, 1'}, kit={LEGAL: r"bias\.full must have low ≤ high, .* \[2, 1\]"}),
+    "default outside its range": Fault(
+        {DRAW: DRAW + ", start=99"}, kit={LEGAL: "must start inside its range, but start is 99"}
+    ),
+    "draws twice": Fault(
+        {"return draw.": f"draw.integer({DRAW}); return draw."}, kit={LEGAL: "bias.full is drawn twice: draw it once"}
+    ),
+    "draws in apply": Fault(
+        {
+            "return draw.integer": "return (draw, draw.integer",
+            DRAW + ")": DRAW + "))",
+            APPLY: 'full = full[0].integer("late", 0, 1); ' + APPLY,
+        },
+        kit={LEGAL: "bias.late is drawn after `sample` returned: draw it there"},
+    ),
+    "mutates its plan": Fault(
+        {APPLY: 'object.__setattr__(plan, "shape", (TailEdit("bias"),)); return (lambda *_: plan)((*plan.shape, '},
+        kit={LEGAL: "apply must leave the plan it is given alone: return dataclasses.replace"},
+    ),
+    "returns something else": Fault(
+        {APPLY: "return dict(shape=(*plan.shape, "}, kit={LEGAL: "apply must return a TrialPlan, but it returned {'sh"}
+    ),
+    "composes differently": Fault(
+        {"full=full": "full=full + next(COUNT)"},
+        kit={PURE: r"must give one plan .* two: plan\.shape\[0\]\.settings\[0\]\[1\] is \d+, then \d+: use"},
+    ),
+    "a foreign stage": Fault(
+        {APPLY: "return replace(plan, split=1, shape=(*plan.shape, "}, kit={LEGAL: "write 'shape' only, but it wrote"}
+    ),
+    "drops others' edits": Fault(
+        {"(*plan.shape, ": "(*(), "}, kit={"what others wrote stays": "may only be added to shape, but it changed"}
+    ),
+    "no strategy emits the kind": Fault({'{"bias": lowered}': '{"bais": lowered}'}, kit={MADE: "'bais': a strategy"}),
+    "raises while lowering": Fault(
+        {RETURN: "    return tail.modul\n"},
+        kit={MADE: r"AttributeError: .*'modul' \(tuner_seeded.py, line 23\)"},
+        trial=r"AttributeError: .*'modul' \(tuner_seeded.py, line 23\)",
+    ),
+    "returns None": Fault(
+        {RETURN: "    tail.module\n"},
+        kit={MADE: "it must return the edited tail, .* but it returned None: end it with"},
+        trial="it must return the edited tail, .* but it returned None: end it with",
+    ),
+    "logits of another size": Fault(
+        {RETURN: around("return self.inner(value)[:, 1:]")},
+        kit={MADE: r"must give logits \[2, 5\] for two samples, but it gives \[2, 4\]"},
+        trial=r"lowering 'bias': its tail must give logits \[2, 10\] for two samples, but it gives \[2, 9\]",
+    ),
+    "NaN in evaluation": Fault(
+        {RETURN: around("return self.inner(value) * (1 if self.training else float('nan'))")},
+        kit={MADE: "its tail must give finite logits in evaluation mode"},
+        trial="lowering 'bias': its tail must give finite logits in evaluation mode",
+    ),
+    "NaN in evaluation, once it is trained": Fault(
+        {TRAITS: OWN, RETURN: around("return self.inner(value) * (float('nan') if self.calls > self.training else 1)")},
+        kit={SAVED: "after training, its tail must give finite logits|the loss became nan"},
+        trial="lowering 'bias': after training, its tail must give finite logits|the loss became nan",
+    ),
+    "deepcopies the tail": Fault(
+        {RETURN: "    import copy\n    return copy.deepcopy(tail.module)\n"},
+        kit={MADE: "what trains must be weights of the given layers, but .* is not: change weights in place by"},
+        trial="lowering 'bias': what trains must be weights of the given layers",
+    ),
+    "LoRA by setattr": Fault(
+        {
+            RETURN: "    import torch\n"
+            "    class LoRA(torch.nn.Module):\n"
+            "        def __init__(self, kept):\n"
+            "            super().__init__()\n"
+            "            self.kept, self.up = kept, torch.nn.Parameter(torch.zeros(kept.out_features, 1))\n"
+            "        def forward(self, value):\n"
+            "            return self.kept(value) + value[:, :1] @ self.up.T\n"
+            "    for name, layer in list(tail.module.named_modules()):\n"
+            "        if layer is tail.head:\n"
+            "            tail.module.set_submodule(name, LoRA(layer))\n" + RETURN
+        },
+        kit={MADE: "what trains must be weights of the given layers, but .* is not"},
+        trial="what trains must be weights of the given layers, but .* is not",
+    ),
+    "freezes everything": Fault(
+        {"value.ndim == 1": "False", '[: -settings["full"]]': ""},
+        kit={MADE: "some weight must train, but all are frozen"},
+        trial="lowering 'bias': some weight must train, but all are frozen",
+    ),
+    "random state names": Fault(
+        {TRAITS: OWN, RETURN: around(SAME, "self.register_buffer(f'b{next(COUNT)}', torch.ones(1))")},
+        kit={"names are the same each time": "must give a tail of the same names and shapes each time, but 'b"},
+    ),
+    "starts elsewhere": Fault(
+        {RETURN: "    tail.head.weight.data.mul_(3)\n" + RETURN},
+        kit={"it starts as the given model": "must compute what the given one does, but logits differ"},
+    ),
+    "trains what it froze": Fault(
+        {
+            RETURN: around(
+                "self.kept.data.add_(self.training)\n            return self.inner(value)",
+                "self.kept = tail.head.bias.requires_grad_(False)",
+            )
+        },
+        kit={"something trains and what it froze stays": "what requires_grad froze must stay, but 'kept' moved"},
+    ),
+    "trains a number": Fault(
+        {TRAITS: OWN, RETURN: around("return self.inner(value) * (1 + self.calls)")},
+        kit={SAVED: "the saved tail must compute what was trained, but logits differ by"},
+    ),
+    "draws noise of its own": Fault(
+        {
+            TRAITS: OWN,
+            RETURN: around(
+                "return self.inner(value + self.training * torch.randn(value.shape, generator=self.noise))",
+                "self.noise = torch.Generator().manual_seed(0)",
+            ),
+        },
+        kit={"an interrupted training continues bit for bit": "must end as if it had not stopped, but .* differs"},
+    ),
+    "breaks when nested": Fault(
+        {RETURN: '    tail.module.get_submodule("5").weight.requires_grad_(False)\n' + RETURN},
+        kit={"it nests with another edit": "after an edit that wraps the tail; layers are in tail.blocks, but: Attr"},
+    ),
+    "changes the prefix": Fault(
+        {
+            RETURN: "    import gc, torch\n"
+            "    for one in gc.get_objects():\n"
+            "        if type(one) is torch.nn.Conv2d:\n"
+            "            one.weight.data.mul_(1.0001)\n" + RETURN
+        },
+        kit={"the frozen prefix stays as it is": "the frozen blocks must stay as they are, but .* changed"},
+        trial="the frozen prefix changed while the tail was trained",
+    ),
+    "leaves hooks": Fault(
+        {RETURN: "    tail.head.register_forward_hook(lambda *_: None)\n" + RETURN},
+        kit={"no hooks are left": "the given layers must have no hooks, but '5' has one: remove it"},
+    ),
+    "keeps global state": Fault(
+        {RETURN: "    tail.head.bias.requires_grad_(next(COUNT) % 2 == 0)\n" + RETURN},
+        kit={"no state is global": "two tails of one seed must train the same, but .* keep nothing in the module"},
+    ),
+    "looks at values": Fault(
+        {RETURN: around("return self.inner(value) * (1 if value.sum() > 0 else 1)")},
+        kit={"its traits are true": "step must be traceable, but .* or give it EditTraits.traceable=False"},
+    ),
+    "exports much": Fault(
+        {TRAITS: OWN, RETURN: around(f"{SAME} + self.much.sum()", "self.register_buffer('much', torch.zeros(10000))")},
+        kit={"its export computes the same": "export must take at most 1.2 × .* merge what was trained"},
+    ),
+}
