@@ -85,10 +85,8 @@ def test_training_that_diverges_fails_with_the_reason_and_no_trial_is_feasible(
     task.write_text(text)
     code, line = tune(task, "--trials", "2")
     assert code == 1
-    assert (
-        "no trial fits: 2 of 2 trials do not count because of failures; nearest miss: trial 0, the loss became " in line
-    )
-    assert "lower recipe.learning_rate, which is 1" in line
+    assert "no trial fits: 2 of 2 trials do not count because of failures; nearest miss: trial 0, the " in line
+    assert "lower recipe.learning_rate" in line  # the loss, or the logits of weights that are huge, are not finite
     assert call(["show", str(task.parent / "run"), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["counts"]["failed"] == 2

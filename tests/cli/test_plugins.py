@@ -18,7 +18,7 @@ from tuner.search.space import load_space
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    install(tmp_path / "site", "bias", STRATEGY.replace("NAME", "bias"))
+    install(tmp_path / "site", "shift", STRATEGY.replace("NAME", "shift"))
     install(tmp_path / "site", "broken", "raise RuntimeError('no licence')")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     return tmp_path / "site"
@@ -34,11 +34,11 @@ def why(cli: Cli, capsys: pytest.CaptureFixture[str], *arguments: object) -> lis
 
 
 def test_why_says_that_all_is_well(site: Path, cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
-    plugin, strategy = why(cli, capsys, "bias")
-    assert (plugin["kind"], plugin["takes_part"], plugin["reason"]) == ("plugin", True, "bias 1.2 is loaded")
+    plugin, strategy = why(cli, capsys, "shift")
+    assert (plugin["kind"], plugin["takes_part"], plugin["reason"]) == ("plugin", True, "shift 1.2 is loaded")
     assert (strategy["kind"], strategy["takes_part"]) == ("strategy", True)
     assert strategy["reason"] == (
-        "it writes shape, comes with plugin bias, and is in every search space that does not leave it out"
+        "it writes shape, comes with plugin shift, and is in every search space that does not leave it out"
     )
 
 
@@ -47,11 +47,11 @@ def test_why_says_what_keeps_a_plugin_out(
 ) -> None:
     (refused,) = why(cli, capsys, "broken")
     assert (refused["takes_part"], refused["reason"]) == (False, "it is refused: RuntimeError: no licence")
-    install(site, "second", STRATEGY.replace('"NAME": lower', '"bias": lower').replace("NAME", "second"))
+    install(site, "second", STRATEGY.replace('"NAME": lower', '"shift": lower').replace("NAME", "second"))
     (plugin, _) = why(cli, capsys, "second")
-    assert plugin["reason"].startswith("second 1.2 is loaded; plugins 'bias' and 'second' both realise tail edit")
-    monkeypatch.setenv("TUNER_PLUGINS", "-bias")
-    (off,) = why(cli, capsys, "bias")
+    assert plugin["reason"].startswith("second 1.2 is loaded; plugins 'shift' and 'second' both realise tail edit")
+    monkeypatch.setenv("TUNER_PLUGINS", "-shift")
+    (off,) = why(cli, capsys, "shift")
     assert (off["takes_part"], off["reason"]) == (False, "it is switched off by TUNER_PLUGINS")
 
 
@@ -60,7 +60,7 @@ def test_why_looks_into_a_space(site: Path, cli: Cli, capsys: pytest.CaptureFixt
     space.write_text('strategies = ["freeze", "cache"]\nknobs.cache.by = "none"')
     assert (
         "names its strategies, and this one is not among them"
-        in why(cli, capsys, "bias", "--space", space)[1]["reason"]
+        in why(cli, capsys, "shift", "--space", space)[1]["reason"]
     )
     answers = why(cli, capsys, "cache", "--space", space)
     assert answers[1]["reason"] == "knobs.cache.by of the search space is none: add 'cache' to it"

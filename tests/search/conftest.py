@@ -151,7 +151,9 @@ class InProcess:
         except TunerError as error:
             return JobResult("failure", failure=Failure(str(error), "", isinstance(error, UnsupportedError)))
         except Exception as error:  # noqa: BLE001 - as in a child, whatever a backend raises
-            return JobResult("failure", failure=Failure(f"{type(error).__name__}: {error}", traceback.format_exc()))
+            return JobResult(
+                "failure", failure=Failure(f"{type(error).__name__}: {error}", traceback.format_exc(), is_bug=True)
+            )
         return JobResult("result", value)
 
     def session(self) -> RemoteSession:

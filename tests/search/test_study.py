@@ -168,7 +168,7 @@ def test_a_strategy_that_raises_three_times_is_removed_from_the_study(begin: Beg
     failed, well = study.records[:3], study.records[3:]
     assert [record.state for record in failed] == ["failed"] * 3
     assert {record.reason for record in failed} == {
-        "strategy 'raises': apply raised KeyError: 'a plan' (misbehaving.py, line 199)"
+        "strategy 'raises': apply raised KeyError: 'a plan' (misbehaving.py, line 203)"
     }
     assert all("in apply" in record.notes[0] for record in failed)
     assert [record.state for record in well] == ["done"] * 2

@@ -40,7 +40,7 @@ def run(
     task
         A task.toml, a file.py:function, or the name of a built-in task.
     space
-        A search space's file, or one of board-10min, early-exits, phone-overnight, smoke, wearable.
+        A search space's file, or one of board-10min, early-exits, every-strategy, phone-overnight, smoke, wearable.
     time
         Limit on the whole command, such as 90s, 10m or 1h30m.
     train_time

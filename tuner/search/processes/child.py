@@ -145,14 +145,15 @@ def _run(
             arguments["report"] = report
         pipe.send(("result", session.model if job.method == "model" else getattr(session, job.method)(**arguments)))
     except TunerError as error:
-        trace = "" if error.__cause__ is None else traceback.format_exc()
+        in_plugin = isinstance(error, ExtensionError) and error.__cause__ is not None
+        trace = traceback.format_exc() if in_plugin else ""
         what = (error.what, error.kind) if isinstance(error, ExtensionError) else ("", "")
         owner = f"plugin {owners[what]!r}, " if what in owners else ""
         line, edit = " ".join(f"{owner}{error}".split()), what[1]
         pipe.send(("failure", Failure(line, trace, isinstance(error, UnsupportedError), edit)))
     except BaseException as error:  # noqa: BLE001 - whatever a plugin raises ends this job only
         line = first_line(error)
-        pipe.send(("failure", Failure(line, traceback.format_exc())))
+        pipe.send(("failure", Failure(line, traceback.format_exc(), is_bug=True)))
         code = 1
     finally:
         sys.stdout.flush()

@@ -74,7 +74,7 @@ class JobResult(Generic[T]):
         if self.verdict == "interrupted":
             raise KeyboardInterrupt
         if self.failure is not None:
-            if self.failure.trace:
+            if self.failure.is_bug:
                 raise RuntimeError(f"{self.failure.text}\n{self.failure.trace}")
             raise TunerError(self.failure.text)
         reasons = {

@@ -53,12 +53,14 @@ class Failure:
 
     Attributes:
         text: One line.
-        trace: The traceback; empty where the user can put it right.
+        trace: The traceback; empty where the user can put it right without it.
         unsupported: Whether the backend cannot carry the plan out.
         edit: Kind of the tail edit, data edit or loss term whose function is at fault; empty where none is.
+        is_bug: Whether it was none of the errors that a user can act on.
     """
 
     text: str
     trace: str
     unsupported: bool = False
     edit: str = ""
+    is_bug: bool = False
