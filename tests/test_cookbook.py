@@ -2,7 +2,8 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -25,10 +26,11 @@ from tuner.plan.parts import LossTerm, RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import compose
 from tuner.plugin.core import build_host
-from tuner.plugin.host import Host
+from tuner.plugin.host import Host, select
 from tuner.plugin.sources import preferred_values
 from tuner.results.records import TrialRecord
 from tuner.runtime import Trainer
+from tuner.search.space import check_knobs, load_space
 from tuner.task.digits import digits
 from tuner.testing import DataContract, LossContract, StrategyContract, example_model, example_task
 from tuner.testing.libraries import loaded_by
@@ -110,9 +112,18 @@ def test_a_recipe_obeys_the_contracts_of_its_parts(name: str, checks: int, folde
     assert len(seen) == checks
 
 
+@pytest.mark.parametrize("name", PLUGINS)
+def test_a_recipes_search_space_fits_it(name: str, folder: Path) -> None:
+    space, host = load_space(str(folder / f"{name}.toml")), build_host(local=[folder / f"{name}.py"])
+    wanted = space.strategies or ()
+    asked = [one for one in host.strategies if one in (*wanted, "recipe", "none", "runtime")]
+    assert check_knobs(space, select("strategy", asked, host.strategies), example_model(4), example_task())
+    assert {*wanted, *(space.objectives or ())} <= {*host.strategies, *host.objectives}
+
+
 @dataclass(frozen=True)
 class Ran:
-    """A recipe's study."""
+    """A study of one recipe, or of several that change different parts of a plan."""
 
     run: tuner.Run
     folder: Path
@@ -129,15 +140,39 @@ class Ran:
         return self.folder / "trials" / str(record.trial) / "weights.safetensors"
 
 
+#: Recipes that are run in one study: a start of a study takes longer than two trials.
+TOGETHER = (5, 7, 8)
+
+
+Studies = dict[tuple[int, ...], tuple[tuner.Run, Path]]
+
+
+@pytest.fixture(scope="module")
+def studies() -> Studies:
+    """Keep the studies that have been run, by their recipes."""
+    return {}
+
+
 @pytest.fixture
-def ran(request: pytest.FixtureRequest, folder: Path, own_cache: Path) -> Ran:
+def ran(request: pytest.FixtureRequest, folder: Path, own_cache: Path, studies: Studies) -> Ran:
     """Run a recipe's search space for two trials, as `tuner run` does."""
-    number = request.param
-    plugin, space, out = folder / f"recipe{number}.py", folder / f"recipe{number}.toml", folder / f"run{number}"
-    store = own_cache / "store"
-    run = tuner.run("digits", space=str(space), trials=2, plugins=[plugin], out=out, store=store, earlier="none")
-    assert [record.state for record in run.records] == ["done"] * 2
-    return Ran(run, out, module(folder, number))
+    number: int = request.param
+    together = TOGETHER if number in TOGETHER else (number,)
+    if together not in studies:
+        out, space = folder / f"run{number}", folder / f"study{number}.toml"
+        space.write_text(joined([SPACES[f"recipe{one}"] for one in together]), encoding="utf-8")
+        plugins, store = [folder / f"recipe{one}.py" for one in together], own_cache / "store"
+        run = tuner.run("digits", space=str(space), trials=2, plugins=plugins, out=out, store=store, earlier="none")
+        assert [record.state for record in run.records] == ["done"] * 2
+        studies[together] = run, out
+    return Ran(*studies[together], module(folder, number))
+
+
+def joined(spaces: Sequence[str]) -> str:
+    """Return one search space: all strategies of several, and of any other key the last one's line."""
+    names = dict.fromkeys(name for space in spaces for name in tomllib.loads(space)["strategies"])
+    lines = {line.partition(" = ")[0]: line for space in spaces for line in space.splitlines()}
+    return "\n".join((lines | {"strategies": f"strategies = {list(names)}"}).values())
 
 
 def study_of(number: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
