@@ -91,7 +91,7 @@ def test_training_that_diverges_fails_with_the_reason_and_no_trial_is_feasible(
     shown = json.loads(capsys.readouterr().out)
     assert shown["counts"]["failed"] == 2
     assert shown["front"] == []
-    assert "the loss became" in shown["trials"][0]["reason"]
+    assert "lower recipe.learning_rate" in shown["trials"][0]["reason"]
 
 
 def test_no_feasible_trial_names_the_limit_and_the_nearest_miss(tune: Cli, task: Path) -> None:

@@ -49,7 +49,7 @@ def test_why_says_what_keeps_a_plugin_out(
     assert (refused["takes_part"], refused["reason"]) == (False, "it is refused: RuntimeError: no licence")
     install(site, "second", STRATEGY.replace('"NAME": lower', '"shift": lower').replace("NAME", "second"))
     (plugin, _) = why(cli, capsys, "second")
-    assert plugin["reason"].startswith("second 1.2 is loaded; plugins 'shift' and 'second' both realise tail edit")
+    assert plugin["reason"].startswith("second 1.2 is loaded; plugins 'second' and 'shift' both realise tail edit")
     monkeypatch.setenv("TUNER_PLUGINS", "-shift")
     (off,) = why(cli, capsys, "shift")
     assert (off["takes_part"], off["reason"]) == (False, "it is switched off by TUNER_PLUGINS")

@@ -48,6 +48,7 @@ def compare_training(
     labels: Sequence[Labels],
     loss: MeanLoss,
     threads: int,
+    weights: nn.Module | None = None,
 ) -> float:
     """Train the written step and PyTorch's modules alike; return the largest relative difference of losses.
 
@@ -62,12 +63,13 @@ def compare_training(
         labels: Labels of each step.
         loss: The mean over a batch, of logits and labels.
         threads: ONNX Runtime's threads within an operator.
+        weights: Module that has the tail's weights by the names of the step; the tail itself where not given.
 
     Raises:
         BundleError: The step trains other than PyTorch, and strays further from double precision than that does.
     """
     rate, batch = STEPS[recipe.optimiser][1], features[np.resize(np.arange(len(features)), recipe.batch_size)]
-    state = {name: value.numpy(force=True) for name, value in tail.state_dict().items()}
+    state = {name: value.numpy(force=True) for name, value in (weights or tail).state_dict().items()}
     session = StepSession(path, state, threads, seed=0)
     noises = [port.shape for port in session.layout.inputs if port.kind == "noise"]
     ours = [session.step(batch, step_labels, rate) for step_labels in labels]

@@ -14,6 +14,7 @@ from torch import nn
 
 from tuner.backends.torch.export.adapters import write_adapters
 from tuner.backends.torch.export.features import BATCH, Features, drawn
+from tuner.backends.torch.export.names import named_as
 from tuner.backends.torch.export.step_check import compare_training, random_labels
 from tuner.backends.torch.features.selection import Selection, whole_partition
 from tuner.backends.torch.onnx.write import write
@@ -78,20 +79,20 @@ def write_trainable(
     inputs = features.of(seen)
     try:
         write(trace_inference(tail, input_shape=shape, outputs=outputs, batch_size=BATCH), folder / TAIL)
+        given = tail
         if plan.shape:
             read = TailInputs(lambda rows: torch.from_numpy(inputs[rows]), seen.labels())
-            tail = edited(opened.model, plan, opened.extensions, probe_of(read, task.loss, seed=0)).tail
-        write(
-            trace(tail, recipe, loss=task.loss, input_shape=shape, outputs=outputs, batch_size=recipe.batch_size),
-            folder / STEP,
-        )
-        adapted = write_adapters(tail, folder)
+            edits = edited(opened.model, plan, opened.extensions, probe_of(read, task.loss, seed=0))
+            tail, given = edits.tail, edits.tail if edits.given is None else edits.given
+        step = trace(tail, recipe, loss=task.loss, input_shape=shape, outputs=outputs, batch_size=recipe.batch_size)
+        write(named_as(given, tail, step), folder / STEP)
+        adapted = write_adapters(given, folder)
     except StepError as error:
         reason = str(error).rpartition(": ")[0]
         raise BundleError(f"{reason}, so --trainable cannot write it: export without --trainable") from error
     labels = random_labels(recipe, outputs, multi=task.loss == "multi-label")
     loss, threads = task_loss(task.loss), plan.runtime.threads
-    difference = compare_training(tail, recipe, folder / STEP, inputs, labels, loss, threads)
+    difference = compare_training(tail, recipe, folder / STEP, inputs, labels, loss, threads, given)
     return TrainInfo(
         format=ADAPTERS_FORMAT if adapted else TAIL_FORMAT,
         batch_size=recipe.batch_size,

@@ -1,0 +1,284 @@
+"""`docs/cookbook.md`: each recipe obeys the contracts, is run as a reader runs it, and does what it says."""
+
+import inspect
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import tuner
+from tuner.backends.losses import LossInputs
+from tuner.backends.lowering import Tail
+from tuner.backends.torch.features.selection import mixed_selections
+from tuner.backends.torch.model.load import load
+from tuner.backends.torch.trial.choice import trained_on
+from tuner.files import import_file
+from tuner.plan.parts import LossTerm, RecipePlan
+from tuner.plan.trial import TrialPlan
+from tuner.plugin.compose import compose
+from tuner.plugin.core import build_host
+from tuner.plugin.host import Host, select
+from tuner.plugin.sources import preferred_values
+from tuner.results.records import TrialRecord
+from tuner.runtime import Trainer
+from tuner.search.space import check_knobs, load_space
+from tuner.task.digits import digits
+from tuner.testing import DataContract, LossContract, StrategyContract, example_model, example_task
+from tuner.testing.libraries import loaded_by
+
+TEXT = (Path(__file__).parent.parent / "docs" / "cookbook.md").read_text(encoding="utf-8")
+RECIPES = re.findall(
+    r"^## (\d)\. .*?^```python\n(.*?)^```\n\n```toml\n(.*?)^```\n\nWatch out: ", TEXT, re.MULTILINE | re.DOTALL
+)
+PLUGINS = {f"recipe{number}": source for number, source, _ in RECIPES}
+SPACES = {f"recipe{number}": space for number, _, space in RECIPES}
+HEAD = "6."
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write every recipe as a file of its own, with its search space."""
+    made = tmp_path_factory.mktemp("cookbook")
+    for name, source in PLUGINS.items():
+        (made / f"{name}.py").write_text(source, encoding="utf-8")
+        (made / f"{name}.toml").write_text(SPACES[name], encoding="utf-8")
+    return made
+
+
+def module(folder: Path, number: int) -> Any:
+    return import_file(folder / f"recipe{number}.py", "cookbook")
+
+
+def test_there_are_eight_short_recipes() -> None:
+    assert len(re.findall(r"^## ", TEXT, re.MULTILINE)) == TEXT.count("```python\n") == len(RECIPES) == 8
+    assert [number for number, _, _ in RECIPES] == list("12345678")
+    assert max(len(source.splitlines()) for source in PLUGINS.values()) <= 55
+
+
+def test_importing_the_recipes_loads_no_tensor_library(folder: Path) -> None:
+    assert loaded_by(f"import sys\nsys.path.insert(0, {str(folder)!r})\nimport {', '.join(PLUGINS)}") == ""
+
+
+def hosted(folder: Path, name: str) -> Host:
+    host = build_host(local=[folder / f"{name}.py"], installed=False)
+    assert [one.refused for one in host.refused] == []
+    return host
+
+
+def contracts(host: Host) -> Iterator[type]:
+    """Yield the contracts of a recipe's parts."""
+    added, terms = host.extensions("torch"), dict[str, LossTerm]()
+    for name, strategy in host.strategies.items():
+        if name not in build_host(installed=False).strategies:
+            yield type("Strategies", (StrategyContract,), {"strategy": strategy})
+            plan = compose([strategy], preferred_values({}), example_model(4), example_task()).plan
+            terms |= {term.kind: term for term in plan.loss}
+            asked = {*(edit.kind for edit in plan.shape), *terms, *([plan.data.edit.kind] if plan.data.edit else [])}
+            assert asked == {*added.lowerings, *added.losses, *added.selectors}
+    for kind in added.losses:
+        yield type("Losses", (LossContract,), {"term": terms[kind], "losses": added.losses})
+    for selector in added.selectors.values():
+        yield type("Selectors", (DataContract,), {"selector": staticmethod(selector)})
+
+
+def calls(contract: type) -> Iterator[Callable[[], object]]:
+    """Yield every check of a contract with all its parameters."""
+    for name in (name for name in dir(contract) if name.startswith("test_") and "importing" not in name):
+        check = getattr(contract(), name)
+        marks = [mark for mark in getattr(check, "pytestmark", ()) if mark.name == "parametrize"]
+        for values in product(*(mark.args[1] for mark in marks)):
+            given = dict(zip([mark.args[0] for mark in marks], values, strict=True))
+            yield partial(called, check, given)
+
+
+def called(check: Callable[..., object], given: Mapping[str, Any]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        fixtures = {"monkeypatch": patch} if "monkeypatch" in inspect.signature(check).parameters else {}
+        check(**given, **fixtures)
+
+
+@pytest.mark.parametrize(("name", "checks"), list(zip(PLUGINS, (16, 16, 16, 16, 21, 21, 0, 0), strict=True)))
+def test_a_recipe_obeys_the_contracts_of_its_parts(name: str, checks: int, folder: Path) -> None:
+    seen = [call() for contract in contracts(hosted(folder, name)) for call in calls(contract)]
+    assert len(seen) == checks
+
+
+@pytest.mark.parametrize("name", PLUGINS)
+def test_a_recipes_search_space_fits_it(name: str, folder: Path) -> None:
+    space, host = load_space(str(folder / f"{name}.toml")), build_host(local=[folder / f"{name}.py"])
+    wanted = space.strategies or ()
+    asked = [one for one in host.strategies if one in (*wanted, "recipe", "none", "runtime")]
+    assert check_knobs(space, select("strategy", asked, host.strategies), example_model(4), example_task())
+    assert {*wanted, *(space.objectives or ())} <= {*host.strategies, *host.objectives}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A study of one recipe, or of several that change different parts of a plan."""
+
+    run: tuner.Run
+    folder: Path
+    module: Any
+
+    def trials(self) -> Iterator[tuple[TrialRecord, TrialPlan, dict[str, torch.Tensor]]]:
+        """Yield every trial of the front with its plan and its trained weights; of others none are kept."""
+        assert self.run.front
+        for record in map(self.run.record, self.run.front):
+            assert record.plan is not None
+            yield record, record.plan, load_file(self.weights(record))
+
+    def weights(self, record: TrialRecord) -> Path:
+        return self.folder / "trials" / str(record.trial) / "weights.safetensors"
+
+
+#: Recipes that are run in one study: a start of a study takes longer than two trials.
+TOGETHER = (5, 7, 8)
+
+
+Studies = dict[tuple[int, ...], tuple[tuner.Run, Path]]
+
+
+@pytest.fixture(scope="module")
+def studies() -> Studies:
+    """Keep the studies that have been run, by their recipes."""
+    return {}
+
+
+@pytest.fixture
+def ran(request: pytest.FixtureRequest, folder: Path, own_cache: Path, studies: Studies) -> Ran:
+    """Run a recipe's search space for two trials, as `tuner run` does."""
+    number: int = request.param
+    together = TOGETHER if number in TOGETHER else (number,)
+    if together not in studies:
+        out, space = folder / f"run{number}", folder / f"study{number}.toml"
+        space.write_text(joined([SPACES[f"recipe{one}"] for one in together]), encoding="utf-8")
+        plugins, store = [folder / f"recipe{one}.py" for one in together], own_cache / "store"
+        run = tuner.run("digits", space=str(space), trials=2, plugins=plugins, out=out, store=store, earlier="none")
+        assert [record.state for record in run.records] == ["done"] * 2
+        studies[together] = run, out
+    return Ran(*studies[together], module(folder, number))
+
+
+def joined(spaces: Sequence[str]) -> str:
+    """Return one search space: all strategies of several, and of any other key the last one's line."""
+    names = dict.fromkeys(name for space in spaces for name in tomllib.loads(space)["strategies"])
+    lines = {line.partition(" = ")[0]: line for space in spaces for line in space.splitlines()}
+    return "\n".join((lines | {"strategies": f"strategies = {list(names)}"}).values())
+
+
+def study_of(number: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Mark a test of what the study of one recipe shows."""
+
+    def marked(test: Callable[..., None]) -> Callable[..., None]:
+        return pytest.mark.slow(pytest.mark.parametrize("ran", [number], indirect=True)(test))  # type: ignore[no-any-return]  # pytest leaves it untyped
+
+    return marked
+
+
+def moved(weights: Mapping[str, torch.Tensor]) -> set[str]:
+    """Return the names of the weights that are not the given model's."""
+    given = load(digits()).model.state_dict()
+    return {name for name, value in weights.items() if not torch.equal(value, given[name])}
+
+
+@study_of(1)
+def test_only_the_named_block_and_the_head_move(ran: Ran) -> None:
+    for _, plan, weights in ran.trials():
+        (edit,) = plan.shape
+        block = dict(edit.settings)["block"]
+        assert isinstance(block, str)
+        assert {name.partition(".")[0] for name in moved(weights)} == {block.partition(".")[0], "6"}
+
+
+@study_of(2)
+def test_weights_are_the_given_ones_times_a_factor_a_channel(ran: Ran) -> None:
+    given, seen = load(digits()).model.state_dict(), 0
+    for _, plan, weights in ran.trials():
+        assert [edit.kind for edit in plan.shape] == ["factors"]
+        for name in moved(weights):
+            if weights[name].ndim > 1 and not name.startswith(HEAD):
+                before, after = given[name].flatten(1), weights[name].flatten(1)
+                factor = (after * before).sum(1, keepdim=True) / before.square().sum(1, keepdim=True)
+                assert torch.allclose(after, factor * before, atol=1e-6)
+                assert float((factor - 1).abs().max()) > 1e-4
+                seen += 1
+    assert seen >= 4
+
+
+@study_of(3)
+def test_noise_is_added_in_training_only_and_a_bundle_trains_again(ran: Ran, tmp_path: Path) -> None:
+    ((_, plan, _), *_) = ran.trials()
+    noisy = ran.module.noisy(Tail(torch.nn.Identity(), (), plan, 0, lambda _: 0), {"strength": 0.2})
+    inputs = torch.rand(4, 3, 5, 5)
+    size = 0.2 * inputs.abs().mean(dim=(1, 2, 3), keepdim=True).expand_as(inputs)
+    assert torch.allclose((noisy.train()(inputs) - inputs).abs(), size, atol=1e-6)
+    assert torch.equal(noisy.eval()(inputs), inputs)
+    samples, bundle = digits().local.train, tmp_path / "bundle"
+    tuner.export(ran.run, bundle, "0", trainable=True)
+    trainer = Trainer(bundle, threads=1)
+    trainer.add([samples.load(index) for index in range(30)], [str(samples.labels[index]) for index in range(30)])
+    assert len(trainer.train(epochs=2)) == 2
+    after, before = (load_file(one / "weights.safetensors") for one in (trainer.save(tmp_path / "next"), bundle))
+    assert any(not torch.equal(after[name], before[name]) for name in before)
+    assert after.keys() == before.keys()
+
+
+@study_of(4)
+def test_one_more_block_trains_in_every_epoch(ran: Ran) -> None:
+    for record, plan, weights in ran.trials():
+        log = [epoch.get("trained_blocks") for epoch in record.epochs]
+        assert log == [*range(2, plan.recipe.epochs + 1), None]  # none after the last one
+        own = {name.removeprefix("0."): value for name, value in weights.items()}
+        blocks = sorted({name.partition(".")[0] for name in own})
+        assert {name.partition(".")[0] for name in moved(own)} == set(blocks[-plan.recipe.epochs :])
+
+
+@study_of(5)
+def test_the_term_makes_of_the_loss_that_of_smoothed_labels(ran: Ran) -> None:
+    for _, plan, _ in ran.trials():
+        (term,) = plan.loss
+        share = term.weight / (1 + term.weight)
+        assert share == pytest.approx(0.1) or share == pytest.approx(0.2)
+        logits, labels = torch.randn(6, 5), torch.arange(6) % 5
+        added = ran.module.uniform(LossInputs(logits, labels, logits, None, 5), {}).mean()
+        loss = torch.nn.functional.cross_entropy(logits, labels) + term.weight * added
+        smooth = torch.nn.functional.cross_entropy(logits, labels, label_smoothing=share)
+        assert float(loss) == pytest.approx((1 + term.weight) * float(smooth), rel=1e-5)
+
+
+@study_of(6)
+def test_samples_at_the_border_are_mixed_in(ran: Ran) -> None:
+    task = digits()
+    for record, plan, _ in ran.trials():
+        (chosen,) = trained_on(task, plan, ran.weights(record))
+        (drawn,) = mixed_selections(task, replace(plan, data=replace(plan.data, edit=None)))
+        assert len(chosen) == len(drawn) == plan.global_samples
+        assert np.array_equal(np.unique(chosen.labels()), np.arange(7))
+        assert set(chosen.indices) != set(drawn.indices)
+
+
+@study_of(7)
+def test_every_trial_has_the_work_of_all_cores_as_a_value(ran: Ran) -> None:
+    for record, _, _ in ran.trials():
+        assert 0 < record.values["cpu_seconds"] < 60
+    assert [objective.name for objective in ran.run.objectives] == ["local_accuracy", "cpu_seconds"]
+
+
+@study_of(8)
+def test_lion_moves_every_weight_by_the_learning_rate(ran: Ran) -> None:
+    assert {plan.recipe.optimiser for _, plan, _ in ran.trials()} == {"lion"}
+    weight = torch.nn.Parameter(torch.ones(3))
+    lion = ran.module.lion([weight], RecipePlan(learning_rate=0.1))
+    for gradient, expected in (([2.0, -1.0, 0.0], [0.9, 1.1, 1.0]), ([-0.1, 0.0, 1.0], [0.8, 1.2, 0.9])):
+        weight.grad = torch.tensor(gradient)
+        lion.step()
+        assert torch.allclose(weight.detach(), torch.tensor(expected))
