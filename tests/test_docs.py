@@ -22,7 +22,7 @@ import tuner.runtime
 from tuner.cli.app import app
 from tuner.plan.example import example_model, example_task
 from tuner.plugin.core import build_host
-from tuner.plugin.host import select
+from tuner.plugin.lookup import select
 from tuner.search.space import check_knobs, load_space, shipped
 from tuner.task import Task
 from tuner.task.file import schema

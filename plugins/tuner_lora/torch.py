@@ -2,7 +2,7 @@
 
 import torch
 from torch import nn
-from torch.nn.utils.parametrize import register_parametrization
+from torch.nn.utils.parametrize import ParametrizationList, register_parametrization
 
 from tuner.plugin import Tail
 
@@ -36,7 +36,8 @@ def adapt(tail: Tail, *, rank: int, scale: float) -> nn.Module:
     """
     generator = torch.Generator().manual_seed(tail.seed)
     layers = [layer for block in tail.blocks[:-1] for layer in block.layers.values()]
-    for module in [module for layer in layers for module in layer.modules()]:
+    modules = [module for layer in layers for module in layer.modules()]
+    for module in [module for module in modules if not isinstance(module, ParametrizationList)]:  # of an earlier edit
         for name, value in list(module.named_parameters(recurse=False)):
             value.requires_grad_(requires_grad=False)
             if value.ndim == 1 or getattr(module, "groups", 1) > 1:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.utils.parametrize import register_parametrization
+from torch.nn.utils.parametrize import ParametrizationList, register_parametrization
 
 from tuner.plugin import Tail
 
@@ -44,6 +44,7 @@ def update_in_part(tail: Tail, *, share: float) -> nn.Module:
     Biases train too; norms' scales do not.
     """
     modules = [layer for block in tail.blocks[:-1] for one in block.layers.values() for layer in one.modules()]
+    modules = [module for module in modules if not isinstance(module, ParametrizationList)]  # of an earlier edit
     weights = [Weight(module, name) for module in modules for name, value in _own(module) if value.ndim > 1]
     chosen = _most_salient(tail, weights, share)
     for module in modules:
@@ -70,8 +71,8 @@ class Weight:
 
     @property
     def dimension(self) -> int:
-        """Dimension of its channels: 1, the inputs; 0 of a grouped convolution, whose inputs are its outputs."""
-        return 0 if getattr(self.module, "groups", 1) > 1 else 1
+        """Dimension of its channels: 1, the inputs; 0 where these come first, as in grouped or transposed ones."""
+        return 0 if getattr(self.module, "groups", 1) > 1 or getattr(self.module, "transposed", False) else 1
 
 
 def _own(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
@@ -88,14 +89,15 @@ def _most_salient(tail: Tail, weights: list[Weight], share: float) -> list[torch
     hooks = [weight.module.register_forward_pre_hook(_noting(inputs)) for weight in weights]
     totals = [torch.zeros_like(value) for value in values]
     for number in range(BATCHES):
-        gradients = torch.autograd.grad(tail.probe(number), values)
-        totals = [total + gradient for total, gradient in zip(totals, gradients, strict=True)]
+        gradients = torch.autograd.grad(tail.probe(number), values, allow_unused=True)
+        pairs = zip(totals, gradients, strict=True)
+        totals = [total if gradient is None else total + gradient for total, gradient in pairs]
     for hook in hooks:
         hook.remove()
     saliency, sizes = [], []
     for weight, total in zip(weights, totals, strict=True):
         along = (total * weight.value.detach()).abs().transpose(0, weight.dimension).flatten(1)
-        stored = tail.plan.recipe.part_size * inputs[weight.module] / len(along)
+        stored = tail.plan.recipe.part_size * inputs.get(weight.module, 0) / len(along)  # attention calls no layer
         sizes.append(torch.full((len(along),), (1 + COPIES) * along.shape[1] + stored))
         saliency.append(along.sum(1))
     worth, size = torch.cat(saliency), torch.cat(sizes)

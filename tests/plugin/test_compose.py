@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tuner.errors import KnobError, PlanError
+from tuner.errors import KnobError
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, Scalar, Stage, TailEdit
@@ -162,7 +162,7 @@ def test_the_plan_comes_in_its_normal_form() -> None:
 
 
 def test_a_plan_that_breaks_a_rule_is_refused() -> None:
-    with pytest.raises(PlanError, match="a tail block or an exit must train"):
+    with pytest.raises(StrategyError, match="strategy 'all': a tail block or an exit must train"):
         composed(Edit("all", Stage.SPLIT, split(4)))
 
 
@@ -335,3 +335,44 @@ class Outside(Edit):
 def test_a_knob_drawn_wrongly_is_the_strategys_fault(strategy: Strategy[Any], message: str) -> None:
     with pytest.raises(StrategyError, match=f"strategy 'one': .*{message}"):
         composed(strategy)
+
+
+def test_a_knob_offers_the_same_strategies_whoever_is_barred_or_excluded() -> None:
+    strategies = [
+        Edit("freeze", Stage.SPLIT, split(1)),
+        Placed("lora", Stage.SPLIT, split(2), excludes=frozenset({"grow"})),
+        Edit("other", Stage.SPLIT, split(3)),
+        Edit("grow", Stage.SHAPE, edited("grow")),
+        Placed("drop", Stage.SHAPE, edited("drop"), excludes=frozenset({"grow"})),
+    ]
+    for barred in ((), ("lora",), ("lora", "freeze"), ("drop",)):
+        for by in ("freeze", "lora", "other"):
+            values: dict[str, Scalar] = {"split.by": by, "shape.by": "grow"}
+            one = compose(
+                strategies, preferred_values(values), example_model(4), example_task(), barred=frozenset(barred)
+            )
+            assert str(one.knobs["split.by"]) == "split.by in {freeze, lora, other}"
+            assert str(one.knobs["shape.by"]) == "shape.by in {grow, drop}"
+            decides = by if by not in barred else "freeze" if "freeze" not in barred else "other"
+            assert one.plan.split == {"freeze": 1, "lora": 2, "other": 3}[decides]
+            assert [edit.kind for edit in one.plan.shape] == ([] if decides == "lora" else ["grow"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda plan: replace(plan, split=None), "split must be of type int, got None"),
+        (lambda plan: replace(plan, split=1.5), r"split must be of type int, got 1\.5"),
+        (lambda plan: replace(plan, split=99), r"split must be in \[0, 4\], got 99"),
+        (lambda plan: replace(plan, split=4), "a tail block or an exit must train"),
+    ],
+)
+def test_an_illegal_cut_is_the_fault_of_who_set_it(change: Callable[[TrialPlan], TrialPlan], message: str) -> None:
+    with pytest.raises(StrategyError, match=f"strategy 'one': {message}"):
+        composed(Edit("one", Stage.SPLIT, change), Edit("two", Stage.DATA))
+
+
+@pytest.mark.parametrize("entry", ["dropout", None, 3])
+def test_what_is_no_edit_is_refused_by_name(entry: object) -> None:
+    with pytest.raises(StrategyError, match="strategy 'one': shape must hold TailEdit objects, got"):
+        composed(Edit("one", Stage.SHAPE, lambda plan: replace(plan, shape=(entry,))))  # type: ignore[arg-type]  # the mistake

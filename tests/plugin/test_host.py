@@ -19,8 +19,9 @@ from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
 from tuner.plugin.finding import Found
 from tuner.plugin.hookspecs import hookimpl
-from tuner.plugin.host import Host, select
+from tuner.plugin.host import Host
 from tuner.plugin.knobs import Draw
+from tuner.plugin.lookup import select
 from tuner.plugin.strategy import Strategy
 from tuner.results.objectives import Objective
 from tuner.results.records import TrialRecord

@@ -9,8 +9,8 @@ from tuner.errors import KnobError, SpaceError
 from tuner.plan.info import ModelInfo
 from tuner.plugin.compose import compose
 from tuner.plugin.core import build_host
-from tuner.plugin.host import select
 from tuner.plugin.knobs import Choice, Numeric, ValueSource
+from tuner.plugin.lookup import select
 from tuner.plugin.sources import corners, preferred_values
 from tuner.plugin.strategy import Strategy
 from tuner.search.budget import LIMITS, budget

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tuner.errors import PlanError
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import DataPlan, Stage, TailEdit
 from tuner.plan.trial import TrialPlan
@@ -98,8 +97,8 @@ def checked(strategy: Strategy[Any], check: str, *arguments: object) -> None:
 @pytest.mark.parametrize(
     ("strategy", "check", "blocks", "error", "message"),
     [
-        (FREEZES_ALL, LEGAL, 1, PlanError, "a tail block or an exit must train"),
-        (FREEZES_ALL, LEGAL, 50, PlanError, "a tail block or an exit must train"),
+        (FREEZES_ALL, LEGAL, 1, StrategyError, "a tail block or an exit must train"),
+        (FREEZES_ALL, LEGAL, 50, StrategyError, "a tail block or an exit must train"),
         (NeedsTwoBlocks(), LEGAL, 1, StrategyError, r"good\.n must have low ≤ high, but its range is \[1, 0\]"),
         (WRITES_ELSEWHERE, STAGE, 2, FAILS, "strategy 'good' may write 'shape' only, but it wrote 'data'"),
         (NOTHING, STAGE, 2, FAILS, "strategy 'good': apply must return a TrialPlan, but it returned None"),
@@ -113,7 +112,7 @@ def checked(strategy: Strategy[Any], check: str, *arguments: object) -> None:
             "strategy 'good' must give one plan for the values {'good.n': 1}, but it gave two: plan.shape.0.",
         ),
         (DependentRange(), RANGES, 2, FAILS, r"must draw good\.n from one range, .* draw a fraction and scale it"),
-        (KEEPS_LISTS, FROZEN, 2, StrategyError, r"shape must be a tuple, got \["),
+        (KEEPS_LISTS, FROZEN, 2, StrategyError, r"shape must be of type tuple, got \["),
         (setting(None), FROZEN, 2, StrategyError, "settings must be pairs of a name and a number, .*None"),
         (setting(float("nan")), FROZEN, 2, FAILS, "same after being saved and read, but they differ: plan.shape"),
     ],

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from tuner.backends.base import Session
+from tuner.errors import PluginError
 from tuner.files import cache_folder
 from tuner.plan.parts import Scalar, Stage
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
 from tuner.planner.device import Rates
-from tuner.plugin.compose import Composed, compose
+from tuner.plugin.compose import Composed, StrategyError, compose
 from tuner.plugin.core import build_host
 from tuner.plugin.knobs import Choice, Knob, ValueSource, narrow
 from tuner.plugin.sources import preferred_values
@@ -125,7 +126,10 @@ def dry_run(
         model, rates = session.model, rates_of(session, backends[0], measure=not deterministic)
         knobs = check_knobs(search_space, strategies, model, info)
         wanted = wanted_knobs(search_space, backend, deterministic=deterministic)
-        plans = depths(lambda source: compose(strategies, source, model, info, wanted), strategies)
+        try:
+            plans = depths(lambda source: compose(strategies, source, model, info, wanted), strategies)
+        except StrategyError as error:
+            raise PluginError(f"{error}: its trials would fail") from error
         cached = [plan for plan in plans if plan.cached]
         missing = _missing_samples(session, cached, store or cache_folder() / "store")
     spent = time.monotonic() - started  # a run, too, loads libraries, task and model before its first trial

@@ -146,7 +146,7 @@ class TrialPlan:
         edit = content["data"]["edit"]
         content["data"] = {"counts": self._counts(self.data)}
         if edit is not None:
-            content["data"]["edit"] = edit
+            content["data"] |= {"edit": edit, "pool": self._counts(self.data.pool)}
         content["shape"] = [{"kind": edit.kind, "settings": edit.settings} for edit in self.shape]
         if self.data.share < 1:
             content["data"]["share"] = self.data.share

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import pluggy
 
 from tuner.errors import PluginError, nearest
-from tuner.plan.parts import Stage
+from tuner.plan.parts import SHARED_STAGES, Stage
 from tuner.plugin import hookspecs
 from tuner.plugin.strategy import Strategy
 
@@ -38,12 +38,17 @@ def check_hooks(name: str, plugin: object, manager: pluggy.PluginManager) -> Non
     """
     known = {hook for hook in vars(hookspecs) if hook.startswith("tuner_")}
     for attribute, member in getmembers(plugin, callable):
-        if attribute.startswith("tuner_") and attribute not in known:
+        marked = attribute not in known and _is_marked(plugin, attribute, manager)
+        if marked or (attribute.startswith("tuner_") and attribute not in known):
             raise PluginError(f"there is no hook {attribute!r}{nearest(attribute, known)}")
         if attribute in known and manager.parse_hookimpl_opts(plugin, attribute) is None:
             raise PluginError(f"{attribute} is not marked: put @tuner.hookimpl above it in plugin {name!r}")
         if attribute in known:
             _check_arguments(attribute, member)
+
+
+def _is_marked(plugin: object, attribute: str, manager: pluggy.PluginManager) -> bool:
+    return attribute != "hookimpl" and manager.parse_hookimpl_opts(plugin, attribute) is not None
 
 
 def _check_arguments(hook: str, implementation: Callable[..., object]) -> None:
@@ -65,6 +70,16 @@ def check_strategy(strategy: Strategy[Any]) -> None:
         raise PluginError(f"a strategy's name must be an identifier, but {type(strategy).__name__} has {name!r}")
     if not isinstance(stage, Stage):
         raise PluginError(f"strategy {name!r} must set stage to a tuner.plugin.Stage, got {stage!r}")
+    for attribute, kind, rule in (
+        ("writes", Stage, "a set of stages that several strategies share"),
+        ("refines", Stage, "a set of stages"),
+        ("excludes", str, "a set of names"),
+        ("after", str, "a set of names"),
+    ):
+        value = getattr(strategy, attribute)
+        fine = isinstance(value, set | frozenset) and all(isinstance(one, kind) for one in value)
+        if not fine or (attribute == "writes" and not value <= SHARED_STAGES):
+            raise PluginError(f"strategy {name!r} must set {attribute} to {rule}, got {value!r}")
 
 
 def check_returned(hook: str, what: str, returned: object) -> None:

@@ -1,20 +1,46 @@
 """Compose a plan: each strategy is applied once, in stage order, and writes its own part only."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
-from tuner.errors import RangeError, TunerError, first_line, place_of
+from tuner.errors import KnobError, PlanError, RangeError, first_line, place_of
+from tuner.plan.heads import HeadsPlan
 from tuner.plan.info import ModelInfo, TaskInfo
-from tuner.plan.parts import SHARED_STAGES, Scalar, Stage
+from tuner.plan.parts import (
+    SHARED_STAGES,
+    CachePlan,
+    DataPlan,
+    LossTerm,
+    RecipePlan,
+    RuntimePlan,
+    Scalar,
+    Stage,
+    TailEdit,
+)
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.plugin.knobs import Draw, Knob, ValueSource, Wanted
 from tuner.plugin.sources import recording
 from tuner.plugin.strategy import Strategy
+from tuner.plugin.taking_part import deciders
 
 _PARTS = fields(TrialPlan)
 #: Parts that no strategy may write, and that take long to look at.
 _LARGE = (ModelInfo, TaskInfo)
+_TYPES: Mapping[Stage, type] = {
+    Stage.DATA: DataPlan,
+    Stage.SPLIT: int,
+    Stage.SHAPE: tuple,
+    Stage.HEADS: HeadsPlan,
+    Stage.LOSS: tuple,
+    Stage.CACHE: CachePlan,
+    Stage.RECIPE: RecipePlan,
+    Stage.RUNTIME: RuntimePlan,
+}
+_ENTRIES: Mapping[Stage, type] = {Stage.SHAPE: TailEdit, Stage.LOSS: LossTerm}
+#: Characters of a wrong value that a message shows.
+_SHOWN = 120
 
 
 class StrategyError(Exception):
@@ -57,6 +83,7 @@ def compose(
     model: ModelInfo,
     task: TaskInfo,
     wanted: Mapping[str, Wanted] | None = None,
+    barred: Collection[str] = (),
 ) -> Composed:
     """Apply every strategy, and bring the plan to its normal form.
 
@@ -66,6 +93,7 @@ def compose(
         model: The model as a chain of blocks.
         task: The task in numbers.
         wanted: The search space: what is wanted of each knob, by name.
+        barred: Names of strategies that take no further part; knobs still offer them.
 
     Raises:
         KnobError: The search space asks for a value that is not legal for this model.
@@ -81,8 +109,7 @@ def compose(
     taking: list[Strategy[Any]] = []
     refiners: list[tuple[Strategy[Any], Any]] = []
     for stage in Stage:
-        left = [one for one in strategies if not any(_apart(one, other) for other in taking)]
-        for strategy in _deciders(stage, left, Draw(recorded, stage.value, wanted)):
+        for strategy in deciders(stage, strategies, taking, barred, Draw(recorded, stage.value, wanted)):
             taking.append(strategy)
             drawn = _sampled(strategy, Draw(recorded, strategy.name, wanted), model)
             after = _written(strategy, "apply", plan, drawn, frozenset({stage, *strategy.writes}), owners)
@@ -96,7 +123,17 @@ def compose(
     owners = {}
     for strategy, drawn in refiners:
         plan = _written(strategy, "refine", plan, drawn, strategy.refines, owners)
-    return Composed(normal_form(plan), values, knobs, editors)
+    try:
+        return Composed(normal_form(plan), values, knobs, editors)
+    except PlanError as error:
+        raise _blamed(str(error).removeprefix("plan: "), taking) from error
+
+
+def _blamed(rule: str, taking: Sequence[Strategy[Any]]) -> StrategyError | PlanError:
+    """Return the error of the strategy that decides the part that a rule is about; of a rule about none the split's."""
+    stage = next((stage for stage in Stage if rule.startswith(stage.value)), Stage.SPLIT)
+    writers = [one for one in taking if stage is one.stage or stage in one.writes or stage in one.refines]
+    return StrategyError(writers[-1].name, rule) if writers else PlanError(f"plan: {rule}")
 
 
 def _sampled(strategy: Strategy[Any], draw: Draw, model: ModelInfo) -> Any:
@@ -104,7 +141,7 @@ def _sampled(strategy: Strategy[Any], draw: Draw, model: ModelInfo) -> Any:
         return strategy.sample(draw, model)
     except RangeError as error:
         raise StrategyError(strategy.name, str(error)) from error
-    except TunerError:
+    except KnobError:  # of what the search space asks for
         raise
     except Exception as error:  # a plugin's strategy may raise anything
         raise StrategyError(strategy.name, f"sample raised {first_line(error)}{place_of(error)}") from error
@@ -127,7 +164,7 @@ def _written(
     except Exception as error:  # a plugin's strategy may raise anything
         raise StrategyError(strategy.name, f"{method} raised {first_line(error)}{place_of(error)}") from error
     if not isinstance(after, TrialPlan):
-        raise StrategyError(strategy.name, f"{method} must return a TrialPlan, but it returned {after!r}")
+        raise StrategyError(strategy.name, f"{method} must return a TrialPlan, but it returned {_short(after)}")
     if _content(plan) != content:
         raise StrategyError(
             strategy.name, f"{method} must leave the plan it is given alone: return dataclasses.replace(plan, …)"
@@ -135,65 +172,55 @@ def _written(
     for part in fields(TrialPlan):
         if part.name not in allowed and getattr(before, part.name) != getattr(after, part.name):
             parts = " and ".join(repr(stage.value) for stage in Stage if stage in allowed)
-            raise StrategyError(strategy.name, f"{method} may write {parts} only, but it wrote {part.name!r}")
+            named = "writes" if method == "apply" else "refines"
+            raise StrategyError(
+                strategy.name,
+                f"{method} may write {parts} only, but it wrote {part.name!r}: leave it, or add it to Strategy.{named}",
+            )
     for stage in allowed:
+        _check_types(strategy, stage, getattr(after, stage))
         if method == "refine" or stage in SHARED_STAGES:
             _claim(strategy, stage, getattr(before, stage), getattr(after, stage), owners)
     return after
+
+
+def _check_types(strategy: Strategy[Any], stage: Stage, value: object) -> None:
+    """Require what a plan may hold: its parts, and numbers of the right kind in them."""
+    if type(value) is not _TYPES[stage]:
+        wanted, shown = _TYPES[stage].__name__, _short(value)
+        raise StrategyError(strategy.name, f"{stage.value} must be of type {wanted}, got {shown}")
+    for entry in value if isinstance(value, tuple) else ():
+        if type(entry) is not _ENTRIES[stage]:
+            wanted = _ENTRIES[stage].__name__
+            raise StrategyError(strategy.name, f"{stage.value} must hold {wanted} objects, got {_short(entry)}")
+    parts = value if isinstance(value, tuple) else (value,)
+    for part in parts:
+        for one in fields(part) if is_dataclass(part) else ():
+            _check_number(strategy, f"{stage.value}.{one.name}", str(one.type), getattr(part, one.name))
+
+
+def _check_number(strategy: Strategy[Any], where: str, wanted: str, value: object) -> None:
+    """Require a number, a Boolean or a string where a part of a plan has one."""
+    fine = {
+        "int": isinstance(value, int) and not isinstance(value, bool),
+        "float": isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value),
+        "bool": isinstance(value, bool),
+        "str": isinstance(value, str),
+    }
+    name = wanted.removeprefix("<class '").removesuffix("'>")
+    if not fine.get(name, True):
+        raise StrategyError(strategy.name, f"{where} must be of type {name}, got {_short(value)}")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _content(plan: TrialPlan) -> tuple[object, ...]:
     """Return what a strategy could change of a plan in its place: parts are frozen, but nothing is safe."""
     parts = (getattr(plan, one.name) for one in _PARTS)
     return tuple(id(part) if isinstance(part, _LARGE) else repr(part) for part in parts)
-
-
-def _deciders(stage: Stage, strategies: Sequence[Strategy[Any]], draw: Draw) -> list[Strategy[Any]]:
-    """Return the strategies that take part in a stage, in their order."""
-    here = [strategy for strategy in strategies if strategy.stage is stage]
-    if stage in SHARED_STAGES:
-        here = _in_order(here)
-        for number, group in enumerate(_exclusive(here), start=1):
-            name = _one_of(group, draw, "by" if number == 1 else f"by{number}")
-            here = [strategy for strategy in here if strategy not in group or strategy.name == name]
-        return here
-    if not here:
-        return []
-    name = _one_of(here, draw, "by")
-    return [strategy for strategy in here if strategy.name == name]
-
-
-def _one_of(group: Sequence[Strategy[Any]], draw: Draw, knob: str) -> str:
-    names = [strategy.name for strategy in group]
-    alone = [strategy.name for strategy in group if not strategy.baseline and not strategy.writes]
-    start = next(iter(alone), names[0])
-    return names[0] if len(names) == 1 else draw.choice(knob, names, start=start)
-
-
-def _exclusive(strategies: Sequence[Strategy[Any]]) -> list[list[Strategy[Any]]]:
-    """Return groups of strategies of which one takes part at a time."""
-    groups: list[list[Strategy[Any]]] = []
-    for strategy in strategies:
-        joined = [group for group in groups if any(_apart(strategy, other) for other in group)]
-        groups = [group for group in groups if group not in joined]
-        groups.append([*(other for group in joined for other in group), strategy])
-    return [group for group in groups if len(group) > 1]
-
-
-def _apart(one: Strategy[Any], other: Strategy[Any]) -> bool:
-    return one.name in other.excludes or other.name in one.excludes
-
-
-def _in_order(strategies: Sequence[Strategy[Any]]) -> list[Strategy[Any]]:
-    """Return strategies so that each comes after those it names; else in the order given."""
-    ordered: list[Strategy[Any]] = []
-    waiting = list(strategies)
-    while waiting:
-        names = {strategy.name for strategy in waiting}
-        ready = next((one for one in waiting if not one.after & (names - {one.name})), waiting[0])  # a circle is cut
-        waiting.remove(ready)
-        ordered.append(ready)
-    return ordered
 
 
 def _claim(strategy: Strategy[Any], stage: Stage, old: object, new: object, owners: dict[str, str]) -> None:

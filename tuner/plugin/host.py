@@ -4,7 +4,7 @@ import copy
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, get_args
@@ -15,11 +15,12 @@ from pluggy import HookImpl
 from tuner.backends.base import Backend
 from tuner.backends.extensions import HOOKS, Extensions, What
 from tuner.backends.lowering import Lowering
-from tuner.errors import PluginError, TunerError, first_line, nearest, place_of
+from tuner.errors import PluginError, TunerError, first_line, place_of
 from tuner.plan.parts import Optimiser
 from tuner.plugin import hookspecs
 from tuner.plugin.checks import by_name, check_api, check_hooks, check_strategy, offered_functions, offered_objects
 from tuner.plugin.finding import Found
+from tuner.plugin.lookup import find
 from tuner.plugin.strategy import Strategy
 from tuner.results.objectives import Objective
 from tuner.results.records import TrialRecord
@@ -170,6 +171,10 @@ class Host:
         """
         return self._owners.get((kind, name))
 
+    def is_local(self, kind: str, name: str) -> bool:
+        """Return whether a local plugin offers something; arguments as for `owner`."""
+        return any(plugin.local and plugin.name == self.owner(kind, name) for plugin in self.plugins)
+
     def trial_done(self, study: str, record: TrialRecord) -> None:
         """Call every observer with a copy of its own; an exception is logged and does no harm."""
         for implementation in self._implementations("tuner_trial_done"):
@@ -190,12 +195,14 @@ class Host:
         Raises:
             PluginError: There is none of this name.
         """
-        return _find("backend", name, self.backends)
+        return find("backend", name, self.backends)
 
     def _register(self, name: str, plugin: object) -> None:
         if self._manager.has_plugin(name):
             taken = next(one.origin for one in self.plugins if one.name == name and not one.refused)
             raise PluginError(f"a plugin called {name!r} is loaded already, from {taken}: rename one of them")
+        if self._manager.is_registered(plugin):
+            raise PluginError(f"its module is loaded already, as plugin {self._manager.get_name(plugin)!r}")
         check_api(plugin)
         check_hooks(name, plugin, self._manager)
         self._manager.register(plugin, name)
@@ -274,26 +281,3 @@ class Host:
                     f"{kind} {name!r} of plugin {plugin!r} has a name that is taken by plugin {owner!r}: rename it"
                 )
         return {**registered, **offered}
-
-
-def _find(kind: str, name: str, registered: Mapping[str, V]) -> V:
-    if name not in registered:
-        raise PluginError(
-            f"there is no {kind} {name!r}{nearest(name, registered)}; installed: {', '.join(sorted(registered))}; "
-            "`tuner plugins` lists the plugins that were refused"
-        )
-    return registered[name]
-
-
-def select(kind: str, names: Iterable[str], registered: Mapping[str, V]) -> list[V]:
-    """Return the named objects, in the order of the names.
-
-    Args:
-        kind: Kind of object, for the message.
-        names: Names to look up.
-        registered: Objects by name.
-
-    Raises:
-        PluginError: One is not installed; the message suggests the nearest name.
-    """
-    return [_find(kind, name, registered) for name in names]

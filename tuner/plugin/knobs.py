@@ -188,7 +188,11 @@ def _check(knob: Knob) -> None:
 
 
 def _check_start(knob: Knob) -> None:
-    inside = knob.start in knob.options if isinstance(knob, Choice) else _is_legal(knob, knob.start or knob.low)
+    inside = (
+        knob.start in knob.options
+        if isinstance(knob, Choice)
+        else _is_legal(knob, knob.low if knob.start is None else knob.start)
+    )
     if knob.start is not None and not inside:
         raise RangeError(f"{knob} must start inside its range, but start is {knob.start!r}")
 

@@ -1,5 +1,6 @@
 """The first plans of a study: each strategy's anchors, and the start values of all knobs."""
 
+import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from tuner.plugin.sources import preferred_values, random_values
 from tuner.plugin.strategy import Strategy
 from tuner.search.setting import Setting
 
+log = logging.getLogger(__name__)
 #: An anchor that trains the whole model is tried only if it is expected to take at most this share of the time.
 WHOLE_MODEL_SHARE = 0.1
 #: Plans drawn to learn what a study may ask the store for.
@@ -53,7 +55,13 @@ def reachable(compose: Callable[[ValueSource], Composed]) -> Iterator[TrialPlan]
 
 
 def _values(strategies: Sequence[Strategy[Any]], setting: Setting) -> list[Any]:
-    return [values for strategy in strategies for values in strategy.anchors(setting.model)] or [{}]
+    found: list[Any] = []
+    for strategy in strategies:
+        try:
+            found += [{f"{strategy.stage}.by": strategy.name, **values} for values in strategy.anchors(setting.model)]
+        except Exception:  # a plugin's strategy may raise anything; the start values are tried instead
+            log.warning("strategy %s: anchors raised", strategy.name, exc_info=True)
+    return found or [{}]
 
 
 def _is_too_long(plan: TrialPlan, setting: Setting) -> bool:

@@ -84,7 +84,11 @@ class Forecast:
         estimate, which is that of its full width, is over the limit.
         """
         limit = self._setting.limits.memory_bytes
-        if limit is None or self._setting.deterministic or not (plan.shape or cost.worth_planning(plan)):
+        if (
+            limit is None
+            or self._setting.deterministic
+            or not (plan.traits.changes_shapes or cost.worth_planning(plan))
+        ):
             return None
         rough = cost.peak_bytes(plan, self._setting.rates)
         if rough <= limit if plan.traits.changes_shapes else rough > SURELY_OVER * limit and not plan.shape:
@@ -101,7 +105,7 @@ class Forecast:
         if form not in self._planned_peaks:
             try:
                 step: StepPlan | None = self._sessions[plan.runtime.backend].plan_step(plan)
-            except TunerError:
+            except (TunerError, RuntimeError):  # a lowering may raise anything: the trial will say what
                 step = None
             self._planned_peaks[form] = None if step is None else step.peak_bytes
         return self._planned_peaks[form]
@@ -171,7 +175,8 @@ def _form(plan: TrialPlan) -> tuple[Any, ...]:
     decays = recipe.weight_decay > 0
     partial = not recipe.freeze_bn and plan.train_samples % samples != 0
     step = (recipe.optimiser, decays, recipe.freeze_bn, partial)
-    return (plan.split, samples, recipe.part_size, plan.shape, plan.loss, plan.runtime, *step)
+    terms = tuple((term.kind, term.settings, term.teacher) for term in plan.loss)
+    return (plan.split, samples, recipe.part_size, plan.shape, terms, plan.runtime, *step)
 
 
 def median_correction(

@@ -13,6 +13,7 @@ from optuna.storages.journal import JournalFileBackend, JournalStorage
 from optuna.storages.journal._file import BaseJournalFileLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from tuner.errors import KnobError
 from tuner.plan.parts import Scalar
 from tuner.plugin.knobs import Choice, Knob, ValueSource
 from tuner.results.objectives import Objective
@@ -148,11 +149,15 @@ def _next_trial(study: optuna.Study, kind: str, seed: int) -> Trial:
 
 
 def optuna_values(trial: Trial) -> ValueSource:
-    """Return the source that asks Optuna."""
+    """Return the source that asks Optuna.
+
+    Raises:
+        KnobError: (when drawn from) The knob had other options in the run so far.
+    """
 
     def source(knob: Knob) -> Scalar:
         if isinstance(knob, Choice):
-            return knob.options[0] if knob.fixed else cast("Scalar", trial.suggest_categorical(knob.name, knob.options))
+            return knob.options[0] if knob.fixed else _suggested(trial, knob)
         if knob.fixed:
             return knob.typed(knob.low)
         if knob.whole:
@@ -160,6 +165,15 @@ def optuna_values(trial: Trial) -> ValueSource:
         return trial.suggest_float(knob.name, knob.low, knob.high, log=knob.log)
 
     return source
+
+
+def _suggested(trial: Trial, knob: Choice) -> Scalar:
+    try:
+        return cast("Scalar", trial.suggest_categorical(knob.name, knob.options))
+    except ValueError as error:
+        raise KnobError(
+            f"{knob} had other options when the run began: install the same plugins as then, or begin a new run"
+        ) from error
 
 
 def tell(

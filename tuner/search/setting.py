@@ -12,8 +12,9 @@ from tuner.errors import SpaceError
 from tuner.plan.info import ModelInfo, TaskInfo
 from tuner.plan.parts import Scalar
 from tuner.planner.device import Rates
-from tuner.plugin.host import Host, select
+from tuner.plugin.host import Host
 from tuner.plugin.knobs import Wanted
+from tuner.plugin.lookup import select
 from tuner.plugin.strategy import Strategy
 from tuner.results.config import Budget
 from tuner.results.objectives import OBJECTIVES, Objective
@@ -95,6 +96,8 @@ def participants(
 ) -> tuple[list[Strategy[Any]], list[Objective], list[str]]:
     """Return the strategies, the objectives and the names of the backends that take part.
 
+    The strategies of local plugins take part whatever the space lists: they were asked for by name.
+
     Raises:
         PluginError: One of them is not installed.
         SpaceError: No objective is left.
@@ -103,7 +106,8 @@ def participants(
     strategies = list(host.strategies.values())
     if names is not None:
         core = [host.strategies[name] for name in CORE_STRATEGIES]
-        others = [name for name in names if name not in CORE_STRATEGIES]
+        asked_for = [name for name in host.strategies if host.is_local("strategy", name) and name not in names]
+        others = [*(name for name in names if name not in CORE_STRATEGIES), *asked_for]
         strategies = [*select("strategy", others, host.strategies), *core]
     wanted = space.objectives or tuple(one.name for one in OBJECTIVES)
     objectives = select("objective", wanted, host.objectives)

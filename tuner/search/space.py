@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import SpaceError, TunerError, nearest
+from tuner.errors import KnobError, SpaceError, nearest
 from tuner.plan.info import ModelInfo, TaskInfo
 from tuner.plan.parts import Scalar
 from tuner.plugin.compose import compose
@@ -93,7 +93,7 @@ def check_knobs(space: Space, strategies: Sequence[Strategy[Any]], model: ModelI
     def draw(source: ValueSource) -> None:
         try:
             compose(strategies, source, model, task)
-        except TunerError:
+        except KnobError:  # of what the space asks for
             raise
         except Exception as error:  # noqa: BLE001 - a plugin's strategy may raise anything; its trials will say what
             raised.append(error)

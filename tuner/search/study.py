@@ -74,7 +74,7 @@ class Study:
     ) -> None:
         self._setting, self._host, self._journal = setting, host, journal
         self._sessions, self._store, self._listener, self._interrupt = sessions, store, listener, interrupt
-        self._strategies = list(setting.strategies)
+        self._barred: set[str] = set()
         self._strikes: dict[str, int] = {}
         self.records = list(records)
         self._seen = {record.plan.key(): record for record in self.records if record.plan and _trained(record)}
@@ -124,7 +124,7 @@ class Study:
         self.ended = reason
 
     def _reason_to_end(self, idle: int) -> str:
-        if not self._strategies:
+        if self._barred >= {strategy.name for strategy in self._setting.strategies}:
             return "every strategy was removed from the study after repeated errors"
         return reason_to_end(self._setting, self.records, idle, self._improvement.flat_seconds)
 
@@ -148,7 +148,7 @@ class Study:
 
     def _compose(self, source: ValueSource) -> Composed:
         setting = self._setting
-        composed = compose(self._strategies, source, setting.model, setting.task, setting.wanted)
+        composed = compose(setting.strategies, source, setting.model, setting.task, setting.wanted, self._barred)
         return replace(composed, plan=with_memory_limit(composed.plan, setting))
 
     def _enqueue_anchors(self) -> list[TrialPlan]:
@@ -271,7 +271,7 @@ class Study:
         """Count an error of a strategy, or of what it made of the tail; one that repeats them leaves the study."""
         self._strikes[name] = self._strikes.get(name, 0) + 1
         if self._strikes[name] >= FAILURES_OF_A_PLUGIN:
-            self._strategies = [strategy for strategy in self._strategies if strategy.name != name]
+            self._barred.add(name)
             self._listener.say(
                 f"{reason}; strategy {name!r} failed {FAILURES_OF_A_PLUGIN} times and takes no further part"
             )

@@ -137,7 +137,7 @@ class LoweredTail:
         if self.edits.given is not None:
             again: nn.Module = _opened().tail(self.plan.split)
         else:
-            again = LoweredTail(self.plan, self._extensions, self._seed).tail
+            again = edited(_opened(), self.plan, self._extensions).tail  # of noise, and of the seed 0
             fuse(again)
         again.load_state_dict(state)
         return again

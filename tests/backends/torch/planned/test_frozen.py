@@ -90,7 +90,44 @@ def partly() -> nn.Module:
     return net
 
 
-FROZEN = {one.__name__: one for one in (biases, biases_and_scales, some_layers, low_rank, partly)}
+class Added(nn.Module):
+    """A weight plus what trains."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.delta = nn.Parameter(torch.zeros_like(weight))
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        return weight + self.delta
+
+
+class FromTheEnd(Partly):
+    """Counts its dimension from the end, adds thrice, and computes its channels from others."""
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        places = self.channels.int().long()
+        return weight.index_add(self._dimension - weight.ndim, places, self.delta, alpha=3)
+
+
+def computed_shifts() -> nn.Module:
+    """Norms whose shift is computed: later in the step than the convolution they are folded into."""
+    net = frozen_but(lambda _, __: False)
+    for module in list(net.modules()):
+        if isinstance(module, nn.BatchNorm2d) and module.affine:
+            register_parametrization(module, "bias", Added(module.bias))
+    return net
+
+
+def counted_from_the_end() -> nn.Module:
+    net = biases()
+    for module in list(net.modules()):
+        if isinstance(module, nn.Conv2d) and module.groups == 1:
+            register_parametrization(module, "weight", FromTheEnd(module.weight, 1, torch.arange(4)))
+    return net
+
+
+MADE = (biases, biases_and_scales, some_layers, low_rank, partly, computed_shifts, counted_from_the_end)
+FROZEN = {one.__name__: one for one in MADE}
 
 
 def step_of(net: nn.Module) -> Step:
@@ -151,3 +188,24 @@ def test_some_channels_are_computed_and_stored_alone() -> None:
     step = step_of(partly())
     assert ATEN.index_select.default in called(step)
     assert stored(program(step)) < 0.8 * stored(program(step_of(Net())))
+
+
+@pytest.mark.parametrize("dimension", [0, 1])
+def test_a_transposed_convolution_trains_in_part(dimension: int) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.ConvTranspose2d(6, 12, 3, stride=2, bias=False),
+        nn.BatchNorm2d(12),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.LazyLinear(10),
+    ).eval()
+    net(torch.zeros(1, *SHAPE))
+    net = channels_last(net)
+    eager, step = Eager(copy.deepcopy(net), RECIPE), step_of(net)
+    made = program(step)
+    run, batch = bound(made, held_by(step, net)), batch_of(step, np.random.default_rng(0))
+    given = {key: torch.from_numpy(value) for key, value in batch.items()}
+    given |= {"input": spatial(given["input"]), "sample_weight": torch.ones(BATCH), "learning_rate": torch.tensor(0.02)}
+    losses = [float(run(*[given[port] for port in made.batch])) for _ in range(5)]
+    assert relative(losses, [eager.step(batch, 0.02) for _ in range(5)]) < 1e-4

@@ -17,6 +17,7 @@ from tuner.backends.torch.planned.step_plan import steps_of
 from tuner.backends.torch.step.terms import loss_of
 from tuner.backends.torch.step.traced import EAGERLY, StepError
 from tuner.backends.torch.threads import on_fastest_threads
+from tuner.backends.torch.trial.evolving import evolving
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.steps import TrialSteps
 from tuner.plan.trial import TrialPlan
@@ -72,9 +73,9 @@ class PlannedSteps(EagerSteps):
         seed: int,
         extensions: Extensions = NOTHING_ADDED,
     ) -> None:
-        super().__init__(task, plan, tail, inputs, seed, extensions)
-        if self.evolving:
+        if evolving(tail):
             raise StepError(f"a tail that changes while it trains cannot be traced once for all: {EAGERLY}")
+        super().__init__(task, plan, tail, inputs, seed, extensions)
         started = time.perf_counter()
         steps = steps_of(tail, plan, loss_of(task, plan, extensions))
         programs = [program(step) for step in steps]

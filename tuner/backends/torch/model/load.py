@@ -88,6 +88,7 @@ def load(task: Task) -> OpenModel:
     if blocks is not None and len(blocks.blocks) < 2:  # noqa: PLR2004 - one block is no chain
         note = "the model has no inner cut point: only whole-model training is offered"
         blocks = None
+    model.requires_grad_()  # what trains is the plan's to say, not the factory's
     fingerprint = model_hash(model, blocks.module if blocks else model)
     return OpenModel(
         model=model,

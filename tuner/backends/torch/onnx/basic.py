@@ -144,7 +144,10 @@ def _index_added(graph: Graph, node: fx.Node) -> Value:
     along = [1] * len(shape_of(slices))
     along[axis] = -1
     places = graph.op("Expand", graph.reshape(graph.of(index), along), graph.integers(shape_of(slices)))
-    return graph.op("ScatterElements", graph.of(value), places, graph.of(slices), axis=axis, reduction="add")
+    added, factor = graph.of(slices), node.kwargs.get("alpha", 1)
+    if factor != 1:
+        added = graph.op("Mul", added, graph.of(factor, dtype_of(node)))
+    return graph.op("ScatterElements", graph.of(value), places, added, axis=axis, reduction="add")
 
 
 def _joined(graph: Graph, node: fx.Node) -> Value:

@@ -74,6 +74,9 @@ def _fold(graph: fx.Graph, convolution: fx.Node) -> None:
     (norm,), (gradients,) = norms, backward
     if norm.args[5] or gradients.args[7] or gradients.args[9][1]:  # type: ignore[index]  # a list of three
         return
+    place = {one: number for number, one in enumerate(graph.nodes)}
+    if any(place[source] > place[convolution] for source in norm.all_input_nodes if source is not convolution):
+        return  # a scale or a shift that is computed: it comes later
     items = {item.args[1]: item for item in gradients.users if is_item(item)}
     ends = list(items[0].users) if 0 in items else []
     if any(end.target != _CONVOLUTION or end.args[2] is not convolution.args[1] for end in ends):

@@ -40,10 +40,14 @@ def in_part(graph: fx.Graph) -> None:
 def _divide(graph: fx.Graph, node: fx.Node, found: list[fx.Node]) -> None:
     args: Any = node.args
     gradient, value, weight, *window, groups, wanted = args
-    _, dimension, channels = found[0].args
+    _, axis, channels = found[0].args
     outputs, inputs = weight.meta["val"].shape[:2]
-    single = inputs == 1 and outputs == groups
-    if (dimension, groups) != (1, 1) and not (dimension == 0 and single):
+    dimension, single = axis % weight.meta["val"].ndim, inputs == 1 and outputs == groups
+    transposed = args[7]
+    if transposed or ((dimension, groups) != (1, 1) and not (dimension == 0 and single)):
+        return
+    place = {one: number for number, one in enumerate(graph.nodes)}
+    if channels.op != "placeholder" and place[channels] > place[value]:  # type: ignore[union-attr]  # a node
         return
     first = next(one for one in graph.nodes if one.op != "placeholder")
     with graph.inserting_before(first) if value.op == "placeholder" else graph.inserting_after(value):

@@ -7,16 +7,22 @@ import torch
 from torch import nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils import parametrize
 
 from tuner.backends.torch.model.kinds import NORMS
 from tuner.backends.torch.step.substitutes import Dropout, Feed, WeightedNorm
+from tuner.backends.torch.step.traced import EAGERLY, StepError
 from tuner.plan.parts import RecipePlan
 
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
 def prepared(tail: nn.Module, recipe: RecipePlan, feed: Feed, *, padded: bool) -> nn.Module:
-    """Return a copy of the tail that shares its weights, in training mode, with modules that read from `feed`."""
+    """Return a copy of the tail that shares its weights, in training mode, with modules that read from `feed`.
+
+    Raises:
+        StepError: A norm would have to be replaced whose weights an edit computes.
+    """
     model = sharing_weights(tail).train()
     for module in model.modules():
         if recipe.freeze_bn and isinstance(module, NORMS):
@@ -25,6 +31,8 @@ def prepared(tail: nn.Module, recipe: RecipePlan, feed: Feed, *, padded: bool) -
         if isinstance(module, DROPOUTS) and module.p > 0:
             model = _with(model, name, Dropout(module, module.p, feed))
         elif padded and isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
+            if parametrize.is_parametrized(module):
+                raise StepError(f"a parametrised norm that trains on padded batches cannot be traced: {EAGERLY}")
             model = _with(model, name, WeightedNorm(module, feed))
     return model
 

@@ -17,7 +17,7 @@ from tuner.backends.torch.step.losses import task_loss
 from tuner.backends.torch.trial.evolving import evolving
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.errors import TrainingError, TunerError, first_line, place_of
-from tuner.plan.parts import TailEdit
+from tuner.plan.parts import EditTraits, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.runtime.train.adapters import fused_name
 
@@ -36,13 +36,13 @@ class EditedTail:
         tail: What trains: the result of the last edit.
         given: The blocks as the model has them, where the edits keep its weights; they share what is trained.
         evolving: Modules that change while the tail trains, by the kind of the edit that made them.
-        last: Kind of the last edit, for messages; empty where there is none.
+        kinds: Kinds of all edits, for messages; empty where there are none.
     """
 
     tail: nn.Module
     given: nn.Module | None
     evolving: Mapping[str, tuple[Evolving, ...]]
-    last: str = ""
+    kinds: str = ""
 
     def records(self, model: nn.Module) -> dict[str, dict[str, Any]]:
         """Return what a bundle records of changes made while training, by the kind of edit; see `Evolving.record`.
@@ -68,16 +68,16 @@ class EditedTail:
             LoweringError: The edited tail computes something that the given layers do not, or nothing finite.
         """
         before = _logits(self.tail, example)
-        if self.last and not bool(before.isfinite().all()):
-            raise LoweringError(self.last, "after training, its tail must give finite logits, but some are not")
+        if self.kinds and not bool(before.isfinite().all()):
+            raise LoweringError(self.kinds, "after training, its tail must give finite logits, but some are not")
         fuse(self.tail)
-        if self.given is None or not self.last:
+        if self.given is None or not self.kinds:
             return self.tail
         after = _logits(self.given, example)
         difference = float((before - after).abs().max() / before.abs().max().clamp(min=1e-6))
         if not difference <= SAME_LOGITS:
             raise LoweringError(
-                self.last,
+                self.kinds,
                 f"after training, the model's own layers must compute what the edited tail does, but logits differ by "
                 f"{difference:.2g}: change weights by torch.nn.utils.parametrize, or give the edit "
                 "EditTraits(keeps_weights=False)",
@@ -102,27 +102,25 @@ def edited(
         LoweringError: A lowering raised, or broke a rule.
     """
     given = model.tail(plan.split).requires_grad_()
-    names = list(given.state_dict())
+    names, own = set(given.state_dict()), {id(value) for value in given.parameters()}
     tail, blocks = given, tuple(_blocks(model, plan.split))
     by_kind: dict[str, tuple[Evolving, ...]] = {}
     lacking = extensions.lacking(plan)
     if lacking is not None:
         raise TrainingError(lacking)
-    for edit in plan.shape:
+    for number, edit in enumerate(plan.shape, start=1):
         before = evolving(tail)
         tail = _lowered(edit, extensions.lowerings[edit.kind], tail, blocks, plan, probe or _noise(plan), seed)
         added = tuple(module for module in evolving(tail) if not any(module is known for known in before))
         if added:
             by_kind[edit.kind] = (*by_kind.get(edit.kind, ()), *added)
-    if not plan.shape:
-        return EditedTail(tail, given, by_kind)
-    last = plan.shape[-1].kind
-    if not any(value.requires_grad for value in tail.parameters()):
-        raise LoweringError(last, "some weight must train, but all are frozen: leave requires_grad of some as it is")
-    if by_kind or not plan.traits.keeps_weights:
-        return EditedTail(tail, None, by_kind, last)
-    _require_own_weights(last, tail, given, names)
-    return EditedTail(tail, given, by_kind, last)
+        if not any(value.requires_grad for value in tail.parameters()):
+            raise LoweringError(edit.kind, "some weight must train, but all are frozen: leave some as they are")
+        if not by_kind and EditTraits.of(plan.shape[:number]).keeps_weights:
+            _require_own_weights(edit.kind, tail, given, names, own)
+    kinds = ", ".join(edit.kind for edit in plan.shape)
+    keeps = not by_kind and plan.traits.keeps_weights
+    return EditedTail(tail, given if keeps else None, by_kind, kinds)
 
 
 def fuse(module: nn.Module) -> None:
@@ -221,21 +219,24 @@ def _logits(tail: nn.Module, value: torch.Tensor) -> torch.Tensor:
     return outputs
 
 
-def _require_own_weights(kind: str, tail: nn.Module, given: nn.Module, names: list[str]) -> None:
+def _require_own_weights(kind: str, tail: nn.Module, given: nn.Module, names: set[str], own: set[int]) -> None:
     """Refuse an edit whose trained weights would not be the given model's.
 
     Args:
         kind: Kind of the edit, for the message.
         tail: The edited tail.
         given: The blocks as the model has them.
-        names: Names of their weights and buffers before the edit.
+        names: Names of their weights and buffers before any edit.
+        own: Identities of their weights then.
 
     Raises:
         LoweringError: It trains copies, or weights next to the model's own.
     """
-    own = {id(value) for value in given.parameters()}
-    strange = [name for name, value in tail.named_parameters() if value.requires_grad and id(value) not in own]
-    strange += sorted(set(map(fused_name, given.state_dict())) ^ set(names))
+    lists = [one for one in given.modules() if isinstance(one, parametrize.ParametrizationList)]
+    parametrised = [one for one in lists if own.intersection(map(id, one.parameters(recurse=False)))]
+    allowed = own.union(*({id(value) for value in one.parameters()} for one in parametrised))
+    strange = [name for name, value in tail.named_parameters() if value.requires_grad and id(value) not in allowed]
+    strange += sorted(set(map(fused_name, given.state_dict())) ^ names)
     if strange:
         raise LoweringError(
             kind,

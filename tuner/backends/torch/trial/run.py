@@ -68,7 +68,8 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     inputs = TrialInputs.resolve(access, plan, training, changes)
     started = time.perf_counter()
     train = _with_teacher(inputs.train, access, plan, training)
-    edits = edited(model, plan, opened.extensions, probe_of(train, task.loss, trial.seed), trial.seed)
+    fixed = training_inputs(access, plan, training) if plan.shape else train  # without random changes
+    edits = edited(model, plan, opened.extensions, probe_of(fixed, task.loss, trial.seed), trial.seed)
     tail = edits.tail
     checkpoint = Checkpoint.of(plan, trial.seed, trial.weights)
     saved = checkpoint.read()
