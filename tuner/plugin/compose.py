@@ -1,8 +1,9 @@
 """Compose a plan: each strategy is applied once, in stage order, and writes its own part only."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
 from typing import Any
 
 from tuner.errors import KnobError, PlanError, RangeError, first_line, place_of
@@ -39,6 +40,13 @@ _TYPES: Mapping[Stage, type] = {
     Stage.RUNTIME: RuntimePlan,
 }
 _ENTRIES: Mapping[Stage, type] = {Stage.SHAPE: TailEdit, Stage.LOSS: LossTerm}
+#: What a value of a type has to be.
+_FINE: Mapping[type, Callable[[Any], bool]] = {
+    int: lambda value: isinstance(value, int) and not isinstance(value, bool),
+    float: lambda value: isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value),
+    bool: lambda value: isinstance(value, bool),
+    str: lambda value: isinstance(value, str),
+}
 #: Characters of a wrong value that a message shows.
 _SHOWN = 120
 
@@ -158,7 +166,7 @@ def _written(
     owners: dict[str, str],
 ) -> TrialPlan:
     """Return what a strategy made of a plan, if it wrote only what it may."""
-    before, content = replace(plan), _content(plan)
+    content = _content(plan)
     try:
         after = getattr(strategy, method)(plan, knobs)
     except Exception as error:  # a plugin's strategy may raise anything
@@ -170,7 +178,8 @@ def _written(
             strategy.name, f"{method} must leave the plan it is given alone: return dataclasses.replace(plan, …)"
         )
     for part in fields(TrialPlan):
-        if part.name not in allowed and getattr(before, part.name) != getattr(after, part.name):
+        old, new = getattr(plan, part.name), getattr(after, part.name)
+        if part.name not in allowed and old is not new and old != new:
             parts = " and ".join(repr(stage.value) for stage in Stage if stage in allowed)
             named = "writes" if method == "apply" else "refines"
             raise StrategyError(
@@ -180,7 +189,7 @@ def _written(
     for stage in allowed:
         _check_types(strategy, stage, getattr(after, stage))
         if method == "refine" or stage in SHARED_STAGES:
-            _claim(strategy, stage, getattr(before, stage), getattr(after, stage), owners)
+            _claim(strategy, stage, getattr(plan, stage), getattr(after, stage), owners)
     return after
 
 
@@ -193,23 +202,18 @@ def _check_types(strategy: Strategy[Any], stage: Stage, value: object) -> None:
         if type(entry) is not _ENTRIES[stage]:
             wanted = _ENTRIES[stage].__name__
             raise StrategyError(strategy.name, f"{stage.value} must hold {wanted} objects, got {_short(entry)}")
-    parts = value if isinstance(value, tuple) else (value,)
-    for part in parts:
-        for one in fields(part) if is_dataclass(part) else ():
-            _check_number(strategy, f"{stage.value}.{one.name}", str(one.type), getattr(part, one.name))
+    for part in value if isinstance(value, tuple) else (value,):
+        for name, wanted, is_fine in _numbers(type(part)):  # type: ignore[arg-type]  # every class can be hashed
+            if not is_fine(own := getattr(part, name)):
+                raise StrategyError(strategy.name, f"{stage.value}.{name} must be of type {wanted}, got {_short(own)}")
 
 
-def _check_number(strategy: Strategy[Any], where: str, wanted: str, value: object) -> None:
-    """Require a number, a Boolean or a string where a part of a plan has one."""
-    fine = {
-        "int": isinstance(value, int) and not isinstance(value, bool),
-        "float": isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value),
-        "bool": isinstance(value, bool),
-        "str": isinstance(value, str),
-    }
-    name = wanted.removeprefix("<class '").removesuffix("'>")
-    if not fine.get(name, True):
-        raise StrategyError(strategy.name, f"{where} must be of type {name}, got {_short(value)}")
+@cache
+def _numbers(part: Hashable) -> tuple[tuple[str, str, Callable[[Any], bool]], ...]:
+    """Return the numbers, Booleans and strings of a class of parts: their names, their types, and what is fine."""
+    held = fields(part) if isinstance(part, type) and is_dataclass(part) else ()
+    typed = ((one.name, one.type) for one in held if isinstance(one.type, type))
+    return tuple((name, wanted.__name__, _FINE[wanted]) for name, wanted in typed if wanted in _FINE)
 
 
 def _short(value: object) -> str:
@@ -220,7 +224,14 @@ def _short(value: object) -> str:
 def _content(plan: TrialPlan) -> tuple[object, ...]:
     """Return what a strategy could change of a plan in its place: parts are frozen, but nothing is safe."""
     parts = (getattr(plan, one.name) for one in _PARTS)
-    return tuple(id(part) if isinstance(part, _LARGE) else repr(part) for part in parts)
+    return tuple(id(part) if isinstance(part, _LARGE) else _hashed(part) for part in parts)
+
+
+def _hashed(part: object) -> object:
+    try:
+        return hash(part)
+    except TypeError:  # a list where a tuple should be
+        return repr(part)
 
 
 def _claim(strategy: Strategy[Any], stage: Stage, old: object, new: object, owners: dict[str, str]) -> None:

@@ -193,14 +193,11 @@ def test_some_channels_are_computed_and_stored_alone() -> None:
 @pytest.mark.parametrize("dimension", [0, 1])
 def test_a_transposed_convolution_trains_in_part(dimension: int) -> None:
     torch.manual_seed(0)
-    net = nn.Sequential(
-        nn.ConvTranspose2d(6, 12, 3, stride=2, bias=False),
-        nn.BatchNorm2d(12),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.LazyLinear(10),
-    ).eval()
+    first, rest = nn.ConvTranspose2d(6, 12, 3, stride=2, bias=False), (nn.BatchNorm2d(12), nn.ReLU(), nn.Flatten())
+    net: nn.Module = nn.Sequential(first, *rest, nn.LazyLinear(OUTPUTS)).eval()
     net(torch.zeros(1, *SHAPE))
+    first.weight.requires_grad = False
+    register_parametrization(first, "weight", Partly(first.weight, dimension, torch.arange(3)))
     net = channels_last(net)
     eager, step = Eager(copy.deepcopy(net), RECIPE), step_of(net)
     made = program(step)

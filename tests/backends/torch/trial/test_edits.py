@@ -40,7 +40,9 @@ def copying(tail: Tail, settings: Mapping[str, Any]) -> Any:
 
 
 def freezing(tail: Tail, settings: Mapping[str, Any]) -> Any:
-    return tail.module.requires_grad_(requires_grad=False)
+    for value in tail.module.parameters():
+        value.requires_grad = False
+    return tail.module
 
 
 def wrapping(tail: Tail, settings: Mapping[str, Any]) -> Any:
@@ -72,5 +74,5 @@ def test_what_a_factory_froze_trains_unless_an_edit_says_otherwise() -> None:
 def frozen_backbone() -> nn.Module:
     model = build()
     for value in list(model.parameters())[:-2]:
-        value.requires_grad_(requires_grad=False)
+        value.requires_grad = False
     return model
