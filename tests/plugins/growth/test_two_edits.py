@@ -14,7 +14,7 @@ from tuner.backends.extensions import Extensions
 from tuner.backends.lowering import Tail, Training
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.trial.evolving import begin_evolving
-from tuner.plan.parts import RecipePlan, TailEdit
+from tuner.plan.parts import EditTraits, RecipePlan, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
 from tuner.store.store import Store
@@ -26,6 +26,7 @@ from tuner_growth.torch.tail import GrowingTail
 
 GROWTH = TailEdit("grow-scratch", Edit(start=0.2, controller="exponential", adapter="dspa").settings, GROWS)
 SETTINGS = (("rate", 0.2),)
+TRAITS = {"in-sequence": EditTraits(), "scaled": EditTraits(keeps_weights=False)}
 #: Epochs have 6 steps, and the tail grows after the third.
 EPOCHS, STEP_AFTER_GROWTH = 5, 21
 
@@ -79,7 +80,7 @@ def interrupt(progress: Mapping[str, Any]) -> bool:
 @pytest.mark.parametrize("second", ["in-sequence", "scaled"])
 @pytest.mark.parametrize("growth_first", [True, False])
 def test_two_edits_train_and_export_what_was_scored(second: str, growth_first: bool, tmp_path: Path) -> None:
-    other = TailEdit(second, SETTINGS)
+    other = TailEdit(second, SETTINGS, TRAITS[second])
     plan = planned(GROWTH, other) if growth_first else planned(other, GROWTH)
     weights, folder = tmp_path / "weights.safetensors", tmp_path / "out"
     outcome = session().train(Trial(plan, 1, Store(tmp_path / "store"), weights))
@@ -97,7 +98,7 @@ def test_two_edits_train_and_export_what_was_scored(second: str, growth_first: b
 @pytest.mark.parametrize("second", ["in-sequence", "scaled"])
 @pytest.mark.parametrize("growth_first", [True, False])
 def test_two_edits_resume_to_the_same_weights(second: str, growth_first: bool, tmp_path: Path) -> None:
-    other = TailEdit(second, SETTINGS)
+    other = TailEdit(second, SETTINGS, TRAITS[second])
     plan = planned(GROWTH, other) if growth_first else planned(other, GROWTH)
     store, results = Store(tmp_path / "store"), []
     for name in ("undisturbed", "resumed"):
