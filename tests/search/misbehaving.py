@@ -23,7 +23,7 @@ from tuner.backends.extensions import Extensions
 from tuner.backends.losses import LossError
 from tuner.errors import TaskError, UnsupportedError
 from tuner.plan.info import BlockInfo, ModelInfo
-from tuner.plan.parts import Stage
+from tuner.plan.parts import Scalar, Stage
 from tuner.plan.trial import TrialPlan
 from tuner.planner.cost import feature_records
 from tuner.planner.device import Rates, nominal
@@ -203,6 +203,15 @@ class Raises(Strategy[float]):
         return nothing["a plan"]
 
 
+class RaisesWhereItDecides(Raises):
+    """A strategy with a bug, in a stage where a knob draws who decides; its anchors raise too."""
+
+    name, stage = "cuts", Stage.SPLIT
+
+    def anchors(self, model: ModelInfo) -> Sequence[Mapping[str, Scalar]]:
+        raise IndexError(model.blocks[99:])
+
+
 @hookimpl
 def tuner_backends() -> Iterable[Backend]:
     return [Misbehaving()]
@@ -210,7 +219,7 @@ def tuner_backends() -> Iterable[Backend]:
 
 @hookimpl
 def tuner_strategies() -> Iterable[Strategy[Any]]:
-    return [Raises()]
+    return [Raises(), RaisesWhereItDecides()]
 
 
 def _resident() -> int:

@@ -175,6 +175,19 @@ def test_a_strategy_that_raises_three_times_is_removed_from_the_study(begin: Beg
     assert [line for line in heard.lines if "strategy 'raises' failed 3 times and takes no further part" in line]
 
 
+@pytest.mark.parametrize("sampler", ["tpe", "random", "nsga2"])
+def test_a_strategy_that_is_removed_leaves_the_knobs_that_draw_it_as_they_were(
+    begin: Begin, heard: Any, sampler: str
+) -> None:
+    strategies = ("gdm", "freeze", "bias", "cuts", "cache")
+    study = begin(Budget(trials=40), strategies=strategies, sampler=sampler, wanted={"bias.scales": False})
+    study.run()
+    failed = [record.trial for record in study.records if record.state == "failed"]
+    assert len(failed) >= 3
+    assert sum(record.state == "done" for record in study.records[failed[2] :]) >= 20
+    assert [line for line in heard.lines if "strategy 'cuts' failed 3 times and takes no further part" in line]
+
+
 def test_a_sample_that_cannot_be_read_stops_the_study_before_its_first_trial(begin: Begin, moods: Moods) -> None:
     moods("bad-sample")
     with pytest.raises(TunerError, match=r"^hat\.jpg: not an image"):
