@@ -106,10 +106,7 @@ def costs(rounds: int) -> tuple[list[Row], list[Claim]]:
         seconds = interleave(runs, rounds)
     rows: list[Row] = []
     peaks = {name: _apart(name) for name in ARMS}
-    trained = {
-        name: 4 * sum(one.numel() for one in tail.parameters() if one.requires_grad)
-        for name, (_, tail) in steps.items()
-    }
+    trained = {name: _trained_bytes(tail) for name, (_, tail) in steps.items()}
     for name in ARMS:
         expected = _apart(name, "--planned")
         rows.append(
@@ -239,7 +236,7 @@ def _apart(name: str, *options: str) -> float:
 def accuracy(count: int, *, quick: bool) -> list[Row]:
     """Return every adapter's trials next to freezing at equal seconds and at equal bytes; means over the seeds."""
     task = clothing(160, *((200, 100) if quick else (None, None)))
-    seeds, all_epochs, depths = range(1, count + 1), *(((1,), (6,)) if quick else (EPOCHS, DEPTHS))
+    seeds, (all_epochs, depths) = range(1, count + 1), (((1,), (6,)) if quick else (EPOCHS, DEPTHS))
     with (
         tempfile.TemporaryDirectory() as folder,
         open_remote(build_host(), task, ["torch"], many_jobs=True) as sessions,
