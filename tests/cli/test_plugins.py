@@ -102,14 +102,12 @@ def test_a_new_package_passes_its_own_test_and_is_loaded(kind: str, cli: Cli, tm
     host = build_host(local=[folder / "tuner_demo" / "__init__.py"])
     host.check_local()
     assert host.problems == host.clashes() == []
-    assert {"strategy", "backend", "task"} & {
-        what for what in ("strategy", "backend", "task") if host.owner(what, "demo")
-    }
+    assert any(host.owner(what, "demo") for what in ("strategy", "backend", "task", "objective"))
     assert load_space(str(folder / "space.toml")).knobs
 
 
 def test_there_is_a_template_of_each_kind() -> None:
-    assert kinds() == ["backend", "lowering", "strategy", "task"]
+    assert kinds() == ["backend", "data", "loss", "lowering", "objective", "strategy", "task"]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +115,7 @@ def test_there_is_a_template_of_each_kind() -> None:
     [
         (
             ("demo", "--kind", "strategies"),
-            "--kind must be one of backend, lowering, strategy, task, got 'strategies' (d",
+            "--kind must be one of backend, data, loss, lowering, objective, strategy, task, got 'strategies' (d",
         ),
         (("De-mo",), "a plugin's name must be lower-case letters, digits and _, got 'De-mo': give another one"),
         (("freeze",), "the name 'freeze' is taken by what is installed: give another one"),
