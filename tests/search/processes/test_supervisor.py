@@ -236,7 +236,7 @@ def test_no_process_outlives_a_killed_parent(plugin: Path, tmp_path: Path) -> No
             data = Domain(samples, samples)
             task = Task("made-up", ModelSpec("nowhere:build"), spec, "single-label", data, None, ("a",), (0,), (0,))
             with Supervisor(Start((), task, ("misbehaving",), many_jobs=False)) as supervisor:
-                supervisor.run(Job("misbehaving", "sleep", {{"note": {str(note)!r}}}, reports=False), JobLimits())
+                supervisor.run(Job("misbehaving", "spin", {{"note": {str(note)!r}}}, reports=False), JobLimits())
             """
         )
     )

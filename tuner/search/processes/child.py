@@ -27,7 +27,7 @@ from tuner.errors import ExtensionError, TunerError, UnsupportedError, first_lin
 from tuner.plugin.core import build_host
 from tuner.process_memory import KEPT_BYTES, return_freed
 from tuner.search.processes import frames, wire
-from tuner.search.processes.family import adopt_orphans, die_with_parent, end_descendants
+from tuner.search.processes.family import adopt_orphans, bound_processes, die_with_parent, end_descendants, state
 from tuner.search.processes.frames import Channel, FrameError, frame, receive_packed
 from tuner.search.processes.messages import Failure, Job, Start
 from tuner.task import load_task
@@ -35,6 +35,10 @@ from tuner.task import load_task
 EXIT_PARENT_GONE = 3
 #: A job reports its steps no more often: each report wakes the parent, which takes time from the job.
 STEP_SECONDS = 0.05
+#: Processes and threads that may be started in all: the next one fails, before the device comes to a halt.
+MOST_TASKS = 4096
+#: How often a job looks whether the processes above it were stopped, by Ctrl-Z: it is in a group of its own.
+LOOK_SECONDS = 1.0
 #: What a parent that does not read may have still to read; further progress is dropped.
 MOST_UNSENT_BYTES = 1_000_000
 #: Longest time that a job waits for its parent to take its last word.
@@ -50,6 +54,7 @@ def main(control_handle: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what ends
     os.umask(0o077)  # whatever a backend writes is the user's own
     adopt_orphans()
+    bound_processes(MOST_TASKS)
     control = socket.socket(fileno=control_handle)
     with suppress(EOFError, OSError):  # the parent is gone
         try:
@@ -76,6 +81,7 @@ def _serve(control: socket.socket, sessions: Sessions, owners: Mapping[What, str
             sessions[backend]().prepare(plan)
     server = os.getpid()
     pid = os.fork()
+    os.setpgid(pid, pid)  # a group of its own, which can be killed at once; for both, as either may be first
     if pid == 0:
         die_with_parent(server)
         control.close()
@@ -116,6 +122,7 @@ def _opened(start: Start) -> tuple[Sessions, dict[What, str]]:
 
     What opening raised is raised again by every job.
     """
+    wire.prepare()
     for name in start.preload:
         try:
             importlib.import_module(name)
@@ -235,11 +242,14 @@ class _Reporter:
             self._channel.send(LAST_WORD_SECONDS)
 
     def _watch(self) -> None:
-        """Note a request to stop; end the process when the parent is gone."""
-        poll = select.poll()
+        """Note a request to stop; end the process when the parent is gone; stop while the parent is stopped."""
+        poll, server = select.poll(), os.getppid()
         poll.register(self._channel.fileno(), select.POLLIN)
         while True:
-            poll.poll()
+            if not poll.poll(1000 * LOOK_SECONDS):
+                if state(server) == "T":
+                    os.kill(0, signal.SIGSTOP)  # the parent continues it
+                continue
             try:
                 if not os.read(self._channel.fileno(), 64):
                     os._exit(EXIT_PARENT_GONE)

@@ -1,9 +1,10 @@
 """The processes that a process has started, however far apart, and their end. Linux: read from ``/proc``."""
 
-# ruff: noqa: PTH123, PTH208 - read every 10 ms, and paths as objects take as long as the reading
+# ruff: noqa: PTH116, PTH123, PTH208 - read every 10 ms, and paths as objects take as long as the reading
 
 import ctypes
 import os
+import resource
 import signal
 import time
 from collections.abc import Collection
@@ -42,13 +43,13 @@ def children(pid: int) -> list[int]:
 
 def descendants(pid: int, spare: Collection[int] = ()) -> list[int]:
     """Return the children of a process, theirs, and so on, without those to spare and what these have started."""
-    found: list[int] = []
+    found: dict[int, None] = {}
     pending = [pid]
     while pending:
         born = [child for child in children(pending.pop()) if child not in spare and child not in found]
-        found += born
+        found |= dict.fromkeys(born)
         pending += born
-    return found
+    return list(found)
 
 
 def state(pid: int) -> str:
@@ -60,21 +61,42 @@ def state(pid: int) -> str:
         return ""
 
 
-def kill(pid: int) -> None:
-    """Kill a process that may have ended by itself."""
+def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Send a signal to a process that may have ended by itself."""
     with suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
+
+
+def kill_group(leader: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Send a signal to a group of processes at once: none of them can start another meanwhile."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, number)
 
 
 def end_descendants(pid: int, spare: Collection[int] = ()) -> None:
-    """Kill all that a process has started, until nothing of it is alive: they may start others meanwhile."""
-    until = time.monotonic() + END_SECONDS
-    while living := [one for one in descendants(pid, spare) if state(one) not in {"Z", "X", ""}]:
-        for one in living:
-            kill(one)
-        if time.monotonic() >= until:
-            return  # what waits for a disk ends when it can
-        time.sleep(0.001)
+    """Kill all that a process has started: they are stopped first, as they may start others meanwhile."""
+    for number, done in ((signal.SIGSTOP, "TZX"), (signal.SIGKILL, "ZX")):
+        until = time.monotonic() + END_SECONDS
+        while living := [one for one in descendants(pid, spare) if state(one) not in done]:
+            for one in living:
+                kill(one, number)
+            if time.monotonic() >= until:
+                break  # what waits for a disk ends when it can
+            time.sleep(0.001)
+
+
+def bound_processes(more: int) -> None:
+    """Let this process and its children start so many further processes and threads of the user; root has no bound."""
+    if os.geteuid() == 0:
+        return
+    running = 0
+    for name in os.listdir("/proc"):
+        with suppress(OSError):
+            if name.isdigit() and os.stat(f"/proc/{name}").st_uid == os.geteuid():
+                running += len(os.listdir(f"/proc/{name}/task"))
+    _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    bound = running + more if hard == resource.RLIM_INFINITY else min(hard, running + more)
+    resource.setrlimit(resource.RLIMIT_NPROC, (bound, hard))
 
 
 def end_marked(mark: str) -> None:

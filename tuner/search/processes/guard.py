@@ -7,6 +7,7 @@ from typing import Any, Generic, Literal, TypeVar, cast
 
 from tuner.errors import TunerError
 from tuner.search.processes.endings import describe_exit
+from tuner.search.processes.family import kill_group
 from tuner.search.processes.frames import FAILURE, PROGRESS, RESULT, Channel, FrameError
 from tuner.search.processes.job_memory import MOST_PROCESSES, JobMemory
 from tuner.search.processes.messages import Failure
@@ -16,6 +17,8 @@ T = TypeVar("T")
 POLL_SECONDS = 0.01
 #: The memory is read so often once it is over this share of the limit, or grows by as much between two readings.
 HASTY_SECONDS, NEAR, FAST = 0.001, 0.7, 0.05
+#: How often a job that is stopped is continued: Ctrl-Z stops it with its parent.
+WAKE_SECONDS = 1.0
 #: A job's further warnings are not passed on.
 MOST_WARNINGS = 100
 Verdict = Literal["result", "failure", "memory", "deadline", "interrupted", "crashed"]
@@ -152,6 +155,7 @@ class Guard:
         self._interrupt, self._progress = interrupt, progress
         self._warned_at: float | None = None
         self._warnings = 0
+        self._woken_at = time.monotonic()
         self._read_at, self._poll_seconds, self._above = 0.0, POLL_SECONDS, 0
         self.most_bytes = 0
         self.over_seconds = 0.0
@@ -202,6 +206,9 @@ class Guard:
 
     def _limit(self) -> tuple[Verdict, Any] | None:
         now = self._read_at = time.monotonic()
+        if self._memory is not None and now - self._woken_at >= WAKE_SECONDS:
+            self._woken_at = now
+            self._memory.wake()
         if self._memory is not None and (verdict := self._read_memory(self._memory)):
             return verdict
         if self._interrupt.asked:
@@ -217,11 +224,12 @@ class Guard:
         above, limit = memory.above(), self._limits.memory_bytes
         self.most_bytes = max(self.most_bytes, above)
         if memory.processes > MOST_PROCESSES:
+            kill_group(memory.pid)
             return "failure", Failure(f"it started more than {MOST_PROCESSES} processes, and was killed", "")
         if limit is None:
             return None
         if above > limit:
-            memory.kill()
+            kill_group(memory.pid)
             self.over_seconds = time.monotonic() - self._read_at
             return "memory", above
         is_hasty = above > NEAR * limit or above - self._above > FAST * limit

@@ -8,12 +8,13 @@ from too. Files in memory are those below ``/dev/shm`` and ``memfd_create``'s, a
 # ruff: noqa: PTH115, PTH116, PTH123, PTH208 - read every 10 ms, and paths as objects take as long as the reading
 
 import os
+import signal
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from tuner.search.processes.family import descendants, kill
+from tuner.search.processes.family import descendants, kill_group, state
 
 SHM = Path("/dev/shm")  # noqa: S108 - it is watched, nothing is written there
 #: What a job may take before it says that it rests, as a share of its limit: imports, and threads of the libraries.
@@ -21,6 +22,8 @@ RESTING_SHARE, RESTING_BYTES = 0.05, 8_000_000
 #: Readings between two looks for further processes, and for files in memory, while there are none.
 OTHERS_EVERY, FILES_EVERY = 2, 4
 MOST_PROCESSES = 128
+#: Readings in a row that may be put off because processes come and go meanwhile.
+MOST_CHANGES = 5
 
 
 class Sizes(NamedTuple):
@@ -47,6 +50,9 @@ class GroupShares(NamedTuple):
 class JobMemory:
     """Reads the memory of one job above that of a job that rests.
 
+    Attributes:
+        pid: The job's process, which leads the group of those that it starts.
+
     Args:
         pid: The job's process.
         server: Process that it was forked from.
@@ -55,12 +61,13 @@ class JobMemory:
     """
 
     def __init__(self, pid: int, server: int, spare: Collection[int], limit: int | None) -> None:
-        self._pid, self._server, self._spare = pid, server, spare
+        self.pid, self._server, self._spare = pid, server, spare
         forked = sizes(server)
         self._forked = forked.own if forked else 0
         self._slack = RESTING_BYTES + RESTING_SHARE * (limit or 0)
         self._resting: int | None = None
         self._group_rest: int | None = None
+        self._last_in_all = self._changing = 0
         self._others: list[int] = []
         self._files: dict[tuple[int, int], Path] = {}
         self._before = set(_entries())
@@ -73,7 +80,7 @@ class JobMemory:
 
     def rest(self, reported: int) -> None:
         """Take the job's word for its resident memory at rest, unless it has taken much since it was forked."""
-        now = sizes(self._pid)
+        now = sizes(self.pid)
         if now is not None:
             grown = max(0.0, now.own - self._forked - self._slack)
             self._resting = min(reported, now.resident - int(grown))
@@ -81,26 +88,42 @@ class JobMemory:
     def above(self) -> int:
         """Return the bytes that the job takes above rest; 0 where its process has ended."""
         self._turn += 1
-        now = sizes(self._pid)
+        now = sizes(self.pid)
         if now is None:
             return 0
         if self._others or self._turn % OTHERS_EVERY == 0:
-            self._others = [one for one in descendants(self._server, self._spare) if one != self._pid]
+            self._others = self._started()
         in_files = self._find_files() if self._files or self._turn % FILES_EVERY == 0 else 0
         above = now.own - self._forked if self._resting is None else now.resident - self._resting
-        if self._others:
-            shares = _shares((self._server, self._pid), self._others)
-            if self._group_rest is None:
-                self._group_rest = shares.total - above - shares.private
-            above = shares.total - self._group_rest
-        else:
+        if not self._others:
             self._group_rest = None
+        elif len(self._others) < MOST_PROCESSES:
+            above = max(above, self._above_in_all(above))
         return max(0, above + max(0, in_files - now.shared))
 
-    def kill(self) -> None:
-        """Kill the job's processes that are known: at once, whatever else is to be done."""
-        for pid in (self._pid, *self._others):
-            kill(pid)
+    def _started(self) -> list[int]:
+        return [one for one in descendants(self._server, self._spare) if one != self.pid]
+
+    def _above_in_all(self, above: int) -> int:
+        """Return the bytes of all processes above rest.
+
+        Args:
+            above: Those of the job's own process.
+        """
+        shares = _shares((self._server, self.pid), self._others)
+        if self._started() != self._others and self._changing < MOST_CHANGES:
+            self._changing += 1  # shares read before and after a process was started do not add up
+            return self._last_in_all
+        self._changing = 0
+        if self._group_rest is None:
+            self._group_rest = shares.total - above - shares.private
+        self._last_in_all = shares.total - self._group_rest
+        return self._last_in_all
+
+    def wake(self) -> None:
+        """Continue the job where it is stopped while the process that it was forked from is not."""
+        if state(self.pid) == "T" and state(self._server) != "T":
+            kill_group(self.pid, signal.SIGCONT)
 
     def remove_files(self) -> None:
         """Remove what the job has left below ``/dev/shm``; what was there before it, and folders, stay."""
@@ -115,7 +138,7 @@ class JobMemory:
             with suppress(OSError):
                 about = path.stat()
                 found[about.st_dev, about.st_ino] = 512 * about.st_blocks
-        for pid in (self._pid, *self._others):
+        for pid in (self.pid, *self._others):
             with suppress(OSError):
                 for number in os.listdir(f"/proc/{pid}/fd"):
                     with suppress(OSError):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from tuner.errors import TunerError
 from tuner.process_memory import HUGE_PAGES
-from tuner.search.processes.family import children, descendants, end_descendants, end_marked, kill, state
+from tuner.search.processes.family import children, descendants, end_descendants, end_marked, kill, kill_group, state
 from tuner.search.processes.frames import EXITED, FAILURE, FORKED, OPENED, Channel, FrameError, packed
 from tuner.search.processes.messages import Job, Start
 from tuner.search.processes.wire import failure_from
@@ -109,6 +109,8 @@ class ForkServer:
 
     def end_job(self) -> None:
         """Kill the last child and all that it has started."""
+        if self.child is not None:
+            kill_group(self.child)
         end_descendants(self.pid, self.spare)
 
     def close(self) -> None:

@@ -70,6 +70,12 @@ RESULTS: Mapping[str, Any] = {
 }
 
 
+def prepare() -> None:
+    """Make ready what reads messages, once for all processes that are forked from this one."""
+    for what in ("progress", "failure", *RESULTS):
+        _adapter(what)
+
+
 def encode(value: Any) -> bytes:
     """Return a value as JSON. NumPy's numbers are numbers, and a lone surrogate is a question mark.
 
@@ -129,8 +135,8 @@ def failure(text: str, trace: str = "", *, unsupported: bool = False, edit: str 
     line = "".join(letter if letter.isprintable() else " " for letter in " ".join(text[: 2 * LINE].split()))
     line = line if len(line) <= LINE else f"{line[:LINE]}…"
     if len(trace) > TRACE:
-        left_out = f"\n… {len(trace) - TRACE:,} characters are left out …\n"
-        trace = trace[: TRACE // 2] + left_out + trace[-TRACE // 2 :]
+        end = TRACE // 2 - 50
+        trace = f"{trace[:end]}\n… {len(trace) - 2 * end:,} characters are left out …\n{trace[-end:]}"
     return Failure(line, trace, unsupported, edit[:LINE], is_bug)
 
 
