@@ -8,6 +8,7 @@ one for good.
 
 import math
 import os
+import re
 import resource
 import signal
 import time
@@ -85,11 +86,12 @@ class MisbehavingSession(Session):
             raise TaskError("hat.jpg: not an image that can be decoded: replace or remove it")
         return Filling(0, 0.0, {}, 0, {at: () for plan in plans for at in feature_records(plan)})
 
-    def train(self, trial: Trial) -> Outcome:
+    def train(self, trial: Trial) -> Outcome:  # noqa: C901 - one branch a mood
         plan, weights = trial.plan, trial.weights
         trial.report({"resting_bytes": _resident()})
         mood = _mood(use_up=True)
-        seconds, peak = 0.01 * plan.trainable * plan.recipe.epochs, 1e6 * plan.trainable
+        seconds = 0.01 * plan.trainable * plan.recipe.epochs
+        peak: Any = 1e6 * plan.trainable
         if mood == "sleep":
             time.sleep(3600)
         elif mood == "slow":
@@ -106,6 +108,13 @@ class MisbehavingSession(Session):
             self.hoard(1000, "", trial.report)
         elif mood == "crash":
             os._exit(9)
+        elif mood == "stop-server":
+            os.kill(os.getppid(), signal.SIGSTOP)
+            os._exit(0)
+        elif mood == "numpy":
+            peak = np.float32(peak)
+        elif mood == "text":
+            peak = "much"
         elif mood == "big":
             peak = 1e9
         weights.parent.mkdir(parents=True, exist_ok=True)
@@ -136,6 +145,11 @@ class MisbehavingSession(Session):
         if note:
             Path(note).write_text(f"{os.getpid()} {os.getppid()}")
         time.sleep(3600)
+
+    def spin(self, note: str) -> None:
+        """Compute for years without giving other threads of the process a turn."""
+        Path(note).write_text(f"{os.getpid()} {os.getppid()}")
+        re.fullmatch("(a+)+", "a" * 60 + "b")
 
     def deaf(self, report: Report = silent) -> None:
         while True:
@@ -169,6 +183,14 @@ class MisbehavingSession(Session):
                     part.write_text(repr(time.monotonic()))
                     part.replace(note)
             time.sleep(0.002)
+
+    def obey(self, code: str, report: Report = silent) -> Any:
+        """Run some lines of Python, which may know `report`, the job's own `pipe`, and set `answer`."""
+        links = {int(path.name): _link(path) for path in Path("/proc/self/fd").iterdir()}
+        pipe = max(number for number, link in links.items() if link.startswith("socket:"))
+        names: dict[str, Any] = {"os": os, "signal": signal, "time": time, "report": report, "pipe": pipe}
+        exec(code, names)  # noqa: S102 - what a plugin may do
+        return names.get("answer")
 
     def leave(self, code: int) -> None:
         os._exit(code)
@@ -224,6 +246,13 @@ def tuner_strategies() -> Iterable[Strategy[Any]]:
 
 def _resident() -> int:
     return int(psutil.Process().memory_info().rss)
+
+
+def _link(path: Path) -> str:
+    try:
+        return str(path.readlink())
+    except OSError:
+        return ""  # it was that of the listing
 
 
 def _mood(*, use_up: bool = False) -> str:

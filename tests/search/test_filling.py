@@ -300,7 +300,7 @@ def test_other_ends_are_distinguished(filler: Filler, plan: TrialPlan, monkeypat
     with pytest.raises(TunerError, match=r"^hat\.jpg: no image$"):
         filler.fill([plan])
     ending(filler, JobResult("crashed", exit_code=-9), monkeypatch)
-    with pytest.raises(TunerError, match="the frozen prefix ended with exit code -9"):
+    with pytest.raises(TunerError, match="the frozen prefix was ended by SIGKILL: another program or a user ended it"):
         filler.fill([plan])
     ending(filler, JobResult("interrupted"), monkeypatch)
     with pytest.raises(KeyboardInterrupt):

@@ -33,6 +33,17 @@ def test_trials_that_break_a_limit_or_crash_are_recorded_and_the_run_continues(t
     assert set(run.front) <= {0, 4}
 
 
+def test_what_a_trial_says_wrong_and_what_it_does_to_the_process_that_forks_costs_that_trial(
+    tune: Tune, moods: Moods
+) -> None:
+    moods("numpy", "text", "stop-server", "stop-server", "well")
+    run = tune(trials=4, time="90s", memory="100MB")
+    assert [record.state for record in run.records] == ["done", "failed", "failed", "done"]
+    reasons = [record.reason for record in run.records[1:3]]
+    assert reasons[0] == "what train returned: values.peak_bytes: input should be a valid number, got 'much'"
+    assert reasons[1] == "the process that trials are forked from was lost under it 2 times: it is stopped"
+
+
 def test_a_trial_that_sleeps_forever_does_not_stretch_the_time(tune: Tune, moods: Moods) -> None:
     moods("well", "sleep")
     started = time.monotonic()

@@ -110,11 +110,11 @@ class Admission:
 
 def trial_limits(setting: Setting, estimate: Estimate) -> JobLimits:
     """Return the limits of a trial's job: it is asked to stop in time to be scored before the time is up."""
-    end, memory = setting.end, setting.limits.memory_bytes
+    end, memory, file = setting.end, setting.limits.memory_bytes, setting.limits.storage_bytes
     if end is None:
-        return JobLimits(memory_bytes=memory)
+        return JobLimits(memory_bytes=memory, file_bytes=file)
     scoring = max(0.5, 0.5 * (estimate.spend_seconds - estimate.train_seconds))
-    return JobLimits(end - CLOSING_SECONDS - scoring, end - CLOSING_SECONDS / 2, memory)
+    return JobLimits(end - CLOSING_SECONDS - scoring, end - CLOSING_SECONDS / 2, memory, file)
 
 
 def _failed_before(plan: TrialPlan, records: Sequence[TrialRecord]) -> str:

@@ -200,7 +200,7 @@ class Filler:
         end, memory = self._setting.end, self._setting.limits.memory_bytes
         soft = min(stop_at, math.inf if end is None else end - CLOSING_SECONDS)
         hard = None if end is None else end - CLOSING_SECONDS / 2
-        limits = JobLimits(soft if math.isfinite(soft) else None, hard, memory)
+        limits = JobLimits(soft if math.isfinite(soft) else None, hard, memory, self._setting.limits.storage_bytes)
         started = time.monotonic()
         session = self._sessions[plans[0].runtime.backend]
         result = session.try_fill(plans, self._store, limits, self._progress)

@@ -1,7 +1,6 @@
 """The record of a trial: what it measured, which limit it broke, and by how much."""
 
 import math
-import signal
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -12,9 +11,6 @@ from tuner.results.records import Outcome, TrialRecord, TrialState
 from tuner.search.filling import UnfilledError
 from tuner.search.processes.guard import JobResult
 from tuner.search.setting import Setting
-
-#: Signals that a process is sent for what its own code does.
-NATIVE_CRASHES = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE"})
 
 
 def record_of(
@@ -54,23 +50,7 @@ def record_of(
     if result.failure is not None:
         notes = (result.failure.trace,) if result.failure.trace else ()
         return replace(base, reason=result.failure.text, notes=notes, constraint={"failed": 1.0})
-    return replace(base, reason=_crash(result.exit_code or 0), constraint={"failed": 1.0})
-
-
-def _crash(code: int) -> str:
-    """Return for people how a trial's process ended.
-
-    Args:
-        code: Its exit code, or the number of a signal, negated.
-    """
-    if code >= 0:
-        return f"its process ended with exit code {code}: a library or a plugin ended it"
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    if name == "SIGKILL":
-        return f"its process was ended by {name}: the system may have run out of memory"
-    if name in NATIVE_CRASHES:
-        return f"its process was ended by {name}: a library or a plugin's native code crashed"
-    return f"its process was ended by {name}"
+    return replace(base, reason=f"its process {result.ending}", constraint={"failed": 1.0})
 
 
 def scored_record(

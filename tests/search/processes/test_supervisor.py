@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 
@@ -55,9 +54,9 @@ def test_a_result_crosses_and_every_job_has_a_process_of_its_own(run: Run) -> No
     results = run("answer", value={"a": (1, 2)}), run("answer", value=None)
     assert [result.verdict for result in results] == ["result", "result"]
     first, second = (result.unwrap("a job") for result in results)
-    assert first["value"] == {"a": (1, 2)}
+    assert first["value"] == {"a": [1, 2]}
     assert first["task"] == "made-up"
-    assert np.array_equal(first["array"], [0, 1, 2])
+    assert first["array"] == [0, 1, 2]
     assert len({first["pid"], second["pid"], os.getpid()}) == 3
     assert not psutil.pid_exists(first["pid"])
 
@@ -132,7 +131,7 @@ def test_a_result_that_cannot_cross_is_a_failure(run: Run) -> None:
     ended = run("hand_back_a_function")
     assert ended.verdict == "failure"
     assert ended.failure is not None
-    assert "pickle" in ended.failure.text.lower()
+    assert ended.failure.text == "a message must be of numbers, texts, lists and tables: got function"
 
 
 def test_calls_that_break_a_limit_say_which(run: Run) -> None:
@@ -140,16 +139,6 @@ def test_calls_that_break_a_limit_say_which(run: Run) -> None:
         run("sleep", JobLimits(kill_at=time.monotonic() + 0.1)).unwrap("the nap")
     with pytest.raises(TunerError, match="the leave ended with exit code 7"):
         run("leave", code=7).unwrap("the leave")
-
-
-def test_the_end_of_the_forking_process_is_reported_in_one_line(plugin: Path, task: Task) -> None:
-    job = Job("misbehaving", "answer", {"value": 1}, reports=False)
-    with Supervisor(start(task)) as supervisor:
-        assert supervisor.run(job, JobLimits()).verdict == "result"
-        supervisor._process.kill()
-        supervisor._process.wait()
-        with pytest.raises(TunerError, match="was killed by the system or a user; continue with --resume"):
-            supervisor.run(job, JobLimits())
 
 
 def test_an_interrupt_ends_the_job_at_once(plugin: Path, task: Task) -> None:
@@ -247,7 +236,7 @@ def test_no_process_outlives_a_killed_parent(plugin: Path, tmp_path: Path) -> No
             data = Domain(samples, samples)
             task = Task("made-up", ModelSpec("nowhere:build"), spec, "single-label", data, None, ("a",), (0,), (0,))
             with Supervisor(Start((), task, ("misbehaving",), many_jobs=False)) as supervisor:
-                supervisor.run(Job("misbehaving", "sleep", {{"note": {str(note)!r}}}, reports=False), JobLimits())
+                supervisor.run(Job("misbehaving", "spin", {{"note": {str(note)!r}}}, reports=False), JobLimits())
             """
         )
     )

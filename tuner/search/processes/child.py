@@ -8,7 +8,10 @@ end when the parent does: the pipe closes.
 import importlib
 import os
 import pickle
+import resource
+import select
 import signal
+import socket
 import sys
 import threading
 import time
@@ -16,8 +19,6 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from multiprocessing.connection import Connection
-from multiprocessing.reduction import recv_handle
 from typing import Any
 
 from tuner.backends.base import Session, Trial
@@ -25,56 +26,103 @@ from tuner.backends.extensions import What
 from tuner.errors import ExtensionError, TunerError, UnsupportedError, first_line, missing_extra
 from tuner.plugin.core import build_host
 from tuner.process_memory import KEPT_BYTES, return_freed
+from tuner.search.processes import frames, wire
+from tuner.search.processes.family import adopt_orphans, bound_processes, die_with_parent, end_descendants, state
+from tuner.search.processes.frames import Channel, FrameError, frame, receive_packed
 from tuner.search.processes.messages import Failure, Job, Start
 from tuner.task import load_task
 
 EXIT_PARENT_GONE = 3
 #: A job reports its steps no more often: each report wakes the parent, which takes time from the job.
 STEP_SECONDS = 0.05
+#: Processes and threads that may be started in all: the next one fails, before the device comes to a halt.
+MOST_TASKS = 4096
+#: How often a job looks whether the processes above it were stopped, by Ctrl-Z: it is in a group of its own.
+LOOK_SECONDS = 1.0
+#: What a parent that does not read may have still to read; further progress is dropped.
+MOST_UNSENT_BYTES = 1_000_000
+#: Longest time that a job waits for its parent to take its last word.
+LAST_WORD_SECONDS = 3600.0
+
+
+#: By backend, what gives the task opened on it.
+Sessions = Mapping[str, Callable[[], Session]]
 
 
 def main(control_handle: int) -> None:
     """Serve jobs until the parent goes away."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what ends
     os.umask(0o077)  # whatever a backend writes is the user's own
-    control = Connection(control_handle)
+    adopt_orphans()
+    bound_processes(MOST_TASKS)
+    control = socket.socket(fileno=control_handle)
+    with suppress(EOFError, OSError):  # the parent is gone
+        try:
+            sessions, owners = _opened(pickle.loads(receive_packed(control)))  # noqa: S301 - from our own parent
+        except TunerError as error:
+            control.sendall(frame(frames.FAILURE, wire.encode_failure(wire.failure(str(error)))))
+            return
+        control.sendall(frame(frames.OPENED))
+        while True:
+            _serve(control, sessions, owners)
+
+
+def _serve(control: socket.socket, sessions: Sessions, owners: Mapping[What, str]) -> None:
+    """Fork a child for the next job, and tell the parent how it ended.
+
+    Raises:
+        EOFError: The parent is gone.
+    """
+    backend, plan, file_bytes = pickle.loads(receive_packed(control))  # noqa: S301 - as above
+    job = receive_packed(control)  # unpacked in the child: what it opens is the child's own
+    _, (handle, *_), _, _ = socket.recv_fds(control, 1, 1)
+    if plan is not None:
+        with suppress(Exception):  # the job will meet the same, and say what
+            sessions[backend]().prepare(plan)
+    server = os.getpid()
+    pid = os.fork()
+    os.setpgid(pid, pid)  # a group of its own, which can be killed at once; for both, as either may be first
+    if pid == 0:
+        die_with_parent(server)
+        control.close()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold the user's samples
+        if file_bytes is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+        _run(job, sessions, owners, socket.socket(fileno=handle))
+    os.close(handle)
+    control.sendall(frame(frames.FORKED, str(pid).encode()))
+    _wait_for(pid, control)
+    _, status = os.waitpid(pid, 0)
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass  # what it started, which was adopted
+    control.sendall(frame(frames.EXITED, str(os.waitstatus_to_exitcode(status)).encode()))
+
+
+def _wait_for(pid: int, control: socket.socket) -> None:
+    """Wait until a child has ended; where the parent goes first, end all that it has started.
+
+    Raises:
+        EOFError: The parent is gone.
+    """
+    child = os.pidfd_open(pid)
     try:
-        sessions, owners = _opened(control.recv())
-        control.send(None)
-    except TunerError as error:
-        with suppress(OSError):  # the parent may have met the same reason, and gone
-            control.send(error)
-        return
-    except EOFError:
-        return
-    while True:
-        try:
-            backend, plan = control.recv()
-            job = control.recv_bytes()  # unpacked in the child: what it opens is the child's own
-            handle = recv_handle(control)
-        except EOFError:
-            return
-        if plan is not None:
-            with suppress(Exception):  # the job will meet the same, and say what
-                sessions[backend]().prepare(plan)
-        pid = os.fork()
-        if pid == 0:
-            control.close()
-            _run(job, sessions, owners, Connection(handle))
-        os.close(handle)
-        control.send(pid)
-        _, status = os.waitpid(pid, 0)
-        try:
-            control.send(os.waitstatus_to_exitcode(status))
-        except OSError:
-            return
+        poll = select.poll()
+        poll.register(child, select.POLLIN)
+        poll.register(control, 0)  # it hangs up
+        if child not in {descriptor for descriptor, _ in poll.poll()}:
+            end_descendants(os.getpid())
+            raise EOFError
+    finally:
+        os.close(child)
 
 
-def _opened(start: Start) -> tuple[dict[str, Callable[[], Session]], dict[What, str]]:
+def _opened(start: Start) -> tuple[Sessions, dict[What, str]]:
     """Return, by backend, what gives the task opened on it, and the plugins by the kind of edit that they realise.
 
     What opening raised is raised again by every job.
     """
+    wire.prepare()
     for name in start.preload:
         try:
             importlib.import_module(name)
@@ -105,70 +153,111 @@ def _opened(start: Start) -> tuple[dict[str, Callable[[], Session]], dict[What, 
     return {name: opened(name) for name in start.backends}, owners
 
 
-def _run(
-    packed: bytes, sessions: Mapping[str, Callable[[], Session]], owners: Mapping[What, str], pipe: Connection
-) -> None:
+def _run(packed: bytes, sessions: Sessions, owners: Mapping[What, str], connection: socket.socket) -> None:
     """Run one job in a forked child and leave without the parent's clean-up.
 
     Args:
         packed: The job.
         sessions: What gives the task opened on a backend.
         owners: Plugins by what they realise.
-        pipe: To the parent.
+        connection: To the parent.
     """
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     code = 0
-    stop = threading.Event()
-    threading.Thread(target=_watch, args=(pipe, stop), daemon=True).start()
-
-    reported = 0.0
-
-    def report(progress: Mapping[str, Any]) -> bool:
-        nonlocal reported
-        if "step" in progress:
-            if time.monotonic() - reported < STEP_SECONDS:
-                return stop.is_set()
-            reported = time.monotonic()
-        pipe.send(("progress", dict(progress)))
-        return stop.is_set()
-
+    pipe = _Reporter(connection)
     try:
         job: Job = pickle.loads(packed)  # noqa: S301 - from our own parent, over a private socket
         if job.frees:
             return_freed(KEPT_BYTES)
         session = sessions[job.backend]()
         arguments = {
-            name: replace(value, report=report) if isinstance(value, Trial) else value
+            name: replace(value, report=pipe.report) if isinstance(value, Trial) else value
             for name, value in job.arguments.items()
         }
         if job.reports:
-            arguments["report"] = report
-        pipe.send(("result", session.model if job.method == "model" else getattr(session, job.method)(**arguments)))
-    except TunerError as error:
-        in_plugin = isinstance(error, ExtensionError) and error.__cause__ is not None
-        trace = traceback.format_exc() if in_plugin else ""
-        what = (error.what, error.kind) if isinstance(error, ExtensionError) else ("", "")
-        owner = f"plugin {owners[what]!r}, " if what in owners else ""
-        line, edit = " ".join(f"{owner}{error}".split()), what[1]
-        pipe.send(("failure", Failure(line, trace, isinstance(error, UnsupportedError), edit)))
+            arguments["report"] = pipe.report
+        result = wire.encode(session.model if job.method == "model" else getattr(session, job.method)(**arguments))
+        wire.result_from(job.method, result)
+        last = frame(frames.RESULT, result)
     except BaseException as error:  # noqa: BLE001 - whatever a plugin raises ends this job only
-        line = first_line(error)
-        pipe.send(("failure", Failure(line, traceback.format_exc(), is_bug=True)))
-        code = 1
-    finally:
+        failure = _failure(error, owners)
+        code = int(failure.is_bug)
+        last = frame(frames.FAILURE, wire.encode_failure(failure))
+    try:
+        pipe.end(last)
         sys.stdout.flush()
         sys.stderr.flush()
+    finally:
         os._exit(code)
 
 
-def _watch(pipe: Connection, stop: threading.Event) -> None:
-    """Note a request to stop; end the process when the parent is gone."""
+def _failure(error: BaseException, owners: Mapping[What, str]) -> Failure:
+    """Return what a job raised, with the plugin that is at fault where that is known."""
     try:
+        if not isinstance(error, TunerError):
+            trace = "".join(traceback.format_exception(error))
+            return wire.failure(first_line(error), trace, is_bug=True)
+        in_plugin = isinstance(error, ExtensionError) and error.__cause__ is not None
+        trace = "".join(traceback.format_exception(error)) if in_plugin else ""
+        what = (error.what, error.kind) if isinstance(error, ExtensionError) else ("", "")
+        owner = f"plugin {owners[what]!r}, " if what in owners else ""
+        return wire.failure(f"{owner}{error}", trace, unsupported=isinstance(error, UnsupportedError), edit=what[1])
+    except BaseException as second:  # noqa: BLE001 - its own text may be what raises
+        return wire.failure(f"{type(error).__name__}, whose text raised {type(second).__name__}", is_bug=True)
+
+
+class _Reporter:
+    """A job's end of the pipe: progress goes as fast as the parent reads it, or is dropped; the last word waits."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._channel, self._stop, self._reported = Channel(connection), threading.Event(), 0.0
+        self._lock = threading.Lock()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def report(self, progress: Mapping[str, Any]) -> bool:
+        """Report progress and return whether the job is to stop.
+
+        Raises:
+            FrameError: It is no progress message.
+        """
+        if not isinstance(progress, Mapping):
+            raise FrameError(f"a progress message must be a table of numbers and texts, got {progress!r:.100}")
+        if any(name in progress for name in wire.OUT_OF):
+            if time.monotonic() - self._reported < STEP_SECONDS:
+                return self._stop.is_set()
+            self._reported = time.monotonic()
+        content = wire.encode(
+            {name: value[: wire.LINE] if isinstance(value, str) else value for name, value in progress.items()}
+        )
+        wire.progress_from(content)
+        with self._lock:
+            if self._channel.unsent_bytes < MOST_UNSENT_BYTES:
+                self._channel.post(frame(frames.PROGRESS, content))
+        return self._stop.is_set()
+
+    def end(self, last: bytes) -> None:
+        """Say the last word, and wait until the parent has it."""
+        with self._lock:
+            self._channel.post(last)
+            self._channel.send(LAST_WORD_SECONDS)
+
+    def _watch(self) -> None:
+        """Note a request to stop; end the process when the parent is gone; stop while the parent is stopped."""
+        poll, server = select.poll(), os.getppid()
+        poll.register(self._channel.fileno(), select.POLLIN)
         while True:
-            pipe.recv()
-            stop.set()
-    except (EOFError, OSError, pickle.UnpicklingError):
-        os._exit(EXIT_PARENT_GONE)
+            if not poll.poll(1000 * LOOK_SECONDS):
+                if state(server) == "T":
+                    os.kill(0, signal.SIGSTOP)  # the parent continues it
+                continue
+            try:
+                if not os.read(self._channel.fileno(), 64):
+                    os._exit(EXIT_PARENT_GONE)
+            except BlockingIOError:
+                continue
+            except OSError:
+                os._exit(EXIT_PARENT_GONE)
+            self._stop.set()
 
 
 if __name__ == "__main__":

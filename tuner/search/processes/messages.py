@@ -37,6 +37,7 @@ class Job:
         reports: Whether the method takes ``report``; a `Trial` among its arguments always does.
         frees: Whether freed memory goes back to the system in it, which takes time: for a job with a limit on memory.
         plan: Plan that the session is prepared for before the child is forked; None for nothing to prepare.
+        file_bytes: Longest file that the job may write; None for no limit.
     """
 
     backend: str
@@ -45,6 +46,7 @@ class Job:
     reports: bool
     frees: bool = False
     plan: TrialPlan | None = None
+    file_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

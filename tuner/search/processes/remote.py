@@ -91,7 +91,8 @@ class RemoteSession(Session):
     ) -> JobResult[Filling]:
         """Run a filling pass under limits and say how it ended."""
         arguments = {"plans": plans, "store": store}
-        job = Job(self._backend, "fill", arguments, reports=True, frees=limits.memory_bytes is not None)
+        frees = limits.memory_bytes is not None
+        job = Job(self._backend, "fill", arguments, reports=True, frees=frees, file_bytes=limits.file_bytes)
         return self._supervisor.run(job, limits, progress)
 
     def try_train(self, trial: Trial, limits: JobLimits, progress: Progress | None = None) -> JobResult[Outcome]:
@@ -104,6 +105,7 @@ class RemoteSession(Session):
             reports=False,
             frees=frees,
             plan=trial.plan,
+            file_bytes=limits.file_bytes,
         )
         return self._supervisor.run(job, limits, progress)
 

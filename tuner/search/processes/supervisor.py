@@ -1,25 +1,25 @@
 """The parent's side: hands jobs to children and watches them."""
 
-import os
-import pickle
 import socket
-import subprocess
-import sys
 import time
-from contextlib import suppress
-from multiprocessing.connection import Connection, Pipe
-from multiprocessing.reduction import send_handle
+from collections.abc import Callable
 from typing import Any, Self
 
 from tuner.errors import TunerError
-from tuner.process_memory import HUGE_PAGES
-from tuner.search.processes.guard import POLL_SECONDS, Guard, Interrupt, JobLimits, JobResult, Progress, Verdict, kill
-from tuner.search.processes.messages import Job, Start
+from tuner.search.processes.endings import oom_kills
+from tuner.search.processes.frames import Channel
+from tuner.search.processes.guard import POLL_SECONDS, Guard, Interrupt, JobLimits, JobResult, Progress, Verdict
+from tuner.search.processes.job_memory import JobMemory
+from tuner.search.processes.messages import Failure, Job, Start
+from tuner.search.processes.server import ForkServer, LostError
 
-#: How long the process may take to end before it is killed.
-GRACE_SECONDS = 1.0
-#: OpenMP's threads wait by spinning; next to another busy process that costs up to twenty times the work.
-PATIENT_THREADS = {"GOMP_SPINCOUNT": "30000"}
+#: How long a job's process may take to end after its last word, and the process that forked it to say so.
+GRACE_SECONDS = 2.0
+#: The same after it was killed: the user's time may be up.
+KILLED_SECONDS = 0.3
+#: A job runs so often where the process that children are forked from ends under it; in all, it is started so often.
+ATTEMPTS, MOST_STARTS = 2, 7
+LOST = "the process that trials are forked from"
 
 
 class Supervisor:
@@ -32,19 +32,8 @@ class Supervisor:
 
     def __init__(self, start: Start, interrupt: Interrupt | None = None) -> None:
         self.interrupt = interrupt or Interrupt()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tuner.search.processes.child", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                env={**PATIENT_THREADS, **HUGE_PAGES, **os.environ},
-                stdin=subprocess.DEVNULL,
-                stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else None,
-            )
-        self._control = Connection(ours.detach())
-        with suppress(BrokenPipeError):  # the first job reports it
-            self._control.send(start)
-        self._ready = False
+        self._start, self._starts = start, 1
+        self._server = ForkServer(start)
 
     def __enter__(self) -> Self:
         return self
@@ -53,94 +42,138 @@ class Supervisor:
         self.close()
 
     def close(self) -> None:
-        """End the process that children are forked from."""
-        self._control.close()
-        if self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(timeout=GRACE_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+        """End the process that children are forked from, and whatever it has started."""
+        self._server.close()
 
     def run(self, job: Job, limits: JobLimits, progress: Progress | None = None) -> JobResult[Any]:
         """Run a job under limits and say how it ended.
 
+        Where the process that children are forked from ends, or does not answer, it is started again, and so is the
+        job: what ended it may have been the job or not. A job that it ends under twice has failed.
+
         Raises:
-            TunerError: The task cannot be loaded, or the process that children are forked from is gone.
+            TunerError: The task cannot be loaded, or the process that children are forked from ended too often.
         """
         started = time.monotonic()
-        if (verdict := self._wait_ready(limits)) is not None:
-            return JobResult(verdict, seconds=time.monotonic() - started)
+        for _ in range(ATTEMPTS):
+            try:
+                return self._run(job, limits, progress)
+            except LostError as error:
+                reason = str(error)
+                self._replace(reason)
+        text = f"{LOST} was lost under it {ATTEMPTS} times: {reason}"
+        return JobResult("failure", failure=Failure(text, ""), seconds=time.monotonic() - started)
+
+    def _run(self, job: Job, limits: JobLimits, progress: Progress | None) -> JobResult[Any]:
         started = time.monotonic()
-        ours, theirs = Pipe()
+        if (verdict := self._wait_idle(limits)) is not None:
+            return JobResult(verdict, seconds=time.monotonic() - started)
+        started, killed_before = time.monotonic(), oom_kills()
+        server = self._server
+        ours, theirs = socket.socketpair()
+        channel = Channel(ours)
         try:
-            self._control.send((job.backend, job.plan))
-            self._control.send_bytes(pickle.dumps(job))
-            send_handle(self._control, theirs.fileno(), self._process.pid)
-            pid = int(self._control.recv())
-        except (EOFError, OSError):
-            raise self._gone() from None
+            with theirs:
+                server.ask(job)
+                verdict = self._wait(limits, lambda: server.hand_over(theirs.fileno()))
+            verdict = verdict or self._wait(limits, lambda: server.phase != "forking")
+            if verdict is not None:
+                server.phase = "lost"  # it may have a half of the job
+                return JobResult(verdict, seconds=time.monotonic() - started)
+            memory = self._memory(limits)
+            guard = Guard(channel, job.method, limits, self.interrupt, progress, memory)
+            try:
+                verdict, value = guard.watch()
+            except BaseException:
+                server.end_job()
+                raise
+            code = self._end(guard, limits, verdict)
+            if memory is not None:
+                memory.remove_files()
         finally:
-            theirs.close()
-        guard = Guard(pid, ours, limits, self.interrupt, progress)
-        try:
-            verdict, value = guard.watch()
-        finally:
-            if guard.killed:
-                kill(pid)
-            ours.close()
-            code = self._exit_code()
-        if verdict == "crashed":
-            if self.interrupt.asked:  # whoever ended the parent ended its whole group
-                verdict = "interrupted"
-            elif code is None:
-                raise self._gone()
+            channel.close()
+        if verdict == "crashed" and self.interrupt.asked:  # whoever ended the parent ended its whole group
+            verdict = "interrupted"
         return JobResult(
             verdict,
             value=value if verdict == "result" else None,
             failure=value if verdict == "failure" else None,
             exit_code=code if verdict == "crashed" else None,
+            out_of_memory=oom_kills() > killed_before,
             seconds=time.monotonic() - started,
             most_bytes=guard.most_bytes,
             over_seconds=guard.over_seconds,
         )
 
-    def _exit_code(self) -> int | None:
-        """Return the child's exit code; None where the process it was forked from is gone."""
-        try:
-            return int(self._control.recv())
-        except (EOFError, OSError):
-            return None
+    def _memory(self, limits: JobLimits) -> JobMemory | None:
+        server = self._server
+        return None if server.child is None else JobMemory(server.child, server.pid, server.spare, limits.memory_bytes)
 
-    def _gone(self) -> BaseException:
-        """Return what the end of the process that children are forked from means."""
-        if self.interrupt.asked:
-            return KeyboardInterrupt()
-        return TunerError("the process that runs trials was killed by the system or a user; continue with --resume")
+    def _end(self, guard: Guard, limits: JobLimits, verdict: Verdict) -> int | None:
+        """End all that a job has started, and return the exit code of its process; None where that had to be killed.
 
-    def _wait_ready(self, limits: JobLimits) -> Verdict | None:
-        """Wait until the libraries are loaded, as far as the user and the deadline allow."""
-        if self._ready:
-            return None
+        Raises:
+            LostError: The process that it was forked from has ended, and the job's result is not known.
+        """
+        server = self._server
         try:
-            while not self._control.poll(POLL_SECONDS):
-                if self.interrupt.asked:
-                    return "interrupted"
-                if limits.kill_at is not None and time.monotonic() >= limits.kill_at:
-                    return "deadline"
-            error = self._control.recv()
-        except (EOFError, OSError):
-            raise TunerError("the process for trials did not start: see the message above") from None
-        if error is not None:
-            raise error
-        self._ready = True
+            if guard.heard_all:
+                until = time.monotonic() + GRACE_SECONDS
+                self._listen_until(until if limits.kill_at is None else min(until, limits.kill_at + KILLED_SECONDS))
+            code = server.exit_code
+            server.end_job()
+            self._listen_until(time.monotonic() + KILLED_SECONDS)  # else the next job waits for it
+        except LostError:
+            server.close()
+            if verdict == "crashed" and not self.interrupt.asked:
+                raise
+            return None
+        return code
+
+    def _listen_until(self, end: float) -> None:
+        while self._server.phase == "running" and time.monotonic() < end:
+            self._server.listen(POLL_SECONDS)
+
+    def _wait_idle(self, limits: JobLimits) -> Verdict | None:
+        """Wait until the process that children are forked from is ready, as far as the user and the deadline allow."""
+        server, patient_until = self._server, time.monotonic() + GRACE_SECONDS
+
+        def is_idle() -> bool:
+            if server.phase == "lost" or (server.phase == "running" and time.monotonic() >= patient_until):
+                raise LostError("it did not answer")
+            return server.phase == "idle"
+
+        is_opening = server.phase == "opening"
+        try:
+            return self._wait(limits, is_idle)
+        except LostError:
+            if is_opening:
+                raise TunerError("the process for trials did not start: see the message above") from None
+            raise
+
+    def _wait(self, limits: JobLimits, is_done: Callable[[], bool]) -> Verdict | None:
+        while not is_done():
+            if self.interrupt.asked:
+                return "interrupted"
+            if limits.kill_at is not None and time.monotonic() >= limits.kill_at:
+                return "deadline"
+            self._server.listen(POLL_SECONDS)
         return None
 
+    def _replace(self, reason: str) -> None:
+        """Start the process that children are forked from again.
 
-def _has_descriptor(stream: Any) -> bool:
-    try:
-        stream.fileno()
-    except (AttributeError, OSError, ValueError):
-        return False
-    return True
+        Raises:
+            KeyboardInterrupt: The user ended the run: whoever ended the parent ended its whole group.
+            TunerError: It was started too often.
+        """
+        self._server.close()
+        if self.interrupt.asked:
+            raise KeyboardInterrupt
+        if self._starts == MOST_STARTS:
+            raise TunerError(
+                f"{LOST} was lost {MOST_STARTS} times, at last because {reason}: remove the plugin that ends or stops "
+                "it, or look for what kills processes on this device, and continue with --resume"
+            )
+        self._starts += 1
+        self._server = ForkServer(self._start)

@@ -1,0 +1,163 @@
+"""The parent's handle on the process that children are forked from. It runs the task's code: it is not trusted."""
+
+import os
+import pickle
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from typing import Any, Literal
+
+from tuner.errors import TunerError
+from tuner.process_memory import HUGE_PAGES
+from tuner.search.processes.family import children, descendants, end_descendants, end_marked, kill, kill_group, state
+from tuner.search.processes.frames import EXITED, FAILURE, FORKED, OPENED, Channel, FrameError, packed
+from tuner.search.processes.messages import Job, Start
+from tuner.search.processes.wire import failure_from
+
+#: OpenMP's threads wait by spinning; next to another busy process that costs up to twenty times the work.
+PATIENT_THREADS = {"GOMP_SPINCOUNT": "30000"}
+MARK = "TUNER_PROCESSES"
+#: How long a stopped process is waited for: who stops a whole run continues its processes one after the other.
+STOPPED_SECONDS = 0.5
+#: Opening the task; waiting for a job; about to fork for one; waiting for its child to end; of no use.
+Phase = Literal["opening", "idle", "forking", "running", "lost"]
+
+
+class LostError(TunerError):
+    """The process that children are forked from has ended, is stopped, or says what makes no sense."""
+
+
+class ForkServer:
+    """A process with the libraries in memory and the task opened, which forks a child for every job.
+
+    Attributes:
+        phase: What it is doing.
+        child: Process id of the last child; None where that is none of its children.
+        exit_code: Exit code of the last child; None until it has ended.
+        spare: Processes that it had started before the last job.
+
+    Args:
+        start: What it prepares.
+    """
+
+    def __init__(self, start: Start) -> None:
+        self.phase: Phase = "opening"
+        self.child: int | None = None
+        self.exit_code: int | None = None
+        self.spare: frozenset[int] = frozenset()
+        self._mark = f"{MARK}={os.getpid()}-{secrets.token_hex(8)}"
+        self._stopped_since: float | None = None
+        ours, theirs = socket.socketpair()
+        name, _, value = self._mark.partition("=")
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tuner.search.processes.child", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                env={**PATIENT_THREADS, **HUGE_PAGES, **os.environ, name: value},
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else None,
+            )
+        self._socket, self._channel = ours, Channel(ours)
+        self._channel.post(packed(pickle.dumps(start)))
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def ask(self, job: Job) -> None:
+        """Begin to send a job; `hand_over` completes it."""
+        self.phase, self.child, self.exit_code = "forking", None, None
+        self.spare = frozenset(descendants(self.pid))
+        self._channel.post(packed(pickle.dumps((job.backend, job.plan, job.file_bytes))))
+        self._channel.post(packed(pickle.dumps(job)))
+
+    def hand_over(self, descriptor: int) -> bool:
+        """Send the descriptor that the job is to report to; return whether it was sent.
+
+        Raises:
+            LostError: The process has ended.
+        """
+        self._channel.send()
+        if self._channel.unsent_bytes:
+            return False
+        try:
+            socket.send_fds(self._socket, [b"d"], [descriptor])
+        except BlockingIOError:
+            return False
+        except OSError:
+            raise LostError("it has ended") from None
+        return True
+
+    def listen(self, seconds: float) -> None:
+        """Take in what the process says, and wait for that for so long at most.
+
+        Raises:
+            LostError: It has ended, is stopped, or says what makes no sense.
+            TunerError: It cannot open the task; one line.
+        """
+        try:
+            frames = self._channel.listen(seconds)
+        except (EOFError, FrameError):
+            raise LostError("it has ended") from None
+        for kind, content in frames:
+            self._take_in(kind, content)
+        if not frames:
+            self._notice_a_stop()
+
+    def end_job(self) -> None:
+        """Kill the last child and all that it has started."""
+        if self.child is not None:
+            kill_group(self.child)
+        end_descendants(self.pid, self.spare)
+
+    def close(self) -> None:
+        """End the process and all that it has started, and those who have left its family too."""
+        self.phase = "lost"
+        if self._process.poll() is None:
+            end_descendants(self.pid)
+            kill(self.pid)
+            self._process.wait()
+        end_marked(self._mark)
+        self._channel.close()
+
+    def _take_in(self, kind: bytes, content: bytes) -> None:
+        if kind == FAILURE and self.phase == "opening":
+            raise TunerError(failure_from(content).text)
+        expected: dict[tuple[str, bytes], Phase] = {
+            ("opening", OPENED): "idle",
+            ("forking", FORKED): "running",
+            ("running", EXITED): "idle",
+        }
+        following = expected.get((self.phase, kind))
+        if following is None:
+            raise LostError("it says what makes no sense")
+        if kind != OPENED:
+            try:
+                number = int(content)
+            except ValueError:
+                raise LostError("it says what makes no sense") from None
+            if kind == FORKED:  # no other process is ever killed at its word
+                self.child = number if number in children(self.pid) else None
+            else:
+                self.exit_code = number
+        self.phase = following
+
+    def _notice_a_stop(self) -> None:
+        if state(self.pid) != "T":
+            self._stopped_since = None
+            return
+        now = time.monotonic()
+        self._stopped_since = self._stopped_since or now
+        if now - self._stopped_since >= STOPPED_SECONDS:
+            raise LostError("it is stopped")
+
+
+def _has_descriptor(stream: Any) -> bool:
+    try:
+        stream.fileno()
+    except (AttributeError, OSError, ValueError):
+        return False
+    return True

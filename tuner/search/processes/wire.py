@@ -1,0 +1,212 @@
+"""What the processes of jobs say to the parent: JSON, read as one of a few types.
+
+They run the code of tasks, plugins and libraries, so nothing that they send is trusted, and none of it is unpickled.
+The other way, from the parent to them, jobs are pickled: a task may be any Python object.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.backends.base import Exported, Filling
+from tuner.plan.info import ModelInfo
+from tuner.planner.device import Rates
+from tuner.planner.memory.step import StepPlan
+from tuner.results.records import Outcome
+from tuner.search.processes.frames import FrameError
+from tuner.search.processes.messages import Failure
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter, ValidationError
+
+#: Characters of a failure's line, and of its traceback.
+LINE, TRACE = 2_000, 20_000
+#: No number of a model, a device or a count is larger: arithmetic on it stays finite.
+LARGEST = 1e18
+#: What is done, by the name of that; and what it is out of.
+OUT_OF = {"step": "steps", "filled": "of"}
+Progress = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _FillingMessage:
+    """A `Filling`, whose folders JSON cannot have by cut and width; their names are any bytes, as Latin-1."""
+
+    records: int
+    seconds: float
+    seconds_per_sample: dict[int, float]
+    peak_bytes: int
+    folders: tuple[tuple[tuple[int, int], tuple[str, ...]], ...]
+    stopped: bool
+
+    @classmethod
+    def of(cls, filling: Filling) -> "_FillingMessage":
+        folders = tuple(
+            (at, tuple(os.fsencode(path).decode("latin-1") for path in paths)) for at, paths in filling.folders.items()
+        )
+        values = {field.name: getattr(filling, field.name) for field in fields(filling)}
+        return cls(**{**values, "folders": folders})
+
+    def filling(self) -> Filling:
+        folders = {at: tuple(Path(os.fsdecode(name.encode("latin-1"))) for name in names) for at, names in self.folders}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Filling(**{**values, "folders": folders})
+
+
+#: What the methods of `Session` return; any other method of a session returns JSON.
+RESULTS: Mapping[str, Any] = {
+    "model": ModelInfo,
+    "measure": Rates,
+    "plan_step": StepPlan | None,
+    "untouched": dict[str, float],
+    "missing": int,
+    "fill": _FillingMessage,
+    "train": Outcome,
+    "export": Exported,
+}
+
+
+def prepare() -> None:
+    """Make ready what reads messages, once for all processes that are forked from this one."""
+    for what in ("progress", "failure", *RESULTS):
+        _adapter(what)
+
+
+def encode(value: Any) -> bytes:
+    """Return a value as JSON. NumPy's numbers are numbers, and a lone surrogate is a question mark.
+
+    Raises:
+        FrameError: It holds what JSON does not have.
+    """
+    value = _FillingMessage.of(value) if isinstance(value, Filling) else value
+    try:
+        return json.dumps(value, default=_plain, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise FrameError(f"a message must be of numbers, texts, lists and tables: {error}") from None
+
+
+def result_from(method: str, content: bytes) -> Any:
+    """Return what a session's method returned.
+
+    Raises:
+        FrameError: It is of another type than the method returns, or breaks a rule of it; one line.
+    """
+    value = _read(method, content, f"what {method} returned")
+    if isinstance(value, _FillingMessage):
+        value = value.filling()
+    if problem := _problem(value):
+        raise FrameError(f"what {method} returned: {problem}")
+    return value
+
+
+def progress_from(content: bytes) -> Progress:
+    """Return a progress message.
+
+    Raises:
+        FrameError: It is none.
+    """
+    values: dict[str, Any] = _read("progress", content, "a progress message must give numbers and texts by name")
+    for name, whole in OUT_OF.items():
+        if name in values and not (_is_number(values[name]) and _is_number(values.get(whole))):
+            given = f"{values[name]!r} and {values.get(whole)!r}"
+            raise FrameError(f"a progress message must give {name} and {whole} as numbers, got {given:.200}")
+    for name in ("loss", "seconds", "resting_bytes"):
+        if name in values and (not isinstance(values[name], int | float) or isinstance(values[name], bool)):
+            raise FrameError(f"a progress message must give {name} as a number, got {values[name]!r:.200}")
+    return values
+
+
+def failure_from(content: bytes) -> Failure:
+    """Return what a job raised, with its texts cut.
+
+    Raises:
+        FrameError: It is no failure.
+    """
+    given: Failure = _read("failure", content, "its failure")
+    return failure(given.text, given.trace, unsupported=given.unsupported, edit=given.edit, is_bug=given.is_bug)
+
+
+def failure(text: str, trace: str = "", *, unsupported: bool = False, edit: str = "", is_bug: bool = False) -> Failure:
+    """Return a failure with its texts cut: one line of printable characters, and both ends of a long traceback."""
+    line = "".join(letter if letter.isprintable() else " " for letter in " ".join(text[: 2 * LINE].split()))
+    line = line if len(line) <= LINE else f"{line[:LINE]}…"
+    if len(trace) > TRACE:
+        end = TRACE // 2 - 50
+        trace = f"{trace[:end]}\n… {len(trace) - 2 * end:,} characters are left out …\n{trace[-end:]}"
+    return Failure(line, trace, unsupported, edit[:LINE], is_bug)
+
+
+def encode_failure(given: Failure) -> bytes:
+    """Return a failure as JSON."""
+    return encode(asdict(given))
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON has for a value that it does not have."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if hasattr(value, "tolist"):  # of NumPy or PyTorch
+        return value.tolist()
+    raise TypeError(f"got {type(value).__name__}")
+
+
+@cache
+def _adapter(what: str) -> "TypeAdapter[Any]":
+    from pydantic import JsonValue, TypeAdapter
+
+    others = {"progress": dict[str, bool | int | float | str], "failure": Failure}
+    return TypeAdapter({**others, **RESULTS}.get(what, JsonValue))
+
+
+def _read(what: str, content: bytes, subject: str) -> Any:
+    from pydantic import ValidationError
+
+    try:
+        return _adapter(what).validate_json(content, strict=True)
+    except ValidationError as error:
+        raise FrameError(f"{subject}: {_sentence(error)}") from None
+
+
+def _sentence(error: "ValidationError") -> str:
+    first = error.errors(include_url=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    message, value = f"{first['msg'][:1].lower()}{first['msg'][1:]}", first["input"]
+    return f"{where + ': ' if where else ''}{message}, got {value!r:.100}"
+
+
+def _problem(value: Any) -> str:
+    """Return which rule a value breaks that its type does not say; empty where it breaks none."""
+    if isinstance(value, ModelInfo) and not value.blocks:
+        return "a model has at least one block, got none"
+    if isinstance(value, Outcome):
+        return "" if all("loss" in epoch for epoch in value.epochs) else "every epoch has a loss, one has none"
+    if isinstance(value, ModelInfo | Rates | StepPlan | Filling | int):
+        wrong = next((number for number in _numbers(value) if not abs(number) <= LARGEST), None)
+        return "" if wrong is None else f"numbers are at most {LARGEST:g}, got {str(wrong)[:30]}"
+    return ""
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    if isinstance(value, int | float):
+        yield value
+    elif isinstance(value, tuple):
+        for one in value:
+            yield from _numbers(one)
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            yield from (*_numbers(key), *_numbers(one))
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from _numbers(getattr(value, field.name))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
