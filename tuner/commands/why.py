@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from tuner.errors import PluginError, nearest
-from tuner.plugin.host import Host, Plugin
+from tuner.plugin.finding import Plugin
+from tuner.plugin.host import Host
 from tuner.plugin.knobs import Numeric
 from tuner.search.setting import CORE_STRATEGIES
 from tuner.search.space import Space

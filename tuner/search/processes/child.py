@@ -22,11 +22,12 @@ from typing import Any
 
 from tuner.backends.base import Session, Trial
 from tuner.backends.extensions import What
-from tuner.errors import ExtensionError, TunerError, UnsupportedError, first_line, missing_extra
+from tuner.errors import ExtensionError, TaskError, TunerError, UnsupportedError, first_line, missing_extra
 from tuner.plugin.core import build_host
-from tuner.process_memory import KEPT_BYTES, return_freed
+from tuner.process_memory import KEPT_BYTES, PeakMeter, return_freed
 from tuner.search.processes.messages import Failure, Job, Start
 from tuner.task import load_task
+from tuner.task.info import outline
 
 EXIT_PARENT_GONE = 3
 #: A job reports its steps no more often: each report wakes the parent, which takes time from the job.
@@ -39,7 +40,7 @@ def main(control_handle: int) -> None:
     os.umask(0o077)  # whatever a backend writes is the user's own
     control = Connection(control_handle)
     try:
-        sessions, owners = _opened(control.recv())
+        sessions, owners = _opened(control.recv(), control.send)
         control.send(None)
     except TunerError as error:
         with suppress(OSError):  # the parent may have met the same reason, and gone
@@ -70,19 +71,21 @@ def main(control_handle: int) -> None:
             return
 
 
-def _opened(start: Start) -> tuple[dict[str, Callable[[], Session]], dict[What, str]]:
+def _opened(start: Start, tell: Callable[[str], None]) -> tuple[dict[str, Callable[[], Session]], dict[What, str]]:
     """Return, by backend, what gives the task opened on it, and the plugins by the kind of edit that they realise.
 
-    What opening raised is raised again by every job.
+    The parent is told of the task before the libraries are loaded. What opening raised is raised again by every job.
     """
+    host = build_host(local=start.plugins, refused=start.refused)
+    host.check_local()
+    task = load_task(start.task, host.tasks) if isinstance(start.task, str) else start.task
+    task = task if start.adapt is None else start.adapt(task)
+    tell(outline(task).to_json())
     for name in start.preload:
         try:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
             raise missing_extra(error) or error from None
-    host = build_host(local=start.plugins)
-    host.check_local()
-    task = load_task(start.task, host.tasks) if isinstance(start.task, str) else start.task
     if start.many_jobs:
         task.hash_samples()
 
@@ -97,6 +100,8 @@ def _opened(start: Start) -> tuple[dict[str, Callable[[], Session]], dict[What, 
             session = host.backend(name).open(task, host.extensions(name))
             if start.many_jobs:
                 _ = session.model  # measured once, not in every child
+        except SystemExit as error:
+            return fail(TaskError(f"opening the task ran code that called sys.exit({error.code!r}): remove the call"))
         except Exception as error:  # noqa: BLE001 - a backend may raise anything: its jobs say what
             return fail(error)
         return lambda: session
@@ -136,6 +141,8 @@ def _run(
         job: Job = pickle.loads(packed)  # noqa: S301 - from our own parent, over a private socket
         if job.frees:
             return_freed(KEPT_BYTES)
+        if job.metered:
+            report({"resting_bytes": PeakMeter().resting})
         session = sessions[job.backend]()
         arguments = {
             name: replace(value, report=report) if isinstance(value, Trial) else value

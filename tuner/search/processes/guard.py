@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, TypeVar, cast
 
 import psutil
 
-from tuner.errors import TunerError
+from tuner.errors import BudgetError, MemoryLimitError, TunerError
 from tuner.search.processes.messages import Failure
 
 T = TypeVar("T")
@@ -82,7 +82,8 @@ class JobResult(Generic[T]):
             "deadline": "took longer than --time allows: give more time; what was stored so far is kept",
             "crashed": f"ended with exit code {self.exit_code}: the system may have run out of memory",
         }
-        raise TunerError(f"{what} {reasons[self.verdict]}")
+        kinds = {"memory": MemoryLimitError, "deadline": BudgetError}
+        raise kinds.get(self.verdict, TunerError)(f"{what} {reasons[self.verdict]}")
 
 
 class Interrupt:

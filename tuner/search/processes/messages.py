@@ -1,5 +1,6 @@
 """The messages between the parent and its children."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,8 @@ class Start:
         backends: Names of the backends to open it on.
         many_jobs: Whether to compute what every job needs before the first.
         plugins: Files of local plugins to load.
+        refused: Names of plugins that the main process refused: they are not loaded.
+        adapt: Makes the task of the loaded one; as it is where it is not given.
     """
 
     preload: tuple[str, ...]
@@ -24,6 +27,8 @@ class Start:
     backends: tuple[str, ...]
     many_jobs: bool
     plugins: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    adapt: Callable[[Task], Task] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,7 @@ class Job:
         arguments: By name.
         reports: Whether the method takes ``report``; a `Trial` among its arguments always does.
         frees: Whether freed memory goes back to the system in it, which takes time: for a job with a limit on memory.
+        metered: Whether the child's memory counts from the start of the job.
         plan: Plan that the session is prepared for before the child is forked; None for nothing to prepare.
     """
 
@@ -44,6 +50,7 @@ class Job:
     arguments: dict[str, Any]
     reports: bool
     frees: bool = False
+    metered: bool = False
     plan: TrialPlan | None = None
 
 

@@ -7,17 +7,21 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection, Pipe
 from multiprocessing.reduction import send_handle
 from typing import Any, Self
 
-from tuner.errors import TunerError
+from tuner.errors import TaskError, TunerError
 from tuner.process_memory import HUGE_PAGES
 from tuner.search.processes.guard import POLL_SECONDS, Guard, Interrupt, JobLimits, JobResult, Progress, Verdict, kill
 from tuner.search.processes.messages import Job, Start
+from tuner.task.info import TaskOutline, read_outline
 
 #: How long the process may take to end before it is killed.
 GRACE_SECONDS = 1.0
+#: How long loading a task may take where the user says nothing.
+LOADING_SECONDS = 600.0
 #: OpenMP's threads wait by spinning; next to another busy process that costs up to twenty times the work.
 PATIENT_THREADS = {"GOMP_SPINCOUNT": "30000"}
 
@@ -44,7 +48,8 @@ class Supervisor:
         self._control = Connection(ours.detach())
         with suppress(BrokenPipeError):  # the first job reports it
             self._control.send(start)
-        self._ready = False
+        self._ready, self._started = False, time.monotonic()
+        self._task: TaskOutline | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -119,23 +124,65 @@ class Supervisor:
             return KeyboardInterrupt()
         return TunerError("the process that runs trials was killed by the system or a user; continue with --resume")
 
+    def task(self, limits: JobLimits) -> TaskOutline:
+        """Return the task, as the other process has loaded it; without a deadline it has `LOADING_SECONDS`.
+
+        Raises:
+            TunerError: It cannot be loaded, or not in time.
+            KeyboardInterrupt: The user ended it.
+        """
+        end = limits.kill_at or self._started + LOADING_SECONDS
+        verdict = self._wait_task(replace(limits, kill_at=end))
+        if verdict == "deadline" and limits.kill_at is None:
+            raise TaskError(f"loading the task took longer than {LOADING_SECONDS:.0f} s: give it more with --time")
+        if self._task is None:
+            JobResult[None](verdict or "crashed").unwrap("loading the task")
+            raise KeyboardInterrupt
+        return self._task
+
+    def _wait_task(self, limits: JobLimits) -> Verdict | None:
+        """Wait until the task is loaded."""
+        if self._task is not None:
+            return None
+        verdict, content = self._wait_message(limits)
+        if verdict is None:
+            self._task = read_outline(content)
+        return verdict
+
     def _wait_ready(self, limits: JobLimits) -> Verdict | None:
         """Wait until the libraries are loaded, as far as the user and the deadline allow."""
         if self._ready:
             return None
+        verdict = self._wait_task(limits) or self._wait_message(limits)[0]
+        self._ready = verdict is None
+        return verdict
+
+    def _wait_message(self, limits: JobLimits) -> tuple[Verdict | None, Any]:
+        """Return what the process said before its first job, or why it was not waited for any longer."""
         try:
             while not self._control.poll(POLL_SECONDS):
                 if self.interrupt.asked:
-                    return "interrupted"
+                    return "interrupted", None
                 if limits.kill_at is not None and time.monotonic() >= limits.kill_at:
-                    return "deadline"
-            error = self._control.recv()
+                    return "deadline", None
+            message = self._control.recv()
         except (EOFError, OSError):
-            raise TunerError("the process for trials did not start: see the message above") from None
-        if error is not None:
-            raise error
-        self._ready = True
-        return None
+            raise self._never_began() from None
+        if isinstance(message, Exception):
+            raise message
+        return None, message
+
+    def _never_began(self) -> TunerError:
+        try:
+            code = self._process.wait(GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            code = 1
+        if code == 1:  # of an exception: Python has printed it
+            return TunerError("the process for trials did not start: see the message above")
+        return TaskError(
+            f"the process that opens the task ended with exit code {code} before its first job: "
+            "the code of the task, of its model or of a plugin ended it"
+        )
 
 
 def _has_descriptor(stream: Any) -> bool:

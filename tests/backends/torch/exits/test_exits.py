@@ -213,8 +213,9 @@ def test_a_bundle_with_exits_is_a_chain_that_reports_where_samples_exit(
     carried_out(task, plan, tmp_path)
     kept = exit_metadata(tmp_path)["kept"]
     out = tmp_path / "bundle"
-    with new_folder(out) as part:
-        write_bundle("digits", task, plan, tmp_path / "weights.safetensors", part, {"parent": None})
+    with new_folder(out) as part, open_remote(build_host(), "digits", [plan.runtime.backend]) as sessions:
+        session = sessions[plan.runtime.backend]
+        write_bundle(session, plan, tmp_path / "weights.safetensors", part, {"parent": None})
     personaliser = Personaliser(out)
     exits = personaliser.bundle.info.exits
     assert exits is not None
