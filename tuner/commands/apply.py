@@ -11,6 +11,7 @@ from tuner.backends.base import Trial
 from tuner.bundle.adapt import adapted
 from tuner.bundle.format import PLAN, WEIGHTS, Bundle, new_folder
 from tuner.commands.export import write_bundle
+from tuner.commands.limits import NO_LIMITS, CommandLimits
 from tuner.errors import BundleError, TunerError
 from tuner.plan.toml import from_toml
 from tuner.plan.trial import TrialPlan
@@ -26,7 +27,13 @@ SOURCES = ("bundle", "original")
 
 
 def apply_bundle(
-    folder: Path, task: str, out: Path, source: str, listener: Listener, plugins: Iterable[Path] = ()
+    folder: Path,
+    task: str,
+    out: Path,
+    source: str,
+    listener: Listener,
+    plugins: Iterable[Path] = (),
+    limits: CommandLimits = NO_LIMITS,
 ) -> Path:
     """Train a bundle's plan on a task's data, and write a bundle that names the given one as its parent.
 
@@ -37,6 +44,7 @@ def apply_bundle(
         source: ``bundle`` starts from the bundle's weights, ``original`` from the task's.
         listener: Receives progress.
         plugins: Files of local plugins.
+        limits: What the command may take.
 
     Returns:
         The new bundle's folder.
@@ -47,7 +55,7 @@ def apply_bundle(
     if source not in SOURCES:
         raise BundleError(f"--from must be {' or '.join(SOURCES)}, got {source!r}")
     bundle = Bundle.open(folder)
-    host = build_host(local=plugins)
+    host = build_host(local=plugins, end=limits.end)
     host.check_local()
     if changed := differences(host, bundle.info.plugins):
         listener.say(f"warning: the bundle was trained with other plugins: {changed}")
@@ -57,7 +65,9 @@ def apply_bundle(
     try:
         with (
             new_folder(out) as part,
-            open_remote(host, task, [backend], adapt=adapt) as sessions,
+            open_remote(
+                host, task, [backend], kill_at=limits.end, memory_bytes=limits.memory_bytes, adapt=adapt
+            ) as sessions,
             tempfile.TemporaryDirectory() as scratch,
         ):
             session, store, weights = sessions[backend], open_store(), Path(scratch) / WEIGHTS
@@ -66,7 +76,8 @@ def apply_bundle(
                 plan = _without_finished_edits(plan, bundle)
             untouched = session.untouched(store, plan.runtime.threads)
             trial = Trial(plan, seeded(0, plan.key()), store, weights)
-            result = session.try_train(trial, JobLimits(), lambda progress: _show(progress, listener))
+            job_limits = JobLimits(kill_at=limits.end, memory_bytes=limits.memory_bytes)
+            result = session.try_train(trial, job_limits, lambda progress: _show(progress, listener))
             try:
                 outcome = result.unwrap("training")
             except (TunerError, RuntimeError) as error:

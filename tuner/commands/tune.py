@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
@@ -14,7 +14,7 @@ from tuner.commands.interruption import stopping
 from tuner.commands.tuning import Tuning
 from tuner.plugin.core import build_host
 from tuner.plugin.finding import local_plugin
-from tuner.results.config import RunConfig
+from tuner.results.config import Budget, RunConfig
 from tuner.results.folder import FILE, read_run
 from tuner.results.lock import lock_folder
 from tuner.results.run import Run
@@ -119,7 +119,15 @@ def run(
             listener.say(f"plugin {plugin.name} takes no part: {plugin.refused}")
         begun = folder is not None and stack.enter_context(lock_folder(folder, resume=resume))
         stack.enter_context(stopping(interrupt))
-        opening = open_remote(host, task, backends, interrupt=interrupt, kill_at=end, many_jobs=True)
+        opening = open_remote(
+            host,
+            task,
+            backends,
+            interrupt=interrupt,
+            kill_at=end,
+            memory_bytes=limits.memory_bytes,
+            many_jobs=True,
+        )
         sessions = stack.enter_context(opening)
         outline = sessions[backends[0]].task
         if folder is None:
@@ -148,6 +156,21 @@ def plugins_of_run(folder: Path, given: Iterable[str]) -> list[str]:
 def _folder_of(task: TaskOutline) -> Path:
     """Return a run's folder where the user names none: it is called as the task is."""
     return Path("runs") / task.info.name
+
+
+def limits_of(space: str, asked: Mapping[str, str | int | None], *, deterministic: bool) -> Budget:
+    """Return the limits of a run: what was asked for, else what its search space says.
+
+    Args:
+        space: Name or file of the search space.
+        asked: Limits by the names that `run` gives them; None for the space's.
+        deterministic: Whether the run is deterministic.
+
+    Raises:
+        TunerError: The space or a limit cannot be used as given.
+    """
+    texts = {name.replace("_", "-"): value for name, value in asked.items()}
+    return budget(texts, load_space(space).limits, deterministic=deterministic)
 
 
 def process_started() -> float:

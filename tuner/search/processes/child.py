@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -24,9 +24,10 @@ from tuner.backends.base import Session, Trial
 from tuner.backends.extensions import What
 from tuner.errors import ExtensionError, TaskError, TunerError, UnsupportedError, first_line, missing_extra
 from tuner.plugin.core import build_host
-from tuner.process_memory import KEPT_BYTES, PeakMeter, return_freed
+from tuner.plugin.host import Host
+from tuner.process_memory import KEPT_BYTES, MEMORY_LIMIT, PeakMeter, return_freed
 from tuner.search.processes.messages import Failure, Job, Start
-from tuner.task import load_task
+from tuner.task import Task, load_task
 from tuner.task.info import outline
 
 EXIT_PARENT_GONE = 3
@@ -76,16 +77,13 @@ def _opened(start: Start, tell: Callable[[str], None]) -> tuple[dict[str, Callab
 
     The parent is told of the task before the libraries are loaded. What opening raised is raised again by every job.
     """
+    if start.memory_bytes is not None:
+        os.environ[MEMORY_LIMIT] = str(start.memory_bytes)
     host = build_host(local=start.plugins, refused=start.refused)
     host.check_local()
-    task = load_task(start.task, host.tasks) if isinstance(start.task, str) else start.task
-    task = task if start.adapt is None else start.adapt(task)
+    task = _loaded(start, host)
     tell(outline(task).to_json())
-    for name in start.preload:
-        try:
-            importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            raise missing_extra(error) or error from None
+    _preload(start.preload)
     if start.many_jobs:
         task.hash_samples()
 
@@ -108,6 +106,20 @@ def _opened(start: Start, tell: Callable[[str], None]) -> tuple[dict[str, Callab
 
     owners = {kind: own[0] for name in start.backends for kind, own in host.extensions(name).owners.items()}
     return {name: opened(name) for name in start.backends}, owners
+
+
+def _preload(modules: Iterable[str]) -> None:
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            raise missing_extra(error) or error from None
+
+
+def _loaded(start: Start, host: Host) -> Task:
+    """Return the task that is to be opened."""
+    task = load_task(start.task, host.tasks) if isinstance(start.task, str) else start.task
+    return task if start.adapt is None else start.adapt(task)
 
 
 def _run(

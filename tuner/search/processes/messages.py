@@ -19,6 +19,7 @@ class Start:
         many_jobs: Whether to compute what every job needs before the first.
         plugins: Files of local plugins to load.
         refused: Names of plugins that the main process refused: they are not loaded.
+        memory_bytes: Memory that what opens the task may add to its process, as far as it asks; None for no limit.
         adapt: Makes the task of the loaded one; as it is where it is not given.
     """
 
@@ -28,6 +29,7 @@ class Start:
     many_jobs: bool
     plugins: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
+    memory_bytes: int | None = None
     adapt: Callable[[Task], Task] | None = None
 
 

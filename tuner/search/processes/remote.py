@@ -24,7 +24,7 @@ from tuner.task.info import TaskOutline
 from tuner.training.epochs import Report
 
 #: Methods whose memory counts from their start; the others look up what is there, or count it themselves.
-METERED = frozenset({"measure", "plan_step", "untouched", "export"})
+METERED = frozenset({"measure", "plan_step", "export"})
 
 
 class RemoteSession(Session):
@@ -156,6 +156,6 @@ def open_remote(
     preload = tuple(module for name in backends for module in host.backend(name).preload)
     loaded = {plugin.name for plugin in host.plugins if not plugin.refused}
     refused = tuple(plugin.name for plugin in host.refused if plugin.name not in loaded)
-    start = Start(preload, task, tuple(backends), many_jobs, tuple(host.local), refused, adapt)
+    start = Start(preload, task, tuple(backends), many_jobs, tuple(host.local), refused, memory_bytes, adapt)
     with Supervisor(start, interrupt) as supervisor:
         yield {name: RemoteSession(supervisor, name, kill_at, memory_bytes) for name in backends}

@@ -136,8 +136,8 @@ class Supervisor:
         if verdict == "deadline" and limits.kill_at is None:
             raise TaskError(f"loading the task took longer than {LOADING_SECONDS:.0f} s: give it more with --time")
         if self._task is None:
-            JobResult[None](verdict or "crashed").unwrap("loading the task")
-            raise KeyboardInterrupt
+            nothing: JobResult[TaskOutline] = JobResult(verdict or "interrupted")
+            return nothing.unwrap("loading the task")
         return self._task
 
     def _wait_task(self, limits: JobLimits) -> Verdict | None:

@@ -31,9 +31,11 @@ from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, DataPlan, EditTraits, RecipePlan, TailEdit
 from tuner.plan.trial import TrialPlan, normal_form
+from tuner.plugin.core import build_host
 from tuner.results.records import Outcome
 from tuner.runtime import Personaliser
 from tuner.runtime.infer.chain import Chain
+from tuner.search.processes.remote import open_remote
 from tuner.store.store import Store
 from tuner.task import ArraySamples, Domain, InputSpec, Samples, Subset, Task, normalise
 from tuner.task.info import task_info
