@@ -108,7 +108,7 @@ def plain(seconds: float, seed: int, *, stored: bool, note: Callable[[float, flo
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     end, host, task, space = STARTED + seconds, build_host(), load_task(str(CLOTHING), {}), load_space(SPACE)
-    strategies, _, _ = participants(host, space, task, "torch")
+    strategies, _ = participants(host, space)
     wanted = dict(wanted_knobs(space, "torch", deterministic=False))
     if not stored:
         strategies = [*strategies, host.strategies["none"]] if host.strategies["none"] not in strategies else strategies

@@ -25,10 +25,12 @@ from tuner.bundle.format import new_folder
 from tuner.commands.export import write_bundle
 from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan, normal_form
+from tuner.plugin.core import build_host
 from tuner.runtime import Orchestrator, Personaliser, Policy, Ring, World
 from tuner.runtime.service.conditions import ANY_TIME
 from tuner.runtime.service.local_training import local_training
 from tuner.runtime.service.monitor import Watch
+from tuner.search.processes.remote import open_remote
 from tuner.store.store import Store
 from tuner.task import Samples, Subset, Task
 from tuner.task.digits import digits
@@ -73,8 +75,8 @@ def exported(task: Task, folder: Path) -> Path:
         )
     )
     open_session(backend, task).train(Trial(plan, 1, Store(folder / "store"), weights))
-    with new_folder(out) as part:
-        write_bundle(task, task, plan, weights, part, {"parent": None}, trainable=True)
+    with new_folder(out) as part, open_remote(build_host(), task, ["torch"]) as sessions:
+        write_bundle(sessions["torch"], plan, weights, part, {"parent": None}, trainable=True)
     return out
 
 

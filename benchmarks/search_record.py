@@ -55,10 +55,10 @@ def grid(
     return plans if equal else list({one.plan.key(): one for one in plans}.values())
 
 
-def table_space(host: Host, name: str, task: Any) -> tuple[Space, list[Strategy[Any]], dict[str, Wanted]]:
+def table_space(host: Host, name: str) -> tuple[Space, list[Strategy[Any]], dict[str, Wanted]]:
     """Return a table's search space, the strategies that take part, and what is wanted of each knob."""
     space = load_space(str(TABLES / f"{name}.toml"))
-    strategies, _, _ = participants(host, space, task, "torch")
+    strategies, _ = participants(host, space)
     return space, strategies, wanted_knobs(space, "torch", deterministic=False)
 
 
@@ -69,7 +69,7 @@ def record(name: str) -> dict[str, Any]:
     os.environ.setdefault("TUNER_DATA", str(DATA))
     host, limits = build_host(), JobLimits()
     task = load_task(TASKS[name], host.tasks)
-    _, strategies, wanted = table_space(host, name, task)
+    _, strategies, wanted = table_space(host, name)
     with tempfile.TemporaryDirectory() as folder, open_remote(host, TASKS[name], ["torch"], many_jobs=True) as opened:
         session, info = opened["torch"], task_info(task)
         rates = rates_of(session, "torch", measure=True)

@@ -31,7 +31,6 @@ from tuner.search.candidates import Candidates
 from tuner.search.journal import PROMOTED, RUNG, has_open, next_trial, optuna_values, tell
 from tuner.search.rungs import ETA, Ladder, at_rung, lowest_rung, ranked
 from tuner.search.setting import Setting
-from tuner.task import load_task
 
 #: A budget is the time of so many trials of the table's mean length on the top rung.
 TRIALS = 60
@@ -72,7 +71,7 @@ class Table:
         self.rates = replace(TypeAdapter(Rates).validate_python(content["rates"]), load_seconds=0.0, prefix_ratio=0.0)
         self.untouched: Mapping[str, float] = content["untouched"]
         host = build_host()
-        _, self.strategies, self._grid = table_space(host, name, load_task("digits", host.tasks))
+        _, self.strategies, self._grid = table_space(host, name)
         ordered = {key: value for key, value in self._grid.items() if isinstance(value, tuple) and _is_numeric(value)}
         self._levels = {key: tuple(float(one) for one in value) for key, value in ordered.items()}
         self.wanted = {**self._grid, **{key: _range(key, value) for key, value in ordered.items()}}

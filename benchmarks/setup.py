@@ -19,6 +19,7 @@ from tuner.commands.export import write_bundle
 from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
+from tuner.search.processes.remote import open_remote
 from tuner.search.setting import cores
 from tuner.store.engine_choice import choose_engine
 from tuner.store.store import Store
@@ -103,8 +104,9 @@ def untrained_bundle(task: Task, plan: TrialPlan, folder: Path) -> Path:
     """Write a bundle that can be trained, of the plan's tail as it is before any training; return its folder."""
     loaded, weights, out = load(task), folder / WEIGHTS, folder / "bundle"
     save_file({name: value.contiguous() for name, value in loaded.tail(plan.split).state_dict().items()}, weights)
-    with new_folder(out) as part:
-        write_bundle(task, task, plan, weights, part, {"parent": None}, trainable=True)
+    backend = plan.runtime.backend
+    with new_folder(out) as part, open_remote(build_host(), task, [backend]) as sessions:
+        write_bundle(sessions[backend], plan, weights, part, {"parent": None}, trainable=True)
     return out
 
 

@@ -119,7 +119,7 @@ def main() -> None:
 def drawn(here: Access, count: int) -> Iterator[TrialPlan]:
     """Yield distinct plans of the space, drawn with a seed."""
     space = load_space("board-10min")
-    strategies, _, _ = participants(build_host(), space, here.task, "torch")
+    strategies, _ = participants(build_host(), space)
     draw = random_values(random.Random(0))
     wanted = {"runtime.threads": cores(), **space.knobs}
     seen: set[str] = set()

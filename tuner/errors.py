@@ -67,6 +67,10 @@ class BudgetError(TunerError):
     """A limit leaves no room for the request."""
 
 
+class MemoryLimitError(BudgetError):
+    """Work took more memory than its limit, and was ended."""
+
+
 class UnsupportedError(TunerError):
     """A backend cannot carry out a plan, which it noticed only when it began; another backend may."""
 

@@ -1,6 +1,7 @@
 """This process's memory, as the kernel counts it."""
 
 import ctypes
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,8 @@ MAPPED_BYTES, MAPPED_BESIDE_KEPT = 1_000_000, 2_200_000
 #: Environment in which PyTorch asks for huge pages for tensors of 2 MB and more, where the kernel offers them. What is
 #: mapped anew in every step is then faulted in by 2 MB instead of 4 kB at a time. Read at a process's first tensor.
 HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
+#: Environment variable of the processes that open a task: bytes that work may add to a process.
+MEMORY_LIMIT = "TUNER_MEMORY_BYTES"
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
 
@@ -34,6 +37,12 @@ class PeakMeter:
     def peak_bytes(self) -> int:
         """Return the high-water mark above the resting size."""
         return max(0, _high_water() - self.resting)
+
+
+def memory_limit() -> int | None:
+    """Return the bytes that work in this process may add to it; None where there is no limit."""
+    limit = os.environ.get(MEMORY_LIMIT)
+    return None if limit is None else int(limit)
 
 
 def return_freed(keep: int = 0) -> None:

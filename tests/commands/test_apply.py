@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tuner.bundle.adapt import match_inputs
 from tuner.bundle.info import BundleInfo
-from tuner.commands.apply import match_inputs
 from tuner.errors import TaskError
 from tuner.runtime import Bundle
 from tuner.task import Domain, InputSpec, ModelSpec, Recording, Task, WindowSamples

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tuner.cli.options import Flag, Json, LocalPlugins, print_line, progress
+from tuner.cli.options import Flag, Json, LocalPlugins, Memory, Time, print_line, progress
 
 
 def export(
@@ -17,6 +17,8 @@ def export(
     *,
     pick: str = "knee",
     trainable: Annotated[bool, Flag] = False,
+    time: Time = None,
+    memory: Memory = None,
     json_output: Json = False,
 ) -> None:
     """Write a trial of the Pareto front as a bundle, an ONNX model that runs without PyTorch; nothing is trained.
@@ -32,14 +34,17 @@ def export(
     trainable
         Let the bundle train again without PyTorch; it then holds features of global samples.
     """
+    from tuner.cli.fence import ended_by
     from tuner.commands.export import export as write
     from tuner.commands.interruption import terminated_as_interrupted
+    from tuner.commands.limits import CommandLimits
     from tuner.results.run import Run
 
+    limits = CommandLimits.read(time, memory)
     result = Run.open(run)
     print("exporting; validation samples run through ONNX Runtime for a check", file=sys.stderr, flush=True)
-    with terminated_as_interrupted():
-        folder = write(result, out, pick, trainable=trainable, warn=_warn)
+    with terminated_as_interrupted(), ended_by(limits.end):
+        folder = write(result, out, pick, trainable=trainable, time=time, memory=memory, warn=_warn)
     _print_bundle(folder, json_output=json_output)
 
 
@@ -51,6 +56,8 @@ def apply(
     *,
     source: Annotated[str, Parameter(name="--from")] = "bundle",
     plugin: LocalPlugins = (),
+    time: Time = None,
+    memory: Memory = None,
     json_output: Json = False,
 ) -> None:
     """Train a bundle's plan on a task, and write a new bundle that names the given one as its parent.
@@ -66,13 +73,24 @@ def apply(
     source
         The weights that training starts from: bundle (the bundle's) or original (the task's).
     """
+    from tuner.cli.fence import ended_by
     from tuner.commands.apply import apply_bundle
+    from tuner.commands.limits import CommandLimits
 
-    _print_bundle(apply_bundle(bundle, task, out, source, progress(), plugin), json_output=json_output)
+    limits = CommandLimits.read(time, memory)
+    with ended_by(limits.end):
+        folder = apply_bundle(bundle, task, out, source, progress(), plugin, limits)
+    _print_bundle(folder, json_output=json_output)
 
 
 def predict(
-    bundle: Path, files: Annotated[list[Path], Parameter(consume_multiple=True)], /, *, json_output: Json = False
+    bundle: Path,
+    files: Annotated[list[Path], Parameter(consume_multiple=True)],
+    /,
+    *,
+    time: Time = None,
+    memory: Memory = None,
+    json_output: Json = False,
 ) -> None:
     """Predict the labels of files with a bundle.
 
@@ -83,11 +101,14 @@ def predict(
     files
         Images, or .npy arrays for a model of arrays, or .npy recordings [channels, time] for a model of signals.
     """
+    from tuner.cli.fence import guarded
     from tuner.cli.text.bundle import format_prediction
+    from tuner.commands.limits import CommandLimits
     from tuner.runtime import Personaliser
 
-    personaliser = Personaliser(bundle)
-    predictions = [(path, personaliser.predict_file(path)) for path in files]
+    with guarded("predicting", CommandLimits.read(time, memory)):
+        personaliser = Personaliser(bundle)
+        predictions = [(path, personaliser.predict_file(path)) for path in files]
     if json_output:
         content = [{"file": str(path), **prediction.to_dict()} for path, prediction in predictions]
         print_line(json.dumps({"predictions": content}))

@@ -3,11 +3,20 @@
 import json
 from pathlib import Path
 
-from tuner.cli.options import Json, print_line
+from tuner.cli.options import Json, Memory, Time, print_line
 from tuner.errors import TunerError
 
 
-def describe(task: str, /, *, plan: Path | None = None, picture: Path | None = None, json_output: Json = False) -> None:
+def describe(
+    task: str,
+    /,
+    *,
+    plan: Path | None = None,
+    picture: Path | None = None,
+    time: Time = None,
+    memory: Memory = None,
+    json_output: Json = False,
+) -> None:
     """Show a model's blocks with FLOPs and bytes; with a plan, the plan's cost and the memory of its training step.
 
     For an NNTrainer model file (.ini), show its layers and the planned memory of a training step.
@@ -21,13 +30,18 @@ def describe(task: str, /, *, plan: Path | None = None, picture: Path | None = N
     picture
         SVG file to write, with the memory over a training step: of a model.ini, or of a task with --plan.
     """
+    from tuner.cli.fence import ended_by, guarded
+    from tuner.commands.limits import CommandLimits
+
+    limits = CommandLimits.read(time, memory)
     if task.endswith(".ini"):
         from tuner.cli.text.describe import format_ini
         from tuner.planner.nntrainer.describe import describe_ini
 
         if plan is not None:
             raise TunerError(f"--plan is for a task, but {task} is a model file: leave it out")
-        layers = describe_ini(Path(task), picture)
+        with guarded("describing the model", limits):
+            layers = describe_ini(Path(task), picture)
         print_line(json.dumps(layers) if json_output else format_ini(layers))
         return
     from tuner.cli.text.describe import format_task
@@ -35,5 +49,6 @@ def describe(task: str, /, *, plan: Path | None = None, picture: Path | None = N
 
     if picture is not None and plan is None:
         raise TunerError(f"--picture of the task {task!r} shows a plan's step, but there is no --plan: give one")
-    description = describe_task(task, plan, picture)
+    with ended_by(limits.end):
+        description = describe_task(task, plan, picture, limits)
     print_line(json.dumps(description.to_dict()) if json_output else format_task(description))

@@ -22,6 +22,9 @@ LocalPlugins = Annotated[
     ),
 ]
 
+Time = Annotated[str | None, Parameter(help="Limit on the whole command, such as 90s or 10m.")]
+Memory = Annotated[str | None, Parameter(help="Limit on the memory that the work adds to its process, such as 512MB.")]
+
 
 class ReaderGoneError(Exception):
     """Nobody reads stdout any more, as in ``tuner show RUN | head -n 1``."""

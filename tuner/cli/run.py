@@ -81,44 +81,48 @@ def run(
         "forget_at_most": forget_at_most,
         "stop_when_flat": stop_when_flat,
     }
-    from tuner.commands.tune import process_started
+    from tuner.cli.fence import ended_after
+    from tuner.commands.tune import limits_of, process_started
 
     started = process_started()
+    seconds = limits_of(space, limits, deterministic=deterministic).time_seconds
     if dry_run:
         from tuner.cli.text.dry_run import format_dry_run
         from tuner.commands.dry_run import dry_run as look
 
-        preview = look(
-            task,
-            space=space,
-            limits=limits,
-            backend=backend,
-            deterministic=deterministic,
-            store=store,
-            plugins=plugin,
-            started=started,
-        )
+        with ended_after(seconds, started):
+            preview = look(
+                task,
+                space=space,
+                limits=limits,
+                backend=backend,
+                deterministic=deterministic,
+                store=store,
+                plugins=plugin,
+                started=started,
+            )
         print_line(json.dumps(asdict(preview)) if json_output else format_dry_run(preview))
         return
     from tuner.cli.text.run import print_run
     from tuner.commands.show import as_json
     from tuner.commands.tune import run as tune
 
-    result = tune(
-        task,
-        space=space,
-        **limits,  # type: ignore[arg-type]  # mypy does not follow the names of a dictionary
-        backend=backend,
-        seed=seed,
-        deterministic=deterministic,
-        out=out,
-        store=store,
-        earlier=None if earlier is None else str(earlier),
-        resume=resume,
-        plugins=plugin,
-        started=started,
-        listener=progress(),
-    )
+    with ended_after(seconds, started):
+        result = tune(
+            task,
+            space=space,
+            **limits,  # type: ignore[arg-type]  # mypy does not follow the names of a dictionary
+            backend=backend,
+            seed=seed,
+            deterministic=deterministic,
+            out=out,
+            store=store,
+            earlier=None if earlier is None else str(earlier),
+            resume=resume,
+            plugins=plugin,
+            started=started,
+            listener=progress(),
+        )
     if json_output:
         print_line(json.dumps(as_json(result)))
     else:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from tuner.commands.limits import NO_LIMITS, CommandLimits
 from tuner.errors import TaskError
 from tuner.plan.info import BlockInfo
 from tuner.plan.text import describe
@@ -20,8 +21,6 @@ from tuner.plugin.core import build_host
 from tuner.search.forecast import expected_bytes
 from tuner.search.processes.remote import open_remote
 from tuner.search.rates import rates_of
-from tuner.task import load_task
-from tuner.task.info import task_info
 from tuner.units import format_bytes
 
 
@@ -102,35 +101,39 @@ class TaskDescription:
         return content
 
 
-def describe_task(task: str, plan_file: Path | None, picture: Path | None = None) -> TaskDescription:
+def describe_task(
+    task: str, plan_file: Path | None, picture: Path | None = None, limits: CommandLimits = NO_LIMITS
+) -> TaskDescription:
     """Return a model's blocks in numbers; with a plan, its estimate on this device and its training step as planned.
 
     Args:
         task: Task, as for `tuner.run`.
         plan_file: A ``plan.toml``.
         picture: SVG file to draw the memory over the plan's training step into.
+        limits: What the command may take.
 
     Raises:
-        TunerError: The task, the model or the plan cannot be used, or no step is planned that could be drawn.
+        TunerError: The task, the model or the plan cannot be used, no step is planned that could be drawn, or a limit
+            is broken.
     """
-    host = build_host()
-    loaded = load_task(task, host.tasks)
+    host = build_host(end=limits.end)
     plan = None if plan_file is None else _read_plan(plan_file)
     first = next(iter(host.backends))
     name = first if plan is None else plan.runtime.backend
     step: StepPlan | None = None
     reason: str | None = None
-    with open_remote(host, task, [name]) as sessions:
+    with open_remote(host, task, [name], kill_at=limits.end, memory_bytes=limits.memory_bytes) as sessions:
         session = sessions[name]
+        info = session.task.info
         model, rates = session.model, rates_of(session, first, measure=plan is not None)
         if plan is not None:
-            plan = plan.carried_to(model, task_info(loaded))
-            reason = host.extensions(name).lacking(plan) or host.backend(name).supports(plan)
+            plan = plan.carried_to(model, info)
+            reason = host.extensions(name).lacking(plan) or host.supports(plan)
             step = None if reason else session.plan_step(plan)
     if picture is not None and plan is not None:
         _draw(picture, plan, step)
     return TaskDescription(
-        task=loaded.name,
+        task=info.name,
         model=model.name,
         note=model.note,
         outputs=model.outputs,

@@ -23,11 +23,9 @@ from tuner.results.config import Budget
 from tuner.search.budget import budget
 from tuner.search.processes.remote import open_remote
 from tuner.search.rates import rates_of
-from tuner.search.setting import CLOSING_SECONDS, participants, wanted_knobs
+from tuner.search.setting import CLOSING_SECONDS, backends_of, objectives_for, participants, wanted_knobs
 from tuner.search.space import Space, check_knobs, load_space
 from tuner.store.store import open_store
-from tuner.task import load_task
-from tuner.task.info import task_info
 
 #: Values tried of a knob that decides the depth.
 MOST_DEPTHS = 200
@@ -116,14 +114,16 @@ def dry_run(
     search_space = load_space(space)
     texts = {name.replace("_", "-"): value for name, value in limits.items()}
     run_limits = budget(texts, search_space.limits, deterministic=deterministic)
-    host = build_host(local=[*search_space.plugins, *plugins])
+    end = None if run_limits.time_seconds is None else started + run_limits.time_seconds
+    host = build_host(local=[*search_space.plugins, *plugins], end=end)
     host.check_local()
-    loaded = load_task(task, host.tasks)
-    strategies, objectives, backends = participants(host, search_space, loaded, backend)
-    info = task_info(loaded)
-    with open_remote(host, task, backends[:1]) as sessions:
-        session = sessions[backends[0]]
-        model, rates = session.model, rates_of(session, backends[0], measure=not deterministic)
+    strategies, objectives = participants(host, search_space)
+    measuring = backends_of(host, backend)[0]
+    with open_remote(host, task, [measuring], kill_at=end, memory_bytes=run_limits.memory_bytes) as sessions:
+        session = sessions[measuring]
+        objectives = objectives_for(session.task, objectives)
+        info = session.task.info
+        model, rates = session.model, rates_of(session, measuring, measure=not deterministic)
         knobs = check_knobs(search_space, strategies, model, info)
         wanted = wanted_knobs(search_space, backend, deterministic=deterministic)
         try:

@@ -1,27 +1,26 @@
 """Export a trial of a run as a bundle."""
 
-import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
+from time import gmtime, strftime
 from typing import Any
 
 from tuner.bundle.format import PLAN, WEIGHTS, new_folder, seal
 from tuner.bundle.info import FORMAT, BundleInfo
+from tuner.commands.limits import CommandLimits
 from tuner.errors import BundleError, RunError
 from tuner.files import write_private
 from tuner.plan.text import describe
 from tuner.plan.toml import to_toml
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
-from tuner.plugin.host import Host
 from tuner.plugin.versions import differences, trained_by
 from tuner.results.pick import pick_trial
 from tuner.results.run import Run
-from tuner.search.processes.remote import open_remote
-from tuner.task import Task, load_task
+from tuner.search.processes.remote import RemoteSession, open_remote
 
 
 def export(
@@ -30,6 +29,8 @@ def export(
     pick: str = "knee",
     *,
     trainable: bool = False,
+    time: str | None = None,
+    memory: str | None = None,
     warn: Callable[[str], object] = warnings.warn,
 ) -> Path:
     """Write a trial of the Pareto front as a bundle: a folder with an ONNX model that runs without PyTorch.
@@ -44,6 +45,8 @@ def export(
             ``global_accuracy >= 0.5 and min(train_seconds)``.
         trainable: Whether the bundle can train again without PyTorch, by `tuner.runtime.Trainer`, or by
             `tuner.runtime.ExitsTrainer` where it has exits. It then holds features of global samples.
+        time: Limit on the whole call, such as ``"5m"``.
+        memory: Limit on the memory that the export adds to its process, such as ``"512MB"``.
         warn: Called where plugins are not those of the run; a Python warning by default.
 
     Returns:
@@ -53,6 +56,7 @@ def export(
         RunError: `pick` names no trial with weights, or the task has changed since the run.
         BundleError: `out` is in use, the written model differs from PyTorch's, or the tail's training step cannot be
             written.
+        BudgetError: A limit was broken.
         TunerError: The task can no longer be loaded.
     """
     record = pick_trial(run, pick)
@@ -66,13 +70,12 @@ def export(
             f"{run.folder} was made from a task given in Python, which it does not hold: "
             f"call tuner.export(tuner.Run.open({str(run.folder)!r}, task), out)"
         )
-    host = build_host(local=run.info.config.plugins)
+    limits = CommandLimits.read(time, memory)
+    host = build_host(local=run.info.config.plugins, end=limits.end)
     host.check_local()
     if changed := differences(host, run.info.plugins):
         warn(f"the run was made with other plugins: {changed}")
-    task = run.task or load_task(name, host.tasks)
-    if task.fingerprint() != run.info.identity.task:
-        raise RunError(f"the task {name} has changed since {run.folder} was made: run it again")
+    backend = record.plan.runtime.backend
     scores = {"trial": record.values, "untouched": run.info.untouched}
     origin = {
         "run": {"trial": record.trial, "seed": run.info.config.seed},
@@ -80,8 +83,12 @@ def export(
         "scores": scores,
         "parent": None,
     }
-    with new_folder(Path(out)) as part:
-        info = write_bundle(run.task or name, task, record.plan, weights, part, origin, trainable=trainable, host=host)
+    opening = open_remote(host, run.task or name, [backend], kill_at=limits.end, memory_bytes=limits.memory_bytes)
+    with new_folder(Path(out)) as part, opening as sessions:
+        session = sessions[backend]
+        if session.task.info.fingerprint != run.info.identity.task:
+            raise RunError(f"the task {name} has changed since {run.folder} was made: run it again")
+        info = write_bundle(session, record.plan, weights, part, origin, trainable=trainable)
         if trainable and info.train is None:
             raise BundleError(
                 f"--trainable needs exits to train, but calibration removed those of trial {record.trial}: "
@@ -91,28 +98,24 @@ def export(
 
 
 def write_bundle(
-    source: str | Task,
-    task: Task,
+    session: RemoteSession,
     plan: TrialPlan,
     weights: Path,
     part: Path,
     origin: Mapping[str, Any],
     *,
     trainable: bool = False,
-    host: Host | None = None,
 ) -> BundleInfo:
-    """Export with the plan's backend into a folder of `new_folder`, and check what was written.
+    """Export into a folder of `new_folder`, and check what was written.
 
     Args:
-        source: The task as another process opens it: the text that names it, or the task itself.
-        task: The task.
+        session: The task, opened on the plan's backend.
         plan: The plan that was trained.
         weights: File of the trained tail.
         part: Folder to write into.
         origin: Sections of ``bundle.json`` on where the bundle comes from: ``run``, ``plugins``, ``scores``,
             ``parent``.
         trainable: Whether the bundle can train again without PyTorch.
-        host: The plugins; all that are installed where it is not given.
 
     Returns:
         The content of ``bundle.json``.
@@ -120,14 +123,13 @@ def write_bundle(
     Raises:
         BundleError: The check failed.
     """
-    backend = plan.runtime.backend
-    with open_remote(host or build_host(), source, [backend]) as sessions:
-        exported = sessions[backend].export(plan, weights, part, trainable=trainable)
+    task = session.task
+    exported = session.export(plan, weights, part, trainable=trainable)
     write_private(part / PLAN, to_toml(plan))
     content = {
         "format": FORMAT,
-        "name": task.name,
-        "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "name": task.info.name,
+        "made": strftime("%Y-%m-%dT%H:%M:%SZ", gmtime()),
         "tuner": version("tuner"),
         "labels": task.labels,
         "input": asdict(task.input),

@@ -5,7 +5,8 @@ from typing import Any
 
 from tuner.plan.example import example_model
 from tuner.plugin.core import build_host
-from tuner.plugin.host import Host, Plugin
+from tuner.plugin.finding import Plugin
+from tuner.plugin.host import Host
 from tuner.plugin.knobs import Draw
 from tuner.plugin.sources import corners
 from tuner.plugin.strategy import Strategy

@@ -2,24 +2,30 @@
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from time import monotonic
 from types import ModuleType
 
 import psutil
 
+from tuner.commands.interruption import stopping
 from tuner.commands.tuning import Tuning
 from tuner.plugin.core import build_host
 from tuner.plugin.finding import local_plugin
-from tuner.results.config import RunConfig
+from tuner.results.config import Budget, RunConfig
 from tuner.results.folder import FILE, read_run
 from tuner.results.lock import lock_folder
 from tuner.results.run import Run
 from tuner.search.budget import LIMITS, budget
 from tuner.search.listener import Listener
+from tuner.search.processes.guard import Interrupt
+from tuner.search.processes.remote import open_remote
+from tuner.search.setting import backends_of, objectives_for, participants
 from tuner.search.space import load_space
-from tuner.task import Task, load_task
+from tuner.task import Task
+from tuner.task.info import TaskOutline
 
 DEFAULT_SPACE = "board-10min"
 
@@ -84,12 +90,16 @@ def run(
     texts = dict(zip(LIMITS, (time, train_time, memory, storage, trials, forget_at_most, stop_when_flat), strict=True))
     search_space = load_space(space)
     limits = budget(texts, search_space.limits, deterministic=deterministic)
+    started = started if started is not None else monotonic()
+    end = None if limits.time_seconds is None else started + limits.time_seconds
     local = [*search_space.plugins, *plugins]
-    host = build_host(local=local)
-    loaded = load_task(task, host.tasks) if isinstance(task, str) else task
-    folder = Path(out) if out is not None else Path("runs") / loaded.name
-    if resume and (recorded := plugins_of_run(folder, host.local)):
-        host = build_host(local=[*recorded, *local])
+    host = build_host(local=local, end=end)
+    folder = None if out is None else Path(out)
+    if resume and folder is None:  # its plugins have to be known before the task is opened for good
+        with open_remote(host, task, backends_of(host, backend)[:1], kill_at=end) as sessions:
+            folder = _folder_of(next(iter(sessions.values())).task)
+    if resume and folder is not None and (recorded := plugins_of_run(folder, host.local)):
+        host = build_host(local=[*recorded, *local], end=end)
     host.check_local()
     config = RunConfig(
         task=_absolute(task),
@@ -100,13 +110,34 @@ def run(
         limits=limits,
         plugins=tuple(host.local),
     )
-    listener = listener or Listener()
+    listener, interrupt = listener or Listener(), Interrupt()
+    strategies, objectives = participants(host, search_space)
+    backends = backends_of(host, backend)
     with ExitStack() as stack:
         stack.callback(listener.close)
-        tuning = Tuning(config, search_space, loaded, task, folder, listener, started, host, earlier)
-        if stack.enter_context(lock_folder(folder, resume=resume)):
+        for plugin in host.refused:
+            listener.say(f"plugin {plugin.name} takes no part: {plugin.refused}")
+        begun = folder is not None and stack.enter_context(lock_folder(folder, resume=resume))
+        stack.enter_context(stopping(interrupt))
+        opening = open_remote(
+            host,
+            task,
+            backends,
+            interrupt=interrupt,
+            kill_at=end,
+            memory_bytes=limits.memory_bytes,
+            many_jobs=True,
+        )
+        sessions = stack.enter_context(opening)
+        outline = sessions[backends[0]].task
+        if folder is None:
+            folder = _folder_of(outline)
+            begun = stack.enter_context(lock_folder(folder, resume=resume))
+        tuning = Tuning(config, search_space, outline, folder, listener, interrupt, started, host, earlier)
+        if begun:
             tuning.resume()
-        tuning.tune(Path(store) if store is not None else None)
+        objectives = objectives_for(outline, objectives)
+        tuning.tune(Path(store) if store is not None else None, sessions, strategies, objectives, end)
     return Run.open(folder, None if isinstance(task, str) else task)
 
 
@@ -120,6 +151,26 @@ def plugins_of_run(folder: Path, given: Iterable[str]) -> list[str]:
     names = {local_plugin(file).name for file in given}
     recorded = read_run(folder).config.plugins if (folder / FILE).exists() else ()
     return [file for file in recorded if local_plugin(file).name not in names]
+
+
+def _folder_of(task: TaskOutline) -> Path:
+    """Return a run's folder where the user names none: it is called as the task is."""
+    return Path("runs") / task.info.name
+
+
+def limits_of(space: str, asked: Mapping[str, str | int | None], *, deterministic: bool) -> Budget:
+    """Return the limits of a run: what was asked for, else what its search space says.
+
+    Args:
+        space: Name or file of the search space.
+        asked: Limits by the names that `run` gives them; None for the space's.
+        deterministic: Whether the run is deterministic.
+
+    Raises:
+        TunerError: The space or a limit cannot be used as given.
+    """
+    texts = {name.replace("_", "-"): value for name, value in asked.items()}
+    return budget(texts, load_space(space).limits, deterministic=deterministic)
 
 
 def process_started() -> float:

@@ -2,13 +2,12 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.backends.base import Session
-from tuner.commands.interruption import stopping
 from tuner.errors import RunError
 from tuner.plan.info import ModelInfo
 from tuner.plugin.host import Host
@@ -21,15 +20,14 @@ from tuner.results.prior import Prior, newest_run, prior_of, read_prior, remembe
 from tuner.results.run import Run
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
-from tuner.search.processes.remote import open_remote
+from tuner.search.processes.remote import RemoteSession
 from tuner.search.rates import rates_of
-from tuner.search.setting import MEASURING_SHARE, RUN_RESERVE, Setting, cores, participants, wanted_knobs
+from tuner.search.setting import MEASURING_SHARE, RUN_RESERVE, Setting, cores, wanted_knobs
 from tuner.search.space import Space, check_knobs
 from tuner.store.disk import StoreFull
 from tuner.store.engine_choice import choose_engine
 from tuner.store.store import Store, disk_bytes, open_store
-from tuner.task import Task
-from tuner.task.info import task_info
+from tuner.task.info import TaskOutline
 from tuner.units import format_bytes
 
 #: In place of a run: no plan of an earlier one is tried first.
@@ -46,10 +44,10 @@ class Tuning:
         config: What was asked.
         space: The search space.
         task: The task.
-        source: The task as another process opens it: the text that names it, or the task itself.
         folder: The run's folder.
         listener: Receives progress.
-        started: Clock (`time.monotonic`) from which the time counts; now where it is not given.
+        interrupt: The user's request to stop.
+        started: Clock (`time.monotonic`) from which the time counts.
         host: What is installed.
         earlier: A run whose front is tried first, or ``none``; the newest one alike where it is not given.
     """
@@ -58,22 +56,20 @@ class Tuning:
         self,
         config: RunConfig,
         space: Space,
-        task: Task,
-        source: str | Task,
+        task: TaskOutline,
         folder: Path,
         listener: Listener,
-        started: float | None,
+        interrupt: Interrupt,
+        started: float,
         host: Host,
         earlier: str | Path | None = None,
     ) -> None:
-        self._config, self._space, self._task, self._source = config, space, task, source
-        self._folder, self._listener = folder, listener
-        self._started = started if started is not None else time.monotonic()
+        self._config, self._space, self._task = config, space, task
+        self._folder, self._listener, self._interrupt, self._started = folder, listener, interrupt, started
         self._threads = 1 if config.deterministic else cores()
         self._host = host
-        self._interrupt = Interrupt()
         self._identity = Identity(
-            task=task.fingerprint(),
+            task=task.info.fingerprint,
             space=repr(replace(space, limits={})),
             seed=config.seed,
             deterministic=config.deterministic,
@@ -106,60 +102,64 @@ class Tuning:
         if changed_plugins := differences(self._host, info.plugins):
             self._listener.say(f"warning: {changed_plugins}")
 
-    def tune(self, store_folder: Path | None) -> None:
-        """Open the task on its backends, run the study, and write what was spent."""
-        store = open_store(store_folder, *self._store_cap())
-        for plugin in self._host.refused:
-            self._listener.say(f"plugin {plugin.name} takes no part: {plugin.refused}")
-        strategies, objectives, backends = participants(self._host, self._space, self._task, self._config.backend)
+    def tune(
+        self,
+        store_folder: Path | None,
+        sessions: Mapping[str, RemoteSession],
+        strategies: Sequence[Strategy[Any]],
+        objectives: Sequence[Objective],
+        end: float | None,
+    ) -> None:
+        """Run the study, and write what was spent.
+
+        Args:
+            store_folder: The feature store's folder; the user's own where it is not given.
+            sessions: The task, opened on each backend; the first measures this device.
+            strategies: Strategies that take part.
+            objectives: The study's objectives.
+            end: Clock (`time.monotonic`) at which the command must be over; None for never.
+        """
+        store, backends = open_store(store_folder, *self._store_cap()), list(sessions)
         self._plugins = taking_part(self._host, (strategy.name for strategy in strategies), backends)
-        limit = self._config.limits.time_seconds
-        end = None if limit is None else self._started + limit
-        with (
-            stopping(self._interrupt),
-            open_remote(
-                self._host, self._source, backends, interrupt=self._interrupt, kill_at=end, many_jobs=True
-            ) as sessions,
-        ):
-            from tuner.search.journal import open_study  # while the child imports its tensor library
-            from tuner.search.study import Study
+        from tuner.search.journal import open_study  # while the child imports its tensor library
+        from tuner.search.study import Study
 
-            self._listener.ends(end)
-            session = sessions[backends[0]]
-            setting = self._setting(session, backends[0], strategies, objectives, end)
-            self._choose_engine(store, setting)
-            info = self._info(setting)
-            write_run(self._folder, info)  # first: a folder with a journal and without run.json is no run
-            records = open_records(self._folder, info.template)
-            journal = open_study(self._folder / JOURNAL, [objective.optuna_direction for objective in objectives])
+        self._listener.ends(end)
+        session = sessions[backends[0]]
+        setting = self._setting(session, backends[0], strategies, objectives, end)
+        self._choose_engine(store, setting)
+        info = self._info(setting)
+        write_run(self._folder, info)  # first: a folder with a journal and without run.json is no run
+        records = open_records(self._folder, info.template)
+        journal = open_study(self._folder / JOURNAL, [objective.optuna_direction for objective in objectives])
 
-            def untouched(share: float) -> dict[str, float]:
-                """Score the given model on a share of the validation samples; `run.json` keeps the largest's scores."""
-                nonlocal info
-                if info.untouched and info.untouched_share == share:
-                    return info.untouched
-                values = session.untouched(store, self._threads, share=share)
-                if not info.untouched or share > info.untouched_share:
-                    info = replace(info, untouched=values, untouched_share=share, spent=self._spent(study))
-                    write_run(self._folder, info)
-                    self._listener.untouched(values, objectives)
-                return values
-
-            study = Study(
-                setting, self._host, journal, records, sessions, store, untouched, self._listener, self._interrupt
-            )
-            study.prepare()
-            if info.untouched:
-                self._listener.untouched(info.untouched, objectives)
-            self._listener.resumed(study.records)
-            try:
-                study.run()
-            finally:
-                info = replace(info, ended=study.ended or info.ended, spent=self._spent(study))
+        def untouched(share: float) -> dict[str, float]:
+            """Score the given model on a share of the validation samples; `run.json` keeps the largest's scores."""
+            nonlocal info
+            if info.untouched and info.untouched_share == share:
+                return info.untouched
+            values = session.untouched(store, self._threads, share=share)
+            if not info.untouched or share > info.untouched_share:
+                info = replace(info, untouched=values, untouched_share=share, spent=self._spent(study))
                 write_run(self._folder, info)
-            if study.front():
-                remember_run(setting.model, self._folder)
-            self._listener.say(f"ended: {study.ended}")
+                self._listener.untouched(values, objectives)
+            return values
+
+        study = Study(
+            setting, self._host, journal, records, sessions, store, untouched, self._listener, self._interrupt
+        )
+        study.prepare()
+        if info.untouched:
+            self._listener.untouched(info.untouched, objectives)
+        self._listener.resumed(study.records)
+        try:
+            study.run()
+        finally:
+            info = replace(info, ended=study.ended or info.ended, spent=self._spent(study))
+            write_run(self._folder, info)
+        if study.front():
+            remember_run(setting.model, self._folder)
+        self._listener.say(f"ended: {study.ended}")
 
     def _setting(
         self,
@@ -178,7 +178,7 @@ class Tuning:
             objectives: The study's objectives.
             end: Clock (`time.monotonic`) at which the command must be over; None for never.
         """
-        config, model, task = self._config, session.model, task_info(self._task)
+        config, model, task = self._config, session.model, self._task.info
         if model.note:
             self._listener.say(model.note)
         check_knobs(self._space, strategies, model, task)
@@ -242,7 +242,7 @@ class Tuning:
         return RunInfo(
             identity=self._identity,
             config=self._config,
-            task_name=self._task.name,
+            task_name=self._task.info.name,
             space_name=self._space.name,
             threads=self._threads,
             model=setting.model,

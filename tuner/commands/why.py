@@ -5,7 +5,8 @@ from typing import Any
 
 from tuner.errors import PluginError, nearest
 from tuner.plan.parts import SHARED_STAGES, Stage
-from tuner.plugin.host import Host, Plugin
+from tuner.plugin.finding import Plugin
+from tuner.plugin.host import Host
 from tuner.plugin.knobs import Numeric
 from tuner.plugin.strategy import Strategy
 from tuner.search.setting import CORE_STRATEGIES

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any
 
-from tuner.errors import KnobError, PlanError, RangeError, first_line, place_of
+from tuner.errors import KnobError, PlanError, RangeError
 from tuner.plan.heads import HeadsPlan
 from tuner.plan.info import ModelInfo, TaskInfo
 from tuner.plan.parts import (
@@ -21,6 +21,7 @@ from tuner.plan.parts import (
     TailEdit,
 )
 from tuner.plan.trial import TrialPlan, normal_form
+from tuner.plugin.calls import CALL_SECONDS, OverdueError, fault, limited
 from tuner.plugin.knobs import Draw, Knob, ValueSource, Wanted
 from tuner.plugin.sources import recording
 from tuner.plugin.strategy import Strategy
@@ -56,11 +57,12 @@ class StrategyError(Exception):
 
     Attributes:
         strategy: Name of the strategy.
+        ends: Whether it took too long or tried to end the process, which costs the study more than a trial.
     """
 
-    def __init__(self, strategy: str, rule: str) -> None:
+    def __init__(self, strategy: str, rule: str, *, ends: bool = False) -> None:
         super().__init__(f"strategy {strategy!r}: {rule}")
-        self.strategy = strategy
+        self.strategy, self.ends = strategy, ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +110,31 @@ def compose(
         PlanError: The plan breaks a rule.
         StrategyError: A strategy raised an exception, wrote what it may not, or two strategies set one value.
     """
+    taking: list[Strategy[Any]] = []
+    try:
+        with limited(CALL_SECONDS):
+            return _composed(strategies, source, model, task, wanted, barred, taking)
+    except OverdueError as error:  # between two calls, or in what a strategy is, not what it does
+        name = taking[-1].name if taking else strategies[0].name
+        raise StrategyError(name, f"composing {fault(error)}", ends=True) from error
+
+
+def _composed(
+    strategies: Sequence[Strategy[Any]],
+    source: ValueSource,
+    model: ModelInfo,
+    task: TaskInfo,
+    wanted: Mapping[str, Wanted] | None,
+    barred: Collection[str],
+    taking: list[Strategy[Any]],
+) -> Composed:
+    """Do what `compose` does; `taking` receives the strategies that take part, one by one."""
     values: dict[str, Scalar] = {}
     knobs: dict[str, Knob] = {}
     editors: dict[str, str] = {}
     recorded = recording(source, values, knobs)
     plan = TrialPlan(model=model, task=task)
     owners: dict[str, str] = {}
-    taking: list[Strategy[Any]] = []
     refiners: list[tuple[Strategy[Any], Any]] = []
     for stage in Stage:
         for strategy in deciders(stage, strategies, taking, barred, Draw(recorded, stage.value, wanted)):
@@ -149,12 +169,17 @@ def _sampled(strategy: Strategy[Any], draw: Draw, model: ModelInfo) -> Any:
         return strategy.sample(draw, model)
     except RangeError as error:
         raise StrategyError(strategy.name, str(error)) from error
-    except KnobError:  # of what the search space asks for
+    except (KnobError, KeyboardInterrupt):  # of what the search space asks for; of the user
         raise
-    except Exception as error:  # a plugin's strategy may raise anything
-        raise StrategyError(strategy.name, f"sample raised {first_line(error)}{place_of(error)}") from error
+    except BaseException as error:
+        raise _failed(strategy, "sample", error) from error
     finally:
         draw.close()
+
+
+def _failed(strategy: Strategy[Any], method: str, error: BaseException) -> StrategyError:
+    """Return the error of a method that raised: a plugin's strategy may raise anything."""
+    return StrategyError(strategy.name, f"{method} {fault(error)}", ends=not isinstance(error, Exception))
 
 
 def _written(
@@ -169,8 +194,10 @@ def _written(
     content = _content(plan)
     try:
         after = getattr(strategy, method)(plan, knobs)
-    except Exception as error:  # a plugin's strategy may raise anything
-        raise StrategyError(strategy.name, f"{method} raised {first_line(error)}{place_of(error)}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise _failed(strategy, method, error) from error
     if not isinstance(after, TrialPlan):
         raise StrategyError(strategy.name, f"{method} must return a TrialPlan, but it returned {_short(after)}")
     if _content(plan) != content:

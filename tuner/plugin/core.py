@@ -1,7 +1,7 @@
 """The core's own plugin: recipe, single-stage training, runtime, backends, objectives and the digits."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -116,6 +116,8 @@ def build_host(
     *,
     local: Iterable[str | Path | ModuleType] = (),
     installed: bool = True,
+    refused: Collection[str] = (),
+    end: float | None = None,
 ) -> Host:
     """Return a host: with the core's own plugin, then the first-party ones, those given, and all others.
 
@@ -126,18 +128,21 @@ def build_host(
         plugins: Modules or objects with hook implementations, by name.
         local: Plugins that the user named: Python files, or modules, which other processes load from their files.
         installed: Whether installed packages are searched for plugins.
+        refused: Names of plugins that another process refused: they are not loaded.
+        end: Clock (`time.monotonic`) at which every call of a plugin must be over; None for never.
 
     Raises:
         PluginError: The core's own plugin cannot be used, a module has no file, or ``TUNER_PLUGINS`` names a plugin
             that is not installed.
     """
-    host = Host()
+    host = Host(end)
     host.add(Found("core", "core", lambda: Builtin(host)))
     if host.refused:
         raise PluginError(f"the core's own plugin cannot be used: {host.refused[0].refused}")
     ours, others = installed_plugins() if installed else ([], [])
     given = [Found(name, "given", lambda plugin=plugin: plugin) for name, plugin in (plugins or {}).items()]  # type: ignore[misc]  # mypy cannot infer the lambda
-    named = {found.file: found for found in map(local_plugin, local)}
+    named = {os.path.realpath(found.file): found for found in map(local_plugin, local)}
     for found in (*ours, *given, *named.values(), *others):
-        host.add(found)
+        if found.name not in refused:
+            host.add(found)
     return host

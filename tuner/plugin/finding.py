@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -37,6 +37,29 @@ class Found:
     off: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """A plugin that was loaded or refused.
+
+    Attributes:
+        name: Name of the entry point, or the name it was registered under.
+        origin: Distribution and version, or "core"; of a local plugin its file's name and the digest of its content.
+        module: Name of the loaded module or class; of a local plugin its file.
+        refused: Why the plugin was refused; empty if it was loaded.
+        seconds: Time to import it.
+        off: Whether it is switched off.
+        local: Whether the user named its file or gave its module.
+    """
+
+    name: str
+    origin: str
+    module: str
+    refused: str = ""
+    seconds: float = field(default=0.0, compare=False)
+    off: bool = False
+    local: bool = False
+
+
 def installed_plugins() -> tuple[list[Found], list[Found]]:
     """Return the plugins of installed packages: the first-party ones, which load first, and all others.
 
@@ -63,7 +86,7 @@ def local_plugin(given: str | Path | ModuleType) -> Found:
     place = getattr(given, "__file__", None) if isinstance(given, ModuleType) else given
     if place is None:
         raise PluginError(f"a plugin must be a module with a file, but {given!r} has none: write it into a file")
-    path = Path(place).expanduser().absolute()
+    path = Path(os.path.abspath(Path(place).expanduser()))  # noqa: PTH100 - `absolute` keeps ``..``
     if path.is_dir():
         path /= "__init__.py"
     package = path.name == "__init__.py"

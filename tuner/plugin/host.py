@@ -2,11 +2,9 @@
 
 import copy
 import logging
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
-from dataclasses import dataclass, field
+from contextlib import suppress
 from typing import Any, TypeVar, get_args
 
 import pluggy
@@ -15,11 +13,13 @@ from pluggy import HookImpl
 from tuner.backends.base import Backend
 from tuner.backends.extensions import HOOKS, Extensions, What
 from tuner.backends.lowering import Lowering
-from tuner.errors import PluginError, TunerError, first_line, place_of
+from tuner.errors import PluginError, TunerError
 from tuner.plan.parts import Optimiser
+from tuner.plan.trial import TrialPlan
 from tuner.plugin import hookspecs
+from tuner.plugin.calls import CALL_SECONDS, IMPORT_SECONDS, OBSERVER_SECONDS, PluginCalls, fault, import_fault, limited
 from tuner.plugin.checks import by_name, check_api, check_hooks, check_strategy, offered_functions, offered_objects
-from tuner.plugin.finding import Found
+from tuner.plugin.finding import Found, Plugin
 from tuner.plugin.lookup import find
 from tuner.plugin.strategy import Strategy
 from tuner.results.objectives import Objective
@@ -28,31 +28,8 @@ from tuner.task import Task
 
 log = logging.getLogger(__name__)
 V = TypeVar("V")
-#: An observer that takes longer is named, once.
-SLOW_SECONDS = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Plugin:
-    """A plugin that was loaded or refused.
-
-    Attributes:
-        name: Name of the entry point, or the name it was registered under.
-        origin: Distribution and version, or "core"; of a local plugin its file's name and the digest of its content.
-        module: Name of the loaded module or class; of a local plugin its file.
-        refused: Why the plugin was refused; empty if it was loaded.
-        seconds: Time to import it.
-        off: Whether it is switched off.
-        local: Whether the user named its file or gave its module.
-    """
-
-    name: str
-    origin: str
-    module: str
-    refused: str = ""
-    seconds: float = field(default=0.0, compare=False)
-    off: bool = False
-    local: bool = False
+#: An observer that takes longer is named, once; and an import.
+SLOW_SECONDS, SLOW_IMPORT_SECONDS = 1.0, 3.0
 
 
 #: Kinds that no plugin may offer, by hook.
@@ -64,7 +41,11 @@ class Host:
 
     A new host is empty: whoever builds it adds plugins, as `tuner.plugin.core.build_host` does.
 
+    Args:
+        end: Clock (`time.monotonic`) at which every call of a plugin must be over; None for never.
+
     Attributes:
+        calls: Calls of the plugins' code in this process.
         plugins: All plugins, in the order they were loaded.
         local: Files of the local plugins, which other processes load too.
         problems: What is wrong with plugins that were loaded, for people.
@@ -74,7 +55,8 @@ class Host:
         tasks: Functions that load built-in tasks, by name.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, end: float | None = None) -> None:
+        self.calls = PluginCalls(end)
         self._manager = pluggy.PluginManager(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs)
         self._owners: dict[tuple[str, str], str] = {}
@@ -102,13 +84,17 @@ class Host:
         name, module, reason, seconds = found.name, "", "", 0.0
         taken, started = self._manager.has_plugin(name), time.perf_counter()
         try:
-            with redirect_stdout(sys.stderr):  # what a plugin prints is no part of a command's output
+            with limited(self.calls.within(IMPORT_SECONDS)):
                 plugin = found.load()
                 seconds = time.perf_counter() - started
                 module = found.file or getattr(plugin, "__name__", type(plugin).__name__)
                 self._register(name, plugin)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's import or hook may raise anything
-            reason = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
+            if seconds > SLOW_IMPORT_SECONDS:
+                log.warning("plugin %s: its import took %.1f s", name, seconds)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a plugin's import or hook may raise anything
+            reason = str(error) if isinstance(error, TunerError) else import_fault(error)
             if not taken and self._manager.has_plugin(name):
                 self._manager.unregister(name=name)
                 self._realisations = {key: one for key, one in self._realisations.items() if key[0] != name}
@@ -176,18 +162,33 @@ class Host:
         return any(plugin.local and plugin.name == self.owner(kind, name) for plugin in self.plugins)
 
     def trial_done(self, study: str, record: TrialRecord) -> None:
-        """Call every observer with a copy of its own; an exception is logged and does no harm."""
+        """Call every observer with a copy of its own; one that fails does no harm."""
         for implementation in self._implementations("tuner_trial_done"):
             plugin, started = implementation.plugin_name, time.monotonic()
+            if self.calls.is_out(plugin):
+                continue
             arguments = {"study": study, "record": copy.deepcopy(record)}
-            try:
-                implementation.function(*(arguments[name] for name in implementation.argnames))
-            except Exception:  # an observer's bug is not the study's
-                log.warning("plugin %s: tuner_trial_done raised", plugin, exc_info=True)
+            given = (arguments[name] for name in implementation.argnames)
+            with suppress(PluginError):  # it is logged: an observer's bug is not the study's
+                self.calls.run(plugin, "tuner_trial_done", OBSERVER_SECONDS, implementation.function, *given)
             seconds = time.monotonic() - started
             if seconds > SLOW_SECONDS and plugin not in self._slow:
                 self._slow.add(plugin)
                 log.warning("plugin %s: tuner_trial_done took %.1f s; the study waits for it", plugin, seconds)
+
+    def supports(self, plan: TrialPlan) -> str | None:
+        """Return why the plan's backend cannot carry it out, or why that is not known; None where it can."""
+        backend = self.backend(plan.runtime.backend)
+        plugin = self.owner("backend", backend.name) or "core"
+        if plugin == "core":
+            return backend.supports(plan)
+        try:
+            reason: object = self.calls.run(plugin, "supports", CALL_SECONDS, backend.supports, plan)
+        except PluginError as error:
+            return str(error)
+        if reason is None or isinstance(reason, str):
+            return reason
+        return f"plugin {plugin}: supports must return a reason or None, but it returned a {type(reason).__name__}"
 
     def backend(self, name: str) -> Backend:
         """Return a backend.
@@ -247,9 +248,12 @@ class Host:
             self._realisations[plugin, hook, backend] = {}
             arguments = {"backend": backend}
             try:
-                returned = implementation.function(*(arguments[name] for name in implementation.argnames))
-            except Exception as error:  # a plugin may lack a library; edits it does not realise are not supported
-                problem = f"plugin {plugin}: {hook} raised {first_line(error)}{place_of(error)}"
+                with limited(self.calls.within(CALL_SECONDS)):
+                    returned = implementation.function(*(arguments[name] for name in implementation.argnames))
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # a plugin may lack a library; edits it does not realise are not supported
+                problem = f"plugin {plugin}: {hook} {fault(error)}"
                 if problem not in self.problems:  # the same for each backend
                     log.warning("plugin %s: %s raised", plugin, hook, exc_info=True)
                     self.problems.append(problem)

@@ -89,7 +89,7 @@ class Admission:
         name = plan.runtime.backend
         if name not in self._extensions:
             self._extensions[name] = self._host.extensions(name)
-        return self._extensions[name].lacking(plan) or self._host.backend(name).supports(plan)
+        return self._extensions[name].lacking(plan) or self._host.supports(plan)
 
     def _over(self, estimate: Estimate) -> tuple[list[str], dict[str, float]]:
         """Return which limits an estimate breaks, for people and as a constraint."""

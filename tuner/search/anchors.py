@@ -8,6 +8,7 @@ from typing import Any
 from tuner.errors import PlanError
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
+from tuner.plugin.calls import CALL_SECONDS, fault, limited
 from tuner.plugin.compose import Composed, StrategyError
 from tuner.plugin.knobs import ValueSource
 from tuner.plugin.sources import preferred_values, random_values
@@ -58,9 +59,13 @@ def _values(strategies: Sequence[Strategy[Any]], setting: Setting) -> list[Any]:
     found: list[Any] = []
     for strategy in strategies:
         try:
-            found += [{f"{strategy.stage}.by": strategy.name, **values} for values in strategy.anchors(setting.model)]
-        except Exception:  # a plugin's strategy may raise anything; the start values are tried instead
-            log.warning("strategy %s: anchors raised", strategy.name, exc_info=True)
+            with limited(CALL_SECONDS):
+                own = strategy.anchors(setting.model)
+                found += [{f"{strategy.stage}.by": strategy.name, **values} for values in own]
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            log.warning("strategy %s: anchors %s", strategy.name, fault(error), exc_info=isinstance(error, Exception))
     return found or [{}]
 
 

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tuner.backends.base import Session
+from tuner.errors import MemoryLimitError
 from tuner.files import cache_folder, write_private
 from tuner.plan.info import ModelInfo
 from tuner.planner.device import Rates, nominal
@@ -67,6 +68,10 @@ def rates_of(
     rates = read_rates(backend, model, cores())
     if rates is None:
         announce("measuring how fast this device runs this model, once")
-        rates = session.measure(cores(), within)
+        try:
+            rates = session.measure(cores(), within)
+        except MemoryLimitError as error:
+            announce(f"warning: {error}; costs are computed from FLOPs instead")
+            return nominal(model)
         keep_rates(backend, model, cores(), rates)
     return rates

@@ -19,7 +19,7 @@ from tuner.plugin.strategy import Strategy
 from tuner.results.config import Budget
 from tuner.results.objectives import OBJECTIVES, Objective
 from tuner.search.space import Space
-from tuner.task import Task
+from tuner.task.info import TaskOutline
 
 #: Reserved at the end for writing results.
 CLOSING_SECONDS = 0.8
@@ -91,16 +91,22 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def participants(
-    host: Host, space: Space, task: Task, backend: str | None
-) -> tuple[list[Strategy[Any]], list[Objective], list[str]]:
-    """Return the strategies, the objectives and the names of the backends that take part.
+def backends_of(host: Host, backend: str | None) -> list[str]:
+    """Return the names of the backends that take part: all that are installed, or the only one.
+
+    Raises:
+        PluginError: It is not installed.
+    """
+    return [host.backend(backend).name] if backend else list(host.backends)
+
+
+def participants(host: Host, space: Space) -> tuple[list[Strategy[Any]], list[Objective]]:
+    """Return the strategies and the objectives that a search space asks for.
 
     The strategies of local plugins take part whatever the space lists: they were asked for by name.
 
     Raises:
         PluginError: One of them is not installed.
-        SpaceError: No objective is left.
     """
     names = space.strategies
     strategies = list(host.strategies.values())
@@ -109,16 +115,22 @@ def participants(
         asked_for = [name for name in host.strategies if host.is_local("strategy", name) and name not in names]
         others = [*(name for name in names if name not in CORE_STRATEGIES), *asked_for]
         strategies = [*select("strategy", others, host.strategies), *core]
-    wanted = space.objectives or tuple(one.name for one in OBJECTIVES)
-    objectives = select("objective", wanted, host.objectives)
-    if task.global_ is None:
-        objectives = [one for one in objectives if not one.needs_global]
-    if not objectives:
+    return strategies, select("objective", space.objectives or [one.name for one in OBJECTIVES], host.objectives)
+
+
+def objectives_for(task: TaskOutline, objectives: Sequence[Objective]) -> list[Objective]:
+    """Return the objectives that a task has the data for.
+
+    Raises:
+        SpaceError: None is left.
+    """
+    possible = [one for one in objectives if task.has_global or not one.needs_global]
+    if not possible:
         raise SpaceError(
             "no objective is left: those of the search space need global data, but the task does not have any: "
             "add [global] to the task, or an objective such as local_accuracy to the search space"
         )
-    return strategies, objectives, [host.backend(backend).name] if backend else list(host.backends)
+    return possible
 
 
 def wanted_knobs(space: Space, backend: str | None, *, deterministic: bool) -> dict[str, Wanted]:

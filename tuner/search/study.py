@@ -16,6 +16,7 @@ from tuner.backends.base import CHECKPOINT, Trial
 from tuner.errors import TunerError
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
+from tuner.plugin.calls import CALL_SECONDS, limited
 from tuner.plugin.compose import Composed, StrategyError, compose
 from tuner.plugin.host import Host
 from tuner.plugin.knobs import ValueSource
@@ -49,11 +50,11 @@ from tuner.search.processes.remote import RemoteSession
 from tuner.search.rungs import Ladder, at_rung, lowest_rung
 from tuner.search.scoring import record_of, unfilled_record
 from tuner.search.setting import Setting
+from tuner.search.strikes import Strikes
 from tuner.store.store import Store
 
 #: Filling the first slice may take this share of the time; else it is halved, down to a lowest rung.
 SLICE_SHARE, MOST_RUNGS = 0.15, 7
-FAILURES_OF_A_PLUGIN = 3
 WEIGHTS = "weights.safetensors"
 
 
@@ -74,8 +75,7 @@ class Study:
     ) -> None:
         self._setting, self._host, self._journal = setting, host, journal
         self._sessions, self._store, self._listener, self._interrupt = sessions, store, listener, interrupt
-        self._barred: set[str] = set()
-        self._strikes: dict[str, int] = {}
+        self._strikes = Strikes(listener.say)
         self.records = list(records)
         self._seen = {record.plan.key(): record for record in self.records if record.plan and _trained(record)}
         self._filler = Filler(setting, sessions, store, listener)
@@ -85,7 +85,7 @@ class Study:
         self._candidates, self._outlook = Candidates(journal, setting, self._compose), Outlook(setting)
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._where = ""
-        self._composed: dict[int, Composed] = {}
+        self._composed: dict[tuple[int, int], Composed] = {}
         self._ladder = Ladder(setting, self._spend_seconds)
         self.ended = ""
 
@@ -124,7 +124,7 @@ class Study:
         self.ended = reason
 
     def _reason_to_end(self, idle: int) -> str:
-        if self._barred >= {strategy.name for strategy in self._setting.strategies}:
+        if self._strikes.barred >= {strategy.name for strategy in self._setting.strategies}:
             return "every strategy was removed from the study after repeated errors"
         return reason_to_end(self._setting, self.records, idle, self._improvement.flat_seconds)
 
@@ -147,8 +147,14 @@ class Study:
         return self._store.nbytes
 
     def _compose(self, source: ValueSource) -> Composed:
-        setting = self._setting
-        composed = compose(setting.strategies, source, setting.model, setting.task, setting.wanted, self._barred)
+        setting, barred = self._setting, self._strikes.barred
+        try:
+            with limited(self._host.calls.within(CALL_SECONDS)):
+                composed = compose(setting.strategies, source, setting.model, setting.task, setting.wanted, barred)
+        except StrategyError as error:
+            if error.ends:  # wherever plans are composed: it costs seconds each time
+                self._strikes.count(error.strategy, str(error))
+            raise
         return replace(composed, plan=with_memory_limit(composed.plan, setting))
 
     def _enqueue_anchors(self) -> list[TrialPlan]:
@@ -190,13 +196,14 @@ class Study:
 
     def _full(self, record: TrialRecord) -> Composed:
         """Return the plan of a trial as it is on the top rung."""
-        if record.config not in self._composed:
-            self._composed[record.config] = self._compose(preferred_values(record.knobs))
-        return self._composed[record.config]
+        key = record.config, len(self._strikes.barred)
+        if key not in self._composed:
+            self._composed[key] = self._compose(preferred_values(record.knobs))
+        return self._composed[key]
 
     def _repeatable(self, record: TrialRecord) -> bool:
         """Return whether a trial's values still give its plan: a strategy that takes no further part changes it."""
-        return not self._barred or record.plan == at_rung(self._full(record).plan, record.rung)
+        return not self._strikes.barred or record.plan == at_rung(self._full(record).plan, record.rung)
 
     def _try(self, trial: OptunaTrial) -> TrialRecord:
         """Carry one suggestion through to its record."""
@@ -208,7 +215,8 @@ class Study:
         except TunerError as error:
             return replace(base, reason=str(error))
         except StrategyError as error:
-            self._strike(error.strategy, str(error))
+            if not error.ends:
+                self._strikes.count(error.strategy, str(error))
             trace = "".join(traceback.format_exception(error.__cause__ or error))
             return replace(base, reason=str(error), notes=(trace,), constraint={"failed": 1.0})
         plan = at_rung(composed.plan, rung)
@@ -235,7 +243,7 @@ class Study:
         result = self._sessions[plan.runtime.backend].try_train(job, limits, self._progress)
         self._seconds[f"rung {rung}"] += time.monotonic() - training
         if result.failure is not None and result.failure.edit in composed.editors:
-            self._strike(composed.editors[result.failure.edit], result.failure.text)
+            self._strikes.count(composed.editors[result.failure.edit], result.failure.text)
         base = replace(base, spent_seconds=time.monotonic() - started)
         return self._outlook.explained(record_of(self._setting, base, result, self._filler.seconds_each(plan), given))
 
@@ -267,15 +275,6 @@ class Study:
         if (left := self._admission.storage_left()) is not None:
             self._store.cap_bytes = max(0, left - cost.weight_bytes(plan))
             self._store.room(0)
-
-    def _strike(self, name: str, reason: str) -> None:
-        """Count an error of a strategy, or of what it made of the tail; one that repeats them leaves the study."""
-        self._strikes[name] = self._strikes.get(name, 0) + 1
-        if self._strikes[name] >= FAILURES_OF_A_PLUGIN:
-            self._barred.add(name)
-            self._composed.clear()
-            times = f"failed {FAILURES_OF_A_PLUGIN} times"
-            self._listener.say(f"{reason}; strategy {name!r} {times} and takes no further part")
 
     def _keep(self, trial: OptunaTrial, record: TrialRecord) -> None:
         """Write the record first, tell Optuna after: a record on disk is a finished trial."""

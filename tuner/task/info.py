@@ -1,12 +1,48 @@
-"""A task in the numbers that a plan holds."""
+"""A task in the numbers that a plan holds, and in what else is told of it to a process that does not load it."""
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from tuner.plan.info import TaskInfo
 from tuner.task.mixing import class_sizes
+from tuner.task.spec import InputSpec, LossKind
 from tuner.task.task import Task
 
 NOUNS = {"images": "images", "arrays": "samples", "signals": "windows"}
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOutline:
+    """A task without its samples and without its code.
+
+    Attributes:
+        info: The task in numbers.
+        labels: Rows of the union head, as `Task.labels`.
+        input: How samples become the model's input.
+        input_shape: Shape of one sample, without the batch.
+        loss: Whether a sample has one label or several.
+    """
+
+    info: TaskInfo
+    labels: tuple[str, ...]
+    input: InputSpec
+    input_shape: tuple[int, ...]
+    loss: LossKind
+
+    @property
+    def has_global(self) -> bool:
+        """Whether the task has global data."""
+        return self.info.global_val > 0
+
+
+def outline(task: Task) -> TaskOutline:
+    """Return what other processes are told of a task.
+
+    Raises:
+        TaskError: A sample cannot be read.
+    """
+    return TaskOutline(task_info(task), task.labels, task.input, task.input_shape, task.loss)
 
 
 def task_info(task: Task) -> TaskInfo:

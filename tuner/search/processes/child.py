@@ -16,21 +16,23 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from tuner.backends.base import Session, Trial
 from tuner.backends.extensions import What
-from tuner.errors import ExtensionError, TunerError, UnsupportedError, first_line, missing_extra
+from tuner.errors import ExtensionError, TaskError, TunerError, UnsupportedError, first_line, missing_extra
 from tuner.plugin.core import build_host
-from tuner.process_memory import KEPT_BYTES, return_freed
+from tuner.plugin.host import Host
+from tuner.process_memory import KEPT_BYTES, MEMORY_LIMIT, PeakMeter, return_freed
 from tuner.search.processes import frames, wire
 from tuner.search.processes.family import adopt_orphans, bound_processes, die_with_parent, end_descendants, state
 from tuner.search.processes.frames import Channel, FrameError, frame, receive_packed
 from tuner.search.processes.messages import Failure, Job, Start
-from tuner.task import load_task
+from tuner.task import Task, load_task
+from tuner.task.info import outline
 
 EXIT_PARENT_GONE = 3
 #: A job reports its steps no more often: each report wakes the parent, which takes time from the job.
@@ -58,9 +60,12 @@ def main(control_handle: int) -> None:
     control = socket.socket(fileno=control_handle)
     with suppress(EOFError, OSError):  # the parent is gone
         try:
-            sessions, owners = _opened(pickle.loads(receive_packed(control)))  # noqa: S301 - from our own parent
+            start = pickle.loads(receive_packed(control))  # noqa: S301 - from our own parent
+            sessions, owners = _opened(start, control)
         except TunerError as error:
-            control.sendall(frame(frames.FAILURE, wire.encode_failure(wire.failure(str(error)))))
+            control.sendall(
+                frame(frames.FAILURE, wire.encode_failure(wire.failure(str(error), error=type(error).__name__)))
+            )
             return
         control.sendall(frame(frames.OPENED))
         while True:
@@ -117,20 +122,19 @@ def _wait_for(pid: int, control: socket.socket) -> None:
         os.close(child)
 
 
-def _opened(start: Start) -> tuple[Sessions, dict[What, str]]:
+def _opened(start: Start, control: socket.socket) -> tuple[Sessions, dict[What, str]]:
     """Return, by backend, what gives the task opened on it, and the plugins by the kind of edit that they realise.
 
-    What opening raised is raised again by every job.
+    The parent is told of the task before the libraries are loaded. What opening raised is raised again by every job.
     """
     wire.prepare()
-    for name in start.preload:
-        try:
-            importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            raise missing_extra(error) or error from None
-    host = build_host(local=start.plugins)
+    if start.memory_bytes is not None:
+        os.environ[MEMORY_LIMIT] = str(start.memory_bytes)
+    host = build_host(local=start.plugins, refused=start.refused)
     host.check_local()
-    task = load_task(start.task, host.tasks) if isinstance(start.task, str) else start.task
+    task = _loaded(start, host)
+    control.sendall(frame(frames.TASK, wire.encode(outline(task))))
+    _preload(start.preload)
     if start.many_jobs:
         task.hash_samples()
 
@@ -145,12 +149,28 @@ def _opened(start: Start) -> tuple[Sessions, dict[What, str]]:
             session = host.backend(name).open(task, host.extensions(name))
             if start.many_jobs:
                 _ = session.model  # measured once, not in every child
+        except SystemExit as error:
+            return fail(TaskError(f"opening the task ran code that called sys.exit({error.code!r}): remove the call"))
         except Exception as error:  # noqa: BLE001 - a backend may raise anything: its jobs say what
             return fail(error)
         return lambda: session
 
     owners = {kind: own[0] for name in start.backends for kind, own in host.extensions(name).owners.items()}
     return {name: opened(name) for name in start.backends}, owners
+
+
+def _preload(modules: Iterable[str]) -> None:
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            raise missing_extra(error) or error from None
+
+
+def _loaded(start: Start, host: Host) -> Task:
+    """Return the task that is to be opened."""
+    task = load_task(start.task, host.tasks) if isinstance(start.task, str) else start.task
+    return task if start.adapt is None else start.adapt(task)
 
 
 def _run(packed: bytes, sessions: Sessions, owners: Mapping[What, str], connection: socket.socket) -> None:
@@ -169,6 +189,8 @@ def _run(packed: bytes, sessions: Sessions, owners: Mapping[What, str], connecti
         job: Job = pickle.loads(packed)  # noqa: S301 - from our own parent, over a private socket
         if job.frees:
             return_freed(KEPT_BYTES)
+        if job.metered:
+            pipe.report({"resting_bytes": PeakMeter().resting})
         session = sessions[job.backend]()
         arguments = {
             name: replace(value, report=pipe.report) if isinstance(value, Trial) else value

@@ -11,10 +11,10 @@ from tuner.errors import TunerError
 
 HEADER, LENGTH = struct.Struct("!cI"), struct.Struct("!Q")
 PROGRESS, RESULT, FAILURE = b"p", b"r", b"f"
-#: Of the process that children are forked from: the task is open; a child's process id; its exit code.
-OPENED, FORKED, EXITED = b"o", b"c", b"x"
+#: Of the process that children are forked from: the task, loaded; it is open; a child's process id; its exit code.
+TASK, OPENED, FORKED, EXITED = b"t", b"o", b"c", b"x"
 #: Longest content of a frame, by its kind: there is no other kind.
-MOST_BYTES = {PROGRESS: 16_000, RESULT: 4_000_000, FAILURE: 300_000, OPENED: 0, FORKED: 20, EXITED: 20}
+MOST_BYTES = {PROGRESS: 16_000, RESULT: 4_000_000, FAILURE: 300_000, TASK: 4_000_000, OPENED: 0, FORKED: 20, EXITED: 20}
 READ_BYTES = 1 << 16
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, cast
 
-from tuner.errors import TunerError
+from tuner.errors import BudgetError, MemoryLimitError, TunerError
 from tuner.search.processes.endings import describe_exit
 from tuner.search.processes.family import kill_group
 from tuner.search.processes.frames import FAILURE, PROGRESS, RESULT, Channel, FrameError
@@ -96,7 +96,8 @@ class JobResult(Generic[T]):
             "deadline": "took longer than --time allows: give more time; what was stored so far is kept",
             "crashed": self.ending,
         }
-        raise TunerError(f"{what} {reasons[self.verdict]}")
+        kinds = {"memory": MemoryLimitError, "deadline": BudgetError}
+        raise kinds.get(self.verdict, TunerError)(f"{what} {reasons[self.verdict]}")
 
 
 class Interrupt:

@@ -1,7 +1,7 @@
 """A session in another process: every call is a job in a fresh child, under limits."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -20,7 +20,11 @@ from tuner.search.processes.messages import Job, Start
 from tuner.search.processes.supervisor import Supervisor
 from tuner.store.store import Store
 from tuner.task import Task
+from tuner.task.info import TaskOutline
 from tuner.training.epochs import Report
+
+#: Methods whose memory counts from their start; the others look up what is there, or count it themselves.
+METERED = frozenset({"measure", "plan_step", "export"})
 
 
 class RemoteSession(Session):
@@ -33,10 +37,19 @@ class RemoteSession(Session):
         supervisor: Runs the jobs.
         backend: Its name.
         kill_at: Clock (`time.monotonic`) at which a job without limits of its own is killed; None for never.
+        memory_bytes: Memory that such a job may add to its process; None for no limit.
     """
 
-    def __init__(self, supervisor: Supervisor, backend: str, kill_at: float | None = None) -> None:
-        self._supervisor, self._backend, self._limits = supervisor, backend, JobLimits(kill_at=kill_at)
+    def __init__(
+        self, supervisor: Supervisor, backend: str, kill_at: float | None = None, memory_bytes: int | None = None
+    ) -> None:
+        self._supervisor, self._backend = supervisor, backend
+        self._limits = JobLimits(kill_at=kill_at, memory_bytes=memory_bytes)
+
+    @property
+    def task(self) -> TaskOutline:
+        """The task, as the other process has loaded it: known before the libraries are loaded."""
+        return self._supervisor.task(self._limits)
 
     @cached_property
     def model(self) -> ModelInfo:
@@ -110,7 +123,9 @@ class RemoteSession(Session):
         return self._supervisor.run(job, limits, progress)
 
     def _call(self, what: str, method: str, **arguments: Any) -> Any:
-        return self._supervisor.run(Job(self._backend, method, arguments, reports=False), self._limits).unwrap(what)
+        limits = self._limits if method in METERED else replace(self._limits, memory_bytes=None)
+        job = Job(self._backend, method, arguments, reports=False, metered=limits.memory_bytes is not None)
+        return self._supervisor.run(job, limits).unwrap(what)
 
 
 @contextmanager
@@ -121,7 +136,9 @@ def open_remote(
     *,
     interrupt: Interrupt | None = None,
     kill_at: float | None = None,
+    memory_bytes: int | None = None,
     many_jobs: bool = False,
+    adapt: Callable[[Task], Task] | None = None,
 ) -> Iterator[dict[str, RemoteSession]]:
     """Open a task on backends in another process, and end that process when the block is left.
 
@@ -131,12 +148,16 @@ def open_remote(
         backends: Names; the sessions come by name.
         interrupt: Read while a job runs.
         kill_at: See `RemoteSession`.
+        memory_bytes: See `RemoteSession`.
         many_jobs: Whether what every job needs is computed before the first.
+        adapt: Makes the task of the loaded one, in the other process; as it is where it is not given.
 
     Raises:
         PluginError: A backend is not installed.
     """
     preload = tuple(module for name in backends for module in host.backend(name).preload)
-    start = Start(preload, task, tuple(backends), many_jobs, tuple(host.local))
+    loaded = {plugin.name for plugin in host.plugins if not plugin.refused}
+    refused = tuple(plugin.name for plugin in host.refused if plugin.name not in loaded)
+    start = Start(preload, task, tuple(backends), many_jobs, tuple(host.local), refused, memory_bytes, adapt)
     with Supervisor(start, interrupt) as supervisor:
-        yield {name: RemoteSession(supervisor, name, kill_at) for name in backends}
+        yield {name: RemoteSession(supervisor, name, kill_at, memory_bytes) for name in backends}

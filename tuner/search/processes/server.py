@@ -12,17 +12,18 @@ from typing import Any, Literal
 from tuner.errors import TunerError
 from tuner.process_memory import HUGE_PAGES
 from tuner.search.processes.family import children, descendants, end_descendants, end_marked, kill, kill_group, state
-from tuner.search.processes.frames import EXITED, FAILURE, FORKED, OPENED, Channel, FrameError, packed
+from tuner.search.processes.frames import EXITED, FAILURE, FORKED, OPENED, TASK, Channel, FrameError, packed
 from tuner.search.processes.messages import Job, Start
-from tuner.search.processes.wire import failure_from
+from tuner.search.processes.wire import error_from, task_from
+from tuner.task.info import TaskOutline
 
 #: OpenMP's threads wait by spinning; next to another busy process that costs up to twenty times the work.
 PATIENT_THREADS = {"GOMP_SPINCOUNT": "30000"}
 MARK = "TUNER_PROCESSES"
 #: How long a stopped process is waited for: who stops a whole run continues its processes one after the other.
 STOPPED_SECONDS = 0.5
-#: Opening the task; waiting for a job; about to fork for one; waiting for its child to end; of no use.
-Phase = Literal["opening", "idle", "forking", "running", "lost"]
+#: Loading the task; opening it; waiting for a job; about to fork for one; waiting for its child to end; of no use.
+Phase = Literal["loading", "opening", "idle", "forking", "running", "lost"]
 
 
 class LostError(TunerError):
@@ -34,6 +35,7 @@ class ForkServer:
 
     Attributes:
         phase: What it is doing.
+        task: The task; None until it is loaded.
         child: Process id of the last child; None where that is none of its children.
         exit_code: Exit code of the last child; None until it has ended.
         spare: Processes that it had started before the last job.
@@ -43,7 +45,8 @@ class ForkServer:
     """
 
     def __init__(self, start: Start) -> None:
-        self.phase: Phase = "opening"
+        self.phase: Phase = "loading"
+        self.task: TaskOutline | None = None
         self.child: int | None = None
         self.exit_code: int | None = None
         self.spare: frozenset[int] = frozenset()
@@ -103,7 +106,10 @@ class ForkServer:
         except (EOFError, FrameError):
             raise LostError("it has ended") from None
         for kind, content in frames:
-            self._take_in(kind, content)
+            try:
+                self._take_in(kind, content)
+            except FrameError:
+                raise LostError("it says what makes no sense") from None
         if not frames:
             self._notice_a_stop()
 
@@ -123,10 +129,18 @@ class ForkServer:
         end_marked(self._mark)
         self._channel.close()
 
+    def exit_status(self, seconds: float) -> int | None:
+        """Return the exit code of the process itself; None where it has none after so many seconds."""
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
     def _take_in(self, kind: bytes, content: bytes) -> None:
-        if kind == FAILURE and self.phase == "opening":
-            raise TunerError(failure_from(content).text)
+        if kind == FAILURE and self.phase in {"loading", "opening"}:
+            raise error_from(content)
         expected: dict[tuple[str, bytes], Phase] = {
+            ("loading", TASK): "opening",
             ("opening", OPENED): "idle",
             ("forking", FORKED): "running",
             ("running", EXITED): "idle",
@@ -134,7 +148,9 @@ class ForkServer:
         following = expected.get((self.phase, kind))
         if following is None:
             raise LostError("it says what makes no sense")
-        if kind != OPENED:
+        if kind == TASK:
+            self.task = task_from(content)
+        elif kind != OPENED:
             try:
                 number = int(content)
             except ValueError:

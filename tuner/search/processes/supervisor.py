@@ -3,20 +3,24 @@
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Self
 
-from tuner.errors import TunerError
+from tuner.errors import TaskError, TunerError
 from tuner.search.processes.endings import oom_kills
 from tuner.search.processes.frames import Channel
 from tuner.search.processes.guard import POLL_SECONDS, Guard, Interrupt, JobLimits, JobResult, Progress, Verdict
 from tuner.search.processes.job_memory import JobMemory
 from tuner.search.processes.messages import Failure, Job, Start
 from tuner.search.processes.server import ForkServer, LostError
+from tuner.task.info import TaskOutline
 
 #: How long a job's process may take to end after its last word, and the process that forked it to say so.
 GRACE_SECONDS = 2.0
 #: The same after it was killed: the user's time may be up.
 KILLED_SECONDS = 0.3
+#: How long loading a task may take where the user says nothing.
+LOADING_SECONDS = 600.0
 #: A job runs so often where the process that children are forked from ends under it; in all, it is started so often.
 ATTEMPTS, MOST_STARTS = 2, 7
 LOST = "the process that trials are forked from"
@@ -32,7 +36,7 @@ class Supervisor:
 
     def __init__(self, start: Start, interrupt: Interrupt | None = None) -> None:
         self.interrupt = interrupt or Interrupt()
-        self._start, self._starts = start, 1
+        self._start, self._starts, self._started = start, 1, time.monotonic()
         self._server = ForkServer(start)
 
     def __enter__(self) -> Self:
@@ -105,6 +109,37 @@ class Supervisor:
             over_seconds=guard.over_seconds,
         )
 
+    def task(self, limits: JobLimits) -> TaskOutline:
+        """Return the task, as the other process has loaded it; without a deadline it has `LOADING_SECONDS`.
+
+        Raises:
+            TunerError: It cannot be loaded, or not in time.
+            KeyboardInterrupt: The user ended it.
+        """
+        end = limits.kill_at or self._started + LOADING_SECONDS
+        try:
+            verdict = self._wait(replace(limits, kill_at=end), lambda: self._server.task is not None)
+        except LostError as error:
+            raise self._never_began(error) from None
+        if verdict == "deadline" and limits.kill_at is None:
+            raise TaskError(f"loading the task took longer than {LOADING_SECONDS:.0f} s: give it more with --time")
+        if self._server.task is None:
+            nothing: JobResult[TaskOutline] = JobResult(verdict or "interrupted")
+            return nothing.unwrap("loading the task")
+        return self._server.task
+
+    def _never_began(self, error: LostError) -> TunerError:
+        """Return why there was no first job."""
+        code = self._server.exit_status(GRACE_SECONDS)
+        if code is None:
+            return TunerError(f"the process for trials did not start: {error}")
+        if code == 1:  # of an exception: Python has printed it
+            return TunerError("the process for trials did not start: see the message above")
+        return TaskError(
+            f"the process that opens the task ended with exit code {code} before its first job: "
+            "the code of the task, of its model or of a plugin ended it"
+        )
+
     def _memory(self, limits: JobLimits) -> JobMemory | None:
         server = self._server
         return None if server.child is None else JobMemory(server.child, server.pid, server.spare, limits.memory_bytes)
@@ -143,12 +178,12 @@ class Supervisor:
                 raise LostError("it did not answer")
             return server.phase == "idle"
 
-        is_opening = server.phase == "opening"
+        is_opening = server.phase in {"loading", "opening"}
         try:
             return self._wait(limits, is_idle)
-        except LostError:
+        except LostError as error:
             if is_opening:
-                raise TunerError("the process for trials did not start: see the message above") from None
+                raise self._never_began(error) from None
             raise
 
     def _wait(self, limits: JobLimits, is_done: Callable[[], bool]) -> Verdict | None:

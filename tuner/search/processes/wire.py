@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.backends.base import Exported, Filling
+from tuner.errors import BudgetError, ModelError, PluginError, StoreError, TaskError, TunerError
 from tuner.plan.info import ModelInfo
 from tuner.planner.device import Rates
 from tuner.planner.memory.step import StepPlan
 from tuner.results.records import Outcome
 from tuner.search.processes.frames import FrameError
 from tuner.search.processes.messages import Failure
+from tuner.task.info import TaskOutline
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
@@ -30,6 +32,8 @@ LARGEST = 1e18
 #: What is done, by the name of that; and what it is out of.
 OUT_OF = {"step": "steps", "filled": "of"}
 Progress = Mapping[str, Any]
+#: What opening a task may raise that callers tell apart.
+ERRORS = {kind.__name__: kind for kind in (TaskError, ModelError, PluginError, StoreError, BudgetError)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +131,40 @@ def failure_from(content: bytes) -> Failure:
         FrameError: It is no failure.
     """
     given: Failure = _read("failure", content, "its failure")
-    return failure(given.text, given.trace, unsupported=given.unsupported, edit=given.edit, is_bug=given.is_bug)
+    kept = {name: getattr(given, name) for name in ("unsupported", "edit", "is_bug", "error")}
+    return failure(given.text, given.trace, **kept)
 
 
-def failure(text: str, trace: str = "", *, unsupported: bool = False, edit: str = "", is_bug: bool = False) -> Failure:
+def error_from(content: bytes) -> TunerError:
+    """Return what opening a task raised, to be raised again.
+
+    Raises:
+        FrameError: It is no failure.
+    """
+    given = failure_from(content)
+    return ERRORS.get(given.error, TunerError)(given.text)
+
+
+def task_from(content: bytes) -> TaskOutline:
+    """Return the task that was loaded.
+
+    Raises:
+        FrameError: It is none.
+    """
+    task: TaskOutline = _read("task", content, "the task")
+    return task
+
+
+def failure(
+    text: str, trace: str = "", *, unsupported: bool = False, edit: str = "", is_bug: bool = False, error: str = ""
+) -> Failure:
     """Return a failure with its texts cut: one line of printable characters, and both ends of a long traceback."""
     line = "".join(letter if letter.isprintable() else " " for letter in " ".join(text[: 2 * LINE].split()))
     line = line if len(line) <= LINE else f"{line[:LINE]}…"
     if len(trace) > TRACE:
         end = TRACE // 2 - 50
         trace = f"{trace[:end]}\n… {len(trace) - 2 * end:,} characters are left out …\n{trace[-end:]}"
-    return Failure(line, trace, unsupported, edit[:LINE], is_bug)
+    return Failure(line, trace, unsupported, edit[:LINE], is_bug, error[:LINE])
 
 
 def encode_failure(given: Failure) -> bytes:
@@ -162,7 +189,7 @@ def _plain(value: Any) -> Any:
 def _adapter(what: str) -> "TypeAdapter[Any]":
     from pydantic import JsonValue, TypeAdapter
 
-    others = {"progress": dict[str, bool | int | float | str], "failure": Failure}
+    others = {"progress": dict[str, bool | int | float | str], "failure": Failure, "task": TaskOutline}
     return TypeAdapter({**others, **RESULTS}.get(what, JsonValue))
 
 

@@ -31,9 +31,11 @@ from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, DataPlan, EditTraits, RecipePlan, TailEdit
 from tuner.plan.trial import TrialPlan, normal_form
+from tuner.plugin.core import build_host
 from tuner.results.records import Outcome
 from tuner.runtime import Personaliser
 from tuner.runtime.infer.chain import Chain
+from tuner.search.processes.remote import open_remote
 from tuner.store.store import Store
 from tuner.task import ArraySamples, Domain, InputSpec, Samples, Subset, Task, normalise
 from tuner.task.info import task_info
@@ -213,8 +215,9 @@ def test_a_bundle_with_exits_is_a_chain_that_reports_where_samples_exit(
     carried_out(task, plan, tmp_path)
     kept = exit_metadata(tmp_path)["kept"]
     out = tmp_path / "bundle"
-    with new_folder(out) as part:
-        write_bundle("digits", task, plan, tmp_path / "weights.safetensors", part, {"parent": None})
+    with new_folder(out) as part, open_remote(build_host(), "digits", [plan.runtime.backend]) as sessions:
+        session = sessions[plan.runtime.backend]
+        write_bundle(session, plan, tmp_path / "weights.safetensors", part, {"parent": None})
     personaliser = Personaliser(out)
     exits = personaliser.bundle.info.exits
     assert exits is not None

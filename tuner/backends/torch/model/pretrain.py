@@ -10,9 +10,10 @@ from torch.nn import functional
 
 from tuner.arrays import RowNumbers
 from tuner.backends.torch.model.fingerprint import state_hash
-from tuner.errors import TaskError
+from tuner.errors import MemoryLimitError, TaskError
 from tuner.files import cache_folder, private_file
 from tuner.plan.parts import RecipePlan
+from tuner.process_memory import PeakMeter, memory_limit
 from tuner.task import Task
 from tuner.task.data.samples import Samples
 from tuner.training.epoch import EpochLoop
@@ -26,6 +27,7 @@ def pretrained(task: Task, model: nn.Module) -> None:
     Raises:
         TaskError: The task has no global data to train on.
         TrainingError: The loss is no longer a number.
+        MemoryLimitError: It takes more memory than this process may add.
     """
     settings, domain = task.model.pretrain, task.global_
     if settings is None or domain is None:
@@ -37,7 +39,7 @@ def pretrained(task: Task, model: nn.Module) -> None:
         model.load_state_dict(load_file(path))
         return
     recipe = RecipePlan(settings.epochs, settings.batch_size, learning_rate=settings.learning_rate)
-    steps = _WholeModel(task, model, domain.train, recipe)
+    steps = _WholeModel(task, model, domain.train, recipe, PeakMeter())
     for _ in EpochLoop(steps, recipe, len(domain.train), 0, batches=even_batches_of).epochs():
         pass
     model.eval()
@@ -49,7 +51,8 @@ def pretrained(task: Task, model: nn.Module) -> None:
 class _WholeModel(Steps):
     """Trains all of a model on samples in memory."""
 
-    def __init__(self, task: Task, model: nn.Module, samples: Samples, recipe: RecipePlan) -> None:
+    def __init__(self, task: Task, model: nn.Module, samples: Samples, recipe: RecipePlan, meter: PeakMeter) -> None:
+        self._meter, self._limit = meter, memory_limit()
         self._inputs = torch.from_numpy(task.batch(samples, range(len(samples))))
         self._labels = torch.from_numpy(samples.labels)
         self._model, self._multi = model, task.loss == "multi-label"
@@ -71,4 +74,8 @@ class _WholeModel(Steps):
             loss = functional.cross_entropy(outputs, labels)
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self._optimiser.step()
+        if self._limit is not None and (peak := self._meter.peak_bytes()) > self._limit:
+            raise MemoryLimitError(
+                f"pretraining took {peak / 1e6:,.0f} MB, more than --memory allows: give more, or model.weights"
+            )
         return float(loss.detach())

@@ -1,0 +1,78 @@
+"""A task for a bundle's model: its inputs as the model takes them, its weights as where training starts."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+from tuner.bundle.format import WEIGHTS, Bundle
+from tuner.errors import TaskError
+from tuner.task.data.samples import Samples
+from tuner.task.relabel import relabelled
+from tuner.task.spec import InputSpec
+from tuner.task.task import Domain, Task
+
+
+def adapted(task: Task, folder: Path, *, starts_from_bundle: bool) -> Task:
+    """Return a task for the plan of a bundle; see `match_inputs` and `start_from`.
+
+    Args:
+        task: The task.
+        folder: The bundle's folder.
+        starts_from_bundle: Whether training starts from the bundle's weights instead of the task's own.
+
+    Raises:
+        TunerError: The bundle cannot be read, or the task does not fit it.
+    """
+    bundle = Bundle.open(folder)
+    matched = match_inputs(task, bundle)
+    return start_from(bundle, matched) if starts_from_bundle else matched
+
+
+def match_inputs(task: Task, bundle: Bundle) -> Task:
+    """Return the task with its inputs prepared as the bundle's model expects them.
+
+    Signals keep the bundle's mean and deviation: new recordings have others, and the weights were trained with these.
+
+    Raises:
+        TaskError: The tasks differ in anything else of [input], or in the loss.
+    """
+    if task.input.kind == "signals":
+        task = replace(task, input=replace(task.input, mean=bundle.input.mean, std=bundle.input.std))
+    if task.input != bundle.input or task.loss != bundle.loss:
+        theirs, ours = _describe_input(task.input, task.loss), _describe_input(bundle.input, bundle.loss)
+        raise TaskError(
+            f"{task.name} gives {theirs}, but the bundle takes {ours}: give the task the bundle's [input] and loss"
+        )
+    return task
+
+
+def start_from(bundle: Bundle, task: Task) -> Task:
+    """Return the task with the bundle's weights as the given model: its labels first, then the task's new ones."""
+    labels = (*bundle.labels, *(label for label in task.labels if label not in bundle.labels))
+    rows = tuple(labels.index(label) for label in task.labels)
+    model = replace(
+        task.model, weights=str((bundle.folder / WEIGHTS).resolve()), pretrain=None, head=tuple(bundle.labels)
+    )
+
+    def moved(samples: Samples) -> Samples:
+        return relabelled(samples, rows, len(labels))
+
+    def moved_domain(domain: Domain) -> Domain:
+        test = None if domain.test is None else moved(domain.test)
+        return Domain(moved(domain.train), moved(domain.val), test)
+
+    return replace(
+        task,
+        model=model,
+        labels=labels,
+        head_rows=tuple(range(len(bundle.labels))),
+        local=moved_domain(task.local),
+        global_=None if task.global_ is None else moved_domain(task.global_),
+        local_labels=tuple(sorted(rows[row] for row in task.local_labels)),
+    )
+
+
+def _describe_input(spec: InputSpec, loss: str) -> str:
+    """Return what a model takes, with every setting that is given."""
+    values = ((field.name, getattr(spec, field.name)) for field in fields(spec)[1:])
+    settings = (f"{name} {list(value) if isinstance(value, tuple) else value}" for name, value in values if value)
+    return ", ".join((f"{loss} {spec.kind}", *settings))

@@ -1,0 +1,97 @@
+"""The last fence: a command that breaks a limit and does not answer is ended, in one line."""
+
+import faulthandler
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+
+import psutil
+
+from tuner.commands.limits import CommandLimits
+
+#: A command that ends by itself has ended by then: a share of its time, and seconds.
+LATE_SHARE, LATE_SECONDS = 0.02, 0.75
+POLL_SECONDS = 0.01
+MISTAKE = 1
+#: Reads the traceback of every thread, the main one last, and says where that one was. A shell starts at once.
+_LAST_WORDS = """
+trap '' INT TERM
+while IFS= read -r line; do
+  case $line in
+    Thread*|Current*) first=1;;
+    *File*) [ -n "$first" ] && place=$line; first=;;
+  esac
+done
+[ -z "$place" ] || echo "tuner: --time was over and the command did not answer, so it was ended in${place# } (what was \
+finished is kept; --resume continues a run)" >&2
+"""
+
+
+@contextmanager
+def ended_after(seconds: float | None, started: float) -> Iterator[None]:
+    """End this process where a block takes longer than it may, whatever it does: also in code that holds the GIL.
+
+    What ends by itself is not touched: it has 2 % and 0.75 s more. What was running is told in one line on stderr, and
+    the exit code is 1. Only a command line should end its process; a program that calls `tuner.run` should not.
+
+    Args:
+        seconds: Time that the block has; None for no limit.
+        started: Clock (`time.monotonic`) from which it counts.
+    """
+    if seconds is None:
+        yield
+        return
+    left = started + (1 + LATE_SHARE) * seconds + LATE_SECONDS - time.monotonic()
+    with subprocess.Popen(["/bin/sh", "-c", _LAST_WORDS], stdin=subprocess.PIPE) as listening:
+        faulthandler.dump_traceback_later(max(left, POLL_SECONDS), file=listening.stdin, exit=True)  # type: ignore[arg-type]  # it is a pipe
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+
+def ended_by(end: float | None) -> AbstractContextManager[None]:
+    """Do as `ended_after`, with a limit from now to a clock (`time.monotonic`); None for no limit."""
+    now = time.monotonic()
+    return ended_after(None if end is None else end - now, now)
+
+
+@contextmanager
+def guarded(what: str, limits: CommandLimits) -> Iterator[None]:
+    """End this process, in one line, where a block that works in it breaks a limit.
+
+    Args:
+        what: A user's name for the block.
+        limits: Limits of the command.
+    """
+    if limits.end is None and limits.memory_bytes is None:
+        yield
+        return
+    done, process = threading.Event(), psutil.Process()
+    resting = process.memory_info().rss
+
+    def watch() -> None:
+        while not done.wait(POLL_SECONDS):
+            added = process.memory_info().rss - resting
+            if limits.memory_bytes is not None and added > limits.memory_bytes:
+                _leave(f"{what} took {added / 1e6:,.0f} MB, more than --memory allows: give more")
+            if limits.end is not None and time.monotonic() > limits.end:
+                _leave(f"{what} took longer than --time allows: give more time")
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    with ended_by(limits.end):
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
+
+
+def _leave(line: str) -> None:
+    with suppress(OSError):
+        os.write(2, f"tuner: {line}\n".encode())
+    os._exit(MISTAKE)

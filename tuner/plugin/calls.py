@@ -1,0 +1,148 @@
+"""Calls of plugins' code in this process: under a time limit, without its prints, and not after repeated faults."""
+
+import logging
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import TypeVar
+
+from tuner.errors import PluginError, first_line, place_of
+
+log = logging.getLogger(__name__)
+R = TypeVar("R")
+#: What a call may take: of a function that only computes; of an observer, which may write; of an import.
+CALL_SECONDS, OBSERVER_SECONDS, IMPORT_SECONDS = 2.0, 5.0, 10.0
+#: Code that catches the exception and goes on is interrupted again.
+AGAIN_SECONDS = 0.5
+#: However little is left of a run's time, a call that only computes ends within this.
+LEAST_SECONDS = 0.2
+#: A plugin that fails so often takes no further part.
+MOST_FAULTS = 3
+
+
+class OverdueError(BaseException):
+    """Raised in code that takes longer than it may; no `Exception`, which that code might catch.
+
+    Attributes:
+        seconds: The limit.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"it took longer than {seconds:.2g} s")
+        self.seconds = seconds
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Interrupt what takes longer in a block, and send what it prints to stderr: stdout is the command's own.
+
+    Blocks may be inside each other; the shorter limit holds. Only the main thread can be interrupted, and not where
+    native code neither returns nor releases Python's lock.
+
+    Args:
+        seconds: Limit on the block's wall time.
+
+    Raises:
+        OverdueError: (in the block) The time is up.
+    """
+    with redirect_stdout(sys.stderr):
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        started, active = time.monotonic(), True
+        outer = signal.getitimer(signal.ITIMER_REAL)[0]
+        seconds = min(seconds, outer or seconds)
+
+        def interrupt(*_: object) -> None:
+            if active:
+                raise OverdueError(seconds)
+
+        before = signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_SECONDS)
+        try:
+            try:
+                yield
+            finally:
+                active = False
+        finally:  # the inner one may itself have been interrupted
+            active = False
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, before)
+            if outer:
+                left = outer - (time.monotonic() - started)
+                signal.setitimer(signal.ITIMER_REAL, max(1e-3, left), AGAIN_SECONDS)
+
+
+def fault(error: BaseException) -> str:
+    """Return what a plugin's function did, for people: ``raised ValueError: no (mine.py, line 14)``.
+
+    Args:
+        error: Caught by whoever called the function.
+    """
+    did = (
+        f"took longer than {error.seconds:.2g} s" if isinstance(error, OverdueError) else f"raised {first_line(error)}"
+    )
+    return f"{did}{place_of(error)}"
+
+
+def import_fault(error: BaseException) -> str:
+    """Return what a plugin's import or one of its hooks did; see `fault`."""
+    if not isinstance(error, OverdueError):
+        return f"{type(error).__name__}: {error}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    where = [frame for frame in frames if frame.filename != __file__][-1]
+    return f"its import took longer than {error.seconds:.2g} s ({Path(where.filename).name}, line {where.lineno})"
+
+
+class PluginCalls:
+    """Calls of one host's plugins.
+
+    Args:
+        end: Clock (`time.monotonic`) at which the run is over, and with it every call; None for never.
+    """
+
+    def __init__(self, end: float | None = None) -> None:
+        self._end = end
+        self._faults: Counter[str] = Counter()
+
+    def within(self, seconds: float) -> float:
+        """Return how many of `seconds` the run's end leaves."""
+        left = seconds if self._end is None else self._end - time.monotonic()
+        return max(LEAST_SECONDS, min(seconds, left))
+
+    def is_out(self, plugin: str) -> bool:
+        """Return whether a plugin failed so often that it is called no more."""
+        return self._faults[plugin] >= MOST_FAULTS
+
+    def run(self, plugin: str, what: str, seconds: float, function: Callable[..., R], *arguments: object) -> R:
+        """Call a plugin's function.
+
+        Args:
+            plugin: Name of the plugin.
+            what: The function, for people.
+            seconds: What it may take.
+            function: To call.
+            arguments: Of the function.
+
+        Raises:
+            PluginError: It raised, called `sys.exit`, took too long, or the plugin is called no more.
+        """
+        if self.is_out(plugin):
+            raise PluginError(f"plugin {plugin}: it failed {MOST_FAULTS} times and takes no further part")
+        try:
+            with limited(self.within(seconds)):
+                return function(*arguments)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a plugin may raise anything, and may call sys.exit
+            self._faults[plugin] += 1
+            line = f"plugin {plugin}: {what} {fault(error)}"
+            out = f"; it failed {MOST_FAULTS} times and takes no further part" if self.is_out(plugin) else ""
+            log.warning("%s%s", line, out, exc_info=isinstance(error, Exception))
+            raise PluginError(line) from error
