@@ -12,6 +12,7 @@ import psutil
 from tuner.commands.tuning import Tuning
 from tuner.plugin.core import build_host
 from tuner.plugin.finding import local_plugin
+from tuner.reading import path_from
 from tuner.results.config import RunConfig
 from tuner.results.folder import FILE, read_run
 from tuner.results.lock import lock_folder
@@ -87,7 +88,7 @@ def run(
     local = [*search_space.plugins, *plugins]
     host = build_host(local=local)
     loaded = load_task(task, host.tasks) if isinstance(task, str) else task
-    folder = Path(out) if out is not None else Path("runs") / loaded.name
+    folder = Path(out) if out is not None else Path("runs") / path_from(loaded.name)
     if resume and (recorded := plugins_of_run(folder, host.local)):
         host = build_host(local=[*recorded, *local])
     host.check_local()

@@ -76,7 +76,7 @@ def local_plugin(given: str | Path | ModuleType) -> Found:
         return import_file(path, "plugin")
 
     name = path.parent.name if package else path.stem
-    sources = sorted(path.parent.rglob("*.py")) if package else [path]
+    sources = sorted(path.parent.rglob("*.py")) if package and path.is_file() else [path]
     digest = hashlib.blake2b(b"".join(one.read_bytes() for one in sources if one.is_file()), digest_size=4).hexdigest()
     return Found(name, f"{name if package else path.name} {digest}", load, str(path))
 

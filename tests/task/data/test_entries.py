@@ -92,7 +92,7 @@ def test_a_manifest_without_its_header_or_encoding_is_reported(images: Path, loa
     with pytest.raises(TaskError, match=r"the first line must be 'path,label', got 'file,class'"):
         load({"local.train": manifest(images / "m.csv", header="file,class")})
     (images / "m.csv").write_bytes(b"path,label\n\xff\xfe,dog\n")
-    with pytest.raises(TaskError, match=r"m\.csv: not a CSV manifest in UTF-8"):
+    with pytest.raises(TaskError, match=r"m\.csv: cannot be read \(it is not UTF-8"):
         load({"local.train": "m.csv"})
 
 

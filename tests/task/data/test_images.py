@@ -135,7 +135,8 @@ def test_arrays_are_resized_channel_by_channel() -> None:
     ("values", "message"),
     [
         ({"kind": "images"}, "size is needed"),
-        ({"kind": "images", "size": 0}, "at least 1 pixel, got 0"),
+        ({"kind": "images", "size": 0}, "from 1 to 8192 pixels, got 0"),
+        ({"kind": "images", "size": 10**9}, "from 1 to 8192 pixels, got 1000000000"),
         ({"kind": "images", "size": 8, "resize": 4}, "resize must be at least input.size = 8, got 4"),
         ({"kind": "arrays", "std": (0.0,)}, r"std must be above 0 in every channel, got \[0.0\]"),
     ],
