@@ -39,8 +39,8 @@ def test_hidden_and_other_files_are_ignored_and_any_case_of_suffix_counts(images
 
 
 def test_an_image_that_is_not_one_is_named_when_it_is_loaded(images: Path, load: Load) -> None:
-    (images / "l/train/dog/0.png").write_text("not pixels")
     samples = load().local.train
+    (images / "l/train/dog/0.png").write_text("not pixels")
     with pytest.raises(TaskError, match=r"dog/0\.png: not an image that can be decoded .*: replace or remove it"):
         samples.load(0)
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,7 +39,6 @@ class FileCheck:
     def __init__(self, *, skip: bool = False, settings: str = "") -> None:
         self.unreadable: dict[str, str] = {}
         self._skip, self._settings = skip, settings
-        self._remembered = _remembered()
         self._new: dict[bytes, None] = {}
 
     def readable(self, files: Sequence[Path], look: Callable[[Path], object]) -> list[bool]:
@@ -57,6 +57,14 @@ class FileCheck:
             if reasons.get(mark):
                 self.unreadable[str(file)] = reasons[mark]
         return [not reasons.get(mark) for mark in marks]
+
+    @cached_property
+    def _remembered(self) -> dict[bytes, None]:
+        try:
+            content = (cache_folder() / FILE).read_bytes()
+        except (OSError, StoreError):
+            return {}
+        return dict.fromkeys(content[at : at + HASH_BYTES] for at in range(0, len(content), HASH_BYTES))
 
     def note(self, file: Path, error: TaskError) -> None:
         """Count a file as unreadable, whose reading raised an error."""
@@ -110,14 +118,6 @@ def kept(values: Sequence[T], keep: Sequence[bool]) -> list[T]:
 def forget_readable() -> None:
     """Forget which files were found readable."""
     (cache_folder() / FILE).unlink(missing_ok=True)
-
-
-def _remembered() -> dict[bytes, None]:
-    try:
-        content = (cache_folder() / FILE).read_bytes()
-    except (OSError, StoreError):
-        return {}
-    return dict.fromkeys(content[at : at + HASH_BYTES] for at in range(0, len(content), HASH_BYTES))
 
 
 def _problem(file: Path, look: Callable[[Path], object]) -> str:
