@@ -10,6 +10,7 @@ from typing import Literal
 
 from tuner.errors import PluginError, nearest
 from tuner.plugin.finding import GROUP, local_plugin
+from tuner.reading import kind_of
 
 Verdict = Literal["held", "broken", "not checked"]
 
@@ -92,7 +93,7 @@ def _module_of(package: str) -> str:
         PluginError: There is no such plugin.
     """
     if package.endswith(".py"):
-        if not Path(package).is_file():
+        if kind_of(package) != "file":
             raise PluginError(f"there is no file {package}: check the path")
         return Path(package).stem
     points = {point.name: point.module for point in entry_points(group=GROUP)}

@@ -12,12 +12,12 @@ import psutil
 from tuner.commands.tuning import Tuning
 from tuner.plugin.core import build_host
 from tuner.plugin.finding import local_plugin
-from tuner.reading import path_from
+from tuner.reading import kind_of, path_from
 from tuner.results.config import RunConfig
 from tuner.results.folder import FILE, read_run
 from tuner.results.lock import lock_folder
 from tuner.results.run import Run
-from tuner.search.budget import LIMITS, budget
+from tuner.search.budget import LIMITS, budget, check_seed
 from tuner.search.listener import Listener
 from tuner.search.space import load_space
 from tuner.task import Task, load_task
@@ -95,7 +95,7 @@ def run(
     config = RunConfig(
         task=_absolute(task),
         space=space,
-        seed=seed,
+        seed=check_seed(seed),
         backend=backend,
         deterministic=deterministic,
         limits=limits,
@@ -135,4 +135,4 @@ def _absolute(task: str | Task) -> str:
     path, colon, function = task.partition(".py:")
     if colon:
         return f"{os.path.abspath(path)}.py:{function}"  # noqa: PTH100 - the path may not exist yet
-    return os.path.abspath(task) if Path(task).exists() else task  # noqa: PTH100 - kept unresolved
+    return os.path.abspath(task) if kind_of(task) != "nothing" else task  # noqa: PTH100 - kept unresolved

@@ -1,5 +1,6 @@
 """A plan as TOML: what a bundle exports as ``plan.toml``."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
@@ -46,7 +47,8 @@ def from_toml(text: str) -> TrialPlan:
     if version != FORMAT:
         raise PlanError(f"plan: format must be {FORMAT}, got {version!r}: use the version of tuner that wrote it")
     try:
-        return check(TypeAdapter(TrialPlan).validate_python(content))
+        # as JSON, where strict types leave lists to be tuples
+        return check(TypeAdapter(TrialPlan).validate_json(json.dumps(content, default=str), strict=True))
     except ValidationError as error:
         raise PlanError(f"plan: {_first_mistake(list(map(dict, error.errors())))}") from None
 

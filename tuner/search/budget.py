@@ -8,9 +8,21 @@ from tuner.results.config import Budget
 from tuner.units import parse_seconds, parse_share, parse_size
 
 DEFAULT_TRIALS = 20
+MOST_SEED = 2**32 - 1
 COUNT = re.compile(r"[0-9]{1,9}")
 #: Names of the limits, as on the command line.
 LIMITS = ("time", "train-time", "memory", "storage", "trials", "forget-at-most", "stop-when-flat")
+
+
+def check_seed(seed: int) -> int:
+    """Return a study's seed.
+
+    Raises:
+        BudgetError: No generator of random numbers takes it.
+    """
+    if not 0 <= seed <= MOST_SEED:
+        raise BudgetError(f"--seed must be a whole number from 0 to {MOST_SEED}, got {seed}")
+    return seed
 
 
 def budget(asked: Mapping[str, str | int | None], defaults: Mapping[str, str], *, deterministic: bool) -> Budget:

@@ -116,7 +116,8 @@ def test_a_damaged_zip_file_is_named(tmp_path: Path, damage: str) -> None:
 
 def test_names_and_arrays_of_a_zip_file_are_those_that_numpy_reads(tmp_path: Path) -> None:
     path = tmp_path / "data.npz"
-    np.savez(path, **{"a/signal": np.eye(2), "classes": np.array(["x", "ü"])})
+    arrays: dict[str, Any] = {"a/signal": np.eye(2), "classes": np.array(["x", "ü"])}
+    np.savez(path, **arrays)
     with open_npz(path) as file, np.load(path) as theirs:
         assert list(file) == theirs.files
         assert all((file[name] == theirs[name]).all() for name in file)

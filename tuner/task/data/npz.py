@@ -23,6 +23,7 @@ SAMPLES_KEYS: Mapping[PartitionName, tuple[str, ...]] = {
     "test": ("x_test", "x"),
 }
 CLASSES_KEY = "classes"
+MOST_CLASSES = 1_000_000
 _SUFFIX = ".npy"
 # What a damaged or encrypted zip file raises, or one that is compressed in a way this Python does not have.
 _DAMAGED = (OSError, ValueError, EOFError, RuntimeError, OverflowError, zipfile.BadZipFile, zlib.error)
@@ -137,6 +138,8 @@ def _number_of_classes(where: str, y: Array, loss: LossKind) -> int:
     if y.ndim == 1 and y.dtype.kind in "iu":
         if y.min() < 0:
             raise TaskError(f"{where}: labels must be integers from 0, got {y.min()}")
+        if y.max() >= MOST_CLASSES:
+            raise TaskError(f"{where}: labels must be integers below {MOST_CLASSES}, got {y.max()}")
         return int(y.max()) + 1
     if y.ndim == 2 and y.dtype.kind in "biuf":  # noqa: PLR2004 - samples and labels
         if loss == "single-label":
