@@ -11,16 +11,16 @@ begins with ``tuner:``, and exit code 1 or 2.
 import argparse
 import contextlib
 import importlib
+import io
 import os
 import resource
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -94,31 +94,28 @@ def answer_to(case: Any, scratch: Path) -> Answer:
     """Give the command line an input, in a process of its own that is killed when it takes too long."""
     out, err = scratch / "stdout", scratch / "stderr"
     began = time.monotonic()
-    environment = dict(getattr(case, "environment", ()))
-    if environment:
-        command = [sys.executable, "-m", "tuner", *case.argv]
-        with out.open("wb") as stdout, err.open("wb") as stderr:
-            pid = subprocess.Popen(
-                command, env={**os.environ, **environment}, stdout=stdout, stderr=stderr, start_new_session=True
-            ).pid
-    else:
-        pid = os.fork() or _command(case.argv, out, err)
+    pid = os.fork() or _command(case.argv, dict(getattr(case, "environment", ())), out, err)
     code, usage = _ended(pid, began + DEADLINE_SECONDS)
     lines = err.read_bytes().decode(errors="replace").splitlines()
     outcome = _outcome(code, usage, lines)
     return Answer(case.name, outcome, time.monotonic() - began, lines[-1] if lines else "")
 
 
-def _command(argv: Iterable[str], out: Path, err: Path) -> NoReturn:
-    """Be the command line, in a forked process."""
+def _command(argv: Sequence[str], environment: Mapping[str, str], out: Path, err: Path) -> NoReturn:
+    """Be the command line, in a forked process; in a fresh one where the environment is another."""
     os.setsid()
     for path, descriptor in ((out, 1), (err, 2)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), descriptor)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+    if environment:
+        os.execve(  # noqa: S606 - no shell is wanted
+            sys.executable, [sys.executable, "-m", "tuner", *argv], {**os.environ, **environment}
+        )
     from tuner.cli import app
 
     sys.argv = ["tuner", *argv]
+    sys.stdout, sys.stderr = (io.TextIOWrapper(os.fdopen(descriptor, "wb")) for descriptor in (1, 2))
     try:
         app.main()
     except SystemExit as error:

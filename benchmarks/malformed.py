@@ -252,7 +252,7 @@ def _options() -> Iterator[Case]:
         *(("export", name, "out") for name in ("none", "l", "n" * 300)),
         *(("apply", name, "task.toml", "out") for name in ("none", "l", "fifo")),
         *(("prior", "build", *names) for names in ((), ("none",), ("l",))),
-        *(("plugins", "why", "none"), ("plugins", "check", "none"), ("plugins", "check", "none.py")),
+        *(("plugins", "why", "nothing"), ("plugins", "check", "none"), ("plugins", "check", "none.py")),
         *(("plugins", "new", name) for name in ("", "a/b", "n" * 300, "ü", "1")),
         *(
             ("plugins", "new", "mine", "--kind", "none"),
