@@ -14,7 +14,7 @@ from types import ModuleType
 from tuner.errors import RunError, StoreError, TunerError
 
 OTHERS = 0o077
-CACHED = frozenset({"store", "rates", "pretrained", "prefix"})
+CACHED = frozenset({"store", "rates", "pretrained", "prefix", "readable"})
 PART = ".part"
 
 
@@ -35,8 +35,9 @@ def private_folder(folder: Path, kind: type[TunerError] = RunError, ours: Collec
         is_open = status.st_mode & OTHERS and status.st_uid == os.geteuid()
         if is_open and all(path.name in ours for path in folder.iterdir()):
             folder.chmod(0o700)
-    except OSError as error:
-        raise kind(f"tuner cannot use the folder {folder} ({error.strerror or error}): give another one") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise kind(f"tuner cannot use the folder {folder} ({reason}): give another one") from None
     return folder
 
 

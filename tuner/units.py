@@ -7,6 +7,8 @@ from tuner.errors import TunerError
 
 SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+#: Largest number of seconds or bytes: 300 centuries, an exabyte.
+MOST = 1e18
 PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
 
 
@@ -81,4 +83,6 @@ def _parse(text: str, units: dict[str, float] | dict[str, int], what: str, form:
     total = sum(float(number) * units[unit.lower()] for number, unit in parts)
     if total <= 0:
         raise TunerError(f"{what} must be above zero, got {text!r}")
+    if total > MOST:
+        raise TunerError(f"{what} must be at most {MOST:.0e}, got {text!r}")
     return total

@@ -32,8 +32,8 @@ def test_data_that_cannot_be_read(tune: Cli, task: Path) -> None:
     (task.parent / "broken.csv").write_bytes(b"path,label\n\xff\xfe")
     code, line = tune(write(task.parent, "", local="broken.csv"))
     assert code == 1
-    assert "broken.csv: not a CSV manifest in UTF-8" in line
-    assert "save it as CSV with header path,label" in line
+    assert "broken.csv: cannot be read (it is not UTF-8 text" in line
+    assert "save it as CSV in UTF-8 with header path,label" in line
 
 
 def test_a_class_folder_without_images(tune: Cli, task: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_space_that_is_not_there(cli: Cli, task: Path) -> None:
         (("--time", "soon"), "--time must be a duration such as 90s, 5m or 1h30m, got 'soon'"),
         (("--time", "0s"), "--time must be above zero, got '0s'"),
         (("--memory", "12"), "--memory must be a size such as 512MB or 1GiB, got '12'"),
-        (("--trials", "0"), "--trials must be a whole number of at least 1, got '0'"),
+        (("--trials", "0"), "--trials must be a whole number from 1 to 999999999, got '0'"),
         (("--backend", "torhc"), "there is no backend 'torhc' (did you mean 'torch'?)"),
     ],
 )

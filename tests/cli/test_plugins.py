@@ -131,7 +131,10 @@ def test_there_is_a_template_of_each_kind() -> None:
             ("demo", "--kind", "strategies"),
             "--kind must be one of backend, data, loss, lowering, objective, strategy, task, got 'strategies' (d",
         ),
-        (("De-mo",), "a plugin's name must be lower-case letters, digits and _, got 'De-mo': give another one"),
+        (
+            ("De-mo",),
+            "a plugin's name must be lower-case letters, digits and _, at most 64, got 'De-mo': give another one",
+        ),
         (("freeze",), "the name 'freeze' is taken by what is installed: give another one"),
         (("demo", "--out", "{here}"), "is not empty: give another folder with --out"),
     ],

@@ -123,13 +123,27 @@ def test_an_empty_space_restricts_nothing(tmp_path: Path) -> None:
         ("limits.train_time = '5m'", r"limits.train_time: unknown limit \(did you mean 'train-time'\?\)"),
         ("limits = '5m'", "limits: a table of limits, but it is '5m'"),
         ("knobs = 3", "knobs: a table of knobs, but it is 3"),
-        ("knobs.gdm.alpha = []", r"knobs.gdm.alpha: a value, a list of values, or low, high and log, but it is \[\]"),
+        (
+            "knobs.gdm.alpha = []",
+            r"knobs.gdm.alpha: a value, a list of values of one type, or low, high and log, .* but it is \[\]",
+        ),
         ("knobs.gdm.alpha = { low = 1, high = 0 }", "knobs.gdm.alpha: a value"),
         ("knobs.gdm.alpha = { low = 'a' }", "knobs.gdm.alpha: a value"),
         ("knobs.gdm.alpha = { low = 0, hihg = 1 }", "knobs.gdm.alpha: a value"),
         ("knobs.gdm.alpha = [[1]]", "knobs.gdm.alpha: a value"),
         ("knobs.gdm.alpha = 2020-01-01", "knobs.gdm.alpha: a value"),
-        ("knobs = ", "mine.toml is not TOML that can be read"),
+        ("knobs = ", "mine.toml: not valid TOML"),
+        ("knobs.gdm.alpha = inf", "knobs.gdm.alpha: a value, .* where numbers are finite, but it is inf"),
+        ("knobs.gdm.alpha = [0.1, nan]", "where numbers are finite, but it is"),
+        ("knobs.gdm.alpha = { low = 0, high = inf }", "where numbers are finite, but it is"),
+        ("knobs.gdm.alpha = { low = 0.1, high = 1, log = 'yes' }", "or low, high and log"),
+        ("knobs.gdm.alpha = [0.1, 'some']", "a list of values of one type"),
+        ("knobs.gdm.alpha = [1, true]", "a list of values of one type"),
+        ("objectives = []", "objectives: at least one name, but the list is empty"),
+        ("for = 3", "for: a sentence, but it is 3"),
+        ("seed = " + "9" * 5001, "not valid TOML .an integer must fit into 64 bits"),
+        ("knobs.gdm.alpha = " + "[" * 5000, "arrays and tables may be nested 32 deep"),
+        ("knobs" + ".a" * 5000 + " = 1", "a key may have 32 parts"),
     ],
 )
 def test_a_mistake_in_a_space_is_named_with_its_place(tmp_path: Path, text: str, message: str) -> None:
@@ -153,7 +167,7 @@ def test_a_space_that_is_not_there_is_named_with_the_nearest(tmp_path: Path) -> 
 
 def test_a_space_in_no_encoding_is_reported(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(SpaceError, match=r"bad\.toml is not TOML that can be read"):
+    with pytest.raises(SpaceError, match=r"bad\.toml: cannot be read \(it is not UTF-8"):
         load_space(str(tmp_path / "bad.toml"))
 
 

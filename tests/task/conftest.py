@@ -17,6 +17,11 @@ def draw(path: Path, colour: tuple[int, int, int] = (10, 20, 30), size: tuple[in
     return path
 
 
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+
+
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
     """`g/` knows cat and dog, `l/` adds hat and has more dogs; four 12 × 8 images a class, each different."""

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from tuner.cli.printable import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -37,7 +39,7 @@ def print_line(text: str) -> None:
         ReaderGoneError: Nobody reads it.
     """
     try:
-        print(text, flush=True)
+        print(printable(text, keep="\n"), flush=True)
     except BrokenPipeError:
         raise ReaderGoneError from None
 

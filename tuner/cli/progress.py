@@ -10,6 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from tuner.cli.printable import printable
 from tuner.plan.text import describe
 from tuner.results.objectives import Objective
 from tuner.results.records import STATES, TrialRecord, eligible
@@ -48,7 +49,7 @@ class Progress(Listener):
 
     def say(self, line: str) -> None:
         """Print a line above the panel."""
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
 
     def step(self, what: str, done: float, of: float) -> None:
         """Move the bar; off a terminal, print a line every 10 s."""

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from tuner.cli.options import Flag, Json, print_line
+from tuner.cli.printable import one_line, printable
 
 
 def watch(
@@ -107,10 +108,9 @@ def _print_json(event: Mapping[str, Any]) -> None:
 def _print_event(event: Mapping[str, Any]) -> None:
     if "label" in event:
         begin = f"@{event['begin']}" if "begin" in event else ""
-        print_line(
-            f"{event['file']}{begin}: {event['label']} ({100 * event['probability']:.0f} %, exit {event['exit']})"
-        )
+        file, label = printable(event["file"]), printable(event["label"])
+        print_line(f"{file}{begin}: {label} ({100 * event['probability']:.0f} %, exit {event['exit']})")
     elif "round" in event:
         print_line(f"round {event['round']}: {event['reason']}")
     else:
-        print(f"tuner: {event.get('refused') or event.get('problem')}", file=sys.stderr, flush=True)
+        print(f"tuner: {one_line(event.get('refused') or event['problem'])}", file=sys.stderr, flush=True)

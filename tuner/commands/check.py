@@ -10,6 +10,7 @@ from typing import Literal
 
 from tuner.errors import PluginError, nearest
 from tuner.plugin.finding import GROUP, local_plugin
+from tuner.reading import kind_of
 
 Verdict = Literal["held", "broken", "not checked"]
 
@@ -98,7 +99,7 @@ def _module_of(package: str) -> str:
     points = {point.name: point.module for point in entry_points(group=GROUP)}
     if package in points:
         return points[package]
-    if package.endswith(".py") and not Path(package).is_file():
+    if package.endswith(".py") and kind_of(package) != "file":
         raise PluginError(f"there is no file {package}: check the path")
     if package.endswith(".py") or (Path(package) / "__init__.py").is_file():
         return ""

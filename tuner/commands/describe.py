@@ -18,6 +18,7 @@ from tuner.planner.memory.placement import smallest
 from tuner.planner.memory.step import StepPlan
 from tuner.planner.memory.summary import memory_summary, write_picture
 from tuner.plugin.core import build_host
+from tuner.reading import read_text
 from tuner.search.forecast import expected_bytes
 from tuner.search.processes.remote import open_remote
 from tuner.search.rates import rates_of
@@ -145,11 +146,7 @@ def describe_task(
 
 
 def _read_plan(path: Path) -> TrialPlan:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TaskError(f"--plan {path} cannot be read: {error}") from None
-    return from_toml(text)
+    return from_toml(read_text(path, TaskError, "--plan takes the plan.toml of a bundle"))
 
 
 def _describe_plan(plan: TrialPlan, rates: Rates, step: StepPlan | None, reason: str | None) -> PlanDescription:

@@ -6,8 +6,10 @@ from pathlib import Path
 from tuner.bundle.format import FILE, Bundle
 from tuner.commands.watch import ring_of, rings_of_task
 from tuner.plugin.core import build_host
+from tuner.reading import kind_of
 from tuner.store.store import open_store
 from tuner.task import load_task
+from tuner.task.data.readable import forget_readable
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +43,11 @@ def forget(task: str, folder: Path | None = None) -> ForgottenSamples:
     Raises:
         TaskError: The task cannot be read, and without it its samples are not known.
     """
-    if (Path(task) / FILE).is_file():
+    if kind_of(Path(task) / FILE) == "file":
         samples = ring_of(Path(task)).clear()
         return ForgottenSamples(Bundle.read(Path(task)).name, records=0, files=0, samples=samples)
-    loaded = load_task(task, build_host().tasks)
+    loaded = load_task(task, build_host().tasks, look=False)  # what cannot be decoded is forgotten too
+    forget_readable()
     ids = [
         partition.sample_id(index)
         for domain in (loaded.local, loaded.global_)

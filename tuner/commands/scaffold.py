@@ -7,9 +7,11 @@ from string import Template
 
 from tuner.errors import PluginError, nearest
 from tuner.plugin.core import build_host
+from tuner.reading import kind_of
 
 #: The files that every package has.
 COMMON = "common"
+MOST_LETTERS = 64  # of a plugin's name
 #: A line of a template, after which a file's content stands.
 FILE = re.compile(r"^==> (.+) <==\n", re.MULTILINE)
 
@@ -36,13 +38,16 @@ def write_package(name: str, kind: str, folder: Path) -> tuple[Path, list[str]]:
     """
     if kind not in kinds():
         raise PluginError(f"--kind must be one of {', '.join(kinds())}, got {kind!r}{nearest(kind, kinds())}")
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise PluginError(f"a plugin's name must be lower-case letters, digits and _, got {name!r}: give another one")
+    if not re.fullmatch(rf"[a-z][a-z0-9_]{{0,{MOST_LETTERS - 1}}}", name):
+        raise PluginError(
+            f"a plugin's name must be lower-case letters, digits and _, at most {MOST_LETTERS}, got {name!r}: "
+            "give another one"
+        )
     host = build_host()
     for registered in (host.strategies, host.backends, host.tasks, {plugin.name for plugin in host.plugins}):
         if name in registered:
             raise PluginError(f"the name {name!r} is taken by what is installed: give another one")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if kind_of(folder) != "nothing" and (kind_of(folder) != "folder" or any(folder.iterdir())):
         raise PluginError(f"{folder} is not empty: give another folder with --out")
     words = {"name": name, "kind": kind, "module": f"tuner_{name}", "Class": name.title().replace("_", "")}
     written = {Template(path).substitute(words): Template(text).substitute(words) for path, text in _template(kind)}

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.store.store import open_store
+from tuner.task.data.readable import forget_readable
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ def clear_store(folder: Path | None) -> int:
         for path in (path for name in ("scales", "kinds") for path in (store.folder / name).glob("*")):
             freed += path.stat().st_size
             path.unlink()
+    forget_readable()
     return freed
 
 

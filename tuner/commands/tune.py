@@ -14,11 +14,12 @@ from tuner.commands.interruption import stopping
 from tuner.commands.tuning import Tuning
 from tuner.plugin.core import build_host
 from tuner.plugin.finding import local_plugin
+from tuner.reading import kind_of, path_from
 from tuner.results.config import Budget, RunConfig
 from tuner.results.folder import FILE, read_run
 from tuner.results.lock import lock_folder
 from tuner.results.run import Run
-from tuner.search.budget import LIMITS, budget
+from tuner.search.budget import LIMITS, budget, check_seed
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import open_remote
@@ -104,7 +105,7 @@ def run(
     config = RunConfig(
         task=_absolute(task),
         space=space,
-        seed=seed,
+        seed=check_seed(seed),
         backend=backend,
         deterministic=deterministic,
         limits=limits,
@@ -155,7 +156,7 @@ def plugins_of_run(folder: Path, given: Iterable[str]) -> list[str]:
 
 def _folder_of(task: TaskOutline) -> Path:
     """Return a run's folder where the user names none: it is called as the task is."""
-    return Path("runs") / task.info.name
+    return Path("runs") / path_from(task.info.name)
 
 
 def limits_of(space: str, asked: Mapping[str, str | int | None], *, deterministic: bool) -> Budget:
@@ -185,4 +186,4 @@ def _absolute(task: str | Task) -> str:
     path, colon, function = task.partition(".py:")
     if colon:
         return f"{os.path.abspath(path)}.py:{function}"  # noqa: PTH100 - the path may not exist yet
-    return os.path.abspath(task) if Path(task).exists() else task  # noqa: PTH100 - kept unresolved
+    return os.path.abspath(task) if kind_of(task) != "nothing" else task  # noqa: PTH100 - kept unresolved

@@ -120,6 +120,8 @@ class Tuning:
             end: Clock (`time.monotonic`) at which the command must be over; None for never.
         """
         store, backends = open_store(store_folder, *self._store_cap()), list(sessions)
+        if self._task.left_out:
+            self._listener.say(f"warning: {self._task.left_out}")
         self._plugins = taking_part(self._host, (strategy.name for strategy in strategies), backends)
         from tuner.search.journal import open_study  # while the child imports its tensor library
         from tuner.search.study import Study

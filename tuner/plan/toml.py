@@ -1,6 +1,6 @@
 """A plan as TOML: what a bundle exports as ``plan.toml``."""
 
-import tomllib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
@@ -11,6 +11,7 @@ from tuner.plan.info import BlockInfo, ModelInfo, TaskInfo
 from tuner.plan.parts import CachePlan, DataEdit, DataPlan, LossTerm, RecipePlan, RuntimePlan, TailEdit
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan, check
+from tuner.reading import parse_toml
 
 FORMAT = 1
 _PARTS = (
@@ -39,14 +40,15 @@ def from_toml(text: str) -> TrialPlan:
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        content = parse_toml(text)
+    except ValueError as error:
         raise PlanError(f"plan: not valid TOML ({error})") from None
     version = content.pop("format", None)
     if version != FORMAT:
         raise PlanError(f"plan: format must be {FORMAT}, got {version!r}: use the version of tuner that wrote it")
     try:
-        return check(TypeAdapter(TrialPlan).validate_python(content))
+        # as JSON, where strict types leave lists to be tuples
+        return check(TypeAdapter(TrialPlan).validate_json(json.dumps(content, default=str), strict=True))
     except ValidationError as error:
         raise PlanError(f"plan: {_first_mistake(list(map(dict, error.errors())))}") from None
 

@@ -30,6 +30,9 @@ from tuner.plan.parts import (
 
 #: Widths of a stored value, in bits.
 STORED_BITS = (32, 16, 8, 4, 2, 1)
+#: Of epochs, samples of a batch, parts of it, and epochs of patience.
+MOST = 1_000_000
+MOST_THREADS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +222,13 @@ def _rules(plan: TrialPlan) -> Iterator[tuple[bool, str, object]]:
     yield 0 <= recipe.weight_decay < math.inf, "recipe.weight_decay must be at least 0", recipe.weight_decay
     yield recipe.micro_batches >= 1, "recipe.micro_batches must be at least 1", recipe.micro_batches
     yield recipe.patience >= 0, "recipe.patience must be at least 0", recipe.patience
+    most = max(recipe.epochs, recipe.batch_size, recipe.micro_batches, recipe.patience)
+    yield most <= MOST, f"recipe: no number may be above {MOST}", most
     for term in plan.loss:
         yield 0 < term.weight < math.inf, f"the weight of loss term {term.kind!r} must be above 0", term.weight
     yield runtime.memory_bytes >= 0, "runtime.memory_bytes must be at least 0", runtime.memory_bytes
     yield runtime.threads >= 1, "runtime.threads must be at least 1", runtime.threads
+    yield runtime.threads <= MOST_THREADS, f"runtime.threads must be at most {MOST_THREADS}", runtime.threads
     yield from head_rules(plan.heads, num_blocks)
     something = plan.split < num_blocks or bool(plan.heads.exits)
     yield something, "a tail block or an exit must train", "neither"

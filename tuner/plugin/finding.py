@@ -10,6 +10,7 @@ from types import ModuleType
 
 from tuner.errors import PluginError, nearest
 from tuner.files import import_file
+from tuner.reading import kind_of
 
 GROUP = "tuner"
 #: Distribution of the first-party plugins.
@@ -87,20 +88,22 @@ def local_plugin(given: str | Path | ModuleType) -> Found:
     if place is None:
         raise PluginError(f"a plugin must be a module with a file, but {given!r} has none: write it into a file")
     path = Path(os.path.abspath(Path(place).expanduser()))  # noqa: PTH100 - `absolute` keeps ``..``
-    if path.is_dir():
+    if kind_of(path) == "folder":
         path /= "__init__.py"
     package = path.name == "__init__.py"
 
     def load() -> object:
         if isinstance(given, ModuleType):
             return given
-        if not path.is_file():
+        if kind_of(path) != "file":
             raise PluginError(f"there is no file {path}: check the path, or put the file back")
         return import_file(path, "plugin")
 
     name = path.parent.name if package else path.stem
-    sources = sorted(path.parent.rglob("*.py")) if package else [path]
-    digest = hashlib.blake2b(b"".join(one.read_bytes() for one in sources if one.is_file()), digest_size=4).hexdigest()
+    sources = sorted(path.parent.rglob("*.py")) if package and kind_of(path) == "file" else [path]
+    digest = hashlib.blake2b(
+        b"".join(one.read_bytes() for one in sources if kind_of(one) == "file"), digest_size=4
+    ).hexdigest()
     return Found(name, f"{name if package else path.name} {digest}", load, str(path))
 
 

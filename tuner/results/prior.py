@@ -5,12 +5,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tuner.errors import RunError, SpaceError
 from tuner.files import cache_folder, write_private
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import Scalar
+from tuner.reading import read_toml
 from tuner.results.run import Run
 
 #: As many plans of one run are tried first.
@@ -60,17 +60,10 @@ def read_prior(path: Path) -> Prior:
     Raises:
         SpaceError: The file is no prior that can be read.
     """
-    import tomllib
-
-    try:
-        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SpaceError(f"{path} is not a prior that can be read: {error}") from None
-    plans = content.get("plan")
+    way_out = "`tuner prior build RUN` writes a prior"
+    plans = read_toml(path, SpaceError, way_out).get("plan")
     if not isinstance(plans, list) or not all(_is_plan(plan) for plan in plans):
-        raise SpaceError(
-            f"{path}: plan must be a list of tables with knobs = {{ name = value }}: `tuner prior build RUN` writes one"
-        )
+        raise SpaceError(f"{path}: plan must be a list of tables with knobs = {{ name = value }}: {way_out}")
     return Prior(tuple(plan["knobs"] for plan in plans))
 
 

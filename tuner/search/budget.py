@@ -1,5 +1,6 @@
 """The limits of a run: what the user gave, else what the search space says."""
 
+import re
 from collections.abc import Mapping
 
 from tuner.errors import BudgetError
@@ -7,8 +8,21 @@ from tuner.results.config import Budget
 from tuner.units import parse_seconds, parse_share, parse_size
 
 DEFAULT_TRIALS = 20
+MOST_SEED = 2**32 - 1
+COUNT = re.compile(r"[0-9]{1,9}")
 #: Names of the limits, as on the command line.
 LIMITS = ("time", "train-time", "memory", "storage", "trials", "forget-at-most", "stop-when-flat")
+
+
+def check_seed(seed: int) -> int:
+    """Return a study's seed.
+
+    Raises:
+        BudgetError: No generator of random numbers takes it.
+    """
+    if not 0 <= seed <= MOST_SEED:
+        raise BudgetError(f"--seed must be a whole number from 0 to {MOST_SEED}, got {seed}")
+    return seed
 
 
 def budget(asked: Mapping[str, str | int | None], defaults: Mapping[str, str], *, deterministic: bool) -> Budget:
@@ -24,9 +38,9 @@ def budget(asked: Mapping[str, str | int | None], defaults: Mapping[str, str], *
         return str(value) if value is not None else defaults.get(name)
 
     time, train, memory, storage, trials, forget, flat = map(text, LIMITS)
-    count = int(trials) if trials is not None and trials.isdigit() else None
+    count = int(trials) if trials is not None and COUNT.fullmatch(trials) else None
     if trials is not None and not count:
-        raise BudgetError(f"--trials must be a whole number of at least 1, got {trials!r}")
+        raise BudgetError(f"--trials must be a whole number from 1 to 999999999, got {trials!r}")
     if deterministic and asked.get("time") is not None:
         raise BudgetError(
             f"--deterministic runs end after --trials, not after --time {asked['time']}: "

@@ -8,17 +8,18 @@ from typing import Any
 
 from tuner.errors import KnobError, SpaceError, nearest
 from tuner.plan.info import ModelInfo, TaskInfo
-from tuner.plan.parts import Scalar
 from tuner.plugin.compose import compose
 from tuner.plugin.knobs import Knob, Numeric, ValueSource, Wanted
 from tuner.plugin.sources import corners
 from tuner.plugin.strategy import Strategy
+from tuner.reading import kind_of, path_from, read_toml
 from tuner.search.budget import LIMITS
 
 KEYS = ("for", "strategies", "objectives", "sampler", "rungs", "prior", "plugins", "limits", "knobs")
 RANGE_KEYS = frozenset({"low", "high", "log"})
 SAMPLERS = ("tpe", "gp", "nsga2", "random")
 HUGE = 1e300
+WANTED = "a value, a list of values of one type, or low, high and log, where numbers are finite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +67,18 @@ def load_space(text: str) -> Space:
     Raises:
         SpaceError: There is no such search space, or it has an unknown key or a value that cannot be read.
     """
-    import tomllib
-
     known = shipped()
     path = known.get(text, Path(text))
-    if text not in known and not path.is_file():
+    if kind_of(path) in {"nothing", "folder"}:
         raise SpaceError(
             f"there is no search space {text!r}{nearest(text, known)}: give a file, or one of {', '.join(known)}"
         )
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SpaceError(f"{path} is not TOML that can be read: {error}") from None
-    return _parsed(path, content)
+    space = _parsed(path, read_toml(path, SpaceError, "give a search space"))
+    if space.objectives == ():
+        raise SpaceError(
+            f"{path}: objectives: at least one name, but the list is empty: name one, or leave the key out"
+        )
+    return space
 
 
 def check_knobs(space: Space, strategies: Sequence[Strategy[Any]], model: ModelInfo, task: TaskInfo) -> dict[str, Knob]:
@@ -121,6 +121,7 @@ def _parsed(path: Path, content: dict[str, Any]) -> Space:
         if not _is_names(content.get(name)):
             raise fail(name, f"a list of names, but it is {content[name]!r}")
     for name, kind, rule in (
+        ("for", str, "a sentence"),
         ("limits", dict, "a table of limits"),
         ("knobs", dict, "a table of knobs"),
         ("rungs", bool, "true or false"),
@@ -136,13 +137,13 @@ def _parsed(path: Path, content: dict[str, Any]) -> Space:
         raise fail(f"limits.{strange}", f"unknown limit{nearest(strange, LIMITS)}; known: {', '.join(LIMITS)}")
     return Space(
         name=path.stem,
-        audience=str(content.get("for", "")),
+        audience=content.get("for", ""),
         strategies=_names(content.get("strategies")),
         objectives=_names(content.get("objectives")),
         sampler=sampler,
         rungs=content.get("rungs", True),
-        prior=str(path.parent / content["prior"]) if content.get("prior") else "",
-        plugins=tuple(str((path.parent / name).absolute()) for name in content.get("plugins", ())),
+        prior=str(path.parent / path_from(content["prior"])) if content.get("prior") else "",
+        plugins=tuple(str((path.parent / path_from(name)).absolute()) for name in content.get("plugins", ())),
         limits={name: str(value) for name, value in limits.items()},
         knobs=dict(_knobs(content.get("knobs", {}), fail)),
     )
@@ -152,7 +153,7 @@ def _knobs(tables: Mapping[str, Any], fail: Callable[[str, str], SpaceError]) ->
     for name, value in _flattened(tables):
         wanted = _wanted(name, value)
         if wanted is None:
-            raise fail(f"knobs.{name}", f"a value, a list of values, or low, high and log, but it is {value!r}")
+            raise fail(f"knobs.{name}", f"{WANTED}, but it is {value!r}")
         yield name, wanted
 
 
@@ -169,15 +170,25 @@ def _flattened(tables: Mapping[str, Any], scope: str = "") -> Iterable[tuple[str
 def _wanted(name: str, value: Any) -> Wanted | None:
     if isinstance(value, dict):
         low, high = value.get("low", -HUGE), value.get("high", HUGE)
-        known = set(value) <= RANGE_KEYS and all(_is_number(one) for one in (low, high))
-        return Numeric(name, low, high, whole=False, log=bool(value.get("log"))) if known and low <= high else None
+        log = value.get("log", False)
+        known = set(value) <= RANGE_KEYS and isinstance(log, bool) and all(_is_number(one) for one in (low, high))
+        return Numeric(name, low, high, whole=False, log=log) if known and low <= high else None
     if isinstance(value, list):
-        return tuple(value) if value and all(isinstance(one, Scalar) for one in value) else None
-    return value if isinstance(value, Scalar) else None
+        alike = any(all(is_kind(one) for one in value) for is_kind in (_is_number, _is_text, _is_truth))
+        return tuple(value) if value and alike else None
+    return value if _is_number(value) or _is_text(value) or _is_truth(value) else None
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and -HUGE <= value <= HUGE
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_truth(value: Any) -> bool:
+    return isinstance(value, bool)
 
 
 def _is_names(value: Any) -> bool:

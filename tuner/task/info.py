@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.plan.info import TaskInfo
+from tuner.task.data.readable import named
 from tuner.task.mixing import class_sizes
 from tuner.task.spec import InputSpec, LossKind
 from tuner.task.task import Task
@@ -22,6 +23,7 @@ class TaskOutline:
         input: How samples become the model's input.
         input_shape: Shape of one sample, without the batch.
         loss: Whether a sample has one label or several.
+        left_out: One line on files that cannot be read and are left out; empty where there are none.
     """
 
     info: TaskInfo
@@ -29,6 +31,7 @@ class TaskOutline:
     input: InputSpec
     input_shape: tuple[int, ...]
     loss: LossKind
+    left_out: str = ""
 
     @property
     def has_global(self) -> bool:
@@ -42,7 +45,9 @@ def outline(task: Task) -> TaskOutline:
     Raises:
         TaskError: A sample cannot be read.
     """
-    return TaskOutline(task_info(task), task.labels, task.input, task.input_shape, task.loss)
+    count = len(task.skipped)
+    left_out = f"{count} of the task's files are left out: {named(task.skipped)}" if count else ""
+    return TaskOutline(task_info(task), task.labels, task.input, task.input_shape, task.loss, left_out)
 
 
 def task_info(task: Task) -> TaskInfo:

@@ -9,6 +9,9 @@ SampleKind = Literal["images", "arrays", "signals"]
 #: Whether a sample has one label or several.
 LossKind = Literal["single-label", "multi-label"]
 
+#: Pixels of a side of the model's input, and of the short side before the crop.
+MOST_SIDE = 8192
+
 
 @dataclass(frozen=True, slots=True)
 class Pretrain:
@@ -78,8 +81,9 @@ class InputSpec:
         needs_size = self.kind == "images" or (self.kind == "arrays" and self.resize is not None)
         if self.size is None and needs_size:
             raise TaskError(f"input.size is needed for kind {self.kind!r}: give the side in pixels, e.g. size = 160")
-        if self.size is not None and self.size < 1:
-            raise TaskError(f"input.size must be at least 1 pixel, got {self.size}")
+        for key, side in (("size", self.size), ("resize", self.resize)):
+            if side is not None and not 1 <= side <= MOST_SIDE:
+                raise TaskError(f"input.{key} must be from 1 to {MOST_SIDE} pixels, got {side}")
         if self.size is not None and self.resize is not None and self.resize < self.size:
             raise TaskError(
                 f"input.resize must be at least input.size = {self.size}, got {self.resize}: "

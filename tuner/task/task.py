@@ -10,10 +10,12 @@ import numpy as np
 
 from tuner.arrays import Floats
 from tuner.errors import TaskError
+from tuner.reading import text_from
 from tuner.task.data.images import normalise
 from tuner.task.data.samples import Samples
 from tuner.task.spec import InputSpec, LossKind, ModelSpec
 
+MOST_NAME_BYTES = 200
 _HASHED_SAMPLES = 16  # of each partition, those whose content enters the fingerprint
 
 
@@ -57,6 +59,7 @@ class Task:
         augment: Random operations that keep a sample's label (`tuner.augment.operations`).
         labelled: Whether the local labels are the user's; else they mean nothing, and agreement with the given model
             is the objective.
+        skipped: Files that were left out because they cannot be read, each with the reason.
     """
 
     name: str
@@ -70,8 +73,10 @@ class Task:
     local_labels: tuple[int, ...]
     augment: tuple[str, ...] = ()
     labelled: bool = True
+    skipped: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        _check_name(self.name)
         rows = len(self.labels)
         if len(set(self.labels)) != rows:
             raise TaskError(f"{self.name}: labels must differ from each other, got {_repeated(self.labels)!r} twice")
@@ -128,7 +133,11 @@ class Task:
             digest.update(f"\n{where} {len(samples)}\n".encode())
             digest.update(np.ascontiguousarray(samples.labels).tobytes())
             for index in range(len(samples)):
-                digest.update(f"{samples.name(index)}\t{samples.size_bytes(index)}\n".encode())
+                digest.update(
+                    text_from(f"{samples.name(index)}\t{samples.size_bytes(index)}\n").encode(
+                        "utf-8", "surrogateescape"
+                    )
+                )
             for index in range(0, len(samples), max(1, len(samples) // _HASHED_SAMPLES)):
                 digest.update(samples.sample_id(index).encode())
         return digest.hexdigest()
@@ -139,6 +148,16 @@ class Task:
             if domain is not None:
                 for partition, samples in domain.partitions():
                     yield f"{domain_name}.{partition}", samples
+
+
+def _check_name(name: str) -> None:
+    """Refuse a name that cannot name a folder: the run's."""
+    size = len(name.encode("utf-8", "surrogatepass"))
+    if not 1 <= size <= MOST_NAME_BYTES or not name.isprintable() or "/" in name or name in {".", ".."}:
+        raise TaskError(
+            f"the name of a task must be printable, without / and of 1 to {MOST_NAME_BYTES} bytes, got {name!r}: "
+            "give another as name = ... in the task file"
+        )
 
 
 def _check_labels(where: str, samples: Samples, loss: LossKind, rows: int) -> None:

@@ -39,8 +39,8 @@ def test_hidden_and_other_files_are_ignored_and_any_case_of_suffix_counts(images
 
 
 def test_an_image_that_is_not_one_is_named_when_it_is_loaded(images: Path, load: Load) -> None:
-    (images / "l/train/dog/0.png").write_text("not pixels")
     samples = load().local.train
+    (images / "l/train/dog/0.png").write_text("not pixels")
     with pytest.raises(TaskError, match=r"dog/0\.png: not an image that can be decoded .*: replace or remove it"):
         samples.load(0)
 
@@ -92,7 +92,7 @@ def test_a_manifest_without_its_header_or_encoding_is_reported(images: Path, loa
     with pytest.raises(TaskError, match=r"the first line must be 'path,label', got 'file,class'"):
         load({"local.train": manifest(images / "m.csv", header="file,class")})
     (images / "m.csv").write_bytes(b"path,label\n\xff\xfe,dog\n")
-    with pytest.raises(TaskError, match=r"m\.csv: not a CSV manifest in UTF-8"):
+    with pytest.raises(TaskError, match=r"m\.csv: cannot be read \(it is not UTF-8"):
         load({"local.train": "m.csv"})
 
 

@@ -1,6 +1,9 @@
 """Images: decoded, cropped, scaled and normalised."""
 
 import io
+import os
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +12,7 @@ from PIL import Image
 
 from tuner.errors import TaskError
 from tuner.task import InputSpec, decode_image, normalise
-from tuner.task.data.images import fit_array, fit_pixels
+from tuner.task.data.images import check_image, fit_array, fit_pixels
 
 SPEC = InputSpec("images", 4, 4)
 
@@ -135,7 +138,8 @@ def test_arrays_are_resized_channel_by_channel() -> None:
     ("values", "message"),
     [
         ({"kind": "images"}, "size is needed"),
-        ({"kind": "images", "size": 0}, "at least 1 pixel, got 0"),
+        ({"kind": "images", "size": 0}, "from 1 to 8192 pixels, got 0"),
+        ({"kind": "images", "size": 10**9}, "from 1 to 8192 pixels, got 1000000000"),
         ({"kind": "images", "size": 8, "resize": 4}, "resize must be at least input.size = 8, got 4"),
         ({"kind": "arrays", "std": (0.0,)}, r"std must be above 0 in every channel, got \[0.0\]"),
     ],
@@ -143,3 +147,70 @@ def test_arrays_are_resized_channel_by_channel() -> None:
 def test_an_input_that_cannot_be_is_refused(values: dict[str, object], message: str) -> None:
     with pytest.raises(TaskError, match=message):
         InputSpec(**values)  # type: ignore[arg-type]  # the mistakes are the point
+
+
+def header_of(kind: str, width: int, height: int) -> bytes:
+    """Return an image of one pixel whose header says another size; the rest of it is as it was."""
+    content = bytearray(saved(Image.new("RGB", (1, 1)), kind))
+    at, order = {"PNG": (16, ">I"), "BMP": (18, "<i"), "GIF": (6, "<H")}[kind]
+    struct.pack_into(order, content, at, width)
+    struct.pack_into(order, content, at + struct.calcsize(order), height)
+    if kind == "PNG":
+        struct.pack_into(">I", content, 29, zlib.crc32(content[12:29]))
+    return bytes(content)
+
+
+@pytest.mark.parametrize(("width", "height"), [(9_500, 9_500), (100_000, 100_000), (1, 89_000_001)])
+@pytest.mark.parametrize("kind", ["PNG", "BMP"])
+def test_too_many_pixels_are_refused_before_they_are_decoded(kind: str, width: int, height: int) -> None:
+    with pytest.raises(TaskError, match=r"not an image that can be decoded \(.*more than 89 megapixels\)"):
+        decode_image(header_of(kind, width, height), SPEC)
+
+
+def test_an_image_that_resizing_would_make_too_large_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "thin.png"
+    Image.new("L", (1, 100_000)).save(path)
+    spec = InputSpec("images", 160, 160)
+    for use in (decode_image, check_image):
+        with pytest.raises(TaskError, match=r"thin\.png: .*160 × 16000000 pixels, more than 89 megapixels"):
+            use(path, spec)
+
+
+@pytest.mark.parametrize("kind", ["EPS", "TIFF", "PPM", "PDF", "ICO", "PCX", "TGA", "SGI"])
+def test_other_formats_of_pillow_are_not_read_whatever_their_name(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "photo.jpg"
+    path.write_bytes(saved(Image.new("RGB", (20, 20)), kind))
+    for use in (decode_image, check_image):
+        with pytest.raises(TaskError, match=r"photo\.jpg: not an image that can be decoded \(no known format\)"):
+            use(path, SPEC)
+
+
+def test_an_eps_named_jpg_starts_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gs").write_text(f"#!/bin/sh\necho started >> {tmp_path}/started\n")
+    (tmp_path / "gs").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    path = tmp_path / "photo.jpg"
+    path.write_bytes(saved(Image.new("RGB", (20, 20)), "EPS"))
+    with pytest.raises(TaskError, match="no known format"):
+        decode_image(path, SPEC)
+    assert not (tmp_path / "started").exists()
+    with (
+        Image.open(path) as image,
+        pytest.raises(OSError, match=r"cannot identify|exit status"),
+    ):  # what pillow itself does with it
+        image.load()
+    assert (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize("name", ["fifo.png", "endless.png"])
+def test_a_fifo_or_a_device_is_refused_unread(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / "fifo.png")
+    (tmp_path / "endless.png").symlink_to("/dev/zero")
+    with pytest.raises(TaskError, match=rf"{name}: cannot be read \(a (FIFO|device), not a regular file\)"):
+        decode_image(tmp_path / name, SPEC)
+
+
+def test_a_photo_with_two_pictures_in_it_is_its_first(tmp_path: Path) -> None:
+    first, second = Image.new("RGB", (8, 8), (255, 0, 0)), Image.new("RGB", (8, 8))
+    content = saved(first, "MPO", save_all=True, append_images=[second])
+    assert decode_image(content, SPEC)[0].min() > 200

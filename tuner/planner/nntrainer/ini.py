@@ -28,6 +28,7 @@ from tuner.planner.nntrainer.layers import (
 )
 from tuner.planner.nntrainer.network import LOSSES, OPTIMISERS, Layer, LayerInput, Network, network
 from tuner.planner.nntrainer.sections import Section, choice, padding, pair, positive, shape, sources, truth
+from tuner.reading import MOST_DEPTH, read_text
 
 #: Placeholder for the layer that a backbone reads, until its layers have their full names; no section can have it.
 OUTSIDE = "]"
@@ -69,10 +70,7 @@ def read_ini(path: Path) -> Network:
 
 def _sections(path: Path) -> list[Section]:
     """Return the sections of a file in their order, with their keys checked."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"{path} cannot be read as a model file: {error}") from None
+    text = read_text(path, ModelError, "give a model file of NNTrainer")
     sections: dict[str, Section] = {}
     keys: dict[str, str] | None = None
     for number, raw in enumerate(text.splitlines(), 1):
@@ -165,11 +163,14 @@ def _backbone(section: Section, name: str, inputs: tuple[LayerInput, ...], files
     path = section.file.parent / section.keys[BACKBONE]
     if path.suffix != ".ini":
         raise ModelError(f"{section.place}: a backbone must be another .ini file, got {section.keys[BACKBONE]!r}")
-    if path.resolve() in {file.resolve() for file in files}:
-        raise ModelError(f"{section.place}: the backbone {path} contains itself")
     if len(inputs) > 1:
         raise ModelError(f"{section.place}: a backbone must read one layer, got {len(inputs)}")
-    part = _layers(_sections(path), (*files, path), inside=OUTSIDE if inputs else None)
+    sections = _sections(path)
+    if path.resolve() in {file.resolve() for file in files}:
+        raise ModelError(f"{section.place}: the backbone {path} contains itself")
+    if len(files) > MOST_DEPTH:
+        raise ModelError(f"{section.place}: backbones may be {MOST_DEPTH} deep: write the layers into one file")
+    part = _layers(sections, (*files, path), inside=OUTSIDE if inputs else None)
     trains = truth(section, "trainable", default=False)
 
     def renamed(source: LayerInput) -> LayerInput:

@@ -12,7 +12,8 @@ from tuner.planner.nntrainer.network import LayerInput
 
 Word = TypeVar("Word", bound=str)
 PADDINGS: tuple[Literal["valid", "same"], ...] = ("valid", "same")
-SOURCE = re.compile(r"([^()]+?)\s*(?:\(\s*(\d+)\s*\))?")
+SOURCE = re.compile(r"([^()]+)(?:\(\s*(\d{1,9})\s*\))?")
+MOST_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def sources(section: Section) -> tuple[LayerInput, ...]:
         match = SOURCE.fullmatch(text)
         if match is None:
             raise ModelError(f"{section.place}: input_layers must name layers as a, b(1), got {text!r}")
-        inputs.append(LayerInput(match[1], None if match[2] is None else int(match[2])))
+        inputs.append(LayerInput(match[1].strip(), None if match[2] is None else int(match[2])))
     return tuple(inputs)
 
 
@@ -109,6 +110,8 @@ def _numbers(
 ) -> list[int]:
     text = _text(section, key, default, rule)
     parts = [part.strip() for part in text.split(between)]
+    if max(map(len, parts)) > MOST_DIGITS:
+        raise ModelError(f"{section.place}: a number of {key} may have {MOST_DIGITS} digits, got {text!r}")
     if len(parts) not in counts or not all(part.isascii() and part.isdigit() and int(part) >= least for part in parts):
         raise ModelError(f"{section.place}: {key} must be {rule}, got {text!r}")
     return [int(part) for part in parts]

@@ -8,8 +8,11 @@ import numpy as np
 
 from tuner.arrays import Labels, RowNumbers
 from tuner.errors import TaskError
+from tuner.reading import kind_of
+from tuner.task.data.images import check_image
 from tuner.task.data.listing import images_below, read_folder, read_manifest
 from tuner.task.data.npz import PartitionName, class_names, labels_key, open_npz, samples_key, targets_of_array
+from tuner.task.data.readable import FileCheck, kept
 from tuner.task.data.samples import ArraySamples, FileSamples, Samples
 from tuner.task.spec import InputSpec, LossKind
 
@@ -55,7 +58,12 @@ class Entry:
 
 
 def read_entry(
-    path: Path, partition: PartitionName, spec: InputSpec, loss: LossKind, names: Sequence[str] | None = None
+    path: Path,
+    partition: PartitionName,
+    spec: InputSpec,
+    loss: LossKind,
+    names: Sequence[str] | None = None,
+    check: FileCheck | None = None,
 ) -> Entry:
     """Read what one entry lists; images stay on disk.
 
@@ -65,39 +73,48 @@ def read_entry(
         spec: Kind and size of the samples.
         loss: Whether a sample may have several labels.
         names: Class names for an ``.npz`` that has none of its own.
+        check: Looks at the image files; those that cannot be read are left out. Without it none is opened.
 
     Raises:
         TaskError: The entry is missing, empty, malformed, or not of the kind.
     """
-    if not path.exists():
+    if kind_of(path) == "nothing":
         raise no_such_data(path, partition)
     suffix = path.suffix.lower()
     if suffix == ".npz":
         return _read_arrays(path, partition, spec, loss, names or ())
-    if not path.is_dir() and suffix != ".csv":
+    folder = kind_of(path) == "folder"
+    if not folder and suffix != ".csv":
         raise TaskError(f"{path}: data must be a folder of class folders, a .csv manifest or an .npz, got {suffix!r}")
     if spec.kind == "arrays":
         raise TaskError(f'{path}: kind "arrays" is read from an .npz; for image files set kind = "images"')
     try:
-        files, labels = read_folder(path) if path.is_dir() else read_manifest(path, loss)[:2]
+        files, labels = read_folder(path) if folder else read_manifest(path, loss)[:2]
     except OSError as error:
         raise unreadable(error, path) from error
     if not files:
         raise empty_partition(path, partition)
+    keep = _readable(files, path, spec, check)
+    files, labels = kept(files, keep), kept(labels, keep)
     classes, targets = targets_of(labels, loss)
     return Entry(str(path), classes, targets, lambda rows: FileSamples(files, rows, spec))
 
 
-def read_unlabelled(path: Path, partition: PartitionName, spec: InputSpec, loss: LossKind) -> Entry:
+def read_unlabelled(
+    path: Path, partition: PartitionName, spec: InputSpec, loss: LossKind, check: FileCheck | None = None
+) -> Entry:
     """Read samples without labels: every image anywhere below a folder, a manifest's files, or an ``.npz``'s x.
+
+    Arguments are those of `read_entry`.
 
     Raises:
         TaskError: As `read_entry`.
     """
-    if path.is_dir():
+    if kind_of(path) == "folder":
         files = images_below(path)
         if not files:
             raise empty_partition(path, partition)
+        files = kept(files, _readable(files, path, spec, check))
         entry = Entry(str(path), (), np.zeros(len(files), np.int64), lambda rows: FileSamples(files, rows, spec))
     elif path.suffix.lower() == ".npz":
         with open_npz(path) as file:
@@ -105,7 +122,7 @@ def read_unlabelled(path: Path, partition: PartitionName, spec: InputSpec, loss:
             x = file[key]
         entry = Entry(str(path), (), np.zeros(len(x), np.int64), lambda rows: ArraySamples(x, rows, spec, key))
     else:
-        labelled = read_entry(path, partition, spec, loss)
+        labelled = read_entry(path, partition, spec, loss, check=check)
         entry = Entry(str(path), (), np.zeros(len(labelled.targets), np.int64), labelled.build)
     return without_labels(entry, loss)
 
@@ -150,6 +167,20 @@ def empty_partition(path: Path | str, partition: PartitionName, noun: str = "sam
 def unreadable(error: OSError, path: Path) -> TaskError:
     """Return the error for files that cannot be read."""
     return TaskError(f"{error.filename or path}: cannot be read ({error.strerror}): check permissions")
+
+
+def _readable(files: Sequence[Path], path: Path, spec: InputSpec, check: FileCheck | None) -> list[bool]:
+    """Return which of an entry's images can be decoded; at least one.
+
+    Raises:
+        TaskError: None can.
+    """
+    if check is None:
+        return [True] * len(files)
+    keep = check.readable(files, lambda file: check_image(file, spec))
+    if not any(keep):
+        raise check.error(path)
+    return keep
 
 
 def _read_arrays(

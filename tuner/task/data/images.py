@@ -4,7 +4,7 @@ Training and inference share this code, so that a bundle sees on the device the 
 """
 
 import io
-import struct
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -12,19 +12,14 @@ from PIL import Image, ImageOps
 
 from tuner.arrays import Array, Codes, Floats
 from tuner.errors import TaskError
+from tuner.reading import read_bytes as read_regular
 from tuner.task.spec import InputSpec
 
-# Pillow raises these on damaged files, each format its own: all mean "not an image pillow can read".
-_DAMAGED = (
-    OSError,
-    SyntaxError,
-    ValueError,
-    EOFError,
-    IndexError,
-    OverflowError,
-    struct.error,
-    Image.DecompressionBombError,
-)
+#: What pillow may decode: of its other formats some start programs, such as Ghostscript for EPS.
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
+MOST_IMAGE_BYTES = 300_000_000
+#: Pixels of an image, as its header says, and after resizing; below the number at which pillow warns.
+MOST_PIXELS = 89_000_000
 
 
 def decode_image(source: str | Path | bytes, spec: InputSpec) -> Codes:
@@ -43,24 +38,42 @@ def decode_image(source: str | Path | bytes, spec: InputSpec) -> Codes:
     name = "the given bytes" if isinstance(source, bytes) else str(source)
     content = source if isinstance(source, bytes) else read_bytes(source)
     try:
-        with Image.open(io.BytesIO(content)) as image:
+        with _opened(content) as image:
+            _check_pixels(_resized(image.size, spec))
             upright = ImageOps.exif_transpose(image)
             rgb = _to_rgb(upright)
-    except _DAMAGED as error:
-        raise TaskError(
-            f"{name}: not an image that can be decoded ({_one_line(error)}): replace or remove it"
-        ) from error
+    except Exception as error:  # each format of pillow raises errors of its own on a damaged file
+        raise _undecodable(name, error) from error
     return _channels_first(_fit(rgb, spec))
+
+
+def check_image(path: str | Path, spec: InputSpec) -> None:
+    """Check that an image can be decoded, sooner than decoding it: a JPEG at an eighth of its size, a PNG by its CRCs.
+
+    Raises:
+        TaskError: As `decode_image`, but for pixels of a PNG that its checksums hold for.
+    """
+    content = read_bytes(path)
+    try:
+        with _opened(content) as image:
+            _check_pixels(_resized(image.size, spec))
+            if image.format == "PNG":
+                image.verify()
+            else:
+                image.draft("RGB", (1, 1))
+                image.load()
+    except Exception as error:
+        raise _undecodable(str(path), error) from error
 
 
 def read_bytes(path: str | Path) -> bytes:
     """Read a sample's file.
 
     Raises:
-        TaskError: The file is missing or cannot be read.
+        TaskError: The file is missing, too large, no regular file, or cannot be read.
     """
     try:
-        return Path(path).read_bytes()
+        return read_regular(path, MOST_IMAGE_BYTES)
     except FileNotFoundError as error:
         raise TaskError(f"{path}: no such file: check the path; it may have been removed") from error
     except OSError as error:
@@ -113,13 +126,39 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _fit(image: Image.Image, spec: InputSpec) -> Image.Image:
+def _opened(content: bytes) -> Image.Image:
+    """Return an image whose header is read; no pixel is decoded yet."""
+    with warnings.catch_warnings():  # in any order of threads, what remains is an error instead of a warning
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        try:
+            image = Image.open(io.BytesIO(content), formats=FORMATS)
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+            raise ValueError(f"more than {MOST_PIXELS / 1e6:.0f} megapixels") from None
+    _check_pixels(image.size)
+    return image
+
+
+def _check_pixels(size: tuple[int, int]) -> None:
+    width, height = size
+    if width * height > MOST_PIXELS:
+        raise ValueError(f"{width} × {height} pixels, more than {MOST_PIXELS / 1e6:.0f} megapixels")
+
+
+def _undecodable(name: str, error: Exception) -> TaskError:
+    return TaskError(f"{name}: not an image that can be decoded ({_one_line(error)}): replace or remove it")
+
+
+def _resized(pixels: tuple[int, int], spec: InputSpec) -> tuple[int, int]:
+    """Return width and height of an image whose short side is resized to `spec.resize`."""
     if spec.size is None:
         raise TaskError("input.size is needed to decode an image: give the side in pixels, e.g. size = 160")
-    size, short = spec.size, spec.resize or spec.size
-    width, height = image.size
+    (width, height), short = pixels, spec.resize or spec.size
     scale = short / min(width, height)
-    resized = (short, max(short, int(height * scale))) if width <= height else (max(short, int(width * scale)), short)
+    return (short, max(short, int(height * scale))) if width <= height else (max(short, int(width * scale)), short)
+
+
+def _fit(image: Image.Image, spec: InputSpec) -> Image.Image:
+    resized, size = _resized(image.size, spec), spec.size or 0
     if resized != image.size:
         image = image.resize(resized, Image.Resampling.BILINEAR)
     left, top = round((resized[0] - size) / 2), round((resized[1] - size) / 2)

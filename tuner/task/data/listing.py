@@ -1,12 +1,15 @@
 """Files of a folder or of a CSV manifest, with their labels."""
 
 import csv
+import io
 from pathlib import Path
 
 from tuner.errors import TaskError
+from tuner.reading import kind_of, path_from, read_text, text_from
 from tuner.task.spec import LossKind
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif"})
+MOST_MANIFEST_BYTES = 64_000_000
 
 
 def read_folder(
@@ -34,7 +37,7 @@ def read_folder(
         if not members:
             raise TaskError(f"{class_folder}: no {noun} ({', '.join(sorted(suffixes))}) in it: add some or remove it")
         files += members
-        labels += [(class_folder.name,)] * len(members)
+        labels += [(text_from(class_folder.name),)] * len(members)
     return files, labels
 
 
@@ -59,19 +62,18 @@ def read_manifest(
     files: list[Path] = []
     labels: list[tuple[str, ...]] = []
     file_sessions: list[str] = []
+    way_out = "save it as CSV in UTF-8 with header path,label"
+    text = read_text(path, TaskError, way_out, MOST_MANIFEST_BYTES)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            rows = csv.reader(stream, strict=True)
-            header = _header(path, next(rows, []), sessions=sessions)
-            for row in rows:
-                if row:
-                    files.append(_listed_file(path, rows.line_num, row, header))
-                    labels.append(_listed_labels(path, rows.line_num, row[1], loss))
-                    file_sessions.append("".join(row[2:]).strip())
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise TaskError(
-            f"{path}: not a CSV manifest in UTF-8 ({error}): save it as CSV with header path,label"
-        ) from error
+        rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+        header = _header(path, next(rows, []), sessions=sessions)
+        for row in rows:
+            if row:
+                files.append(_listed_file(path, rows.line_num, row, header))
+                labels.append(_listed_labels(path, rows.line_num, row[1], loss))
+                file_sessions.append("".join(row[2:]).strip())
+    except csv.Error as error:
+        raise TaskError(f"{path}: not a CSV manifest ({error}): {way_out}") from error
     return files, labels, file_sessions
 
 
@@ -80,7 +82,7 @@ def _is_hidden(path: Path) -> bool:
 
 
 def _counts(file: Path, suffixes: frozenset[str]) -> bool:
-    return file.suffix.lower() in suffixes and not _is_hidden(file) and file.is_file()
+    return file.suffix.lower() in suffixes and not _is_hidden(file) and kind_of(file) == "file"
 
 
 def _header(path: Path, cells: list[str], *, sessions: bool) -> list[str]:
@@ -96,8 +98,8 @@ def _listed_file(path: Path, line: int, row: list[str], header: list[str]) -> Pa
         raise TaskError(
             f"{path}:{line}: a line must have {','.join(header)}, got {len(row)} cells: quote a path with commas"
         )
-    file = path.parent / row[0].strip()
-    if not file.is_file():
+    file = path.parent / path_from(row[0].strip())
+    if kind_of(file) != "file":
         raise TaskError(f"{path}:{line}: no such file {file}: paths are relative to the manifest")
     return file
 

@@ -1,6 +1,7 @@
 """Arrays of an ``.npz``: which of them are a partition's samples and labels, and what the labels mean."""
 
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,8 @@ import numpy as np
 
 from tuner.arrays import Array, Labels
 from tuner.errors import TaskError
+from tuner.reading import open_regular
+from tuner.task.data.npy import read_array
 from tuner.task.spec import LossKind
 
 PartitionName = Literal["train", "val", "test"]
@@ -20,6 +23,32 @@ SAMPLES_KEYS: Mapping[PartitionName, tuple[str, ...]] = {
     "test": ("x_test", "x"),
 }
 CLASSES_KEY = "classes"
+MOST_CLASSES = 1_000_000
+_SUFFIX = ".npy"
+# What a damaged or encrypted zip file raises, or one that is compressed in a way this Python does not have.
+_DAMAGED = (OSError, ValueError, EOFError, RuntimeError, OverflowError, zipfile.BadZipFile, zlib.error)
+
+
+class _ZippedArrays(Mapping[str, Array]):
+    """Arrays of a zip file by name, each read when asked for; numpy's own reader allocates before it looks."""
+
+    def __init__(self, file: zipfile.ZipFile) -> None:
+        self._file = file
+        self._members = {info.filename.removesuffix(_SUFFIX): info for info in file.infolist()}
+
+    def __getitem__(self, key: str) -> Array:
+        info = self._members[key]
+        with self._file.open(info) as stream:
+            return read_array(stream, info.file_size)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._members
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
 
 
 @contextmanager
@@ -30,9 +59,9 @@ def open_npz(path: Path) -> Iterator[Mapping[str, Array]]:
         TaskError: The file is no ``.npz``, or an array in it cannot be read.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            yield file
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        with open_regular(path) as file, zipfile.ZipFile(file) as zipped:
+            yield _ZippedArrays(zipped)
+    except _DAMAGED as error:
         raise TaskError(
             f"{path}: cannot be read as .npz ({error}): write it with numpy.savez, without objects"
         ) from error
@@ -109,6 +138,8 @@ def _number_of_classes(where: str, y: Array, loss: LossKind) -> int:
     if y.ndim == 1 and y.dtype.kind in "iu":
         if y.min() < 0:
             raise TaskError(f"{where}: labels must be integers from 0, got {y.min()}")
+        if y.max() >= MOST_CLASSES:
+            raise TaskError(f"{where}: labels must be integers below {MOST_CLASSES}, got {y.max()}")
         return int(y.max()) + 1
     if y.ndim == 2 and y.dtype.kind in "biuf":  # noqa: PLR2004 - samples and labels
         if loss == "single-label":

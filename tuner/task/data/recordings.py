@@ -1,5 +1,6 @@
 """A data entry of signals: an ``.npz`` of sessions or of arrays, a folder of class folders, or a CSV manifest."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -10,9 +11,12 @@ import numpy as np
 
 from tuner.arrays import Array, Labels
 from tuner.errors import TaskError, nearest
+from tuner.reading import kind_of, open_regular
 from tuner.task.data.entry import Entry, Origin, empty_partition, no_such_data, targets_of, unreadable
 from tuner.task.data.listing import read_folder, read_manifest
+from tuner.task.data.npy import read_array
 from tuner.task.data.npz import PartitionName, class_names, labels_key, open_npz, samples_key, targets_of_array
+from tuner.task.data.readable import FileCheck, kept
 from tuner.task.data.signals import Recording, WindowSamples, check_alike, check_signal, window_begins
 from tuner.task.spec import InputSpec, LossKind
 
@@ -37,7 +41,12 @@ class LabelledRecordings:
 
 
 def read_recordings(
-    path: Path, partition: PartitionName, spec: InputSpec, loss: LossKind, names: Sequence[str] | None = None
+    path: Path,
+    partition: PartitionName,
+    spec: InputSpec,
+    loss: LossKind,
+    names: Sequence[str] | None = None,
+    check: FileCheck | None = None,
 ) -> Entry:
     """Read the recordings of one entry, and list their windows.
 
@@ -48,13 +57,14 @@ def read_recordings(
         spec: Window and hop.
         loss: Whether a recording may have several labels.
         names: Class names for an ``.npz`` that has none of its own.
+        check: Notes files that cannot be read or hold no signal, which are then left out; without it they are errors.
 
     Raises:
         TaskError: The entry is missing, empty, malformed, or recordings do not fit each other or the window.
     """
-    file, _, pattern = (str(path), "", "") if path.exists() else str(path).partition(_MARK)
+    file, _, pattern = (str(path), "", "") if kind_of(path) != "nothing" else str(path).partition(_MARK)
     source = Path(file)
-    if not source.exists():
+    if kind_of(source) == "nothing":
         raise no_such_data(source, partition)
     suffix = source.suffix.lower()
     if suffix == ".npz":
@@ -63,8 +73,8 @@ def read_recordings(
         raise TaskError(
             f"{path}: {_MARK}{pattern} chooses sessions of an .npz: leave it out for {suffix or 'a folder'}"
         )
-    elif source.is_dir() or suffix == ".csv":
-        listed = _read_files(source, loss)
+    elif kind_of(source) == "folder" or suffix == ".csv":
+        listed = _read_files(source, spec, loss, check)
     else:
         raise TaskError(
             f"{source}: signals must be in an .npz, a folder of class folders or a .csv manifest, got {suffix!r}"
@@ -92,25 +102,43 @@ def read_npy(path: Path) -> Array:
         TaskError: The file is missing, or no ``.npy``.
     """
     try:
-        array: Array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise TaskError(f"{path}: cannot be read as .npy ({error}): write it with numpy.save") from error
-    if not isinstance(array, np.ndarray):
-        raise TaskError(f"{path}: holds several arrays: write one with numpy.save")
-    return array
+        with open_regular(path) as file:
+            return read_array(file, os.fstat(file.fileno()).st_size)
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except (ValueError, EOFError) as error:
+        reason = str(error)
+    raise TaskError(f"{path}: cannot be read as .npy ({reason}): write it with numpy.save")
 
 
-def _read_files(source: Path, loss: LossKind) -> LabelledRecordings:
+def _read_files(source: Path, spec: InputSpec, loss: LossKind, check: FileCheck | None) -> LabelledRecordings:
     try:
-        if source.is_dir():
+        if kind_of(source) == "folder":
             files, labels = read_folder(source, SUFFIXES, "recordings")
             sessions = [""] * len(files)
         else:
             files, labels, sessions = read_manifest(source, loss, sessions=True)
     except OSError as error:
         raise unreadable(error, source) from error
-    recordings = [Recording(str(file), session, read_npy(file)) for file, session in zip(files, sessions, strict=True)]
-    return LabelledRecordings(recordings, *targets_of(labels, loss))
+    recordings = [_recording(file, session, spec, check) for file, session in zip(files, sessions, strict=True)]
+    keep = [recording is not None for recording in recordings]
+    if check is not None and files and not any(keep):
+        raise check.error(source)
+    left = [recording for recording in recordings if recording is not None]
+    return LabelledRecordings(left, *targets_of(kept(labels, keep), loss))
+
+
+def _recording(file: Path, session: str, spec: InputSpec, check: FileCheck | None) -> Recording | None:
+    """Read a recording's file; None, and noted, where it cannot be used."""
+    try:
+        signal = read_npy(file)
+        check_signal(signal, spec, str(file))
+    except TaskError as error:
+        if check is None:
+            raise
+        check.note(file, error)
+        return None
+    return Recording(str(file), session, signal)
 
 
 def _read_npz(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tuner.errors import TaskError
 from tuner.task.data.entry import Entry, read_entry, read_unlabelled, without_labels
 from tuner.task.data.npz import PartitionName
+from tuner.task.data.readable import FileCheck
 from tuner.task.data.recordings import read_recordings
 from tuner.task.data.samples import Samples, Subset
 from tuner.task.file.labels import as_rows
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def read_entries(
-    section: "GlobalSection | LocalSection", folder: Path, spec: InputSpec, loss: LossKind
+    section: "GlobalSection | LocalSection", folder: Path, spec: InputSpec, loss: LossKind, check: FileCheck | None
 ) -> dict[PartitionName, Entry]:
     """Read a section's entries.
 
@@ -29,6 +30,7 @@ def read_entries(
         folder: Folder of the file.
         spec: Kind of the samples.
         loss: Whether a sample may have several labels.
+        check: Leaves out, and notes, files that cannot be read; None opens no image.
 
     Raises:
         TaskError: An entry cannot be read, or two partitions share data.
@@ -46,12 +48,12 @@ def read_entries(
         path = path_of(text, folder)
         names = entries["train"].names if "train" in entries else None
         if spec.kind == "signals":
-            entry = read_recordings(path, partition, spec, loss, names)
+            entry = read_recordings(path, partition, spec, loss, names, check)
             entry = entry if labelled else without_labels(entry, loss)
         elif labelled:
-            entry = read_entry(path, partition, spec, loss, names)
+            entry = read_entry(path, partition, spec, loss, names, check)
         else:
-            entry = read_unlabelled(path, partition, spec, loss)
+            entry = read_unlabelled(path, partition, spec, loss, check)
         twin = next((name for name, other in entries.items() if _overlap(other, entry)), None)
         if twin is not None:
             raise TaskError(

@@ -10,7 +10,11 @@ import numpy as np
 
 from tuner.arrays import Labels, RowNumbers
 from tuner.errors import TaskError, nearest
+from tuner.reading import read_text
 from tuner.task.data.entry import Entry
+
+#: Of a row in the model's head.
+MOST_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,7 @@ def read_classes(path: Path) -> list[GlobalClass]:
         if len(row) != len(header):
             raise TaskError(f"{path}:{line}: a row must have {len(header)} cells like the header, got {len(row)}")
         number = str(len(classes)) if index_at is None else row[index_at].strip()
-        if not number.isdecimal():
+        if not number.isdecimal() or len(number) > MOST_DIGITS:
             raise TaskError(f"{path}:{line}: the row in the model's head must be an integer from 0, got {number!r}")
         classes.append(GlobalClass(row[0].strip(), row[label_at].strip(), int(number)))
     _check_unique(path, "class", [item.name for item in classes])
@@ -162,8 +166,8 @@ def as_rows(entry: Entry, rows: Mapping[str, int], outputs: int, where: str) -> 
 def _read_table(path: Path) -> list[list[str]]:
     """Return the cells of a classes file: a header and at least one row."""
     is_csv = path.suffix.lower() == ".csv"
+    text = read_text(path, TaskError, "the classes file must be UTF-8 text with tabs")
     try:
-        text = path.read_text(encoding="utf-8-sig")
         table = list(
             csv.reader(
                 text.splitlines(),
@@ -171,10 +175,8 @@ def _read_table(path: Path) -> list[list[str]]:
                 quoting=csv.QUOTE_MINIMAL if is_csv else csv.QUOTE_NONE,
             )
         )
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise TaskError(
-            f"{path}: the classes file cannot be read ({error}): it must be UTF-8 text with tabs"
-        ) from error
+    except csv.Error as error:
+        raise TaskError(f"{path}: the classes file cannot be read ({error}): it must have short cells") from error
     if len(table) < 2:  # noqa: PLR2004 - a header and one class
         raise TaskError(f"{path}: a classes file must have a header and a row per class, got {len(table)} lines")
     return table

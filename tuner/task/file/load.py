@@ -4,17 +4,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tuner.errors import TaskError, nearest
+from tuner.reading import kind_of
 from tuner.task.file.python import task_from_function
 from tuner.task.file.toml import task_from_toml
 from tuner.task.task import Task
 
 
-def load_task(text: str, builtin: Mapping[str, Callable[[], Task]] = {}) -> Task:
+def load_task(text: str, builtin: Mapping[str, Callable[[], Task]] = {}, *, look: bool = True) -> Task:
     """Load the task a user names.
 
     Args:
         text: Path of a ``task.toml`` or its folder, ``file.py:function``, or name of a built-in task.
         builtin: Built-in tasks by name.
+        look: Whether to look at every file that a task file lists, as `task_from_toml` does.
 
     Raises:
         TaskError: Nothing has that name, or it cannot be used; one line with the reason.
@@ -25,11 +27,11 @@ def load_task(text: str, builtin: Mapping[str, Callable[[], Task]] = {}) -> Task
     if colon and file.endswith(".py"):
         return task_from_function(Path(file).expanduser().absolute(), function)
     path = Path(text).expanduser().absolute()
-    if path.is_dir() and (path / "task.toml").is_file():
+    if kind_of(path) == "folder" and kind_of(path / "task.toml") != "nothing":
         path /= "task.toml"
     if path.suffix == ".toml":
-        return task_from_toml(path)
-    if path.is_file():
+        return task_from_toml(path, look=look)
+    if kind_of(path) in {"file", "special"}:
         raise TaskError(
             f"{text}: a task must be a .toml file or file.py:function, "
             f"got {path.suffix or 'a file without an ending'!r}"

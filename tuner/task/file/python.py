@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tuner.errors import TaskError, TunerError, nearest
 from tuner.files import import_file
+from tuner.reading import kind_of
 from tuner.task.task import Task
 
 
@@ -18,7 +19,7 @@ def task_from_function(path: Path, function: str) -> Task:
     Raises:
         TaskError: The file or the function is missing, the code raised, or it returned anything else.
     """
-    if not path.is_file():
+    if kind_of(path) != "file":
         raise TaskError(f"{path}: no such file; it must define the function {function!r}: check the path")
     try:
         module = import_file(path, "task")

@@ -55,7 +55,7 @@ class LocalSection(Section):
 
 
 class InputSection(Section):
-    """How samples become the model's input."""
+    """How samples become the model's input, and whether files that cannot be read are left out."""
 
     size: Annotated[int, Field(ge=1)] | None = None
     resize: Annotated[int, Field(ge=1)] | None = None
@@ -63,6 +63,7 @@ class InputSection(Section):
     std: list[Annotated[float, Field(gt=0)]] = []
     window: Annotated[int, Field(ge=1)] | None = None
     hop: Annotated[int, Field(ge=1)] | None = None
+    skip_unreadable: bool = False
 
 
 class AugmentSection(Section):
@@ -80,7 +81,7 @@ class LossSection(Section):
 class TaskFile(Section):
     """The whole file."""
 
-    name: str | None = Field(default=None, min_length=1)
+    name: str | None = None
     model: ModelSection
     global_: GlobalSection | None = Field(default=None, alias="global")
     local: LocalSection

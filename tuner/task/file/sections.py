@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.augment.operations import check_operations
 from tuner.errors import StoreError, TaskError
+from tuner.reading import kind_of, path_from
 from tuner.task.spec import InputSpec, ModelSpec, Pretrain, SampleKind
 
 if TYPE_CHECKING:
@@ -85,12 +86,15 @@ def augment_operations(ops: list[str], kind: SampleKind, path: Path) -> tuple[st
 
 def path_of(text: str, folder: Path) -> Path:
     """Return a path of a task file: relative to its folder, or absolute."""
-    return folder / Path(text).expanduser()
+    try:
+        return folder / Path(path_from(text)).expanduser()
+    except RuntimeError:  # "~name" of a user that there is not
+        return folder / path_from(text)
 
 
 def _existing(text: str, path: Path, key: str) -> Path:
     file = path_of(text, path.parent)
-    if not file.is_file():
+    if kind_of(file) != "file":
         raise TaskError(f"{path}: {key}: no such file {file}: paths are relative to the task file")
     return file
 

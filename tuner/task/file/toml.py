@@ -1,14 +1,15 @@
 """A task that a ``task.toml`` describes."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.errors import TaskError
+from tuner.reading import read_toml
 from tuner.task.data.entry import Entry
 from tuner.task.data.npz import PartitionName
+from tuner.task.data.readable import FileCheck
 from tuner.task.data.signals import channel_statistics
 from tuner.task.file.domains import domain_of, read_entries
 from tuner.task.file.labels import UnionHead, global_classes, union_head
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
 Entries = Mapping[PartitionName, Entry]
 
 
-def task_from_toml(path: Path) -> Task:
+def task_from_toml(path: Path, *, look: bool = True) -> Task:
     """Read a task file and the data it lists.
 
     Args:
         path: Absolute path of the file.
+        look: Whether to look at every image and recording, and report or leave out those that cannot be read.
 
     Raises:
         TaskError: The file, or what it names, cannot be used; one line with the reason.
@@ -40,8 +42,10 @@ def task_from_toml(path: Path) -> Task:
         )
     spec = input_spec(file, path)
     folder, loss = path.parent, file.loss.kind
-    local_entries = read_entries(file.local, folder, spec, loss)
-    global_entries = read_entries(file.global_, folder, spec, loss) if file.global_ else None
+    check = FileCheck(skip=file.input.skip_unreadable, settings=f"{spec.kind} {spec.resize}") if look else None
+    local_entries = read_entries(file.local, folder, spec, loss, check)
+    global_entries = read_entries(file.global_, folder, spec, loss, check) if file.global_ else None
+    skipped = check.close(path) if check is not None else ()
     head = _union_head(file, folder, local_entries, global_entries)
     outputs = len(head.labels)
     if loss == "single-label" and outputs == 1:
@@ -49,7 +53,7 @@ def task_from_toml(path: Path) -> Task:
     local = domain_of("local", local_entries, head.local_rows if labelled else {"": 0}, outputs)
     global_ = domain_of("global", global_entries, head.global_rows, outputs) if global_entries else None
     return Task(
-        name=file.name or path.resolve().parent.name,
+        name=path.resolve().parent.name if file.name is None else file.name,
         model=model_spec(file.model, path),
         input=_standardised(spec, local, global_, path),
         loss=loss,
@@ -60,18 +64,14 @@ def task_from_toml(path: Path) -> Task:
         local_labels=tuple(sorted(set(head.local_rows.values()))),
         augment=augment_operations(file.augment.ops, spec.kind, path),
         labelled=labelled,
+        skipped=skipped,
     )
 
 
 def _read(path: Path) -> "TaskFile":
     from tuner.task.file import schema
 
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise TaskError(f"{path}: cannot be read ({error.strerror or error}): give a task file") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise TaskError(f"{path}: not valid TOML ({error})") from error
+    values = read_toml(path, TaskError, "give a task file")
     return schema.parse(expand(values, path), path)
 
 

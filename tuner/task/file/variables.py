@@ -7,7 +7,7 @@ from typing import Any
 
 from tuner.errors import TaskError, nearest
 
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]{0,4096}))?\}")
 DATA_VARIABLE = "TUNER_DATA"
 
 

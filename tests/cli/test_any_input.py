@@ -1,0 +1,139 @@
+"""Whatever a name or a file is: one printable line, at once; in any locale."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.inputs import answer_to
+from benchmarks.malformed import Case, cases
+from tests.cli.tiny_task import NET, Cli, draw, write
+from tuner.cli.printable import MOST_LETTERS, one_line, printable
+from tuner.task import load_task
+
+LOCALES = ({"LC_ALL": "C", "PYTHONUTF8": "0"}, {"LC_ALL": "C.UTF-8"}, {"LC_ALL": "POSIX"})
+NAMES = ("fifo", "zero", "folder", "loop", "none", "n" * 300)
+
+
+@pytest.fixture
+def special(tmp_path: Path) -> Path:
+    for suffix in (".toml", ".ini"):
+        os.mkfifo(tmp_path / f"fifo{suffix}")
+        (tmp_path / f"zero{suffix}").symlink_to("/dev/zero")
+        (tmp_path / f"loop{suffix}").symlink_to(tmp_path / f"loop{suffix}")
+        (tmp_path / f"folder{suffix}").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "{}.toml"),
+        ("forget", "{}.toml"),
+        ("run", "TASK", "--space", "{}.toml"),
+        ("describe", "TASK", "--plan", "{}.toml"),
+        ("describe", "{}.ini"),
+        ("run", "{}.py:task"),
+        ("run", "TASK", "--plugin", "{}.py", "--trials", "1"),
+    ],
+)
+def test_no_name_hangs_or_raises(cli: Cli, task: Path, special: Path, arguments: tuple[str, ...]) -> None:
+    for name in NAMES:
+        paths = (str(task) if part == "TASK" else part.replace("{}", f"{special}/{name}") for part in arguments)
+        code, line = cli(*paths)
+        assert (code, line[:7]) == (1, "tuner: ")
+
+
+@pytest.mark.parametrize("seed", ["-1", str(2**32)])
+def test_a_seed_that_no_generator_takes(cli: Cli, task: Path, seed: str) -> None:
+    code, line = cli("run", task, "--space", task.parent / "space.toml", "--seed", seed)
+    assert (code, line) == (1, f"tuner: --seed must be a whole number from 0 to 4294967295, got {seed}")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", "n" * 201, "ü" * 101, "a\x1b[31mb", "a\nb", "a\0b"])
+def test_a_task_has_a_name_that_a_folder_and_a_terminal_can_have(cli: Cli, task: Path, name: str) -> None:
+    import tomli_w
+
+    task.write_text(tomli_w.dumps({"name": name}) + task.read_text())
+    code, line = cli("forget", task)
+    assert code == 1
+    assert "the name of a task must be printable, without / and of 1 to 200 bytes, got " in line
+    assert line.isprintable()
+
+
+def test_what_a_terminal_would_obey_is_escaped() -> None:
+    assert printable("ü → 5 %") == "ü → 5 %"
+    assert printable("a\x1b[2Jb\r\x07c\u202ed\x9be\udcff") == "a\\x1b[2Jb\\r\\x07c\\u202ed\\x9be\\udcff"
+    assert printable("a\nb", keep="\n") == "a\nb"
+    assert one_line("a\nb\x1b") == "a b\\x1b"
+    assert len(one_line("x" * 10**6)) < MOST_LETTERS + 5
+
+
+def test_an_error_that_names_a_hostile_file_is_one_printable_line(cli: Cli, task: Path) -> None:
+    hostile = task.parent / "local" / "train" / "hat" / "\x1b]0;owned\x07\n\udcff.png"
+    hostile.write_text("not pixels")
+    code, line = cli("describe", task)
+    assert code == 1
+    assert "1 file cannot be used" in line
+    assert "hat/\\x1b]0;owned\\x07 \\udcff.png: not an image" in line
+
+
+@pytest.fixture
+def named(tmp_path: Path, cache: None) -> Path:
+    """A task whose paths, classes and manifest have letters that are not ASCII, and bytes that are not UTF-8."""
+    for number in range(4):
+        draw(tmp_path / "tür" / "grün" / f"{number}.png", number)
+        draw(tmp_path / "tür" / "blau" / f"{number}.png", number + 4)
+    (tmp_path / "tür" / "blau" / "0.png").rename(tmp_path / "tür" / "blau" / os.fsdecode(b"\xff\xfe.png"))
+    (tmp_path / "prüf.csv").write_text("path,label\ntür/grün/1.png,grün\ntür/blau/1.png,blau\n", encoding="utf-8")
+    path = write(tmp_path, "", local="tür")
+    text = path.read_text().partition("[global]")[0] + "[local]" + path.read_text().partition("[local]")[2]
+    (tmp_path / "net.py").write_text(NET)
+    path = tmp_path / "tür.toml"
+    path.write_text('name = "tür"\n' + text.replace('"local/val"', '"prüf.csv"'), encoding="utf-8")
+    return path
+
+
+def test_any_name_is_read_in_any_locale_and_the_task_stays_the_same(named: Path) -> None:
+    code = (
+        "import sys; from tuner.task import load_task; task = load_task(sys.argv[1]); "
+        "print(ascii(task.labels), task.fingerprint(), len(task.local.train), ascii(task.name))"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code, os.fsencode(named)],
+            env={**os.environ, **locale},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for locale in LOCALES
+    }
+    task = load_task(str(named))
+    assert task.labels == ("blau", "grün")
+    assert found == {f"{task.labels!a} {task.fingerprint()} 8 {'tür'!a}\n".encode()}
+
+
+def test_a_line_is_printed_in_a_locale_of_ascii(named: Path, tmp_path: Path) -> None:
+    os.truncate(named.parent / "tür" / "grün" / "0.png", 30)
+    for locale in LOCALES[:2]:
+        case = Case("locale", ("describe", str(named)), tuple(locale.items()))
+        answer = answer_to(case, tmp_path)
+        assert answer.outcome == "one line", answer
+        assert "1 file cannot be used" in answer.line
+
+
+def test_a_few_of_the_benchmarks_inputs_are_answered_in_one_line(
+    tmp_path: Path, cache: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "inputs").mkdir()
+    monkeypatch.chdir(tmp_path / "inputs")
+    every = list(cases(tmp_path / "inputs", seed=0))
+    assert len(every) >= 250
+    assert len({case.name for case in every}) >= 250
+    quick = [case for case in every if case.argv[0] == "forget" and not case.environment]
+    chosen = np.random.default_rng(0).choice(len(quick), 5, replace=False)
+    answers = [answer_to(quick[index], tmp_path) for index in chosen]
+    assert [answer for answer in answers if answer.outcome != "one line"] == []

@@ -1,0 +1,134 @@
+"""Which of a task's files can be read: looked at whole before anything trains, once for each content.
+
+Files that were found readable are remembered by path, size and dates, as hashes, in the user's cache. The next look at
+them is one question to the file system.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+from tuner.errors import StoreError, TaskError
+from tuner.files import cache_folder, write_private
+
+T = TypeVar("T")
+FILE = "readable"
+HASH_BYTES = 16
+#: Hashes that are remembered; with more files the oldest are looked at again.
+MOST_HASHES = 2_000_000
+#: Files that a message names.
+MOST_NAMED = 5
+
+
+class FileCheck:
+    """Finds the files of a task that cannot be read, so that all of them are reported at once.
+
+    Args:
+        skip: Whether such files are left out of the task; otherwise `close` raises an error that names them.
+        settings: What else decides whether a file can be used, as text: a file is remembered for these settings only.
+
+    Attributes:
+        unreadable: Each such file, and why, in the order of the task.
+    """
+
+    def __init__(self, *, skip: bool = False, settings: str = "") -> None:
+        self.unreadable: dict[str, str] = {}
+        self._skip, self._settings = skip, settings
+        self._new: dict[bytes, None] = {}
+
+    def readable(self, files: Sequence[Path], look: Callable[[Path], object]) -> list[bool]:
+        """Return whether each file can be read.
+
+        Args:
+            files: The files of an entry.
+            look: Raises a `TaskError` for a file that cannot be read; called by several threads.
+        """
+        marks = [self._mark(file) for file in files]
+        unseen = {mark: file for mark, file in zip(marks, files, strict=True) if mark not in self._remembered}
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            reasons = dict(zip(unseen, pool.map(lambda file: _problem(file, look), unseen.values()), strict=True))
+        self._new.update({mark: None for mark, reason in reasons.items() if not reason})
+        for mark, file in zip(marks, files, strict=True):
+            if reasons.get(mark):
+                self.unreadable[str(file)] = reasons[mark]
+        return [not reasons.get(mark) for mark in marks]
+
+    @cached_property
+    def _remembered(self) -> dict[bytes, None]:
+        try:
+            content = (cache_folder() / FILE).read_bytes()
+        except (OSError, StoreError):
+            return {}
+        return dict.fromkeys(content[at : at + HASH_BYTES] for at in range(0, len(content), HASH_BYTES))
+
+    def note(self, file: Path, error: TaskError) -> None:
+        """Count a file as unreadable, whose reading raised an error."""
+        self.unreadable[str(file)] = _reason(file, error)
+
+    def close(self, task: Path) -> tuple[str, ...]:
+        """Remember what was found, and return the files that are left out, each with the reason.
+
+        Raises:
+            TaskError: There are such files, and the task does not leave them out.
+        """
+        if self._new:
+            with suppress(OSError, StoreError):  # without a cache, the files are looked at again
+                hashes = [*self._remembered, *self._new][-MOST_HASHES:]
+                write_private(cache_folder() / FILE, b"".join(hashes), durable=False)
+        if self.unreadable and not self._skip:
+            raise self.error(task)
+        return tuple(f"{file}: {reason}" for file, reason in self.unreadable.items())
+
+    def error(self, task: Path | str) -> TaskError:
+        """Return the error that names the files, the first few of many."""
+        count = len(self.unreadable)
+        return TaskError(
+            f"{task}: {count} {'file' if count == 1 else 'files'} cannot be used: "
+            f"{named(f'{file}: {reason}' for file, reason in self.unreadable.items())}; replace or remove them, or set "
+            "[input] skip_unreadable = true"
+        )
+
+    def _mark(self, file: Path) -> bytes:
+        try:
+            status = file.stat()
+            state = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        except OSError:  # the look says why
+            state = (0, 0, 0, 0)
+        content = os.fsencode(file) + f"\0{state}\0{self._settings}".encode()
+        return hashlib.blake2b(content, digest_size=HASH_BYTES).digest()
+
+
+def named(lines: Iterable[str]) -> str:
+    """Return the first few of some lines, and how many more there are."""
+    listed = list(lines)
+    more = len(listed) - MOST_NAMED
+    return "; ".join((*listed[:MOST_NAMED], *([f"and {more} more"] if more > 0 else ())))
+
+
+def kept(values: Sequence[T], keep: Sequence[bool]) -> list[T]:
+    """Return the values whose place is to be kept."""
+    return [value for value, stays in zip(values, keep, strict=True) if stays]
+
+
+def forget_readable() -> None:
+    """Forget which files were found readable."""
+    (cache_folder() / FILE).unlink(missing_ok=True)
+
+
+def _problem(file: Path, look: Callable[[Path], object]) -> str:
+    try:
+        look(file)
+    except TaskError as error:
+        return _reason(file, error)
+    return ""
+
+
+def _reason(file: Path, error: TaskError) -> str:
+    """Return an error's rule and value, without the file before them and the way out behind."""
+    text = str(error).removeprefix(f"{file}: ")
+    return text.rpartition(": ")[0] or text
