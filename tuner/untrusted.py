@@ -87,6 +87,18 @@ def parse_json(content: bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
+def require_plain(folder: Path) -> None:
+    """Check that a folder holds files and folders only: what is written to a link is written elsewhere.
+
+    Raises:
+        OSError: It holds something else, or cannot be read.
+    """
+    for path in folder.iterdir():
+        mode = path.lstat().st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise OSError(errno.ELOOP, f"{path.name!r} in it is neither a file nor a folder")
+
+
 def reason_of(error: OSError | ValueError) -> str:
     """Return why a file cannot be read, without its path."""
     return (isinstance(error, OSError) and error.strerror) or str(error)

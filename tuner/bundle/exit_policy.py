@@ -55,14 +55,15 @@ class ExitPolicy:
     front: tuple[ExitPoint, ...] = ()
 
     def __post_init__(self) -> None:
-        if len(self.thresholds) != len(self.segments) - 1 or len(self.shares) != len(self.segments):
+        exits = len(self.segments)
+        if len(self.thresholds) != exits - 1 or len(self.shares) != exits or len(self.seconds) not in {0, exits}:
             raise BundleError(
                 "exits must have a share for each segment and a threshold for each but the last, got "
                 f"{len(self.segments)} segments, {len(self.shares)} shares, {len(self.thresholds)} thresholds: "
                 "export again"
             )
         if len(set(self.segments)) < len(self.segments):
-            raise BundleError(f"exits.segments must name each file once, got {list(self.segments)}: export again")
+            raise BundleError(f"[exits] segments must name each file once, got {list(self.segments)}: export again")
         if self.temperature <= 0:
             raise BundleError(f"the exits' temperature must be above 0, got {self.temperature:g}: export again")
 
@@ -74,7 +75,7 @@ class ExitPolicy:
             BundleError: A value is of another type or out of bounds, or the parts do not fit together.
             KeyError: A required key is missing.
         """
-        section = Table(content, "exits.")
+        section = Table(content, "[exits] ")
         return cls(
             segments=section.texts("segments"),
             shares=section.numbers("shares", least=0, most=_MOST_SHARE),

@@ -9,20 +9,25 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tuner.bundle.exit_policy import ExitPolicy
 from tuner.bundle.info import FORMAT, BundleInfo
 from tuner.bundle.onnxcheck import check_model
 from tuner.bundle.rounds import current
 from tuner.bundle.scores import DeviceScores, Scores
-from tuner.errors import BundleError, TunerError
+from tuner.errors import BundleError, TunerError, first_line
 from tuner.files import write_private
 from tuner.task import InputSpec
-from tuner.untrusted import inside, open_regular, read_json, reason_of
+from tuner.untrusted import inside, open_regular, read_json, read_regular, reason_of
+
+if TYPE_CHECKING:
+    from tuner.plan.trial import TrialPlan
 
 FILE = "bundle.json"
 MODEL, WEIGHTS, PLAN = "model.onnx", "weights.safetensors", "plan.toml"
+#: Largest file, as of ONNX; and largest sum of all, which are hashed whenever a bundle is opened.
+MOST_FILE_BYTES, MOST_BYTES = 2**31, 2**33
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,22 @@ class Bundle:
         if name not in self.info.files:
             raise BundleError(f"{self.folder / FILE} has no hash of {name}: export again")
         return self.folder / name
+
+    def plan(self) -> "TrialPlan":
+        """Return the plan that the bundle was made by.
+
+        Raises:
+            BundleError: The bundle has none, or it cannot be read.
+        """
+        from tuner.plan.toml import from_toml  # a process that only predicts does without
+
+        path = self.file(PLAN)
+        try:
+            return from_toml(read_regular(path).decode())
+        except (OSError, ValueError, RecursionError) as error:
+            raise BundleError(f"{path} cannot be read ({first_line(error)}): export again") from None
+        except TunerError as error:
+            raise BundleError(f"{path}: {error}") from None
 
     @property
     def identity(self) -> str:
@@ -224,9 +245,14 @@ def _content(folder: Path) -> Mapping[str, Any]:
 
 def _check_files(folder: Path, files: Mapping[str, str]) -> None:
     """Check that every file is in the folder, is what was exported, and holds what a bundle's files may hold."""
+    left = MOST_BYTES
     for name, digest in files.items():
         try:
             path = inside(folder, name)
+            size = path.stat().st_size
+            left -= size
+            if size > MOST_FILE_BYTES or left < 0:
+                raise BundleError(f"{path} has {size:,} bytes: no bundle is as large")
             if file_hash(path) != digest:
                 raise BundleError(f"{path} is not what was exported (its hash differs): export again")
             if path.suffix == ".onnx":

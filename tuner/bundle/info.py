@@ -66,7 +66,7 @@ class TrainInfo:
             BundleError: A value is of another type or out of bounds.
             KeyError: A required key is missing.
         """
-        section = Table(content, "train.")
+        section = Table(content, "[train] ")
         return cls(
             format=section.integer("format"),
             batch_size=section.integer("batch_size", 0, most=_MOST_SIZE),
@@ -77,7 +77,7 @@ class TrainInfo:
             largest_loss_difference=section.number("largest_loss_difference", 0.0),
             weights=section.texts("weights", ()),
             cut=section.integer("split", None),
-            exits=section.integer("exits", None),
+            exits=section.integer(Section.EXITS, None),
             left_out=section.texts("left_out", ()),
         )
 

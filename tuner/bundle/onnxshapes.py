@@ -33,18 +33,20 @@ class Node:
     outputs: tuple[str, ...]
 
 
-#: Inputs of an operator that decide the size of its output.
-_SIZING = {
-    "CenterCropPad": (1,),
-    "Col2Im": (0,),
-    "ConstantOfShape": (0,),
-    "Expand": (1,),
-    "OneHot": (1,),
-    "Pad": (1,),
-    "Range": (0, 1, 2),
-    "Resize": (2, 3),
-    "Tile": (1,),
-    "Upsample": (1,),
+#: Inputs that decide the size of an operator's output, and the largest product of their numbers: sizes themselves, or
+#: factors of what the operator is given.
+_SIZING: Mapping[str, Mapping[int, int]] = {
+    "CenterCropPad": {1: MOST_ELEMENTS},
+    "Col2Im": {1: MOST_ELEMENTS},
+    "ConstantOfShape": {0: MOST_ELEMENTS},
+    "Expand": {1: MOST_ELEMENTS},
+    "MaxUnpool": {2: MOST_ELEMENTS},
+    "OneHot": {1: 2**20},
+    "Pad": {1: 2**14},
+    "Range": {0: MOST_ELEMENTS, 1: MOST_ELEMENTS, 2: MOST_ELEMENTS},
+    "Resize": {2: 2**14, 3: MOST_ELEMENTS},
+    "Tile": {1: 2**14},
+    "Upsample": {1: 2**14},
 }
 #: Operators on shapes that pass numbers on: of the first input, or of all.
 _PASSES_FIRST = frozenset(
@@ -81,18 +83,21 @@ def constant_numbers(content: Any, kind: int, elements: int, data: Mapping[int, 
 
 
 def require_small_shapes(nodes: Sequence[Node], constants: Mapping[str, Numbers]) -> None:
-    """Refuse a graph whose own numbers make a value of more than `MOST_ELEMENTS` times what it is given.
+    """Refuse a graph whose own numbers make a value much larger than the file and what the graph is given.
 
     Raises:
         BundleError: It has such a value, or a size that depends on what a sample holds.
     """
     sizes = _Sizes({name: node for node in nodes for name in node.outputs if name}, constants)
     for node in nodes:
-        names = [node.inputs[place] for place in _SIZING.get(node.operator, ()) if place < len(node.inputs)]
-        product = math.prod(sizes.bound(name, ()) for name in names if name)
-        if not product <= MOST_ELEMENTS:
-            made = "of a size that is not bounded" if math.isinf(product) else f"{product:,.0f} times as large"
-            raise BundleError(f"its operator {node.operator} makes a value {made}, which no bundle does: export again")
+        for place, most in _SIZING.get(node.operator, {}).items():
+            name = node.inputs[place] if place < len(node.inputs) else ""
+            product = sizes.bound(name, ()) if name else 1.0
+            if not product <= most:
+                made = "that is not bounded" if math.isinf(product) else f"of {product:,.0f}, more than {most:,},"
+                raise BundleError(
+                    f"its operator {node.operator} makes a value of a size {made} which no bundle does: export again"
+                )
 
 
 class _Sizes:

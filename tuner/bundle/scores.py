@@ -31,7 +31,7 @@ class DeviceScores:
             BundleError: A value is of another type.
             KeyError: A required key is missing.
         """
-        section = Table(content, "scores.")
+        section = Table(content, "[scores] ")
         after, before = section.table("after"), section.table("before")
         losses = after.numbers("losses")
         return cls(_accuracy(before), _accuracy(after), losses, after.integer("samples"))
@@ -67,7 +67,7 @@ class Scores:
             KeyError: A required key is missing.
         """
         device = DeviceScores.from_dict(content) if "after" in content else None
-        section = Table(content, "scores.")
+        section = Table(content, "[scores] ")
         trial, untouched, from_pixels = (_values(section.table(name)) for name in ("trial", "untouched", "from_pixels"))
         return cls(trial, untouched, from_pixels, device)
 

@@ -22,7 +22,7 @@ class Table:
 
     Attributes:
         content: The table, as JSON holds it.
-        place: Where it is, for messages: ``exits.``; empty at the top.
+        place: Where it is, for messages: ``[scores] ``; empty at the top.
     """
 
     content: Mapping[str, Any]
@@ -40,7 +40,7 @@ class Table:
         value = self.content.get(key)
         if value is not None and (not isinstance(value, Mapping) or len(value) > MOST_ITEMS):
             raise self.wrong(key, f"a table of at most {MOST_ITEMS:,} entries", value)
-        return Table(value or {}, f"{self.place}{key}.")
+        return Table(value or {}, f"[{key}] ")
 
     @overload
     def text(self, key: str) -> str: ...
@@ -110,7 +110,7 @@ class Table:
         values = self._list(key, ())
         if not all(isinstance(value, Mapping) for value in values):
             raise self.wrong(key, "a list of tables", values)
-        return tuple(Table(value, f"{self.place}{key}.") for value in values)
+        return tuple(Table(value, f"[{key}] ") for value in values)
 
     def flag(self, key: str) -> bool | None:
         """Return whether something holds; None where it is not said.

@@ -8,7 +8,7 @@ from cyclopts import App, CycloptsError
 
 from tuner.cli.bundle import apply, export, predict
 from tuner.cli.describe import describe
-from tuner.cli.options import ReaderGoneError
+from tuner.cli.options import ReaderGoneError, printable
 from tuner.cli.plugins import plugins_app
 from tuner.cli.prior import prior_app
 from tuner.cli.run import demo, run, show
@@ -47,7 +47,7 @@ def call(arguments: list[str]) -> int:
         print(f"tuner: {' '.join(str(error).split())} See tuner --help.", file=sys.stderr)
         return USAGE
     except TunerError as error:
-        print(f"tuner: {error}", file=sys.stderr)
+        print(printable(f"tuner: {error}"), file=sys.stderr)
         return MISTAKE
     except ModuleNotFoundError as error:
         hint = missing_extra(error)

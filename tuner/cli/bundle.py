@@ -17,6 +17,8 @@ def export(
     *,
     pick: str = "knee",
     trainable: Annotated[bool, Flag] = False,
+    task: str | None = None,
+    plugin: LocalPlugins = (),
     json_output: Json = False,
 ) -> None:
     """Write a trial of the Pareto front as a bundle, an ONNX model that runs without PyTorch; nothing is trained.
@@ -31,6 +33,8 @@ def export(
         knee, a trial's number, or an expression: 'global_accuracy >= 0.5 and min(train_seconds)'.
     trainable
         Let the bundle train again without PyTorch; it then holds features of global samples.
+    task
+        The run's task, where its file is elsewhere by now, or the run was not made on this device.
     """
     from tuner.commands.export import export as write
     from tuner.commands.interruption import terminated_as_interrupted
@@ -39,7 +43,7 @@ def export(
     result = Run.open(run)
     print("exporting; validation samples run through ONNX Runtime for a check", file=sys.stderr, flush=True)
     with terminated_as_interrupted():
-        folder = write(result, out, pick, trainable=trainable)
+        folder = write(result, out, pick, trainable=trainable, task=task, plugins=plugin)
     _print_bundle(folder, json_output=json_output)
 
 

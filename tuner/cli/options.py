@@ -1,7 +1,8 @@
 """What the commands share: options, progress on stderr, and printing that notices when nobody reads."""
 
+import unicodedata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -34,9 +35,18 @@ def print_line(text: str) -> None:
         ReaderGoneError: Nobody reads it.
     """
     try:
-        print(text, flush=True)
+        print(printable(text), flush=True)
     except BrokenPipeError:
         raise ReaderGoneError from None
+
+
+def printable(text: str) -> str:
+    """Return text for a terminal: what steers one, as a label or a name from elsewhere may, is replaced by spaces."""
+    return text if text.isprintable() else "".join(letter if _is_harmless(letter) else " " for letter in text)
+
+
+def _is_harmless(letter: str) -> bool:
+    return letter in "\n\t" or unicodedata.category(letter) not in {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 def stdout_console() -> "Console":
@@ -44,10 +54,13 @@ def stdout_console() -> "Console":
     from rich.console import Console
 
     class Stdout(Console):
+        def print(self, *objects: Any, **settings: Any) -> None:
+            super().print(*(printable(one) if isinstance(one, str) else one for one in objects), **settings)
+
         def on_broken_pipe(self) -> None:
             raise ReaderGoneError
 
-    return Stdout(soft_wrap=True)
+    return Stdout(soft_wrap=True, markup=False, emoji=False)  # a name may hold what looks like either
 
 
 def progress() -> "Progress":

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from tuner.cli.options import Flag, Json, print_line
+from tuner.cli.options import Flag, Json, print_line, printable
 
 
 def watch(
@@ -113,4 +113,5 @@ def _print_event(event: Mapping[str, Any]) -> None:
     elif "round" in event:
         print_line(f"round {event['round']}: {event['reason']}")
     else:
-        print(f"tuner: {event.get('refused') or event.get('problem')}", file=sys.stderr, flush=True)
+        line = printable(f"tuner: {event.get('refused') or event.get('problem')}")
+        print(line, file=sys.stderr, flush=True)

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tuner.backends.base import Trial
-from tuner.bundle.format import PLAN, WEIGHTS, Bundle, new_folder
+from tuner.bundle.format import WEIGHTS, Bundle, new_folder
 from tuner.commands.export import write_bundle
 from tuner.errors import BundleError, TaskError, TunerError
-from tuner.plan.toml import from_toml
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
 from tuner.plugin.versions import differences, trained_by
@@ -55,7 +54,7 @@ def apply_bundle(
     target = match_inputs(load_task(task, host.tasks), bundle)
     if source == "bundle":
         target = start_from(bundle, target)
-    plan = from_toml((folder / PLAN).read_text(encoding="utf-8"))
+    plan = bundle.plan()
     backend = plan.runtime.backend
     try:
         with (
@@ -108,9 +107,7 @@ def start_from(bundle: Bundle, task: Task) -> Task:
     """Return the task with the bundle's weights as the given model: its labels first, then the task's new ones."""
     labels = (*bundle.labels, *(label for label in task.labels if label not in bundle.labels))
     rows = tuple(labels.index(label) for label in task.labels)
-    model = replace(
-        task.model, weights=str((bundle.folder / WEIGHTS).resolve()), pretrain=None, head=tuple(bundle.labels)
-    )
+    model = replace(task.model, weights=str(bundle.file(WEIGHTS).resolve()), pretrain=None, head=tuple(bundle.labels))
 
     def moved(samples: Samples) -> Samples:
         return relabelled(samples, rows, len(labels))

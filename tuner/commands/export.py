@@ -1,7 +1,7 @@
 """Export a trial of a run as a bundle."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 
 from tuner.bundle.format import PLAN, WEIGHTS, new_folder, seal
 from tuner.bundle.info import FORMAT, BundleInfo
+from tuner.commands.tune import plugins_of_run
 from tuner.errors import BundleError, RunError
 from tuner.files import write_private
 from tuner.plan.text import describe
@@ -17,13 +18,22 @@ from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
 from tuner.plugin.host import Host
 from tuner.plugin.versions import trained_by
+from tuner.results.origin import is_own
 from tuner.results.pick import pick_trial
 from tuner.results.run import Run
 from tuner.search.processes.remote import open_remote
 from tuner.task import Task, load_task
 
 
-def export(run: Run, out: str | Path, pick: str = "knee", *, trainable: bool = False) -> Path:
+def export(
+    run: Run,
+    out: str | Path,
+    pick: str = "knee",
+    *,
+    trainable: bool = False,
+    task: str | None = None,
+    plugins: Iterable[Path | str] = (),
+) -> Path:
     """Write a trial of the Pareto front as a bundle: a folder with an ONNX model that runs without PyTorch.
 
     Nothing is trained. Validation samples run through ONNX Runtime to check what was written: the logits must be
@@ -36,12 +46,15 @@ def export(run: Run, out: str | Path, pick: str = "knee", *, trainable: bool = F
             ``global_accuracy >= 0.5 and min(train_seconds)``.
         trainable: Whether the bundle can train again without PyTorch, by `tuner.runtime.Trainer`, or by
             `tuner.runtime.ExitsTrainer` where it has exits. It then holds features of global samples.
+        task: The run's task, where its file is elsewhere by now, or the run was not made on this device.
+        plugins: Files of local plugins of the run, likewise.
 
     Returns:
         The bundle's folder.
 
     Raises:
-        RunError: `pick` names no trial with weights, or the task has changed since the run.
+        RunError: `pick` names no trial with weights, the task has changed since the run, or the run was not made on
+            this device and names code that was not given again.
         BundleError: `out` is in use, the written model differs from PyTorch's, or the tail's training step cannot be
             written.
         TunerError: The task can no longer be loaded.
@@ -51,16 +64,23 @@ def export(run: Run, out: str | Path, pick: str = "knee", *, trainable: bool = F
     if record.plan is None or not weights.is_file():
         front = ", ".join(map(str, run.front)) or "none"
         raise RunError(f"trial {record.trial} has no weights: only trials of the front keep them ({front}); pick one")
-    name = str(run.info.config.task)
+    name = task or str(run.info.config.task)
     if run.task is None and name.startswith("<"):
         raise RunError(
             f"{run.folder} was made from a task given in Python, which it does not hold: "
             f"call tuner.export(tuner.Run.open({str(run.folder)!r}, task), out)"
         )
-    host = build_host(local=run.info.config.plugins)
+    host = build_host(local=plugins)
+    if recorded := plugins_of_run(run.info, run.folder, host.local):
+        host = build_host(local=[*recorded, *plugins])
     host.check_local()
-    task = run.task or load_task(name, host.tasks)
-    if task.fingerprint() != run.info.identity.task:
+    is_named = run.task is None and task is None and name not in host.tasks
+    if is_named and not is_own(run.info.config, run.info.mark):
+        raise RunError(
+            f"{run.folder} was not made on this device, and its task {name} may be code: read it, then give --task"
+        )
+    opened = run.task or load_task(name, host.tasks)
+    if opened.fingerprint() != run.info.identity.task:
         raise RunError(f"the task {name} has changed since {run.folder} was made: run it again")
     scores = {"trial": record.values, "untouched": run.info.untouched}
     origin = {
@@ -70,7 +90,9 @@ def export(run: Run, out: str | Path, pick: str = "knee", *, trainable: bool = F
         "parent": None,
     }
     with new_folder(Path(out)) as part:
-        info = write_bundle(run.task or name, task, record.plan, weights, part, origin, trainable=trainable, host=host)
+        info = write_bundle(
+            run.task or name, opened, record.plan, weights, part, origin, trainable=trainable, host=host
+        )
         if trainable and info.train is None:
             raise BundleError(
                 f"--trainable needs exits to train, but calibration removed those of trial {record.trial}: "

@@ -10,11 +10,13 @@ from types import ModuleType
 import psutil
 
 from tuner.commands.tuning import Tuning
+from tuner.errors import RunError
 from tuner.plugin.core import build_host
 from tuner.plugin.finding import local_plugin
 from tuner.results.config import RunConfig
-from tuner.results.folder import FILE, read_run
+from tuner.results.folder import FILE, RunInfo, read_run
 from tuner.results.lock import lock_folder
+from tuner.results.origin import is_own
 from tuner.results.run import Run
 from tuner.search.budget import LIMITS, budget
 from tuner.search.listener import Listener
@@ -88,7 +90,7 @@ def run(
     host = build_host(local=local)
     loaded = load_task(task, host.tasks) if isinstance(task, str) else task
     folder = Path(out) if out is not None else Path("runs") / loaded.name
-    if resume and (recorded := plugins_of_run(folder, host.local)):
+    if resume and (folder / FILE).exists() and (recorded := plugins_of_run(read_run(folder), folder, host.local)):
         host = build_host(local=[*recorded, *local])
     host.check_local()
     config = RunConfig(
@@ -110,16 +112,25 @@ def run(
     return Run.open(folder, None if isinstance(task, str) else task)
 
 
-def plugins_of_run(folder: Path, given: Iterable[str]) -> list[str]:
+def plugins_of_run(info: RunInfo, folder: Path, given: Iterable[str]) -> list[str]:
     """Return the local plugins that a run was made with, but for those that are given again, maybe from elsewhere.
 
     Args:
-        folder: The run's folder; it may be empty.
+        info: What the run says of itself.
+        folder: The run's folder.
         given: Files of plugins.
+
+    Raises:
+        RunError: There are such plugins, and the run was not made on this device.
     """
     names = {local_plugin(file).name for file in given}
-    recorded = read_run(folder).config.plugins if (folder / FILE).exists() else ()
-    return [file for file in recorded if local_plugin(file).name not in names]
+    recorded = [file for file in info.config.plugins if local_plugin(file).name not in names]
+    if recorded and not is_own(info.config, info.mark):
+        raise RunError(
+            f"{folder} was not made on this device, and its plugin {recorded[0]} is code: "
+            "read it, then give it by --plugin"
+        )
+    return recorded
 
 
 def process_started() -> float:

@@ -28,4 +28,5 @@ def format_bundle(folder: Path, info: BundleInfo) -> str:
 def format_prediction(file: Path, prediction: Prediction, *, exits: int) -> str:
     """Return a file's predicted label; where a model has exits, also the one that the sample left at."""
     left = f", exit {prediction.exit}" if exits > 1 else ""
-    return f"{file}: {prediction.label} ({100 * prediction.probability:.0f} %{left})"
+    label = " ".join(prediction.label.splitlines())
+    return f"{file}: {label} ({100 * prediction.probability:.0f} %{left})"
