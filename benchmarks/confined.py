@@ -75,6 +75,7 @@ def _run(action: Callable[[], int], canary: Path, most_bytes: int, out: int, err
     try:
         os.dup2(out, 1)
         os.dup2(err, 2)
+        sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
         os.setsid()
         resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
         touched: list[str] = []

@@ -13,7 +13,7 @@ import random
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -68,8 +68,8 @@ def cases(folder: Path, seed: int) -> Iterator[Case]:
 
 
 def _all(draw: random.Random) -> Iterator[tuple[str, str, Edit, bool]]:
-    for name, content in models("../canary/secret"):
-        yield f"model: {name}", "predict", partial(_model, content=content), False
+    for name, packed in models("../canary/secret"):
+        yield f"model: {name}", "predict", partial(_model, content=packed), False
     for number in range(20):
         yield f"model: bytes changed at random, {number}", "predict", partial(_noise, seed=draw.random()), True
     for name, key, value in FIELDS:
@@ -80,11 +80,11 @@ def _all(draw: random.Random) -> Iterator[tuple[str, str, Edit, bool]]:
         yield f"a file named {name}", "predict", partial(_named, name=path), False
     for name, command, edit in FILES:
         yield name, command, edit, False
-    for name, text in STATES:
-        yield f"state.json: {name}", draw.choice(["status", "watch"]), partial(_device, "state.json", text=text), False
-    for name, text in POINTERS:
+    for name, content in STATES:
+        yield f"state.json: {name}", draw.choice(["status", "watch"]), partial(_device, "state.json", text=content), False
+    for name, content in POINTERS:
         command = draw.choice(["predict", "status", "rollback", "watch"])
-        yield f"device/current: {name}", command, partial(_device, "current", text=text), False
+        yield f"device/current: {name}", command, partial(_device, "current", text=content), False
     yield "labels that steer a terminal", "predict", partial(_field, key="labels", value=["\x1b]0;x\x07"] * 10), True
     yield "a name that steers a terminal", "predict", partial(_field, key="name", value="\x1b[2J\n\u202e"), True
     yield "a file that is not named", "predict", lambda bundle: (bundle / "more.py").write_text("raise"), True
@@ -192,28 +192,28 @@ TEXTS = (
     ("nothing but its format", b'{"format": 1}'),
     ("no files", b'{"format": 1, "files": {}}'),
 )
-FIELDS = (
-    *((f"format is {value!r:.20}", "format", value) for value in (2, "1", None, [1], {"1": 1}, True and 1.5)),
-    *((f"files is {value!r:.20}", "files", value) for value in ([], "x", None, {}, {"model.onnx": 3}, {"a": None})),
-    *((f"labels is {value!r:.20}", "labels", value) for value in (3, None, [1, 2], [["a"]], {}, "abc", [])),
+VALUES: Mapping[str, Sequence[object]] = {
+    "format": (2, "1", None, [1], {"1": 1}, 1.5),
+    "files": ([], "x", None, {}, {"model.onnx": 3}, {"a": None}),
+    "labels": (3, None, [1, 2], [["a"]], {}, "abc", []),
+    "name": (3, ["x"], {}, "x" * 10**6),
+    "loss": (3, []),
+    "input_shape": ([], [0], [-1, 8, 8], [10**9, 10**9], ["8"], [True], [1.5], None, 3, [2**62] * 9),
+    "input.kind": ("video", 3, None, []),
+    "input.size": (10**9, -1, "8", 1.5, True),
+    "input.mean": ([float("nan")], ["x"], 3, [1e400]),
+    "input.std": ([0], [float("nan")], [-1], [float("inf")]),
+    "scores": (3, [], {"trial": 3}, {"trial": {"a": "b"}}),
+    "train": (3, [], {}, {"format": "1"}, {"format": -1}),
+    "run": (3, {}, {"trial": "x", "seed": 0}),
+    "plugins": (3, ["x"], {"x": 3}),
+}
+FIELDS: Sequence[tuple[str, str, object]] = (
+    *((f"{key} is {value!r:.30}", key, value) for key, values in VALUES.items() for value in values),
     ("100,001 labels", "labels", ["x"] * 100_001),
     ("a label of 1 MB", "labels", ["x" * 10**6]),
-    *((f"name is {value!r:.20}", "name", value) for value in (3, ["x"], {}, "x" * 10**6)),
-    *((f"loss is {value!r:.20}", "loss", value) for value in (3, [])),
-    *(
-        (f"input_shape is {value!r:.30}", "input_shape", value)
-        for value in ([], [0], [-1, 8, 8], [10**9, 10**9], ["8"], [True], [1.5], None, 3, [2**62] * 9)
-    ),
-    *((f"input.kind is {value!r:.20}", "input.kind", value) for value in ("video", 3, None, [])),
-    *((f"input.size is {value!r:.20}", "input.size", value) for value in (10**9, -1, "8", 1.5, True)),
-    *((f"input.mean is {value!r:.20}", "input.mean", value) for value in ([float("nan")], ["x"], 3, [1e400])),
-    *((f"input.std is {value!r:.20}", "input.std", value) for value in ([0], [float("nan")], [-1], [float("inf")])),
     ("an unknown key of input", "input.factory", "os:system"),
     ("a hop for arrays", "input.hop", 1),
-    *((f"scores is {value!r:.20}", "scores", value) for value in (3, [], {"trial": 3}, {"trial": {"a": "b"}})),
-    *((f"train is {value!r:.30}", "train", value) for value in (3, [], {}, {"format": "1"}, {"format": -1})),
-    *((f"run is {value!r:.20}", "run", value) for value in (3, {}, {"trial": "x", "seed": 0})),
-    *((f"plugins is {value!r:.20}", "plugins", value) for value in (3, ["x"], {"x": 3})),
     ("exits without a number in thresholds", "exits.thresholds", [float("nan")]),
     ("exits with a threshold of 2", "exits.thresholds", [2.0]),
     ("exits with a threshold as text", "exits.thresholds", ["0.5"]),
@@ -273,7 +273,7 @@ FILES: tuple[tuple[str, str, Edit], ...] = (
         for command in ("predict", "status")
     ),
 )
-STATES = (
+STATES: Sequence[tuple[str, str | bytes]] = (
     ("nested", DEEP),
     ("empty", ""),
     ("a list", "[]"),
@@ -283,7 +283,7 @@ STATES = (
     ("binary", bytes(range(256))),
     ("20 MB", '{"format": 1, "x": "' + "x" * 20_000_000 + '"}'),
 )
-POINTERS = (
+POINTERS: Sequence[tuple[str, str | bytes]] = (
     ("above the folder", "../../../canary/bundle 0000\n1\n"),
     ("absolute", "/etc 0000\n1\n"),
     ("digits that are not ASCII", "٠٠٠١ 0000\n1\n"),
