@@ -28,7 +28,7 @@ ARROW = (
     ("training",),
     ("plan",),
     ("augment", "store"),
-    ("files", "reading", "units"),
+    ("files", "reading", "units", "untrusted"),
     ("arrays", "errors", "metrics", "process_memory"),
 )
 #: A file that nears this is split by subject, not packed.

@@ -14,7 +14,7 @@ from types import ModuleType
 from tuner.errors import RunError, StoreError, TunerError
 
 OTHERS = 0o077
-CACHED = frozenset({"store", "rates", "pretrained", "prefix", "readable"})
+CACHED = frozenset({"store", "rates", "pretrained", "prefix", "readable", "runs", "rings", "key", "key.lock"})
 PART = ".part"
 
 
@@ -45,12 +45,24 @@ def cache_folder() -> Path:
     """Return ``$XDG_CACHE_HOME/tuner`` (or the platform's own), made private to the user.
 
     Raises:
-        StoreError: It cannot be made.
+        StoreError: It cannot be made, or another user owns it.
     """
     import platformdirs  # a process that only predicts does without
 
     folder = Path(os.environ.get("TUNER_CACHE") or platformdirs.user_cache_dir("tuner"))
-    return private_folder(folder, StoreError, CACHED)
+    return own_folder(private_folder(folder, StoreError, CACHED))
+
+
+def own_folder(folder: Path) -> Path:
+    """Return a folder that is the user's own: what another user may have put there is not used.
+
+    Raises:
+        StoreError: Another user owns it.
+    """
+    owner = folder.stat().st_uid
+    if owner != os.geteuid():
+        raise StoreError(f"{folder} is owned by another user (id {owner}): give a folder of your own")
+    return folder
 
 
 def write_private(path: Path, content: bytes | str, *, durable: bool = True) -> None:
@@ -75,7 +87,8 @@ def private_file(path: Path, *, durable: bool = True) -> Iterator[Path]:
     """
     part = path.with_name(f"{path.name}.{threading.get_native_id()}{PART}")
     try:
-        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+        part.unlink(missing_ok=True)  # a link that somebody put there would be written through
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         yield part
         part.chmod(0o600)  # a writer may have put a file of its own there
         if durable:

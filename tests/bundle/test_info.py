@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tests.bundle.handmade import model
 from tuner.bundle.format import FILE, MODEL, Bundle, file_hash, new_folder, seal, successor
 from tuner.bundle.info import FORMAT, BundleInfo, TrainInfo
 from tuner.bundle.scores import DeviceScores
@@ -96,12 +98,14 @@ def test_a_training_format_of_a_newer_version_can_be_read_by_who_only_predicts()
 
 def test_unknown_sections_are_carried_over(tmp_path: Path) -> None:
     with new_folder(tmp_path / "first") as part:
-        (part / MODEL).write_bytes(b"one")
+        model(part / MODEL, np.eye(3), carries=False)
         info = seal(part, {**TAIL, "sparsity": {"share": 0.5}})
     assert info.other == {"sparsity": {"share": 0.5}}
     parent = Bundle.open(tmp_path / "first")
     assert parent.info == info
-    with successor(parent, tmp_path / "second", {MODEL: lambda: b"two"}, DeviceScores(0.5, 0.6, (1.0,), 7)):
+    model(tmp_path / "two.onnx", 2 * np.eye(3), carries=False)
+    replaced = {MODEL: (tmp_path / "two.onnx").read_bytes}
+    with successor(parent, tmp_path / "second", replaced, DeviceScores(0.5, 0.6, (1.0,), 7)):
         pass
     child = Bundle.open(tmp_path / "second")
     assert child.info.other == info.other

@@ -49,9 +49,7 @@ def start_from(bundle: Bundle, task: Task) -> Task:
     """Return the task with the bundle's weights as the given model: its labels first, then the task's new ones."""
     labels = (*bundle.labels, *(label for label in task.labels if label not in bundle.labels))
     rows = tuple(labels.index(label) for label in task.labels)
-    model = replace(
-        task.model, weights=str((bundle.folder / WEIGHTS).resolve()), pretrain=None, head=tuple(bundle.labels)
-    )
+    model = replace(task.model, weights=str(bundle.file(WEIGHTS).resolve()), pretrain=None, head=tuple(bundle.labels))
 
     def moved(samples: Samples) -> Samples:
         return relabelled(samples, rows, len(labels))

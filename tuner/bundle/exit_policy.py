@@ -4,7 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
+from tuner.bundle.table import Table
 from tuner.errors import BundleError
+
+_MOST_SHARE = 1.01  # rounding may pass 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +55,15 @@ class ExitPolicy:
     front: tuple[ExitPoint, ...] = ()
 
     def __post_init__(self) -> None:
-        if len(self.thresholds) != len(self.segments) - 1 or len(self.shares) != len(self.segments):
+        exits = len(self.segments)
+        if len(self.thresholds) != exits - 1 or len(self.shares) != exits or len(self.seconds) not in {0, exits}:
             raise BundleError(
                 "exits must have a share for each segment and a threshold for each but the last, got "
                 f"{len(self.segments)} segments, {len(self.shares)} shares, {len(self.thresholds)} thresholds: "
                 "export again"
             )
+        if len(set(self.segments)) < len(self.segments):
+            raise BundleError(f"[exits] segments must name each file once, got {list(self.segments)}: export again")
         if self.temperature <= 0:
             raise BundleError(f"the exits' temperature must be above 0, got {self.temperature:g}: export again")
 
@@ -66,20 +72,23 @@ class ExitPolicy:
         """Read the section as JSON holds it.
 
         Raises:
-            BundleError: Its parts do not fit together.
+            BundleError: A value is of another type or out of bounds, or the parts do not fit together.
             KeyError: A required key is missing.
         """
+        section = Table(content, "[exits] ")
         return cls(
-            segments=tuple(content["segments"]),
-            shares=_floats(content["shares"]),
-            thresholds=_floats(content["thresholds"]),
-            temperature=content["temperature"],
-            tolerance=content["tolerance"],
-            reference_accuracy=content.get("reference_accuracy"),
-            calibration_samples=content.get("calibration_samples"),
-            labelled=content.get("labelled"),
-            seconds=_floats(content.get("seconds", ())),
-            front=tuple(ExitPoint(**point) for point in content.get("front", ())),
+            segments=section.texts("segments"),
+            shares=section.numbers("shares", least=0, most=_MOST_SHARE),
+            thresholds=section.numbers("thresholds", least=0, most=1),
+            temperature=section.number("temperature"),
+            tolerance=section.number("tolerance"),
+            reference_accuracy=section.number("reference_accuracy", None),
+            calibration_samples=section.integer("calibration_samples", None),
+            labelled=section.flag("labelled"),
+            seconds=section.numbers("seconds", (), least=0),
+            front=tuple(
+                ExitPoint(*(point.number(own.name) for own in fields(ExitPoint))) for point in section.tables("front")
+            ),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -92,8 +101,3 @@ class ExitPolicy:
 def with_lists(values: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """Return a dictionary as JSON reads it back, lists for tuples: a `dict_factory` of `dataclasses.asdict`."""
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
-
-
-def _floats(values: Iterable[float]) -> tuple[float, ...]:
-    """Return numbers of JSON, where whole ones may be integers, as floats."""
-    return tuple(map(float, values))

@@ -9,18 +9,25 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tuner.bundle.exit_policy import ExitPolicy
 from tuner.bundle.info import FORMAT, BundleInfo
+from tuner.bundle.onnxcheck import check_model
 from tuner.bundle.rounds import current
 from tuner.bundle.scores import DeviceScores, Scores
-from tuner.errors import BundleError, TunerError
+from tuner.errors import BundleError, TunerError, first_line
 from tuner.files import write_private
 from tuner.task import InputSpec
+from tuner.untrusted import inside, open_regular, read_json, read_regular, reason_of
+
+if TYPE_CHECKING:
+    from tuner.plan.trial import TrialPlan
 
 FILE = "bundle.json"
 MODEL, WEIGHTS, PLAN = "model.onnx", "weights.safetensors", "plan.toml"
+#: Largest file, as of ONNX; and largest sum of all, which are hashed whenever a bundle is opened.
+MOST_FILE_BYTES, MOST_BYTES = 2**31, 2**33
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,32 @@ class Bundle:
         """The ONNX files, in the order they run in: one for each exit."""
         return tuple(self.folder / name for name in (self.exits.segments if self.exits else (MODEL,)))
 
+    def file(self, name: str) -> Path:
+        """Return the path of a file of the bundle, which was checked when the bundle was opened.
+
+        Raises:
+            BundleError: The bundle has no hash of it: it was never checked.
+        """
+        if name not in self.info.files:
+            raise BundleError(f"{self.folder / FILE} has no hash of {name}: export again")
+        return self.folder / name
+
+    def plan(self) -> "TrialPlan":
+        """Return the plan that the bundle was made by.
+
+        Raises:
+            BundleError: The bundle has none, or it cannot be read.
+        """
+        from tuner.plan.toml import from_toml  # a process that only predicts does without
+
+        path = self.file(PLAN)
+        try:
+            return from_toml(read_regular(path).decode())
+        except (OSError, ValueError, RecursionError) as error:
+            raise BundleError(f"{path} cannot be read ({first_line(error)}): export again") from None
+        except TunerError as error:
+            raise BundleError(f"{path}: {error}") from None
+
     @property
     def identity(self) -> str:
         """Hash of ``bundle.json``, which holds the hash of every part; a bundle trained from this one names it."""
@@ -93,8 +126,9 @@ class Bundle:
         """
         content = _content(folder)
         try:
-            _check_files(folder, content["files"])
-            return cls(folder, _checked(BundleInfo.from_dict(content)))
+            info = BundleInfo.from_dict({**content, "files": content["files"]})
+            _check_files(folder, info.files)
+            return cls(folder, _checked(info))
         except (KeyError, TypeError) as error:
             raise BundleError(f"{folder / FILE} lacks {error}: export again") from None
         except BundleError:
@@ -192,33 +226,48 @@ def seal(part: Path, content: Mapping[str, Any]) -> BundleInfo:
 
 def file_hash(path: Path) -> str:
     """Return a file's SHA-256."""
-    with path.open("rb") as file:
+    with os.fdopen(open_regular(path), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _content(folder: Path) -> Mapping[str, Any]:
     try:
-        content = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        content = read_json(inside(folder, FILE))
     except FileNotFoundError:
         raise BundleError(f"{folder} is not a bundle: it has no {FILE}; `tuner export RUN OUT` makes one") from None
     except (OSError, ValueError) as error:
-        raise BundleError(f"{folder / FILE} cannot be read: {error}") from None
+        raise BundleError(f"{folder / FILE} cannot be read: {reason_of(error)}") from None
     version = content.get("format") if isinstance(content, dict) else None
     if not isinstance(content, dict) or version != FORMAT:
-        raise BundleError(f"{folder} has bundle format {version!r}, this version reads {FORMAT}: update tuner")
+        raise BundleError(f"{folder} has bundle format {version!r:.40}, this version reads {FORMAT}: update tuner")
     return content
 
 
 def _check_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Check that every file is in the folder, is what was exported, and holds what a bundle's files may hold."""
+    left = MOST_BYTES
     for name, digest in files.items():
-        if not (folder / name).is_file():
-            raise BundleError(f"{folder} lacks {name}: copy the whole folder")
-        if file_hash(folder / name) != digest:
-            raise BundleError(f"{folder / name} is not what was exported (its hash differs): export again")
+        try:
+            path = inside(folder, name)
+            size = path.stat().st_size
+            left -= size
+            if size > MOST_FILE_BYTES or left < 0:
+                raise BundleError(f"{path} has {size:,} bytes: no bundle is as large")
+            if file_hash(path) != digest:
+                raise BundleError(f"{path} is not what was exported (its hash differs): export again")
+            if path.suffix == ".onnx":
+                check_model(path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise BundleError(f"{folder} lacks {name}: copy the whole folder") from None
+        except OSError as error:
+            raise BundleError(
+                f"{folder}: its file {name!r} cannot be used ({reason_of(error)}): export again"
+            ) from None
 
 
 def _checked(info: BundleInfo) -> BundleInfo:
-    unhashed = sorted(set(info.exits.segments) - set(info.files)) if info.exits else []
+    needed = info.exits.segments if info.exits else (MODEL,)
+    unhashed = sorted(set(needed) - set(info.files))
     if unhashed:
         raise BundleError(f"{FILE} has no hash of {unhashed[0]}: export again")
     return info

@@ -3,16 +3,21 @@
 Read by hand: pydantic would add 9 MB and a tenth of a second to a process that only predicts.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum, auto
-from typing import Any
+from typing import Any, get_args
 
 from tuner.bundle.exit_policy import ExitPolicy, with_lists
 from tuner.bundle.scores import Scores
+from tuner.bundle.table import MOST, Table
 from tuner.task import InputSpec
+from tuner.task.spec import SampleKind
 
 FORMAT = 1
+_MOST_SIZE = 2**16  # of an edge, in pixels, or of a batch
+_MOST_INPUT = 2**26  # numbers in one sample
 
 
 class Section(StrEnum):
@@ -58,17 +63,23 @@ class TrainInfo:
         """Read the section as JSON holds it; of a format that this version does not know, what it has in common.
 
         Raises:
+            BundleError: A value is of another type or out of bounds.
             KeyError: A required key is missing.
         """
-        content = {
-            **content,
-            "format": content["format"],
-            "weights": tuple(content.get("weights", ())),
-            "left_out": tuple(content.get("left_out", ())),
-            "cut": content.get("split"),
-        }
-        names = {own.name for own in fields(cls)} & content.keys()
-        return cls(**{name: content[name] for name in names})
+        section = Table(content, "[train] ")
+        return cls(
+            format=section.integer("format"),
+            batch_size=section.integer("batch_size", 0, most=_MOST_SIZE),
+            replay_samples=section.integer("replay_samples", 0),
+            check_samples=section.integer("check_samples", 0),
+            bits=section.integer("bits", 0, most=32),
+            bytes=section.integer("bytes", 0),
+            largest_loss_difference=section.number("largest_loss_difference", 0.0),
+            weights=section.texts("weights", ()),
+            cut=section.integer("split", None),
+            exits=section.integer(Section.EXITS, None),
+            left_out=section.texts("left_out", ()),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the section as JSON holds it, without the keys of the other format."""
@@ -137,29 +148,29 @@ class BundleInfo:
         """Read the content as JSON holds it.
 
         Raises:
-            TunerError: Parts do not fit together.
+            TunerError: A value is of another type or out of bounds, or parts do not fit together.
             KeyError: A required key is missing.
-            TypeError: A value has another type, or ``input`` a key that this version does not know.
+            TypeError: ``input`` has a key that this version does not know.
         """
-        exits, train, run = (content.get(name) for name in (Section.EXITS, Section.TRAIN, "run"))
+        table = Table(content)
         names = {own.name for own in fields(cls)} | {*Section, "format"}
         return cls(
-            name=content["name"],
-            labels=tuple(content["labels"]),
-            input=InputSpec(**{name: _tuple(value) for name, value in content["input"].items()}),
-            input_shape=tuple(content["input_shape"]),
-            loss=content["loss"],
-            files=content.get("files", {}),
-            made=content.get("made", ""),
-            tuner=content.get("tuner", ""),
-            sentence=content.get("sentence", ""),
-            run=None if run is None else RunTrial(run["trial"], run["seed"]),
-            parent=content.get("parent"),
-            scores=Scores.from_dict(content.get("scores", {})),
-            exits=None if exits is None else ExitPolicy.from_dict(exits),
-            train=None if train is None else TrainInfo.from_dict(train),
-            evolved=content.get(Section.EVOLVED, {}),
-            plugins=content.get("plugins", {}),
+            name=table.text("name"),
+            labels=table.texts("labels"),
+            input=_input(content["input"], table.table("input")),
+            input_shape=_shape(table),
+            loss=table.text("loss"),
+            files=_texts(table.table("files")),
+            made=table.text("made", ""),
+            tuner=table.text("tuner", ""),
+            sentence=table.text("sentence", ""),
+            run=_run(table.table("run")) if "run" in table else None,
+            parent=table.text("parent", None),
+            scores=Scores.from_dict(table.table("scores").content),
+            exits=ExitPolicy.from_dict(table.table(Section.EXITS).content) if Section.EXITS in table else None,
+            train=TrainInfo.from_dict(table.table(Section.TRAIN).content) if Section.TRAIN in table else None,
+            evolved=_tables(table.table(Section.EVOLVED)),
+            plugins=_texts(table.table("plugins")),
             other={name: value for name, value in content.items() if name not in names},
         )
 
@@ -190,5 +201,37 @@ class BundleInfo:
         }
 
 
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+def _run(section: Table) -> RunTrial:
+    return RunTrial(section.integer("trial"), section.integer("seed", least=-MOST))
+
+
+def _shape(table: Table) -> tuple[int, ...]:
+    shape = table.integers("input_shape", least=1, most=_MOST_SIZE)
+    if not shape or math.prod(shape) > _MOST_INPUT:
+        raise table.wrong("input_shape", f"the shape of at most {_MOST_INPUT:,} numbers", shape)
+    return shape
+
+
+def _input(content: Mapping[str, Any], section: Table) -> InputSpec:
+    """Read ``input``; a key that this version does not know is an error of `InputSpec`."""
+    kind = section.text("kind")
+    if kind not in get_args(SampleKind):
+        raise section.wrong("kind", f"one of {', '.join(get_args(SampleKind))}", kind)
+    sizes = {name: section.integer(name, None, least=1, most=_MOST_SIZE) for name in ("size", "resize")}
+    lengths = {name: section.integer(name, None, least=1, most=_MOST_INPUT) for name in ("window", "hop")}
+    scales = {name: section.numbers(name, ()) for name in ("mean", "std")}
+    return InputSpec(**{**content, "kind": kind, **sizes, **lengths, **scales})
+
+
+def _texts(section: Table) -> Mapping[str, str]:
+    for name, value in section.content.items():
+        if not isinstance(value, str):
+            raise section.wrong(name, "text", value)
+    return section.content
+
+
+def _tables(section: Table) -> Mapping[str, Mapping[str, Any]]:
+    for name, value in section.content.items():
+        if not isinstance(value, Mapping):
+            raise section.wrong(name, "a table", value)
+    return section.content

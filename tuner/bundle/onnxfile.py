@@ -4,25 +4,16 @@ Only the values of initialisers change, so that a model exported once runs with 
 those of onnx.proto3 (ONNX 1.18, IR version 10).
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tuner.bundle.protobuf import ByteRange, fields
 from tuner.errors import BundleError
 
 _GRAPH, _INITIALISER, _NAME, _RAW_DATA = 7, 5, 8, 9  # of ModelProto, of GraphProto, and twice of TensorProto
-_VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5  # wire types of protocol buffers
-
-
-@dataclass(frozen=True, slots=True)
-class ByteRange:
-    """Bytes ``[begin, end)`` of a file."""
-
-    begin: int
-    end: int
 
 
 def with_weights(model: bytes, weights: Mapping[str, npt.NDArray[Any]]) -> bytearray:
@@ -53,39 +44,14 @@ def initialisers(model: bytes) -> dict[str, ByteRange]:
         BundleError: The file is not an ONNX model.
     """
     ranges: dict[str, ByteRange] = {}
-    for graph in _fields(model, ByteRange(0, len(model)), _GRAPH):
-        for tensor in _fields(model, graph, _INITIALISER):
-            names, data = list(_fields(model, tensor, _NAME)), list(_fields(model, tensor, _RAW_DATA))
+    for graph in _ranges(model, ByteRange(0, len(model)), _GRAPH):
+        for tensor in _ranges(model, graph, _INITIALISER):
+            names, data = list(_ranges(model, tensor, _NAME)), list(_ranges(model, tensor, _RAW_DATA))
             if names and data:
                 ranges[model[names[0].begin : names[0].end].decode()] = data[0]
     return ranges
 
 
-def _fields(content: bytes, message: ByteRange, number: int) -> Iterator[ByteRange]:
-    """Yield the bytes of a message's fields of one number that have a length."""
-    at = message.begin
-    while at < message.end:
-        key, at = _varint(content, at)
-        kind, size = key & 7, {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}.get(key & 7, 0)
-        if kind == _VARINT:
-            _, at = _varint(content, at)
-        elif kind == _LENGTH:
-            size, at = _varint(content, at)
-            if key >> 3 == number:
-                yield ByteRange(at, at + size)
-        elif not size:
-            raise BundleError("the model file is not ONNX: export again")
-        at += size
-
-
-def _varint(content: bytes, at: int) -> tuple[int, int]:
-    """Return a number of seven bits a byte, lowest first, and the position after it."""
-    value = shift = 0
-    while at < len(content):
-        byte = content[at]
-        value |= (byte & 127) << shift
-        shift += 7
-        at += 1
-        if byte < 128:  # noqa: PLR2004 - the top bit is set where more bytes follow
-            return value, at
-    raise BundleError("the model file ends too early: export again")
+def _ranges(content: bytes, message: ByteRange, wanted: int) -> list[ByteRange]:
+    """Return the bytes of a message's fields of one number that have a length."""
+    return [value for number, value in fields(content, message) if number == wanted and isinstance(value, ByteRange)]

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from tuner.bundle.tensors import open_tensors, read_tensors
 from tuner.errors import BundleError
 from tuner.files import private_file
 from tuner.store.codec import Codec
@@ -67,18 +67,42 @@ class Replay:
         """Read what `save` wrote.
 
         Raises:
-            BundleError: The file cannot be read, or has another version's format.
+            BundleError: The file cannot be read, has another version's format, or its parts do not fit together.
+            StoreError: Its codec is none.
         """
-        try:
-            with safe_open(path, framework="numpy") as file:
-                metadata = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-        except (OSError, SafetensorError) as error:
-            raise BundleError(f"{path} cannot be read ({error}): copy the whole bundle again") from None
-        if metadata.get("format") != FORMAT:
+        with open_tensors(path) as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                raise BundleError(
+                    f"{path} has record format {metadata.get('format')}, this version reads {FORMAT}: update tuner"
+                )
+            bits, shape = int(metadata["bits"]), tuple(map(int, metadata["shape"].split()))
+        tensors = read_tensors(path)
+        codes, labels = tensors.get("codes"), tensors.get("labels")
+        if codes is None or labels is None:
+            raise BundleError(f"{path} lacks codes or labels: export again")
+        codec = Codec(bits, shape, tensors.get("low"), tensors.get("high"))
+        if codes.dtype != np.uint8 or codes.shape != (len(labels), codec.record_bytes):
             raise BundleError(
-                f"{path} has record format {metadata.get('format')}, this version reads {FORMAT}: update tuner"
+                f"{path} must have codes uint8 [{len(labels)}, {codec.record_bytes}], one for each label, "
+                f"has {codes.dtype} {list(codes.shape)}: export again"
             )
-        shape = tuple(map(int, metadata["shape"].split()))
-        codec = Codec(int(metadata["bits"]), shape, tensors.get("low"), tensors.get("high"))
-        return cls(codec, tensors["codes"], tensors["labels"])
+        return cls(codec, codes, labels)
+
+    def checked(self, path: Path, labels: int, *, multi: bool) -> "Replay":
+        """Return these samples, whose labels are some of a bundle's.
+
+        Args:
+            path: The file that they come from, for the message.
+            labels: Number of labels.
+            multi: Whether a sample may have several.
+
+        Raises:
+            BundleError: They are not.
+        """
+        kind, shape = (np.float32, (len(self), labels)) if multi else (np.int64, (len(self),))
+        most = 1 if multi else labels - 1
+        is_of_type = self.labels.dtype == kind and self.labels.shape == shape
+        if not is_of_type or (len(self) and not 0 <= self.labels.min() <= self.labels.max() <= most):
+            raise BundleError(f"{path} has labels that are not among the bundle's {labels}: export again")
+        return self

@@ -12,11 +12,13 @@ from pathlib import Path
 
 from tuner.errors import BundleError
 from tuner.files import flush, remove_parts, write_private
+from tuner.untrusted import inside, read_regular, reason_of, require_plain
 
 FOLDER, CURRENT, ROUNDS, LOCK = "device", "current", "rounds", "lock"
 EXPORTED = "0000"
 KEPT = 2  # rounds: the one in use, and the last good one
-NAME = re.compile(r"\d{4,}")
+NAME = re.compile(r"[0-9]{4,9}")
+MOST_POINTER_BYTES = 1000
 
 
 def rounds_in_use(bundle: Path) -> tuple[str, ...]:
@@ -29,8 +31,24 @@ def rounds_in_use(bundle: Path) -> tuple[str, ...]:
 
 
 def folder_of(bundle: Path, name: str) -> Path:
-    """Return the folder of a round, or the bundle itself for the exported one."""
-    return bundle if name == EXPORTED else bundle / FOLDER / ROUNDS / name
+    """Return the folder of a round, or the bundle itself for the exported one.
+
+    Raises:
+        BundleError: A link leads out of the bundle.
+    """
+    return bundle if name == EXPORTED else inside_device(bundle, f"{ROUNDS}/{name}")
+
+
+def inside_device(bundle: Path, name: str) -> Path:
+    """Return the path of a file or folder in ``BUNDLE/device``.
+
+    Raises:
+        BundleError: A link leads out of the bundle.
+    """
+    try:
+        return inside(bundle, f"{FOLDER}/{name}")
+    except OSError as error:
+        raise BundleError(f"{bundle} cannot be used ({reason_of(error)}): remove {FOLDER} from it") from None
 
 
 def current(bundle: Path) -> Path:
@@ -91,32 +109,39 @@ def roll_back(bundle: Path) -> tuple[str, str]:
 
 
 def device_folder(bundle: Path) -> Path:
-    """Return ``BUNDLE/device``, made if need be, readable by the user only.
+    """Return ``BUNDLE/device``, made if need be, readable by the user only; nothing in it leads elsewhere.
 
     Raises:
-        BundleError: It cannot be made.
+        BundleError: It cannot be made, or holds a link: what is written there would be written elsewhere.
     """
-    home = bundle / FOLDER
+    home, rounds = inside_device(bundle, ROUNDS).parent, inside_device(bundle, ROUNDS)
     try:
         home.mkdir(mode=0o700, exist_ok=True)
-        (home / ROUNDS).mkdir(mode=0o700, exist_ok=True)
+        rounds.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise BundleError(f"{home} cannot be made ({error.strerror}): the bundle's folder must be writable") from None
+    try:
+        require_plain(home)
+        require_plain(rounds)
+    except OSError as error:
+        raise BundleError(
+            f"{home} cannot be used ({reason_of(error)}): remove it to use the bundle as exported"
+        ) from None
     return home
 
 
 def _read(bundle: Path) -> tuple[tuple[str, ...], int]:
     """Return the rounds in use, and how many there have ever been."""
-    pointer = bundle / FOLDER / CURRENT
+    pointer = inside_device(bundle, CURRENT)
     try:
-        first, count = pointer.read_text(encoding="utf-8").splitlines()
+        first, count = read_regular(pointer, MOST_POINTER_BYTES).decode("ascii").splitlines()
         names = tuple(first.split())
-        if names[-1:] == (EXPORTED,) and all(NAME.fullmatch(name) for name in names):
+        if names[-1:] == (EXPORTED,) and all(NAME.fullmatch(name) for name in (*names, count.zfill(4))):
             return names, int(count)
     except (FileNotFoundError, NotADirectoryError):
         return (EXPORTED,), 0
     except OSError as error:
-        raise BundleError(f"{pointer} cannot be read ({error.strerror}): check its permissions") from None
+        raise BundleError(f"{pointer} cannot be read ({reason_of(error)}): check its permissions") from None
     except ValueError:
         pass
     raise BundleError(f"{pointer} is damaged: remove it to use the bundle as exported")

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tuner.bundle.table import Table
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceScores:
@@ -26,11 +28,13 @@ class DeviceScores:
         """Read ``before`` and ``after`` as JSON holds them.
 
         Raises:
+            BundleError: A value is of another type.
             KeyError: A required key is missing.
         """
-        after = content["after"]
-        before = content["before"]["global_accuracy"]
-        return cls(before, after["global_accuracy"], tuple(map(float, after["losses"])), after["samples"])
+        section = Table(content, "[scores] ")
+        after, before = section.table("after"), section.table("before")
+        losses = after.numbers("losses")
+        return cls(_accuracy(before), _accuracy(after), losses, after.integer("samples"))
 
     def to_dict(self) -> dict[str, Any]:
         """Return ``before`` and ``after`` as JSON holds them."""
@@ -59,13 +63,30 @@ class Scores:
         """Read the scores as JSON holds them.
 
         Raises:
+            BundleError: A value is of another type.
             KeyError: A required key is missing.
         """
         device = DeviceScores.from_dict(content) if "after" in content else None
-        return cls(content.get("trial", {}), content.get("untouched", {}), content.get("from_pixels", {}), device)
+        section = Table(content, "[scores] ")
+        trial, untouched, from_pixels = (_values(section.table(name)) for name in ("trial", "untouched", "from_pixels"))
+        return cls(trial, untouched, from_pixels, device)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the scores as JSON holds them."""
         measured = {"trial": dict(self.trial), "untouched": dict(self.untouched), "from_pixels": dict(self.from_pixels)}
         content = {name: values for name, values in measured.items() if values or name == "untouched"}
         return {**content, **(self.device.to_dict() if self.device else {})}
+
+
+def _accuracy(section: Table) -> float | None:
+    if "global_accuracy" not in section.content:
+        raise KeyError("global_accuracy")
+    return section.number("global_accuracy", None, least=0, most=1)
+
+
+def _values(section: Table) -> Mapping[str, float]:
+    """Return measured values, which need not be finite."""
+    for name, value in section.content.items():
+        if type(value) not in {int, float}:
+            raise section.wrong(name, "a number", value)
+    return section.content

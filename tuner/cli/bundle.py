@@ -17,6 +17,8 @@ def export(
     *,
     pick: str = "knee",
     trainable: Annotated[bool, Flag] = False,
+    task: str | None = None,
+    plugin: LocalPlugins = (),
     time: Time = None,
     memory: Memory = None,
     json_output: Json = False,
@@ -33,6 +35,8 @@ def export(
         knee, a trial's number, or an expression: 'global_accuracy >= 0.5 and min(train_seconds)'.
     trainable
         Let the bundle train again without PyTorch; it then holds features of global samples.
+    task
+        The run's task, where its file is elsewhere by now, or the run was not made on this device.
     """
     from tuner.cli.fence import ended_by
     from tuner.commands.export import export as write
@@ -44,7 +48,9 @@ def export(
     result = Run.open(run)
     print("exporting; validation samples run through ONNX Runtime for a check", file=sys.stderr, flush=True)
     with terminated_as_interrupted(), ended_by(limits.end):
-        folder = write(result, out, pick, trainable=trainable, time=time, memory=memory, warn=_warn)
+        folder = write(
+            result, out, pick, trainable=trainable, task=task, plugins=plugin, time=time, memory=memory, warn=_warn
+        )
     _print_bundle(folder, json_output=json_output)
 
 

@@ -1,7 +1,7 @@
 """What the commands share: options, progress on stderr, and printing that notices when nobody reads."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -49,10 +49,13 @@ def stdout_console() -> "Console":
     from rich.console import Console
 
     class Stdout(Console):
+        def print(self, *objects: Any, **settings: Any) -> None:
+            super().print(*(printable(one, keep="\n") if isinstance(one, str) else one for one in objects), **settings)
+
         def on_broken_pipe(self) -> None:
             raise ReaderGoneError
 
-    return Stdout(soft_wrap=True)
+    return Stdout(soft_wrap=True, markup=False, emoji=False)  # a name may hold what looks like either
 
 
 def progress() -> "Progress":

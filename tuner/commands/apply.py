@@ -9,11 +9,10 @@ from typing import Any
 
 from tuner.backends.base import Trial
 from tuner.bundle.adapt import adapted
-from tuner.bundle.format import PLAN, WEIGHTS, Bundle, new_folder
+from tuner.bundle.format import WEIGHTS, Bundle, new_folder
 from tuner.commands.export import write_bundle
 from tuner.commands.limits import NO_LIMITS, CommandLimits
 from tuner.errors import BundleError, TunerError
-from tuner.plan.toml import from_toml
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
 from tuner.plugin.versions import differences, trained_by
@@ -60,7 +59,7 @@ def apply_bundle(
     if changed := differences(host, bundle.info.plugins):
         listener.say(f"warning: the bundle was trained with other plugins: {changed}")
     adapt = partial(adapted, folder=folder.absolute(), starts_from_bundle=source == "bundle")
-    plan = from_toml((folder / PLAN).read_text(encoding="utf-8"))
+    plan = bundle.plan()
     backend = plan.runtime.backend
     try:
         with (

@@ -1,7 +1,7 @@
 """Export a trial of a run as a bundle."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 from tuner.bundle.format import PLAN, WEIGHTS, new_folder, seal
 from tuner.bundle.info import FORMAT, BundleInfo
 from tuner.commands.limits import CommandLimits
+from tuner.commands.tune import plugins_of_run
 from tuner.errors import BundleError, RunError
 from tuner.files import write_private
 from tuner.plan.text import describe
@@ -18,6 +19,7 @@ from tuner.plan.toml import to_toml
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
 from tuner.plugin.versions import differences, trained_by
+from tuner.results.origin import is_own
 from tuner.results.pick import pick_trial
 from tuner.results.run import Run
 from tuner.search.processes.remote import RemoteSession, open_remote
@@ -29,6 +31,8 @@ def export(
     pick: str = "knee",
     *,
     trainable: bool = False,
+    task: str | None = None,
+    plugins: Iterable[Path | str] = (),
     time: str | None = None,
     memory: str | None = None,
     warn: Callable[[str], object] = warnings.warn,
@@ -45,6 +49,8 @@ def export(
             ``global_accuracy >= 0.5 and min(train_seconds)``.
         trainable: Whether the bundle can train again without PyTorch, by `tuner.runtime.Trainer`, or by
             `tuner.runtime.ExitsTrainer` where it has exits. It then holds features of global samples.
+        task: The run's task, where its file is elsewhere by now, or the run was not made on this device.
+        plugins: Files of local plugins of the run, likewise.
         time: Limit on the whole call, such as ``"5m"``.
         memory: Limit on the memory that the export adds to its process, such as ``"512MB"``.
         warn: Called where plugins are not those of the run; a Python warning by default.
@@ -53,7 +59,8 @@ def export(
         The bundle's folder.
 
     Raises:
-        RunError: `pick` names no trial with weights, or the task has changed since the run.
+        RunError: `pick` names no trial with weights, the task has changed since the run, or the run was not made on
+            this device and names code that was not given again.
         BundleError: `out` is in use, the written model differs from PyTorch's, or the tail's training step cannot be
             written.
         BudgetError: A limit was broken.
@@ -64,15 +71,22 @@ def export(
     if record.plan is None or not weights.is_file():
         front = ", ".join(map(str, run.front)) or "none"
         raise RunError(f"trial {record.trial} has no weights: only trials of the front keep them ({front}); pick one")
-    name = str(run.info.config.task)
+    name = task or str(run.info.config.task)
     if run.task is None and name.startswith("<"):
         raise RunError(
             f"{run.folder} was made from a task given in Python, which it does not hold: "
             f"call tuner.export(tuner.Run.open({str(run.folder)!r}, task), out)"
         )
     limits = CommandLimits.read(time, memory)
-    host = build_host(local=run.info.config.plugins, end=limits.end)
+    host = build_host(local=plugins, end=limits.end)
+    if recorded := plugins_of_run(run.info, run.folder, host.local):
+        host = build_host(local=[*recorded, *plugins], end=limits.end)
     host.check_local()
+    is_named = run.task is None and task is None and name not in host.tasks
+    if is_named and not is_own(run.info.config, run.info.mark):
+        raise RunError(
+            f"{run.folder} was not made on this device, and its task {name} may be code: read it, then give --task"
+        )
     if changed := differences(host, run.info.plugins):
         warn(f"the run was made with other plugins: {changed}")
     backend = record.plan.runtime.backend

@@ -12,12 +12,14 @@ import psutil
 
 from tuner.commands.interruption import stopping
 from tuner.commands.tuning import Tuning
+from tuner.errors import RunError
 from tuner.plugin.core import build_host
 from tuner.plugin.finding import local_plugin
 from tuner.reading import kind_of, path_from
 from tuner.results.config import Budget, RunConfig
-from tuner.results.folder import FILE, read_run
+from tuner.results.folder import FILE, RunInfo, read_run
 from tuner.results.lock import lock_folder
+from tuner.results.origin import is_own
 from tuner.results.run import Run
 from tuner.search.budget import LIMITS, budget, check_seed
 from tuner.search.listener import Listener
@@ -99,8 +101,9 @@ def run(
     if resume and folder is None:  # its plugins have to be known before the task is opened for good
         with open_remote(host, task, backends_of(host, backend)[:1], kill_at=end) as sessions:
             folder = _folder_of(next(iter(sessions.values())).task)
-    if resume and folder is not None and (recorded := plugins_of_run(folder, host.local)):
-        host = build_host(local=[*recorded, *local], end=end)
+    if resume and folder is not None and (folder / FILE).exists():
+        recorded = plugins_of_run(read_run(folder), folder, host.local)
+        host = build_host(local=[*recorded, *local], end=end) if recorded else host
     host.check_local()
     config = RunConfig(
         task=_absolute(task),
@@ -142,16 +145,25 @@ def run(
     return Run.open(folder, None if isinstance(task, str) else task)
 
 
-def plugins_of_run(folder: Path, given: Iterable[str]) -> list[str]:
+def plugins_of_run(info: RunInfo, folder: Path, given: Iterable[str]) -> list[str]:
     """Return the local plugins that a run was made with, but for those that are given again, maybe from elsewhere.
 
     Args:
-        folder: The run's folder; it may be empty.
+        info: What the run says of itself.
+        folder: The run's folder.
         given: Files of plugins.
+
+    Raises:
+        RunError: There are such plugins, and the run was not made on this device.
     """
     names = {local_plugin(file).name for file in given}
-    recorded = read_run(folder).config.plugins if (folder / FILE).exists() else ()
-    return [file for file in recorded if local_plugin(file).name not in names]
+    recorded = [file for file in info.config.plugins if local_plugin(file).name not in names]
+    if recorded and not is_own(info.config, info.mark):
+        raise RunError(
+            f"{folder} was not made on this device, and its plugin {recorded[0]} is code: "
+            "read it, then give it by --plugin"
+        )
+    return recorded
 
 
 def _folder_of(task: TaskOutline) -> Path:

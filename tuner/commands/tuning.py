@@ -16,6 +16,7 @@ from tuner.plugin.versions import differences, taking_part
 from tuner.results.config import RunConfig
 from tuner.results.folder import JOURNAL, Identity, RunInfo, Spent, open_records, read_run, write_run
 from tuner.results.objectives import Objective
+from tuner.results.origin import mark_of
 from tuner.results.prior import Prior, newest_run, prior_of, read_prior, remember_run
 from tuner.results.run import Run
 from tuner.search.listener import Listener
@@ -254,6 +255,7 @@ class Tuning:
             untouched_share=self._share,
             spent=self._spent(None),
             plugins=self._plugins,
+            mark=mark_of(self._config),
         )
 
     def _store_cap(self) -> tuple[int | None, str]:

@@ -188,7 +188,7 @@ def status(bundle: Path) -> ServiceStatus:
     names = rounds_in_use(bundle)
     in_use = Bundle.read(folder_of(bundle, names[0]))
     state, ring = read_state(bundle), ring_of(bundle)
-    if state.round != names[0]:
+    if state.round != names[0] or not state.fits(len(in_use.models)):
         state = ServiceState(rounds=state.rounds, problems=state.problems, new_samples=state.new_samples)
     return ServiceStatus(
         bundle=str(bundle),

@@ -1,5 +1,6 @@
 """A tail's inference with its current weights: its file holds none."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -37,14 +38,28 @@ class Tail:
         Args:
             features: The tail's input.
             weights: Its parameters and buffers, by name.
+
+        Raises:
+            StepFileError: The features or weights are another tail's.
         """
         shapes = {value.name: value.shape for value in self._session.get_inputs()}  # some are vectors in the file
         ports = {port.name: port for port in self._layout.inputs if port.name in weights}
+        for name, port in ports.items():
+            if weights[name].size != math.prod(port.shape):
+                raise StepFileError(
+                    f"the tail has {name} of shape {list(port.shape)}, but the weights {list(weights[name].shape)}: "
+                    "give those of its tail"
+                )
         state = {name: weights[name].astype(port.dtype).reshape(shapes[name]) for name, port in ports.items()}
         batch = np.zeros(self._layout.only("input").shape, np.float32)
+        if features.shape[1:] != batch.shape[1:]:
+            raise StepFileError(f"the tail takes {list(batch.shape[1:])}, but features are {list(features.shape[1:])}")
         logits = []
         for rows in batches_of(np.arange(len(features)), self.batch_size):
             batch[: len(rows)] = features[rows]
-            outputs: Floats = self._session.run(None, {"input": batch, **state})[0]
+            try:
+                outputs: Floats = self._session.run(None, {"input": batch, **state})[0]
+            except Exception as error:  # noqa: BLE001 - onnxruntime raises many kinds
+                raise StepFileError(f"the tail failed while it ran: {str(error).splitlines()[0]}") from None
             logits.append(outputs[: len(rows)])
         return np.concatenate(logits)

@@ -13,7 +13,7 @@ import numpy as np
 
 from tuner.arrays import Array, Floats, Labels, RowNumbers
 from tuner.errors import TunerError
-from tuner.ort.layout import StepFileError, layout_of
+from tuner.ort.layout import StepFileError, layout_of, require_buffer
 from tuner.ort.port import Port
 from tuner.ort.session import open_session
 from tuner.plan.parts import RecipePlan
@@ -41,6 +41,7 @@ class StepSession:
     """
 
     def __init__(self, path: Path, weights: Mapping[str, Array], threads: int = 1, seed: int = 0) -> None:
+        self._path = path
         self._session = open_session(path, threads, fixed_shapes=True, repeats=True, error=StepFileError)
         self.layout = layout_of(path, self._session)
         self._noise = np.random.default_rng(seed)
@@ -100,11 +101,16 @@ class StepSession:
         """Return a binding of inputs and outputs to buffers, which must outlive it."""
         binding = self._session.io_binding()
         for value in self._session.get_inputs():
-            _bind(binding.bind_input, value, before[value.name])
+            self._bind(binding.bind_input, value, before[value.name])
         for value in self._session.get_outputs():
             name = self.layout.updates.get(value.name)
-            _bind(binding.bind_output, value, self._loss if name is None else after[name])
+            self._bind(binding.bind_output, value, self._loss if name is None else after[name])
         return binding
+
+    def _bind(self, bind: Callable[..., None], value: Any, buffer: Array) -> None:
+        """Bind a buffer to an input or output, in the shape that the file gives it."""
+        require_buffer(self._path, value, buffer.shape, buffer.dtype.name)
+        bind(value.name, "cpu", 0, buffer.dtype.type, value.shape, buffer.ctypes.data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +186,3 @@ def _first(port: Port, weights: Mapping[str, Array]) -> Array:
             f"the step trains {port.name} of shape {list(port.shape)}, but the weights {state}: give those of its tail"
         )
     return np.array(value, port.dtype, order="C")
-
-
-def _bind(bind: Callable[..., None], value: Any, buffer: Array) -> None:
-    """Bind a buffer to an input or output, in the shape that the file gives it."""
-    bind(value.name, "cpu", 0, buffer.dtype.type, value.shape, buffer.ctypes.data)

@@ -7,18 +7,20 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import RunError
+from tuner.errors import RunError, first_line
 from tuner.files import write_private
 from tuner.plan.info import ModelInfo, TaskInfo
 from tuner.plan.trial import TrialPlan
 from tuner.results.config import RunConfig
 from tuner.results.objectives import Objective
 from tuner.results.records import TrialRecord
+from tuner.untrusted import inside, parse_json, read_json, read_regular, reason_of
 
 FORMAT = 1
 FILE, TRIALS = "run.json", "trials.jsonl"
 #: Optuna's journal. Runs made before there was `TRIALS` have each trial's record in it, as an attribute of the trial.
 JOURNAL = "journal.log"
+MOST_TRIALS_BYTES = 2**29
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class RunInfo:
         ended: Why the run ended.
         untouched_share: Share of the validation samples that the given model was scored on.
         plugins: Distribution and version of each plugin that takes part, by name; empty in runs of earlier versions.
+        mark: What shows that the run was made on this device; see `tuner.results.origin`.
     """
 
     identity: Identity
@@ -88,6 +91,7 @@ class RunInfo:
     ended: str = "interrupted; continue with --resume"
     untouched_share: float = 1.0
     plugins: dict[str, str] = field(default_factory=dict)
+    mark: str = ""
 
     @property
     def template(self) -> TrialPlan:
@@ -109,19 +113,22 @@ def read_run(folder: Path) -> RunInfo:
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        content: dict[str, Any] = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        content = read_json(inside(folder, FILE))
     except FileNotFoundError:
         raise RunError(f"{folder} is not a run: it has no {FILE}; `tuner run TASK --out {folder}` makes one") from None
     except (OSError, ValueError) as error:
-        raise RunError(f"{folder / FILE} cannot be read: {error}") from None
+        raise RunError(f"{folder / FILE} cannot be read: {reason_of(error)}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format") if isinstance(content, dict) else None
-        raise RunError(f"{folder} has run format {found!r}, this version reads {FORMAT}: update tuner")
+        raise RunError(f"{folder} has run format {found!r:.40}, this version reads {FORMAT}: update tuner")
     try:
-        return TypeAdapter(RunInfo).validate_python(content)
+        info = TypeAdapter(RunInfo).validate_python(content)
     except ValidationError as error:
         place = ".".join(map(str, error.errors()[0]["loc"]))
         raise RunError(f"{folder / FILE} cannot be read: {place}: {error.errors()[0]['msg']}") from None
+    if not all((objective.name + objective.unit).isprintable() for objective in info.objectives):
+        raise RunError(f"{folder / FILE} cannot be read: objectives: a name or unit is no text: run it again")
+    return info
 
 
 def append_record(folder: Path, record: TrialRecord) -> None:
@@ -135,11 +142,24 @@ def append_record(folder: Path, record: TrialRecord) -> None:
 
 
 def read_records(folder: Path, template: TrialPlan) -> tuple[TrialRecord, ...]:
-    """Return a run's finished trials in order; a torn last line is left out."""
-    path = folder / TRIALS
-    contents = _lines(path) if path.exists() else _in_journal(folder / JOURNAL)
-    records = {int(content["trial"]): content for content in contents}
-    return tuple(TrialRecord.from_dict(records[trial], template) for trial in sorted(records))
+    """Return a run's finished trials in order; a torn last line is left out.
+
+    Raises:
+        RunError: A line is whole and no record, or the file is none that can be read.
+    """
+    path, trial = folder / TRIALS, None
+    try:
+        contents = _lines(inside(folder, TRIALS)) if path.exists() else _in_journal(inside(folder, JOURNAL))
+        records = {int(content["trial"]): content for content in contents}
+        read = list[TrialRecord]()
+        for trial in sorted(records):
+            read.append(TrialRecord.from_dict(records[trial], template))
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {reason_of(error)}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        of_trial = "" if trial is None else f" of trial {trial}"
+        raise RunError(f"{path}: the record{of_trial} cannot be read ({first_line(error)}): run it again") from None
+    return tuple(read)
 
 
 def open_records(folder: Path, template: TrialPlan) -> list[TrialRecord]:
@@ -168,17 +188,17 @@ def _trim(path: Path) -> None:
 
 
 def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
-    return _lines_of(path.read_bytes())
+    return _lines_of(read_regular(path, MOST_TRIALS_BYTES))
 
 
 def _lines_of(content: bytes) -> Iterator[Mapping[str, Any]]:
     for line in content.split(b"\n"):
         try:
-            content = json.loads(line)
+            record = parse_json(line)
         except ValueError:
             continue
-        if isinstance(content, dict):
-            yield content
+        if isinstance(record, dict):
+            yield record
 
 
 def _in_journal(path: Path) -> Sequence[Mapping[str, Any]]:

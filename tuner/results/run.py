@@ -1,5 +1,6 @@
 """A run, read from its folder."""
 
+import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -59,12 +60,16 @@ class Run:
             task: Needed to export a run that was made from a task object and not from a file or a name.
 
         Raises:
-            RunError: The folder is not a run's.
+            RunError: The folder is not a run's, or a trial lacks a value of an objective.
         """
         path = Path(folder)
         info = read_run(path)
         records = read_records(path, info.template)
         members = comparable(records)
+        for trial, values in members.items():
+            lacking = [one.name for one in info.objectives if not math.isfinite(values.get(one.name, math.nan))]
+            if lacking:
+                raise RunError(f"{path}: trial {trial} has no value of {lacking[0]}: run it again")
         best = tuple(front(members, info.objectives))
         worth = useful({trial: members[trial] for trial in best}, info.untouched, info.task.most_frequent)
         middle = knee(worth, info.objectives, info.untouched)

@@ -6,6 +6,7 @@ import zlib
 from pathlib import Path
 
 from tuner.store.disk import full_disk_as_store_full, write_at
+from tuner.untrusted import read_regular
 
 FILE = "cost"
 _COST = struct.Struct("<dI")  # seconds, crc32 of them
@@ -15,8 +16,8 @@ COST_BYTES = _COST.size
 def read_cost(folder: Path) -> float | None:
     """Return the seconds that one record of the file in `folder` takes to compute; None if never noted, or damaged."""
     try:
-        seconds, checksum = _COST.unpack((folder / FILE).read_bytes())
-    except (FileNotFoundError, struct.error):
+        seconds, checksum = _COST.unpack(read_regular(folder / FILE, COST_BYTES))
+    except (OSError, struct.error):
         return None
     return float(seconds) if checksum == _checksum(seconds) else None
 

@@ -6,14 +6,14 @@ import struct
 import zlib
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from tuner.errors import StoreError
+from tuner.errors import StoreError, first_line
 from tuner.files import remove_parts, write_private
 from tuner.store.codec import Codec
 from tuner.store.disk import full_disk_as_store_full
+from tuner.untrusted import parse_json, read_regular, reason_of
 
 _MAGIC = b"TUNERREC"
 _VERSION = 1
@@ -91,9 +91,11 @@ def read(path: Path) -> Header | None:
         StoreError: The header is intact, but of a format this version does not read.
     """
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise DamagedHeaderError(f"{path} cannot be read ({reason_of(error)})") from None
     if len(content) < _FRONT.size:
         raise DamagedHeaderError(f"{path} is incomplete")
     magic, version, length, checksum = _FRONT.unpack_from(content)
@@ -102,10 +104,13 @@ def read(path: Path) -> Header | None:
         raise DamagedHeaderError(f"{path} is damaged")
     if version != _VERSION:
         raise StoreError(f"{path} has format {version}, this version reads {_VERSION}: `tuner store clear` starts anew")
-    values: dict[str, Any] = json.loads(body)
-    low, high = [np.frombuffer(bytes.fromhex(bound), "<f4") for bound in values.pop("bounds")] or (None, None)
-    key = StoreKey(**values | {"shape": tuple(values["shape"])})
-    return Header(key, Codec(key.bits, key.shape, low, high))
+    try:
+        values = parse_json(body)
+        low, high = [np.frombuffer(bytes.fromhex(bound), "<f4") for bound in values.pop("bounds")] or (None, None)
+        key = StoreKey(**values | {"shape": tuple(values["shape"])})
+        return Header(key, Codec(key.bits, key.shape, low, high))
+    except (ValueError, KeyError, TypeError, AttributeError, StoreError) as error:
+        raise DamagedHeaderError(f"{path} is damaged ({first_line(error)})") from None
 
 
 def write(path: Path, header: Header) -> None:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from tuner.store.disk import write_at
 
 ENTRY_BYTES = 24  # sample id (16), crc32 of the record, crc32 of this entry
+MOST_INDEX_BYTES = 2**30
 _CHECKED = 20
 _EMPTY = bytes(ENTRY_BYTES)
 
@@ -74,6 +75,8 @@ class Index:
     def reload(self, descriptor: int) -> int:
         """Take over the entries of the file; return the number of damaged ones, which are emptied in the file."""
         size = os.fstat(descriptor).st_size
+        if size > MOST_INDEX_BYTES:  # nobody has as many samples: it is none of ours
+            os.ftruncate(descriptor, size := 0)
         content = os.pread(descriptor, size, 0)
         rows = np.frombuffer(content, np.uint8, len(content) // ENTRY_BYTES * ENTRY_BYTES).reshape(-1, ENTRY_BYTES)
         shared = min(len(rows), len(self._rows))

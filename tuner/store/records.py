@@ -22,6 +22,7 @@ from tuner.store.cost import COST_BYTES, write_cost
 from tuner.store.disk import full_disk_as_store_full
 from tuner.store.header import DamagedHeaderError, Header, StoreKey
 from tuner.store.slots import SlotFile
+from tuner.untrusted import reason_of, require_plain
 
 HEADER = "header"
 _BATCH = 256
@@ -249,6 +250,10 @@ class RecordFile:
 
     def _open(self) -> None:
         self.folder.mkdir(exist_ok=True, mode=0o700)
+        try:
+            require_plain(self.folder)
+        except OSError as error:
+            raise StoreError(f"{self.folder} cannot be used ({reason_of(error)}): remove it") from None
         path = self.folder / HEADER
         try:
             stored = header.read(path)

@@ -11,6 +11,7 @@ from tuner.store.codec import Codec
 from tuner.store.disk import full_disk_as_store_full
 from tuner.store.header import StoreKey
 from tuner.store.store import Store
+from tuner.untrusted import read_regular
 
 Scales = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], str]
 
@@ -24,7 +25,7 @@ def read_scales(folder: Path, key: StoreKey, task: str) -> Scales | None:
         task: Name of the calibration set.
     """
     try:
-        content = _path(folder, key, task).read_bytes()
+        content = read_regular(_path(folder, key, task))
     except OSError:
         return None
     digest, body = content[:16], content[16:]

@@ -1,6 +1,7 @@
 """A folder of record files under one cap: listed, cleared, and evicted to make room."""
 
 import os
+import stat
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,15 +12,16 @@ from filelock import FileLock
 
 from tuner.arrays import Floats
 from tuner.errors import BudgetError, StoreError
-from tuner.files import PART, cache_folder, private_folder
+from tuner.files import PART, cache_folder, own_folder, private_folder
 from tuner.store import header
 from tuner.store.cost import FILE as COST
 from tuner.store.cost import read_cost
 from tuner.store.disk import StoreFull
 from tuner.store.header import DamagedHeaderError, StoreKey
-from tuner.store.index import ENTRY_BYTES
+from tuner.store.index import ENTRY_BYTES, MOST_INDEX_BYTES
 from tuner.store.records import HEADER, RecordFile
 from tuner.store.slots import DATA, INDEX
+from tuner.untrusted import read_regular, reason_of, require_plain
 
 #: The order in which an eviction removes the files; a draft is what earlier versions left when they were killed.
 FILES = (INDEX, DATA, COST, f"{HEADER}.draft", HEADER)
@@ -183,8 +185,8 @@ def _describe(path: Path) -> StoredFile:
         stored = None
     try:
         last_used = (path / HEADER).stat().st_mtime
-        index = np.frombuffer((path / INDEX).read_bytes(), np.uint8)
-    except FileNotFoundError:
+        index = np.frombuffer(read_regular(path / INDEX, MOST_INDEX_BYTES), np.uint8)
+    except OSError:
         last_used, index = 0.0, np.zeros(0, np.uint8)
     rows = index[: len(index) // ENTRY_BYTES * ENTRY_BYTES].reshape(-1, ENTRY_BYTES)
     return StoredFile(
@@ -202,9 +204,11 @@ def _evict(path: Path) -> int:
     freed = 0
     files = [path / name for name in FILES]
     for file in [*files, *path.glob(f"{HEADER}.*{PART}")]:
-        if file.exists():
-            freed += file.stat().st_size
-            os.truncate(file, 0)
+        with suppress(FileNotFoundError):
+            status = file.lstat()
+            if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:  # else it is somebody else's file, too
+                freed += status.st_size
+                os.truncate(file, 0)
             file.unlink()
     with suppress(OSError):  # the folder holds something that is not the store's
         path.rmdir()
@@ -230,15 +234,16 @@ def open_store(folder: Path | None = None, cap_bytes: int | None = None, limit: 
         limit: Origin of the cap, for the message.
 
     Raises:
-        StoreError: The folder cannot be used.
+        StoreError: The folder cannot be used, is another user's, or holds links.
         BudgetError: The cap is less than what cannot be evicted.
     """
-    folder = private_folder(folder or cache_folder() / "store", StoreError, STORED)
+    folder = own_folder(private_folder(folder or cache_folder() / "store", StoreError, STORED))
     try:
+        require_plain(folder)
         return Store(folder, cap_bytes)
     except StoreFull:
         raise BudgetError(f"{limit} is less than the files in {folder} that are not features: give more") from None
     except OSError as error:
         raise StoreError(
-            f"{folder} cannot be used as the feature store ({error.strerror or error}): give another folder"
+            f"{folder} cannot be used as the feature store ({reason_of(error)}): give another folder"
         ) from None

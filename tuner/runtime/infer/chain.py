@@ -145,6 +145,8 @@ class Chain:
                 f"segment {index} gives logits of shape {list(logits.shape)} for {len(features)} samples and "
                 f"{self._labels} labels: export again"
             )
+        if not np.isfinite(logits).all():
+            raise BundleError(f"segment {index} gives logits that are not numbers: export again")
         return (logits if last else outputs[0]), logits
 
     def _stay(self, index: int, logits: Floats, thresholds: Sequence[float]) -> npt.NDArray[np.bool_] | None:

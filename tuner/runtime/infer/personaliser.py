@@ -124,10 +124,9 @@ class Personaliser:
             TunerError: It is not a signal, is too short, or has other channels than the model takes.
         """
         begins, cuts = zip(*self.windows(signal, name), strict=True)
-        windows = np.stack(cuts)
         batches = [
-            self._chain.leave(self._normalised(windows[at : at + _BATCH]), self.thresholds)
-            for at in range(0, len(windows), _BATCH)
+            self._chain.leave(self._normalised(np.stack(cuts[at : at + _BATCH])), self.thresholds)
+            for at in range(0, len(cuts), _BATCH)
         ]
         probabilities = self._chain.probabilities(np.concatenate([batch.logits for batch in batches]))
         return Prediction(

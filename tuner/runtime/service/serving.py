@@ -52,6 +52,8 @@ class ServingModel:
                 state = replace(after_round(state, swapped=True), round=name)
             try:
                 bundle = Bundle.read(folder_of(self._folder, name))
+                if not state.fits(len(bundle.models)):
+                    state = after_round(state, swapped=True)
                 self.model = Personaliser(bundle, self._threads, state.thresholds)
             except BundleError as error:
                 self._memory.add_problem(f"round {name} is not used: {error}")

@@ -4,12 +4,13 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from tuner.bundle.rounds import EXPORTED, FOLDER
+from tuner.bundle.rounds import EXPORTED, inside_device
+from tuner.bundle.table import MOST, Table
 from tuner.errors import BundleError
 from tuner.files import remove_parts, write_private
 from tuner.runtime.service.drift import PageHinkley
+from tuner.untrusted import read_json
 
 FILE = "state.json"
 FORMAT = 1
@@ -89,6 +90,12 @@ class ServiceState:
     problems: tuple[Problem, ...] = ()
     watched: tuple[int, str] = (0, "")
 
+    def fits(self, exits: int) -> bool:
+        """Return whether the counts and thresholds are those of a model with so many exits."""
+        side = exits - 1
+        is_of_exits = len(self.left) in {0, exits} and len(self.losses) in {0, side}
+        return is_of_exits and (self.thresholds is None or len(self.thresholds) == side)
+
 
 def read_state(bundle: Path) -> ServiceState:
     """Return the state of a bundle; a new one where there is none.
@@ -96,25 +103,62 @@ def read_state(bundle: Path) -> ServiceState:
     Raises:
         BundleError: The file is damaged.
     """
-    path = bundle / FOLDER / FILE
+    path = inside_device(bundle, FILE)
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if content.pop("format") != FORMAT:
-            raise BundleError(f"{path} comes from another version: update tuner, or remove it to start anew")
-        tests = {
-            name: PageHinkley(**{**test, "lowest": float("inf") if test["lowest"] is None else test["lowest"]})
-            for name, test in content.pop("tests").items()
-        }
-        return ServiceState(
-            **{name: _tuple(value) for name, value in content.items() if name not in {"rounds", "problems"}},
-            tests=tests,
-            rounds=tuple(Round(**entry) for entry in content["rounds"]),
-            problems=tuple(Problem(**entry) for entry in content["problems"]),
-        )
+        table = Table(read_json(path))
+        if table.content["format"] == FORMAT:
+            return _state(table)
     except FileNotFoundError:
         return ServiceState()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, BundleError) as error:
         raise BundleError(f"{path} is damaged ({error}): remove it to start anew") from None
+    raise BundleError(f"{path} comes from another version: update tuner, or remove it to start anew")
+
+
+def _state(table: Table) -> ServiceState:
+    """Return the state of a file's content.
+
+    Raises:
+        BundleError: A value is of another type or out of bounds.
+        KeyError: A key is missing.
+    """
+    tests = table.table("tests")
+    changed_ns, path = table.content["watched"]
+    watched = Table({"ns": changed_ns, "path": path}, "[watched] ")
+    return ServiceState(
+        round=table.text("round"),
+        answers=table.integer("answers"),
+        left=table.integers("left", least=0, most=MOST),
+        seconds=table.number("seconds", least=0),
+        explored=table.integer("explored"),
+        losses=table.numbers("losses"),
+        thresholds=table.numbers("thresholds", least=0, most=1) if "thresholds" in table else None,
+        tests={name: _test(tests.table(name)) for name in tests.content},
+        new_samples=table.integer("new_samples", least=-MOST),
+        asked=table.text("asked", None),
+        asked_at=table.integer("asked_at", least=-MOST),
+        due=table.text("due", None),
+        waits=table.text("waits", None),
+        rounds=tuple(_round(entry) for entry in table.tables("rounds")[-SHOWN:]),
+        problems=tuple(
+            Problem(entry.number("when"), entry.text("line")) for entry in table.tables("problems")[-SHOWN:]
+        ),
+        watched=(watched.integer("ns", least=-MOST), watched.text("path")),
+    )
+
+
+def _round(entry: Table) -> Round:
+    accepted = entry.flag("accepted")
+    return Round(
+        entry.number("when"), entry.integer("samples"), entry.text("asked"), accepted is True, entry.text("reason")
+    )
+
+
+def _test(entry: Table) -> PageHinkley:
+    numbers = {name: entry.number(name) for name in ("delta", "limit", "forgetting", "mean", "excess")}
+    counts = {name: entry.integer(name) for name in ("least", "count")}
+    lowest = entry.number("lowest", float("inf"))
+    return PageHinkley(**numbers, **counts, lowest=lowest)  # type: ignore[arg-type]  # mypy sees one type for all
 
 
 def write_state(bundle: Path, state: ServiceState) -> None:
@@ -126,7 +170,7 @@ def write_state(bundle: Path, state: ServiceState) -> None:
     content = {"format": FORMAT, **asdict(state)}
     for test in content["tests"].values():
         test["lowest"] = test["lowest"] if test["count"] else None  # JSON has no infinity
-    write_private(bundle / FOLDER / FILE, json.dumps(content, indent=1))
+    write_private(inside_device(bundle, FILE), json.dumps(content, indent=1))
 
 
 class StateFile:
@@ -146,7 +190,7 @@ class StateFile:
     def __init__(self, bundle: Path, clock: Callable[[], float]) -> None:
         self._bundle, self._clock = bundle, clock
         self._saved = 0.0
-        remove_parts(bundle / FOLDER / FILE)
+        remove_parts(inside_device(bundle, FILE))
         self.state = read_state(bundle)
 
     @property
@@ -170,7 +214,3 @@ class StateFile:
         problems = self.state.problems
         if not problems or problems[-1].line != line:
             self.state = replace(self.state, problems=(*problems, Problem(self._clock(), line))[-SHOWN:])
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

@@ -7,9 +7,9 @@ what trains of it. Adapters begin anew with every training, from the current wei
 from collections.abc import Mapping
 from pathlib import Path
 
-from safetensors.numpy import load_file
-
 from tuner.arrays import Array
+from tuner.bundle.tensors import read_tensors
+from tuner.errors import first_line
 from tuner.ort.layout import StepFileError, layout_of
 from tuner.ort.session import open_session
 
@@ -30,25 +30,40 @@ class Adapters:
         merge: ONNX file that gives the merged weights.
 
     Raises:
+        BundleError: The first file cannot be read.
         StepFileError: The second file is no such.
     """
 
     def __init__(self, initial: Path, merge: Path) -> None:
-        self._initial = load_file(initial)
+        self._initial = read_tensors(initial)
         self._session = open_session(merge, 1, error=StepFileError)
         self._ports = layout_of(merge, self._session).inputs
 
     def begin(self, weights: Mapping[str, Array]) -> dict[str, Array]:
-        """Return what the step begins with, by its own names, of the tail's weights."""
+        """Return what the step begins with, by its own names, of the tail's weights.
+
+        Raises:
+            StepFileError: They lack a weight that is adapted.
+        """
+        missing = {fused_name(port.name) for port in self._ports if port.name.endswith(ORIGINAL)} - weights.keys()
+        if missing:
+            raise StepFileError(f"the adapters are of {min(missing)}, which the tail does not have: export again")
         given = {port.name: weights[fused_name(port.name)] for port in self._ports if port.name.endswith(ORIGINAL)}
         return {**weights, **self._initial, **given}
 
     def merged(self, state: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the tail's weights, of the step's parameters and buffers."""
+        """Return the tail's weights, of the step's parameters and buffers.
+
+        Raises:
+            StepFileError: The file does not merge them.
+        """
         shapes = {value.name: value.shape for value in self._session.get_inputs()}  # some are vectors in the file
-        fed = {port.name: state[port.name].astype(port.dtype).reshape(shapes[port.name]) for port in self._ports}
         names = [value.name for value in self._session.get_outputs()]
         wanted = {fused_name(name): value.shape for name, value in state.items() if name.endswith(ORIGINAL)}
-        values = dict(zip(names, self._session.run(names, fed), strict=True))
         kept = {name: value for name, value in state.items() if fused_name(name) == name}
-        return kept | {name: values[name].reshape(shape) for name, shape in wanted.items()}
+        try:
+            fed = {port.name: state[port.name].astype(port.dtype).reshape(shapes[port.name]) for port in self._ports}
+            values = dict(zip(names, self._session.run(names, fed), strict=True))
+            return kept | {name: values[name].reshape(shape) for name, shape in wanted.items()}
+        except Exception as error:  # noqa: BLE001 - onnxruntime raises many kinds
+            raise StepFileError(f"the adapters cannot be merged ({first_line(error)}): export again") from None

@@ -10,20 +10,20 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import load_file, save
+from safetensors.numpy import save
 
 from tuner.arrays import Array, Doubles, Floats, Labels, RowNumbers
-from tuner.bundle.format import PLAN, Bundle, successor
+from tuner.bundle.format import Bundle, successor
 from tuner.bundle.onnxfile import with_weights
 from tuner.bundle.replay import Replay
 from tuner.bundle.scores import DeviceScores
+from tuner.bundle.tensors import read_tensors
 from tuner.errors import BundleError
 from tuner.metrics import score
 from tuner.ort.parity import largest_difference, require_parity
 from tuner.ort.tail import Tail
 from tuner.ort.training_step import Read, StepSession, TrainingRows, train
 from tuner.plan.parts import RecipePlan
-from tuner.plan.toml import from_toml
 from tuner.process_memory import return_freed
 from tuner.runtime.infer.calibration import Costs, confidences, exits_taken
 from tuner.runtime.infer.chain import Chain
@@ -31,7 +31,17 @@ from tuner.runtime.infer.inputs import Label, Sample
 from tuner.runtime.train.exit_calibration import ExitCosts, calibrate_exits, calibration_share
 from tuner.runtime.train.exit_samples import AT_ONCE, exit_batches
 from tuner.runtime.train.exit_targets import entropy, exit_targets
-from tuner.runtime.train.files import CHECK, EXIT_WEIGHTS, EXITS_FORMAT, LOGITS_OF, REPLAY, STEP_OF, train_info
+from tuner.runtime.train.files import (
+    CHECK,
+    EXIT_WEIGHTS,
+    EXITS_FORMAT,
+    LOGITS_OF,
+    REPLAY,
+    STEP_OF,
+    plan_of,
+    replay_of,
+    train_info,
+)
 from tuner.training.epoch import Watch
 from tuner.training.schedule import batches_of
 
@@ -69,17 +79,18 @@ class ExitsTrainer:
             raise BundleError(f"{folder} has no exits to train: use tuner.runtime.Trainer")
         train_info(self.bundle, EXITS_FORMAT)
         self.policy = policy
-        self.plan = from_toml((folder / PLAN).read_text(encoding="utf-8"))
+        self.plan = plan_of(self.bundle)
         self._threads, self._seed = threads or len(os.sched_getaffinity(0)), seed
         self._multi = self.bundle.loss == "multi-label"
         self._chain = Chain.of(self.bundle, self._threads)
-        state, count = load_file(folder / EXIT_WEIGHTS), len(policy.thresholds)
+        file, count = self.bundle.file, len(policy.thresholds)
+        state = read_tensors(file(EXIT_WEIGHTS))
         self._weights: list[Mapping[str, Array]] = [
             {name.removeprefix(f"{at}."): value for name, value in state.items() if name.startswith(f"{at}.")}
             for at in range(count)
         ]
-        self._heads = [Tail(folder / LOGITS_OF.format(at), self._threads) for at in range(count)]
-        self._replay, self._check = Replay.load(folder / REPLAY), Replay.load(folder / CHECK)
+        self._heads = [Tail(file(LOGITS_OF.format(at)), self._threads) for at in range(count)]
+        self._replay, self._check = replay_of(self.bundle, REPLAY), replay_of(self.bundle, CHECK)
         self._new = self._replay.emptied()
         self._final: Floats = np.empty((0, len(self.bundle.labels)), np.float32)
         self._places: Doubles = np.empty(0)
@@ -209,7 +220,7 @@ class ExitsTrainer:
         for at in range(len(weights)):
             if at:
                 read = self._deeper(at, read, len(mixed))
-            session = StepSession(self.bundle.folder / STEP_OF.format(at), weights[at], self._threads, self._seed)
+            session = StepSession(self.bundle.file(STEP_OF.format(at)), weights[at], self._threads, self._seed)
             results = list(train(session, TrainingRows(read, targets), recipe, self._seed, watch))
             curves.append([result.loss for result in results if not result.stopped])
             weights[at] = session.weights()
@@ -256,7 +267,9 @@ class ExitsTrainer:
             return
         samples, free = self._new.select(rows), (0.0,) * len(self.thresholds)
         # heads are counted in what it costs to leave
-        costs = ExitCosts(seconds=Costs(self.policy.seconds, free), flops=Costs(self.policy.shares, free))
+        costs = ExitCosts(
+            seconds=Costs(self.policy.seconds or self.policy.shares, free), flops=Costs(self.policy.shares, free)
+        )
         heads = replace(self.plan.heads, tolerance=self.policy.tolerance)
         logits = self._answers(samples)
         calibration = calibrate_exits(logits, samples.labels, heads, costs, multi=self._multi, prune=False)

@@ -1,8 +1,10 @@
 """Files of a bundle that training on the device reads and writes."""
 
-from tuner.bundle.format import Bundle
+from tuner.bundle.format import PLAN, Bundle
 from tuner.bundle.info import Section, TrainInfo
+from tuner.bundle.replay import Replay
 from tuner.errors import BundleError
+from tuner.plan.trial import TrialPlan
 
 #: The traced step of a tail, and its inference.
 STEP, TAIL = "train/step.onnx", "train/tail.onnx"
@@ -17,6 +19,7 @@ EXIT_WEIGHTS = f"{Section.EXITS}.safetensors"
 #: Formats of the section of ``bundle.json``: of a tail's training, of exits', of a tail's with adapters.
 TAIL_FORMAT, EXITS_FORMAT, ADAPTERS_FORMAT = 1, 2, 3
 LOSSES = ("single-label", "multi-label")
+MOST_EPOCHS = 10_000
 
 
 def train_info(bundle: Bundle, *wanted: int) -> TrainInfo:
@@ -40,3 +43,28 @@ def train_info(bundle: Bundle, *wanted: int) -> TrainInfo:
     if bundle.loss not in LOSSES:
         raise BundleError(f"a bundle trains with the loss {' or '.join(LOSSES)}, not {bundle.loss!r}: update tuner")
     return info
+
+
+def plan_of(bundle: Bundle) -> TrialPlan:
+    """Return the plan that a bundle trains by.
+
+    Raises:
+        BundleError: It cannot be read, or trains for more epochs than any device would.
+    """
+    plan = bundle.plan()
+    if plan.recipe.epochs > MOST_EPOCHS:
+        raise BundleError(
+            f"{bundle.file(PLAN)}: recipe.epochs must be at most {MOST_EPOCHS:,}, "
+            f"got {plan.recipe.epochs}: export again"
+        )
+    return plan
+
+
+def replay_of(bundle: Bundle, name: str) -> Replay:
+    """Return the stored features of global samples in a file of a bundle.
+
+    Raises:
+        TunerError: They cannot be read, or have other labels than the bundle.
+    """
+    path = bundle.file(name)
+    return Replay.load(path).checked(path, len(bundle.labels), multi=bundle.loss == "multi-label")

@@ -7,23 +7,21 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from safetensors import safe_open
-from safetensors.numpy import load_file, save
+from safetensors.numpy import save
 
 from tuner.arrays import Array, Floats, Labels
 from tuner.augment.maps import augment
 from tuner.augment.operations import active_operations
-from tuner.bundle.format import MODEL, PLAN, WEIGHTS, Bundle, successor
+from tuner.bundle.format import MODEL, WEIGHTS, Bundle, successor
 from tuner.bundle.onnxfile import with_weights
-from tuner.bundle.replay import Replay
 from tuner.bundle.scores import DeviceScores
+from tuner.bundle.tensors import read_tensors
 from tuner.errors import BundleError
 from tuner.metrics import score
 from tuner.ort.parity import largest_difference, require_parity
 from tuner.ort.session import Session
 from tuner.ort.tail import Tail
 from tuner.ort.training_step import StepSession, TrainingRows, train
-from tuner.plan.toml import from_toml
 from tuner.process_memory import return_freed
 from tuner.runtime.infer.inputs import Label, Sample, inputs, label_rows
 from tuner.runtime.train.adapters import Adapters
@@ -36,6 +34,8 @@ from tuner.runtime.train.files import (
     STEP,
     TAIL,
     TAIL_FORMAT,
+    plan_of,
+    replay_of,
     train_info,
 )
 from tuner.task import normalise
@@ -71,17 +71,16 @@ class Trainer:
         if self.bundle.exits:
             raise BundleError(f"{self.bundle.folder} trains its exits: use tuner.runtime.ExitsTrainer")
         info = train_info(self.bundle, TAIL_FORMAT, ADAPTERS_FORMAT)
-        folder = self.bundle.folder
         adapted = info.format == ADAPTERS_FORMAT
-        self._adapters = Adapters(folder / ADAPTERS, folder / MERGE) if adapted else None
-        self.plan = from_toml((folder / PLAN).read_text(encoding="utf-8"))
+        file = self.bundle.file
+        self._adapters = Adapters(file(ADAPTERS), file(MERGE)) if adapted else None
+        self.plan = plan_of(self.bundle)
         self._threads, self._seed = threads or len(os.sched_getaffinity(0)), seed
-        self._replay, self._check = Replay.load(folder / REPLAY), Replay.load(folder / CHECK)
+        self._replay, self._check = replay_of(self.bundle, REPLAY), replay_of(self.bundle, CHECK)
         self._local = self._replay.emptied()
         self._is_frozen = bool(info.cut)  # whether there are frozen blocks before the tail
-        with safe_open(folder / WEIGHTS, framework="numpy") as file:
-            self._weights: Mapping[str, Array] = {name: file.get_tensor(name) for name in info.weights}
-        self._tail = Tail(folder / TAIL, self._threads)
+        self._weights: Mapping[str, Array] = read_tensors(file(WEIGHTS), info.weights)
+        self._tail = Tail(file(TAIL), self._threads)
         self.before = self.global_accuracy()
         self._losses: tuple[float, ...] = ()
 
@@ -152,7 +151,7 @@ class Trainer:
         own = self.plan.recipe
         recipe = replace(own, epochs=epochs or own.epochs, batch_size=batch_size or own.batch_size)
         given = self._weights if self._adapters is None else self._adapters.begin(self._weights)
-        session = StepSession(self.bundle.folder / STEP, given, self._threads, self._seed)
+        session = StepSession(self.bundle.file(STEP), given, self._threads, self._seed)
         losses = tuple(result.loss for result in train(session, self._mixed(), recipe, self._seed, watch))
         weights = session.weights() if self._adapters is None else self._adapters.merged(session.weights())
         if not all(np.isfinite(value).all() for value in weights.values()):
@@ -194,7 +193,7 @@ class Trainer:
         of_tail = {f"tail.{name}": value for name, value in weights.items() if value.ndim}  # counters steer nothing
         replaced = {
             MODEL: lambda: with_weights((folder / MODEL).read_bytes(), of_tail),
-            WEIGHTS: lambda: save({**load_file(folder / WEIGHTS), **weights}),
+            WEIGHTS: lambda: save({**read_tensors(folder / WEIGHTS), **weights}),
         }
         scores = DeviceScores(self.before, self.global_accuracy(), self._losses, len(self))
         with successor(self.bundle, out, replaced, scores) as part:

@@ -132,15 +132,18 @@ class WindowSamples(Samples):
 
 
 def cut_windows(signal: Array, spec: InputSpec, name: str) -> Floats:
-    """Cut one recording into all its windows: [channels, time] to float32 [n, channels, window].
+    """Cut one recording into all its windows: [channels, time] to float32 [n, channels, window], a view of it.
+
+    Windows may overlap almost whole: copied, they would take many times the recording's memory.
 
     Raises:
         TaskError: The array is no signal, or is shorter than the window.
     """
     check_signal(signal, spec, name)
-    begins = window_begins(signal.shape[1], spec)
-    samples = WindowSamples([Recording(name, "", signal)], np.zeros(len(begins), np.int64), spec)
-    return np.stack([samples.load(index) for index in range(len(samples))])
+    length = spec.window or signal.shape[1]
+    windows = np.lib.stride_tricks.sliding_window_view(np.asarray(signal, np.float32), length, axis=1)
+    cut: Floats = windows[:, :: spec.hop or length].transpose(1, 0, 2)
+    return cut
 
 
 def channel_statistics(samples: Samples, where: str) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -1,0 +1,212 @@
+"""ONNX files that no bundle should hold, each with the reason it is hostile; made with onnx, or byte by byte."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, helper, numpy_helper
+
+SHAPE = [1, 8, 8]
+LABELS = 10
+HUGE = 10**6
+
+
+def plain(
+    more: Sequence[Any] = (), constants: Sequence[TensorProto] = (), values: Sequence[Any] = (), **changes: Any
+) -> ModelProto:
+    """Return a linear model of the digits, with more nodes, constants and values in it."""
+    weights = changes.pop("weights", np.full((64, LABELS), 0.01, np.float32))
+    rows = changes.pop("input", helper.make_tensor_value_info("input", TensorProto.FLOAT, ["batch", *SHAPE]))
+    out = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", LABELS])
+    nodes = [helper.make_node("Flatten", ["input"], ["flat"]), helper.make_node("MatMul", ["flat", "w"], ["logits"])]
+    own = [numpy_helper.from_array(weights, "w")]
+    graph = helper.make_graph([*more, *nodes], "g", [rows], [out], [*own, *constants], value_info=list(values))
+    made: ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9, **changes)
+    return made
+
+
+def numbers(name: str, *values: int) -> TensorProto:
+    """Return a constant of whole numbers."""
+    made: TensorProto = numpy_helper.from_array(np.array(values, np.int64), name)
+    return made
+
+
+def sized(operator: str, inputs: Sequence[str], *constants: TensorProto, **attributes: Any) -> bytes:
+    """Return a model with a node that makes a large value of numbers in the file, which the logits need."""
+    node = helper.make_node(operator, inputs, ["large"], **attributes)
+    total = helper.make_node("ReduceSum", ["large"], ["total"], keepdims=0)
+    model = plain([node, total], constants)
+    model.graph.node[-1].output[0] = "raw"
+    model.graph.node.append(helper.make_node("Add", ["raw", "total"], ["logits"]))
+    packed: bytes = model.SerializeToString()
+    return packed
+
+
+def outside(location: str, **entries: str) -> bytes:
+    """Return a model whose weights are in another file."""
+    model = plain()
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in {"location": location, **entries}.items():
+        tensor.external_data.add(key=key, value=value)
+    packed: bytes = model.SerializeToString()
+    return packed
+
+
+def changed(change: Callable[[ModelProto], object]) -> bytes:
+    """Return the plain model after a change."""
+    model = plain()
+    change(model)
+    packed: bytes = model.SerializeToString()
+    return packed
+
+
+def _first(model: ModelProto) -> TensorProto:
+    tensor: TensorProto = model.graph.initializer[0]
+    return tensor
+
+
+def _subgraph(operator: str, attribute: str) -> bytes:
+    body = helper.make_graph([], "body", [], [])
+    node = helper.make_node(operator, ["input"], ["other"])
+    node.attribute.append(AttributeProto(name=attribute, type=AttributeProto.GRAPH, g=body))
+    packed: bytes = plain([node]).SerializeToString()
+    return packed
+
+
+def _typed(operator: str, domain: str = "", inputs: Sequence[str] = ("input",), **attributes: Any) -> bytes:
+    packed: bytes = plain(
+        [helper.make_node(operator, inputs, ["other"], domain=domain, **attributes)]
+    ).SerializeToString()
+    return packed
+
+
+def _squares() -> bytes:
+    """A size that each of forty nodes squares."""
+    nodes = [helper.make_node("Mul", [f"s{at}", f"s{at}"], [f"s{at + 1}"]) for at in range(40)]
+    nodes.append(helper.make_node("ConstantOfShape", ["s40"], ["large"]))
+    packed: bytes = plain(nodes, [numbers("s0", 9, 9)]).SerializeToString()
+    return packed
+
+
+def _loop() -> bytes:
+    nodes = [helper.make_node("Add", ["b", "input"], ["a"]), helper.make_node("Relu", ["a"], ["b"])]
+    packed: bytes = plain(nodes).SerializeToString()
+    return packed
+
+
+def _with(model: ModelProto, name: str, values: Sequence[Any]) -> None:
+    getattr(model.graph if hasattr(model.graph, name) else model, name).extend(values)
+
+
+def models(canary: str) -> Iterator[tuple[str, bytes]]:  # noqa: PLR0915 - a list, a line a case
+    """Yield the name and the bytes of each hostile file.
+
+    Args:
+        canary: Path from a bundle to a file outside it.
+    """
+    yield "external data above the folder", outside(canary)
+    yield "external data by an absolute path", outside("/etc/hostname")
+    yield "external data in the folder", outside("plan.toml", offset="0", length="2560")
+    yield (
+        "external data entries without a location",
+        changed(lambda m: _first(m).external_data.add(key="location", value=canary)),
+    )
+    yield "operator of another domain", _typed("FusedConv", "com.microsoft")
+    yield "operator that nobody knows", _typed("Exfiltrate")
+    yield "operator of random numbers", _typed("RandomNormalLike")
+    yield "operator of text", _typed("StringNormalizer")
+    yield "operator that decodes images", _typed("ImageDecoder")
+    yield "If", _subgraph("If", "then_branch")
+    yield "Loop", _subgraph("Loop", "body")
+    yield "Scan", _subgraph("Scan", "body")
+    yield "a graph as an attribute of Relu", _subgraph("Relu", "body")
+    yield "functions", changed(lambda m: m.functions.add(name="f", domain="d"))
+    yield "training graphs", changed(lambda m: m.training_info.add())
+    yield "sparse values", changed(lambda m: m.graph.sparse_initializer.add())
+    yield (
+        "a tensor of text",
+        changed(lambda m: m.graph.initializer.append(helper.make_tensor("t", TensorProto.STRING, [1], [b"x"]))),
+    )
+    yield (
+        "a sequence as input",
+        changed(lambda m: m.graph.input.append(helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, [1]))),
+    )
+    yield "dimensions larger than the values", changed(lambda m: _first(m).dims.__setitem__(0, 10**12))
+    yield "dimensions whose product overflows", changed(lambda m: _first(m).dims.extend([2**31, 2**31, 4]))
+    yield "negative dimensions", changed(lambda m: _first(m).dims.__setitem__(0, -64))
+    yield "fewer values than dimensions", changed(lambda m: setattr(_first(m), "raw_data", b"\0" * 12))
+    yield "more values than dimensions", changed(lambda m: setattr(_first(m), "raw_data", b"\0" * 99999))
+    yield "no values", changed(lambda m: _first(m).ClearField("raw_data"))
+    yield "two kinds of values", changed(lambda m: _first(m).float_data.extend([1.0] * 640))
+    yield "an unknown type", changed(lambda m: setattr(_first(m), "data_type", 99))
+    yield (
+        "a declared value of 10¹⁵ elements",
+        changed(lambda m: m.graph.value_info.append(helper.make_tensor_value_info("x", 1, [10**8, 10**7]))),
+    )
+    yield (
+        "an input of 10¹² elements",
+        plain(
+            input=helper.make_tensor_value_info("input", TensorProto.FLOAT, ["batch", HUGE, HUGE])
+        ).SerializeToString(),
+    )
+    yield "ConstantOfShape of 10¹²", sized("ConstantOfShape", ["n"], numbers("n", HUGE, HUGE))
+    yield "ConstantOfShape of 40 squares", _squares()
+    yield (
+        "ConstantOfShape of the sample's values",
+        plain(
+            [
+                helper.make_node("Cast", ["input"], ["n"], to=TensorProto.INT64),
+                helper.make_node("ConstantOfShape", ["n"], ["large"]),
+            ]
+        ).SerializeToString(),
+    )
+    yield "Expand to 10¹²", sized("Expand", ["one", "n"], numbers("one", 1), numbers("n", HUGE, HUGE))
+    yield "Tile by 10¹²", sized("Tile", ["one", "n"], numbers("one", 1, 1), numbers("n", HUGE, HUGE))
+    yield (
+        "Range to 10¹²",
+        sized("Range", ["a", "b", "c"], *(numbers(n, v) for n, v in zip("abc", (0, HUGE**2, 1), strict=True))),
+    )
+    yield "Pad by 10⁶", sized("Pad", ["input", "n"], numbers("n", *([0, 0, HUGE, HUGE] * 2)))
+    yield (
+        "Resize by 10⁶",
+        sized("Resize", ["input", "", "s"], numpy_helper.from_array(np.array([1, 1, 1e6, 1e6], np.float32), "s")),
+    )
+    yield "OneHot of 10¹¹", sized("OneHot", ["i", "n", "v"], numbers("i", 1), numbers("n", 10**11), numbers("v", 0, 1))
+    yield (
+        "Conv with pads of 10⁸",
+        sized(
+            "Conv", ["input", "k"], numpy_helper.from_array(np.ones((1, 1, 1, 1), np.float32), "k"), pads=[10**8] * 4
+        ),
+    )
+    yield "AveragePool with a kernel of 10⁸", _typed("AveragePool", kernel_shape=[10**8] * 2, pads=[10**7] * 4)
+    yield "nodes in a circle", _loop()
+    yield "1,100,000 nodes", changed(lambda m: _with(m, "node", [helper.make_node("Relu", ["input"], ["r"])] * 220_000))
+    yield "no graph", ModelProto(ir_version=9).SerializeToString()
+    yield "two graphs, merged by who reads them", plain().SerializeToString() * 2
+    yield "logits of another number of labels", plain(weights=np.ones((64, 3), np.float32)).SerializeToString()
+    yield "logits that are not numbers", plain(weights=np.full((64, LABELS), np.nan, np.float32)).SerializeToString()
+    yield "float64 weights", plain(weights=np.ones((64, LABELS))).SerializeToString()
+    yield "no logits", changed(lambda m: setattr(m.graph.output[0], "name", "answers"))
+    yield "no input", changed(lambda m: m.graph.ClearField("input"))
+    yield "text that is not UTF-8", plain().SerializeToString().replace(b"MatMul", b"Mat\xff\xfel")
+    packed = plain().SerializeToString()
+    yield "a graph that ends too early", packed[: len(packed) // 2]
+    yield "a length beyond the file", b"\x3a\xff\xff\xff\xff\x7f" + packed
+    yield "a number without an end", b"\xff" * 200
+    yield "groups in groups", b"\x0b" * 100_000
+    yield "an unknown field", packed + b"\xfa\x01\x01x"
+    yield "text instead of a model", b"not a model at all\n" * 20
+    yield "nothing", b""
+    yield "graphs in graphs in graphs", _nested()
+
+
+def _nested() -> bytes:
+    graph = GraphProto(name="deepest")
+    for _ in range(25):
+        node = helper.make_node("If", ["input"], ["x"])
+        node.attribute.append(AttributeProto(name="then_branch", type=AttributeProto.GRAPH, g=graph))
+        graph = GraphProto(name="g", node=[node])
+    packed: bytes = plain(list(graph.node)).SerializeToString()
+    return packed

@@ -1,0 +1,59 @@
+"""Tensors of a bundle's safetensors files: of numeric types, finite, and no larger than their file."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from tuner.arrays import Array
+from tuner.errors import BundleError
+from tuner.untrusted import open_regular, reason_of
+
+#: Largest header: its names, types and shapes are read before anything else is known of the file.
+MOST_HEADER_BYTES = 4 * 10**6
+_KINDS = frozenset("biuf")
+
+
+@contextmanager
+def open_tensors(path: Path) -> Iterator[Any]:
+    """Open a safetensors file, with every error of it in one line.
+
+    Raises:
+        BundleError: It cannot be read, or lacks what the caller asks for.
+    """
+    try:
+        descriptor = open_regular(path)
+        with os.fdopen(descriptor, "rb") as file:
+            header_bytes = int.from_bytes(file.read(8), "little")
+        if header_bytes > MOST_HEADER_BYTES:
+            raise BundleError(
+                f"{path} declares a header of {header_bytes:,} bytes, more than {MOST_HEADER_BYTES:,}: export again"
+            )
+        with safe_open(path, framework="numpy") as tensors:
+            yield tensors
+    except OSError as error:
+        raise BundleError(f"{path} cannot be read ({reason_of(error)}): copy the whole bundle again") from None
+    except (SafetensorError, TypeError, ValueError, KeyError) as error:
+        raise BundleError(f"{path} cannot be read ({error}): copy the whole bundle again") from None
+
+
+def read_tensors(path: Path, names: tuple[str, ...] | None = None) -> dict[str, Array]:
+    """Return tensors by name.
+
+    Args:
+        path: The file.
+        names: Tensors to return; all where it is not given.
+
+    Raises:
+        BundleError: As `open_tensors`; or one is missing, of no numeric type, or not finite.
+    """
+    with open_tensors(path) as file:
+        tensors = {name: file.get_tensor(name) for name in (file.keys() if names is None else names)}
+    for name, value in tensors.items():
+        if value.dtype.kind not in _KINDS or not np.isfinite(value).all():
+            raise BundleError(f"{path}: {name} must be finite numbers, has type {value.dtype}: export again")
+    return tensors
