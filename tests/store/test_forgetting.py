@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def left(folder: Path, rows: Any) -> int:
     return sum(any(row.tobytes() in content for content in contents) for row in rows)
 
 
-@pytest.mark.parametrize("count", range(1, 9))
+@pytest.mark.parametrize("count", range(1, 10))
 def test_killed_anywhere_and_asked_again_nothing_of_the_records_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
@@ -50,9 +51,9 @@ def test_killed_anywhere_and_asked_again_nothing_of_the_records_stays(
     with monkeypatch.context() as patch:
         patch.setattr(slots, "write_at", step := killed_at(count))
         patch.setattr("tuner.store.index.write_at", step)
-        with RecordFile.create_or_open(tmp_path / "a", PLAIN) as file, pytest.raises(Killed):
+        with RecordFile.create_or_open(tmp_path / "a", PLAIN) as file, suppress(Killed):
             file.forget(ids[:4])
-            raise Killed  # fewer writes than this
+            assert count > 8, "it was not killed"
     with RecordFile.create_or_open(tmp_path / "a", PLAIN) as file:
         file.forget(ids[:4])
         assert file.missing(ids) == ids[:4]

@@ -10,7 +10,7 @@ from typing import Any
 from tuner.bundle.format import PLAN, WEIGHTS, new_folder, seal
 from tuner.bundle.info import FORMAT, BundleInfo
 from tuner.errors import BundleError, RunError
-from tuner.files import write_private
+from tuner.files import check_room, write_private
 from tuner.plan.text import describe
 from tuner.plan.toml import to_toml
 from tuner.plan.trial import TrialPlan
@@ -21,6 +21,9 @@ from tuner.results.pick import pick_trial
 from tuner.results.run import Run
 from tuner.search.processes.remote import open_remote
 from tuner.task import Task, load_task
+
+#: An export that fails with less room on the disk may have failed for that.
+SPARE_BYTES = 1_000_000
 
 
 def export(run: Run, out: str | Path, pick: str = "knee", *, trainable: bool = False) -> Path:
@@ -108,10 +111,15 @@ def write_bundle(
 
     Raises:
         BundleError: The check failed.
+        OSError: The disk has no room for the bundle.
     """
     backend = plan.runtime.backend
     with open_remote(host or build_host(), source, [backend]) as sessions:
-        exported = sessions[backend].export(plan, weights, part, trainable=trainable)
+        try:
+            exported = sessions[backend].export(plan, weights, part, trainable=trainable)
+        except RuntimeError:
+            check_room(part, SPARE_BYTES + weights.stat().st_size)
+            raise
     write_private(part / PLAN, to_toml(plan))
     content = {
         "format": FORMAT,

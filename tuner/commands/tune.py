@@ -10,6 +10,7 @@ from types import ModuleType
 import psutil
 
 from tuner.commands.tuning import Tuning
+from tuner.errors import disk_error
 from tuner.plugin.core import build_host
 from tuner.plugin.finding import local_plugin
 from tuner.results.config import RunConfig
@@ -106,7 +107,10 @@ def run(
         tuning = Tuning(config, search_space, loaded, task, folder, listener, started, host, earlier)
         if stack.enter_context(lock_folder(folder, resume=resume)):
             tuning.resume()
-        tuning.tune(Path(store) if store is not None else None)
+        try:
+            tuning.tune(Path(store) if store is not None else None)
+        except OSError as error:
+            raise disk_error(error, folder, then=", then continue with --resume") or error from None
     return Run.open(folder, None if isinstance(task, str) else task)
 
 
