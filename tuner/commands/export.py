@@ -111,6 +111,7 @@ def write_bundle(
 
     Raises:
         BundleError: The check failed.
+        RunError: A run that continues has removed the trial's weights.
         OSError: The disk has no room for the bundle.
     """
     backend = plan.runtime.backend
@@ -118,6 +119,8 @@ def write_bundle(
         try:
             exported = sessions[backend].export(plan, weights, part, trainable=trainable)
         except RuntimeError:
+            if not weights.is_file():
+                raise RunError(f"{weights} was removed by its run, which continues: export again") from None
             check_room(part, SPARE_BYTES + weights.stat().st_size)
             raise
     write_private(part / PLAN, to_toml(plan))

@@ -7,10 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 
-import psutil
-
 from tuner.commands.tuning import Tuning
-from tuner.errors import disk_error
+from tuner.errors import RunError, disk_error
 from tuner.plugin.core import build_host
 from tuner.plugin.finding import local_plugin
 from tuner.results.config import RunConfig
@@ -23,6 +21,7 @@ from tuner.search.space import load_space
 from tuner.task import Task, load_task
 
 DEFAULT_SPACE = "board-10min"
+STATUS = Path("/proc/self/stat")
 
 
 def run(
@@ -127,8 +126,17 @@ def plugins_of_run(folder: Path, given: Iterable[str]) -> list[str]:
 
 
 def process_started() -> float:
-    """Return the clock (`time.monotonic`) at which this process began."""
-    return time.monotonic() - (time.time() - float(psutil.Process().create_time()))
+    """Return the clock (`time.monotonic`) at which this process began, whatever happened to the time of day since.
+
+    Raises:
+        RunError: ``/proc`` cannot be read.
+    """
+    try:
+        ticks = int(STATUS.read_text().rpartition(")")[2].split()[19])  # since the system's start; see proc(5)
+    except OSError:
+        raise RunError("tuner needs /proc, to see how much memory a trial takes: mount it") from None
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return time.monotonic() - max(0.0, age)
 
 
 def _absolute(task: str | Task) -> str:
