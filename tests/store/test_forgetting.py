@@ -13,6 +13,7 @@ from filelock import FileLock
 from tests.store.made_up import PLAIN, filled, records, sample
 from tuner.errors import StoreError
 from tuner.store import slots, usage
+from tuner.store.disk import write_at
 from tuner.store.records import BadRecord, RecordFile
 from tuner.store.store import Store
 
@@ -24,14 +25,13 @@ class Killed(BaseException):
 def killed_at(count: int) -> Callable[..., None]:
     """Return a function that does what another does, and ends the process at its `count`-th call."""
     calls = 0
-    write = slots.write_at
 
     def go(*arguments: Any) -> None:
         nonlocal calls
         calls += 1
         if calls == count:
             raise Killed
-        write(*arguments)
+        write_at(*arguments)
 
     return go
 

@@ -157,7 +157,7 @@ def test_a_ring_that_is_emptied_while_samples_come_keeps_whole_ones_alone(tmp_pa
             ring.add(np.full(3, number, np.float32))
 
     with ThreadPoolExecutor(1) as pool:
-        adding = pool.submit(lambda: [add(number) for number in range(300)])
+        adding = pool.submit(lambda: list(map(add, range(300))))
         while not adding.done():
             other.clear()
     adding.result()
