@@ -46,7 +46,8 @@ def has_namespaces() -> bool:
 def tuner(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Call the command line without a network interface where that is possible, and with a mask that hides nothing."""
     environment = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"},
+        "HOME": str(home / "user"),
         "TUNER_CACHE": str(home / "cache"),
         "TMPDIR": str(home / "tmp"),
         "PYTHONPATH": str(home / "site"),
@@ -66,7 +67,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "net.py").write_text(NET)
     (folder / "space.toml").write_text(SPACE)
     write(folder, "")
-    for name in ("site", "tmp"):
+    for name in ("site", "tmp", "user"):
         (folder / name).mkdir()
     (folder / "site" / "sitecustomize.py").write_text(SITE.format(log=str(folder / "sockets.log")))
     done = tuner(folder, "run", "task.toml", "--space", "space.toml", "--out", "run", "--trials", "3")
@@ -76,8 +77,18 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def made(home: Path) -> Iterator[Path]:
     """Yield all that a run has made."""
-    for name in ("cache", "run", "tmp"):
+    for name in ("cache", "run", "tmp", "user"):
         yield from (path for path in (home / name).rglob("*"))
+
+
+def stored_features(home: Path) -> list[bytes]:
+    """Return the bytes of each record that cannot be anywhere by chance; the store is not in use afterwards."""
+    store, features = Store(home / "cache" / "store"), list[bytes]()
+    for stored in store.list():
+        assert stored.key is not None
+        with store.file(stored.key) as file:
+            features += [row.tobytes() for row in file.read(file.sample_ids()) if len(set(row.tolist())) > 8]
+    return features
 
 
 def test_no_process_of_a_run_makes_a_socket_of_the_internet(home: Path) -> None:
@@ -88,9 +99,15 @@ def test_no_process_of_a_run_makes_a_socket_of_the_internet(home: Path) -> None:
 
 @pytest.mark.skipif(not has_namespaces(), reason="network namespaces are not allowed here")
 def test_a_run_needs_no_network_interface(home: Path) -> None:
-    addresses = subprocess.run([*NAMESPACE, "cat", "/proc/net/route"], capture_output=True, text=True, check=True)
-    assert len(addresses.stdout.splitlines()) == 1
+    devices = subprocess.run([*NAMESPACE, "cat", "/proc/self/net/dev"], capture_output=True, text=True, check=True)
+    assert [line.split(":")[0].strip() for line in devices.stdout.splitlines()[2:]] == ["lo"]
     assert json.loads((home / "run" / "run.json").read_text())["ended"] == "3 trials are done"
+
+
+def test_no_library_keeps_files_of_its_own(home: Path) -> None:
+    """ONNX Runtime's telemetry writes an identifier and a queue of what is to be sent, before it sends anything."""
+    assert list((home / "cache" / "prefix").iterdir()), "ONNX Runtime was not used"
+    assert not [path for name in ("tmp", "user") for path in (home / name).rglob("*") if not path.is_dir()]
 
 
 def test_folders_and_files_are_the_users_own_whatever_the_mask(home: Path) -> None:
@@ -104,14 +121,8 @@ def test_nothing_of_a_forgotten_sample_is_anywhere(home: Path) -> None:
     pixels = [np.asarray(Image.open(path)) for path in sorted((home / "local").rglob("*.png"))]
     photos = [path.read_bytes() for path in (home / "local").rglob("*.png")]
     decoded = [array.tobytes() for array in pixels] + [task.local.train.load(0).tobytes()]
-    store = Store(home / "cache" / "store")
-    features = []
-    for stored in store.list():
-        assert stored.key is not None
-        with store.file(stored.key) as file:
-            features += [row.tobytes() for row in file.read(file.sample_ids()) if len(set(row.tolist())) > 8]
+    features = stored_features(home)
     assert len(features) > 20
-    del store
 
     def found(contents: list[bytes]) -> int:
         written = [path.read_bytes() for path in made(home) if path.is_file()]
@@ -123,4 +134,3 @@ def test_nothing_of_a_forgotten_sample_is_anywhere(home: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["records"] >= len(features)
     assert found(features) == 0
-    assert not list((home / "tmp").iterdir())
