@@ -1,5 +1,6 @@
 """Tune how a model is personalised on a device, within a stated time and memory budget."""
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -8,6 +9,9 @@ if TYPE_CHECKING:
     from tuner.plugin.hookspecs import hookimpl
     from tuner.results.run import Run
     from tuner.task import Task, load_task
+
+#: From 1.29 on, ONNX Runtime sends what it runs to its maker, unless this is set before it is imported.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __all__ = ["Run", "Task", "export", "hookimpl", "load_task", "run"]
 

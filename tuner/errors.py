@@ -4,6 +4,7 @@ The command line prints a `TunerError` without a traceback and exits with status
 project, or of a plugin, and keeps its traceback.
 """
 
+import errno
 import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -128,3 +129,30 @@ def missing_extra(error: ModuleNotFoundError) -> TunerError | None:
     if library not in EXTRAS:
         return None
     return TunerError(f'this needs {library}, which is not installed: pip install "tuner[{EXTRAS[library]}]"')
+
+
+#: Way out where the system does not let a file be written.
+WAYS_OUT = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space, or raise the quota",
+    errno.EFBIG: "raise the limit on the size of a file",
+    errno.EROFS: "give a folder that can be written",
+    errno.EACCES: "check its permissions",
+    errno.EPERM: "check its permissions",
+    errno.EIO: "check the disk",
+    errno.EMFILE: "raise the limit on open files",
+}
+
+
+def disk_error(error: OSError, place: Path | None = None, then: str = "") -> TunerError | None:
+    """Return the error that a full or protected disk is to the user; None where the reason is another one.
+
+    Args:
+        error: The system's.
+        place: What could not be written, where the error does not name it.
+        then: What to do once the way is free.
+    """
+    way_out = WAYS_OUT.get(error.errno or 0)
+    if way_out is None:
+        return None
+    return TunerError(f"{error.filename or place or 'a file'} cannot be written ({error.strerror}): {way_out}{then}")

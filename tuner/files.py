@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import os
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Collection, Iterator
@@ -94,9 +95,11 @@ def private_file(path: Path, *, durable: bool = True) -> Iterator[Path]:
         if durable:
             flush(part)
         part.replace(path)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             part.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # the system names no file that it could not extend
+            error.filename = str(path)
         raise
     if durable:
         flush(path.parent)
@@ -112,6 +115,20 @@ def mark_changed(place: Path | int) -> None:
     """Give a file or folder a change time of its own: the kernel may tick every 10 ms only, then two share one."""
     now_ns = time.time_ns()
     os.utime(place, ns=(now_ns, now_ns))
+
+
+def check_room(folder: Path, size: int) -> None:
+    """Check that a file of so many bytes can be written.
+
+    Raises:
+        OSError: It cannot: the disk is full, say.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as error:
+        error.filename = str(folder)
+        raise
 
 
 def flush(path: Path) -> None:

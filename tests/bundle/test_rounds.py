@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from tuner.bundle.rounds import EXPORTED, current, install_round, roll_back, rounds_in_use
 from tuner.errors import BundleError
@@ -112,3 +113,14 @@ def test_a_bundle_answers_after_a_kill_at_any_moment_of_a_swap(make: Make, point
         assert Personaliser(bundle, threads=1).predict(sample(2)).label == "c"
     assert len(list((bundle / "device/rounds").iterdir())) <= 4
     assert int(install_round(bundle, others[0])) > 2  # swaps did happen
+
+
+def test_rounds_that_a_stopped_process_keeps_locked_are_reported(
+    make: Make, pointing: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.bundle.rounds.CHANGE_SECONDS", 0.05)
+    bundle = make("first", [pointing(1.0)])
+    install_round(bundle, make("second", [pointing(2.0)]))
+    with FileLock(bundle / "device" / "lock"), pytest.raises(BundleError, match="has been locked by another process"):
+        roll_back(bundle)
+    assert roll_back(bundle) == ("0001", EXPORTED)

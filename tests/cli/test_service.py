@@ -5,6 +5,7 @@ import io
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tuner.bundle.info import FORMAT
 from tuner.bundle.rounds import install_round
 from tuner.cli.app import call
 from tuner.commands.watch import ring_of
+from tuner.runtime.service.incoming import files_in
 from tuner.runtime.service.orchestrator import NO_TRAINER
 
 Run = Callable[..., tuple[int, list[dict[str, Any]], str]]
@@ -88,6 +90,17 @@ def test_a_folder_is_answered_once(bundle: Path, samples: Path, run: Run) -> Non
     np.save(samples / "4.npy", np.array([0, 0, 2], np.float32))
     assert [event["label"] for event in run("watch", bundle, "--samples", samples, "--once")[1]] == ["c"]
     assert sorted(str(sample.label) for sample in ring_of(bundle).load()) == ["None", "None", "None", "b"]
+
+
+def test_a_clock_that_is_set_back_hides_no_file(
+    bundle: Path, samples: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = files_in(samples, "arrays")
+    later = [replace(file, changed_ns=file.changed_ns - 10**14) for file in listed[1:]]
+    answers = iter([listed[:1], listed[:1], [*later, *listed[:1]], listed[:1], []])
+    monkeypatch.setattr("tuner.commands.watch.files_in", lambda *_: next(answers, []))
+    _, events, _ = run("watch", bundle, "--samples", samples, "--once")
+    assert [event["label"] for event in events] == ["a", "b", "c"]
 
 
 def test_files_that_hold_no_sample_are_reported_and_the_service_continues(

@@ -45,14 +45,6 @@ def test_a_second_run_starts_its_first_trial_without_a_prefix_forward(tmp_path: 
     assert tuner(tmp_path, "store", "list").stdout.strip() == "the store is empty"
 
 
-@pytest.mark.slow
-def test_folders_and_files_are_the_users_own(tmp_path: Path) -> None:
-    done = tuner(tmp_path, "run", "digits", "--space", "smoke", "--trials", "1", "--out", "run")
-    assert done.returncode == 0, done.stderr
-    places = [tmp_path / "cache", *(tmp_path / "cache").rglob("*"), tmp_path / "run", *(tmp_path / "run").rglob("*")]
-    assert not [str(place) for place in places if place.stat().st_mode & 0o077]
-
-
 #: Fills exact and coded features: together they take more than the cap leaves.
 SHORT = """
 strategies = ["gdm", "freeze", "cache"]

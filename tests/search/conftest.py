@@ -257,8 +257,10 @@ def begin(stand_in: InProcess, task: Task, tmp_path: Path, heard: Heard) -> Begi
             None if limits.time_seconds is None else time.monotonic() + limits.time_seconds,
             tmp_path,
         )
-        journal = open_study(path or tmp_path / "journal.log", [objective.optuna_direction for objective in OBJECTIVES])
         records = open_records(tmp_path, TrialPlan(model, setting.task))
+        directions = [objective.optuna_direction for objective in OBJECTIVES]
+        recorded = records[-1].trial + 1 if records else 0
+        journal = open_study(path or tmp_path / "journal.log", directions, recorded)
         sessions = {"misbehaving": stand_in.session()}
         store = Store(Path(os.environ["TUNER_CACHE"]))
         study = Study(setting, host, journal, records, sessions, store, untouched, heard, Interrupt())

@@ -151,6 +151,22 @@ def test_a_journal_that_lost_more_than_its_last_line_loses_no_finished_trial(
     assert len(keys) == len(set(keys))
 
 
+@pytest.mark.parametrize("lost_bytes", [1, 2, 399, 2_500, 10**9])
+def test_a_trial_whose_record_is_cut_off_runs_again_and_the_study_is_the_undisturbed_one(
+    begin: Begin, tmp_path: Path, lost_bytes: int
+) -> None:
+    limits = Budget(trials=6)
+    begin(limits).run()
+    wanted = outcomes(begin(limits))
+    records = tmp_path / TRIALS
+    records.write_bytes(records.read_bytes()[:-lost_bytes])
+    study = begin(limits)
+    assert len(study.records) == (6 if lost_bytes == 1 else 5 if lost_bytes < 400 else len(study.records))
+    study.run()
+    assert outcomes(study) == wanted
+    assert [trial.number for trial in open_study(tmp_path / JOURNAL, DIRECTIONS).get_trials()] == list(range(6))
+
+
 def test_a_running_trial_is_taken_up_with_the_values_it_had(tmp_path: Path) -> None:
     path = tmp_path / "journal.log"
     study = open_study(path, DIRECTIONS)

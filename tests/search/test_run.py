@@ -1,6 +1,8 @@
 """A whole run over the made-up backend, trials in processes of their own."""
 
+import errno
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 from tuner.commands.export import export
 from tuner.errors import BudgetError, RunError
 from tuner.results.run import Run
+from tuner.search.processes.remote import RemoteSession, open_remote
 from tuner.task import Task
 
 pytestmark = pytest.mark.slow
@@ -146,3 +149,40 @@ def test_an_empty_folder_of_the_users_becomes_private(tune: Tune, moods: Moods, 
     tune(trials=1, store=tmp_path / "store")
     for name in ("run", "cache", "store"):
         assert (tmp_path / name).stat().st_mode & 0o077 == 0, name
+
+
+def failing(*_: object, **__: object) -> None:
+    raise RuntimeError("the child's traceback")
+
+
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_exporting_a_trial_whose_weights_its_run_removes_meanwhile_is_one_line(
+    tune: Tune, moods: Moods, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moods("well")
+    run = tune(trials=1)
+
+    def removed(*arguments: Any, **named: Any) -> Any:
+        for weights in run.folder.rglob("weights.safetensors"):
+            weights.unlink()
+        return open_remote(*arguments, **named)
+
+    monkeypatch.setattr("tuner.commands.export.open_remote", removed)
+    with pytest.raises(RunError, match="was removed by its run, which continues: export again"):
+        export(run, tmp_path / "bundle")
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_an_export_to_a_full_disk_leaves_nothing(
+    tune: Tune, moods: Moods, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moods("well")
+    run = tune(trials=1)
+    monkeypatch.setattr(RemoteSession, "export", failing)
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left on device"):
+        export(run, tmp_path / "bundle")
+    assert not list(tmp_path.glob("*bundle*"))

@@ -7,7 +7,8 @@ is replaced whole: whenever the process is killed, the old list is there or the 
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tuner.errors import BundleError
@@ -17,6 +18,7 @@ from tuner.untrusted import inside, read_regular, reason_of, require_plain
 FOLDER, CURRENT, ROUNDS, LOCK = "device", "current", "rounds", "lock"
 EXPORTED = "0000"
 KEPT = 2  # rounds: the one in use, and the last good one
+CHANGE_SECONDS = 60.0  # a change takes less; a process that holds the lock for longer is stopped
 NAME = re.compile(r"[0-9]{4,9}")
 MOST_POINTER_BYTES = 1000
 
@@ -60,18 +62,24 @@ def current(bundle: Path) -> Path:
     return folder_of(bundle, rounds_in_use(bundle)[0])
 
 
-def install_round(bundle: Path, made: Path) -> str:
+def install_round(bundle: Path, made: Path, after: Sequence[str] | None = None) -> str:
     """Copy a new bundle in as a round, make it the one in use, and return its name.
 
+    Args:
+        bundle: Folder of the bundle as it was exported.
+        made: Folder of the new bundle.
+        after: Rounds that must be in use: those on which the new one was trained. Any where they are not given.
+
     Raises:
+        BundleError: Others are in use by now, or another process keeps the rounds locked.
         OSError: The disk is full or cannot be written; the round in use stays.
     """
-    from filelock import FileLock
-
     home = device_folder(bundle)
-    with FileLock(home / LOCK):
+    with _locked(home):
         _sweep(bundle)
         names, count = _read(bundle)
+        if after is not None and names != tuple(after):
+            raise BundleError(f"round {after[0]}, which it was trained from, was replaced by {names[0]} meanwhile")
         name = f"{count + 1:04d}"
         part = home / ROUNDS / f".{name}.part"
         try:
@@ -94,12 +102,10 @@ def roll_back(bundle: Path) -> tuple[str, str]:
     """Return to the round before the one in use; return the names of the round that was in use and of that which is.
 
     Raises:
-        BundleError: The bundle is in use as it was exported.
+        BundleError: The bundle is in use as it was exported, or another process keeps the rounds locked.
     """
-    from filelock import FileLock
-
     home = device_folder(bundle)
-    with FileLock(home / LOCK):
+    with _locked(home):
         (before, *rest), count = _read(bundle)
         if not rest:
             raise BundleError(f"{bundle} is in use as it was exported: there is no earlier round to go back to")
@@ -128,6 +134,20 @@ def device_folder(bundle: Path) -> Path:
             f"{home} cannot be used ({reason_of(error)}): remove it to use the bundle as exported"
         ) from None
     return home
+
+
+@contextmanager
+def _locked(home: Path) -> Iterator[None]:
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(home / LOCK, mode=0o600, timeout=CHANGE_SECONDS):
+            yield
+    except Timeout:
+        raise BundleError(
+            f"{home} has been locked by another process for {CHANGE_SECONDS:.0f} s: is it stopped? "
+            "Let it continue, or end it"
+        ) from None
 
 
 def _read(bundle: Path) -> tuple[tuple[str, ...], int]:

@@ -16,7 +16,7 @@ from tuner.cli.prior import prior_app
 from tuner.cli.run import demo, run, show
 from tuner.cli.service import rollback, status, watch
 from tuner.cli.store import forget, store_app
-from tuner.errors import TunerError, missing_extra
+from tuner.errors import TunerError, disk_error, missing_extra
 
 DONE, MISTAKE, USAGE, INTERRUPTED = 0, 1, 2, 130
 app = App(
@@ -54,8 +54,8 @@ def call(arguments: list[str]) -> int:
     except TunerError as error:
         print(f"tuner: {one_line(str(error))}", file=sys.stderr)
         return MISTAKE
-    except ModuleNotFoundError as error:
-        hint = missing_extra(error)
+    except (ModuleNotFoundError, OSError) as error:
+        hint = disk_error(error) if isinstance(error, OSError) else missing_extra(error)
         if hint is None:
             raise
         print(f"tuner: {hint}", file=sys.stderr)

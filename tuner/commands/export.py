@@ -13,7 +13,7 @@ from tuner.bundle.info import FORMAT, BundleInfo
 from tuner.commands.limits import CommandLimits
 from tuner.commands.tune import plugins_of_run
 from tuner.errors import BundleError, RunError
-from tuner.files import write_private
+from tuner.files import check_room, write_private
 from tuner.plan.text import describe
 from tuner.plan.toml import to_toml
 from tuner.plan.trial import TrialPlan
@@ -23,6 +23,9 @@ from tuner.results.origin import is_own
 from tuner.results.pick import pick_trial
 from tuner.results.run import Run
 from tuner.search.processes.remote import RemoteSession, open_remote
+
+#: An export that fails with less room on the disk may have failed for that.
+SPARE_BYTES = 1_000_000
 
 
 def export(
@@ -136,9 +139,17 @@ def write_bundle(
 
     Raises:
         BundleError: The check failed.
+        RunError: A run that continues has removed the trial's weights.
+        OSError: The disk has no room for the bundle.
     """
     task = session.task
-    exported = session.export(plan, weights, part, trainable=trainable)
+    try:
+        exported = session.export(plan, weights, part, trainable=trainable)
+    except RuntimeError:
+        if not weights.is_file():
+            raise RunError(f"{weights} was removed by its run, which continues: export again") from None
+        check_room(part, SPARE_BYTES + weights.stat().st_size)
+        raise
     write_private(part / PLAN, to_toml(plan))
     content = {
         "format": FORMAT,

@@ -1,5 +1,6 @@
 """Forget a task: nothing of its samples stays on this device but the files the user keeps."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from tuner.bundle.format import FILE, Bundle
 from tuner.commands.watch import ring_of, rings_of_task
 from tuner.plugin.core import build_host
 from tuner.reading import kind_of
-from tuner.store.store import open_store
+from tuner.store.store import Store, open_store
 from tuner.task import load_task
 from tuner.task.data.readable import forget_readable
 
@@ -34,7 +35,8 @@ def forget(task: str, folder: Path | None = None) -> ForgottenSamples:
 
     A file that becomes empty is removed, and so are all quantile scales, which are statistics of samples and are
     computed again when needed. A sample counts as the task's own as long as its file exists unchanged: features of
-    photos that were deleted or edited before are removed by `tuner store clear` only.
+    photos that were deleted or edited before are removed by `tuner store clear` only. A call that was killed is
+    completed by the next one.
 
     Args:
         task: As for `tuner.run`; or the folder of a bundle, whose ring alone is then emptied.
@@ -42,6 +44,7 @@ def forget(task: str, folder: Path | None = None) -> ForgottenSamples:
 
     Raises:
         TaskError: The task cannot be read, and without it its samples are not known.
+        StoreError: A run uses the store: it would store again what is removed.
     """
     if kind_of(Path(task) / FILE) == "file":
         samples = ring_of(Path(task)).clear()
@@ -56,18 +59,25 @@ def forget(task: str, folder: Path | None = None) -> ForgottenSamples:
         for index in range(len(partition))
     ]
     store = open_store(folder)
+    with store.alone():
+        records, files = _forget_records(store, ids)
+    samples = sum(ring.clear() for ring in rings_of_task(loaded.name))
+    return ForgottenSamples(loaded.name, records, files, samples)
+
+
+def _forget_records(store: Store, ids: Sequence[str]) -> tuple[int, int]:
+    """Remove samples from a store; return the number of records, and of files that held them."""
     records = files = 0
     for stored in store.list():
-        if stored.key is None:
+        if stored.key is None:  # nobody can tell what it holds, nor use it
+            store.evict(stored.path)
             continue
-        file = store.file(stored.key)
-        removed = file.forget(ids)
+        with store.file(stored.key) as file:
+            removed, is_empty = file.forget(ids), not len(file)
         records += removed
         files += bool(removed)
-        if removed and not len(file):
-            file.close()
+        if is_empty:
             store.evict(stored.path)  # its header holds scales: statistics of the same samples
     for path in (store.folder / "scales").glob("*"):
         path.unlink()
-    samples = sum(ring.clear() for ring in rings_of_task(loaded.name))
-    return ForgottenSamples(loaded.name, records, files, samples)
+    return records, files

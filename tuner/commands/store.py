@@ -33,13 +33,18 @@ class StoreFile:
 
 
 def clear_store(folder: Path | None) -> int:
-    """Delete features, their scales, and the choice of the engine that computes them; return the bytes freed."""
+    """Delete features, their scales, and the choice of the engine that computes them; return the bytes freed.
+
+    Raises:
+        StoreError: A run uses the store.
+    """
     store = open_store(folder)
-    freed = store.clear()
-    with store.lock:
-        for path in (path for name in ("scales", "kinds") for path in (store.folder / name).glob("*")):
-            freed += path.stat().st_size
-            path.unlink()
+    with store.alone():
+        freed = store.clear()
+        with store.lock:
+            for path in (path for name in ("scales", "kinds") for path in (store.folder / name).glob("*")):
+                freed += path.stat().st_size
+                path.unlink()
     forget_readable()
     return freed
 

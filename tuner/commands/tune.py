@@ -8,11 +8,9 @@ from pathlib import Path
 from time import monotonic
 from types import ModuleType
 
-import psutil
-
 from tuner.commands.interruption import stopping
 from tuner.commands.tuning import Tuning
-from tuner.errors import RunError
+from tuner.errors import RunError, disk_error
 from tuner.plugin.core import build_host
 from tuner.plugin.finding import local_plugin
 from tuner.reading import kind_of, path_from
@@ -31,6 +29,7 @@ from tuner.task import Task
 from tuner.task.info import TaskOutline
 
 DEFAULT_SPACE = "board-10min"
+STATUS = Path("/proc/self/stat")
 
 
 def run(
@@ -141,7 +140,10 @@ def run(
         if begun:
             tuning.resume()
         objectives = objectives_for(outline, objectives)
-        tuning.tune(Path(store) if store is not None else None, sessions, strategies, objectives, end)
+        try:
+            tuning.tune(Path(store) if store is not None else None, sessions, strategies, objectives, end)
+        except OSError as error:
+            raise disk_error(error, folder, then=", then continue with --resume") or error from None
     return Run.open(folder, None if isinstance(task, str) else task)
 
 
@@ -187,8 +189,17 @@ def limits_of(space: str, asked: Mapping[str, str | int | None], *, deterministi
 
 
 def process_started() -> float:
-    """Return the clock (`time.monotonic`) at which this process began."""
-    return time.monotonic() - (time.time() - float(psutil.Process().create_time()))
+    """Return the clock (`time.monotonic`) at which this process began, whatever happened to the time of day since.
+
+    Raises:
+        RunError: ``/proc`` cannot be read.
+    """
+    try:
+        ticks = int(STATUS.read_text().rpartition(")")[2].split()[19])  # since the system's start; see proc(5)
+    except OSError:
+        raise RunError("tuner needs /proc, to see how much memory a trial takes: mount it") from None
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return time.monotonic() - max(0.0, age)
 
 
 def _absolute(task: str | Task) -> str:

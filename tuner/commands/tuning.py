@@ -134,7 +134,8 @@ class Tuning:
         info = self._info(setting)
         write_run(self._folder, info)  # first: a folder with a journal and without run.json is no run
         records = open_records(self._folder, info.template)
-        journal = open_study(self._folder / JOURNAL, [objective.optuna_direction for objective in objectives])
+        directions = [objective.optuna_direction for objective in objectives]
+        journal = open_study(self._folder / JOURNAL, directions, records[-1].trial + 1 if records else 0)
 
         def untouched(share: float) -> dict[str, float]:
             """Score the given model on a share of the validation samples; `run.json` keeps the largest's scores."""

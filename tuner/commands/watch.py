@@ -12,7 +12,7 @@ from tuner.errors import TunerError
 from tuner.files import cache_folder
 from tuner.runtime import Bundle, Orchestrator, Policy, Ring
 from tuner.runtime.service.gate import Verdict
-from tuner.runtime.service.incoming import IncomingFile, Mark, files_from_lines, files_in
+from tuner.runtime.service.incoming import IncomingFile, files_from_lines, files_in
 from tuner.runtime.service.local_training import local_training
 from tuner.runtime.service.serving import UnusableError
 from tuner.runtime.service.state import Problem, Round, ServiceState, read_state
@@ -257,10 +257,11 @@ def _incoming(service: Orchestrator, source: SampleSource) -> Iterator[IncomingF
         yield from files_from_lines(sys.stdin)
         return
     folder, kind = Path(source.samples), service.model.bundle.input.kind
-    watched, seen = service.state.watched, set[Mark]()
+    seen = {file.mark for file in files_in(folder, kind) if file.mark <= service.state.watched}
     while True:
-        new = [file for file in files_in(folder, kind) if file.mark > watched and file.mark not in seen]
-        seen |= {file.mark for file in new}
+        files = files_in(folder, kind)
+        new = [file for file in files if file.mark not in seen]  # not by its time alone: the clock may be set back
+        seen = {file.mark for file in files}
         yield from new
         if source.once and not new:
             return

@@ -3,13 +3,14 @@
 import hashlib
 import json
 import warnings
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import optuna
 from optuna.samplers import BaseSampler
-from optuna.storages.journal import JournalFileBackend, JournalStorage
+from optuna.storages.journal import BaseJournalBackend, JournalFileBackend, JournalStorage
 from optuna.storages.journal._file import BaseJournalFileLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
@@ -67,10 +68,58 @@ def sound(content: bytes) -> int:
     return end
 
 
-def open_study(path: Path, directions: Sequence[Literal["minimize", "maximize"]]) -> optuna.Study:
-    """Open or make the study in a journal file."""
+class _Replayed(BaseJournalBackend):
+    """The first lines of a journal."""
+
+    def __init__(self, lines: Sequence[dict[str, Any]]) -> None:
+        self._lines = lines
+
+    def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
+        """Yield the lines from one on."""
+        return iter(self._lines[log_number_from:])
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Refuse to write."""
+        raise NotImplementedError
+
+
+def rewind(path: Path, recorded: int) -> None:
+    """Cut a journal back to where every trial without a record was still to end, so that it runs again.
+
+    A record is written first: one is only missing where its file was damaged.
+
+    Args:
+        path: The journal, of whole lines.
+        recorded: Number of the first trial without a record.
+    """
+    content = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    lines = [json.loads(line) for line in content]
+
+    def is_ahead(count: int) -> bool:
+        storage = JournalStorage(_Replayed(lines[:count]))
+        trials = [trial for study in storage.get_all_studies() for trial in storage.get_all_trials(study._study_id)]  # noqa: SLF001 - as in next_trial
+        return any(trial.state.is_finished() and trial.number >= recorded for trial in trials)
+
+    if is_ahead(len(lines)):
+        first = bisect_left(range(len(lines)), True, key=is_ahead)  # noqa: FBT003 - what is searched for
+        with path.open("r+b") as file:
+            file.truncate(sum(map(len, content[: first - 1])))
+
+
+def open_study(
+    path: Path, directions: Sequence[Literal["minimize", "maximize"]], recorded: int | None = None
+) -> optuna.Study:
+    """Open or make the study in a journal file.
+
+    Args:
+        path: The journal.
+        directions: Of the objectives.
+        recorded: Number of the first trial without a record, see `rewind`; None where there are no records.
+    """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     trim(path)
+    if recorded is not None:
+        rewind(path, recorded)
     path.touch(mode=0o600)
     backend = JournalFileBackend(str(path), lock_obj=_NoLock())
     return optuna.create_study(

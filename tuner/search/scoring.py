@@ -1,16 +1,23 @@
 """The record of a trial: what it measured, which limit it broke, and by how much."""
 
 import math
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from tuner.errors import TunerError
+from tuner.files import check_room
+from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
 from tuner.planner.device import NOMINAL_FLOPS
 from tuner.results.records import Outcome, TrialRecord, TrialState
 from tuner.search.filling import UnfilledError
 from tuner.search.processes.guard import JobResult
 from tuner.search.setting import Setting
+
+#: A trial that fails with less room on the disk may have failed for that.
+ROOM_BYTES = 1_000_000
 
 
 def record_of(
@@ -31,6 +38,7 @@ def record_of(
 
     Raises:
         KeyboardInterrupt: The user ended it: it has no record, and a resumed run runs it again.
+        OSError: It failed while the disk was full; see `refuse_full_disk`.
     """
     limits = setting.limits
     if result.verdict == "interrupted":
@@ -48,9 +56,20 @@ def record_of(
     if result.failure is not None and result.failure.unsupported:
         return replace(base, state="rejected", reason=result.failure.text, constraint={"support": 1.0})
     if result.failure is not None:
+        refuse_full_disk(setting, base.plan)
         notes = (result.failure.trace,) if result.failure.trace else ()
         return replace(base, reason=result.failure.text, notes=notes, constraint={"failed": 1.0})
     return replace(base, reason=f"its process {result.ending}", constraint={"failed": 1.0})
+
+
+def refuse_full_disk(setting: Setting, plan: TrialPlan | None = None) -> None:
+    """Refuse to blame a failure on a trial or a strategy where the disk has no room for a trial's files.
+
+    Raises:
+        OSError: It has none: the trial has no record, and a resumed run runs it again.
+    """
+    for folder in (setting.folder, Path(tempfile.gettempdir())):
+        check_room(folder, ROOM_BYTES + (cost.weight_bytes(plan) if plan else 0))
 
 
 def scored_record(

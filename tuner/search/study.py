@@ -48,7 +48,7 @@ from tuner.search.outlook import Outlook
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.rungs import Ladder, at_rung, lowest_rung
-from tuner.search.scoring import record_of, unfilled_record
+from tuner.search.scoring import record_of, refuse_full_disk, unfilled_record
 from tuner.search.setting import Setting
 from tuner.search.strikes import Strikes
 from tuner.store.store import Store
@@ -215,6 +215,7 @@ class Study:
         except TunerError as error:
             return replace(base, reason=str(error))
         except StrategyError as error:
+            refuse_full_disk(self._setting)
             if not error.ends:
                 self._strikes.count(error.strategy, str(error))
             trace = "".join(traceback.format_exception(error.__cause__ or error))

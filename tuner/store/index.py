@@ -60,6 +60,11 @@ class Index:
         """Number of slots that hold nothing."""
         return len(self._free)
 
+    @property
+    def free_slots(self) -> list[int]:
+        """Slots that hold nothing."""
+        return sorted(self._free)
+
     def find(self, sample: bytes) -> Place | None:
         """Return the position of a sample's record; None where it has none."""
         return self._places.get(sample)

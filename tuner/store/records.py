@@ -15,7 +15,7 @@ from filelock import BaseFileLock, FileLock
 
 from tuner.arrays import Codes, Floats
 from tuner.errors import StoreError
-from tuner.files import mark_changed
+from tuner.files import mark_changed, remove_parts
 from tuner.store import header
 from tuner.store.codec import Codec
 from tuner.store.cost import COST_BYTES, write_cost
@@ -191,11 +191,14 @@ class RecordFile:
         return out
 
     def forget(self, sample_ids: Iterable[str]) -> int:
-        """Remove samples and overwrite their records with zeros; return how many there were."""
+        """Remove samples and overwrite their records with zeros, and so every slot that holds nothing any more.
+
+        Returns:
+            How many there were.
+        """
         with self._locked():
-            slots = self._slots.drop({_binary(sample_id) for sample_id in sample_ids})
-            self._slots.overwrite(slots)
-        return len(slots)
+            remove_parts(self.folder / HEADER)
+            return self._slots.erase(map(_binary, sample_ids))
 
     def digest(self) -> str:
         """Return a hash over sorted (sample id, record): equal where two fillings gave the same."""

@@ -113,18 +113,27 @@ class SlotFile:
         finally:
             self._mark_changed()
 
-    def drop(self, samples: Iterable[bytes]) -> list[int]:
-        """Empty the index entries of samples; return their slots."""
+    def drop(self, samples: Iterable[bytes]) -> int:
+        """Empty the index entries of samples; return how many there were."""
         slots = self.index.drop(self._entries, samples)
         self._mark_changed()
-        return slots
+        return len(slots)
 
-    def overwrite(self, slots: Iterable[int]) -> None:
-        """Overwrite slots with zeros, and wait until the disk has them."""
-        for slot in slots:
-            write_at(self._data, bytes(self._record_bytes), slot * self._record_bytes)
+    def erase(self, samples: Iterable[bytes]) -> int:
+        """Overwrite the records of samples, and what is left in free slots, then drop them; return how many there were.
+
+        In this order: whenever the process is killed, a record whose bytes are left has its entry, by which the next
+        call finds it.
+        """
+        found = {sample: place.slot for sample in samples if (place := self.index.find(sample)) is not None}
+        end = os.fstat(self._data).st_size
+        for slot in (*found.values(), *self.index.free_slots):
+            begin = slot * self._record_bytes
+            write_at(self._data, bytes(max(0, min(self._record_bytes, end - begin))), begin)
         os.fdatasync(self._data)
+        dropped = self.drop(found)
         os.fdatasync(self._entries)
+        return dropped
 
     def read(self, out: Codes, samples: Sequence[bytes], rows: Sequence[int]) -> list[int]:
         """Read and check records.

@@ -3,12 +3,11 @@
 import os
 import stat
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock
 
 from tuner.arrays import Floats
 from tuner.errors import BudgetError, StoreError
@@ -21,14 +20,15 @@ from tuner.store.header import DamagedHeaderError, StoreKey
 from tuner.store.index import ENTRY_BYTES, MOST_INDEX_BYTES
 from tuner.store.records import HEADER, RecordFile
 from tuner.store.slots import DATA, INDEX
+from tuner.store.usage import FILE as USERS
+from tuner.store.usage import StoreLock, Usage, store_lock
 from tuner.untrusted import read_regular, reason_of, require_plain
 
 #: The order in which an eviction removes the files; a draft is what earlier versions left when they were killed.
 FILES = (INDEX, DATA, COST, f"{HEADER}.draft", HEADER)
 #: Other names in the folder of a store.
-STORED = frozenset({"lock", "kinds", "scales"})
+STORED = frozenset({"lock", USERS, "kinds", "scales"})
 _NAME_DIGITS = 32
-_POLL_SECONDS = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,9 @@ class Store:
         cap_bytes: Largest size of all files together, at every moment; a new value applies from the next change or
             `room` on. `None`: no cap.
         in_use: Folders of files in use, which are never evicted.
+
+    Raises:
+        StoreError: Another process is deleting from the store, see `alone`.
     """
 
     def __init__(self, folder: Path, cap_bytes: int | None = None) -> None:
@@ -73,7 +76,7 @@ class Store:
         self.folder = folder
         self.cap_bytes = cap_bytes
         self.in_use: set[Path] = set()
-        self._lock = FileLock(folder / "lock", mode=0o600, poll_interval=_POLL_SECONDS)
+        self._lock, self._usage = store_lock(folder), Usage(folder)
         if not self.room(0):
             raise StoreFull(f"{folder} cannot be reduced to {cap_bytes} bytes: give more --storage")
 
@@ -82,7 +85,7 @@ class Store:
         return Store, (self.folder, self.cap_bytes)
 
     @property
-    def lock(self) -> FileLock:
+    def lock(self) -> StoreLock:
         """Lock held around every change to any file of the store."""
         return self._lock
 
@@ -123,6 +126,16 @@ class Store:
         """Return every record file, in the order of eviction."""
         files = [_describe(path) for path in self._folders()]
         return sorted(files, key=lambda file: (file.seconds_per_byte, file.last_used, file.path))
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep every other process from using the store, to delete what they rely on.
+
+        Raises:
+            StoreError: One uses it.
+        """
+        with self._usage.alone():
+            yield
 
     def clear(self) -> int:
         """Delete every record file; return the bytes freed."""

@@ -288,3 +288,49 @@ def test_a_full_disk_is_a_problem_and_not_the_end(
         assert ["No space left on device" in problem.line for problem in service.state.problems] == [True, True]
         assert service.infer(sample(1)).label == "b"
         assert len(service.ring) == 1
+
+
+def test_a_round_trained_from_a_model_that_was_rolled_back_is_not_put_in_place(
+    make: Make, pointing: Make, sample: Make, serve: Make
+) -> None:
+    bundle, trainer = make("old", [pointing(2.0)]), Copying(make("new", [pointing(2.0, (1, 0, 2))]))
+    install_round(bundle, make("first", [pointing(3.0)]))
+    with serve(bundle, trainer) as service:
+        lived(service, sample, 90, labels="bac")
+        service.tend()
+        roll_back(bundle)
+        verdict = service.tend(wait=True)
+        assert verdict is not None
+        assert verdict.reason == (
+            "the new bundle cannot be put in place (round 0001, which it was trained from, was replaced by 0000 "
+            "meanwhile): the old one stays"
+        )
+        assert rounds_in_use(bundle) == (EXPORTED,)
+        assert service.infer(sample(0)).label == "a"
+    assert not trainer.made.with_name("new-copy").exists()
+
+
+def test_a_clock_that_is_set_back_by_a_day_stops_neither_rounds_nor_the_state(
+    make: Make, pointing: Make, sample: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle, trainer, now = make("old", [pointing(2.0)]), Copying(make("new", [pointing(2.0)])), 2e9
+    monkeypatch.setattr("tuner.runtime.service.orchestrator.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("tuner.runtime.service.state.SAVE_SECONDS", 0.0)
+    world = World(lambda: ALWAYS, lambda: now, random.Random(0), 1)
+    training = RoundTraining(lambda _: trainer)
+    with Orchestrator(bundle, Ring(tmp_path / "ring"), training, POLICY, world) as service:
+        lived(service, sample, 30, labels="abc")
+        service.tend()
+        assert read_state(bundle).answers == 30
+        now -= 86_400
+        lived(service, sample, 60, labels="abc", first=30)
+        assert service.tend(wait=True) is not None
+        assert read_state(bundle).answers == 90
+
+
+def test_files_watched_in_the_future_are_a_problem_that_is_reported(make: Make, pointing: Make, serve: Make) -> None:
+    bundle = make("old", [pointing(2.0)])
+    with serve(bundle) as service:
+        service.mark_watched((2**62, "a.npy"))
+    with serve(bundle) as service:
+        assert service.state.problems[-1].line.startswith("the clock was set back: files that came")

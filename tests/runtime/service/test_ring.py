@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -145,3 +147,23 @@ def test_a_kill_loses_at_most_the_sample_being_written(tmp_path: Path) -> None:
             (sample.sample == number % 251 + number % 7).all() for sample, number in zip(samples, numbers, strict=True)
         )
     assert len(samples) >= 10
+
+
+def test_a_ring_that_is_emptied_while_samples_come_keeps_whole_ones_alone(tmp_path: Path) -> None:
+    ring, other = Ring(tmp_path / "ring"), Ring(tmp_path / "ring")
+
+    def add(number: int) -> None:
+        with suppress(StoreError):  # it was removed while it was written
+            ring.add(np.full(3, number, np.float32))
+
+    with ThreadPoolExecutor(1) as pool:
+        adding = pool.submit(lambda: list(map(add, range(300))))
+        while not adding.done():
+            other.clear()
+    adding.result()
+    add(300)
+    kept = [int(sample.sample[0]) for sample in ring.load()]
+    assert kept == sorted(kept)
+    assert kept[-1] == 300
+    other.clear()
+    assert not list((tmp_path / "ring").iterdir())

@@ -3,6 +3,7 @@
 Source: PersEPhonEE (HotMobile 2021), section 3.2: inference, exploration, personalisation.
 """
 
+import math
 import random
 import shutil
 import time
@@ -15,7 +16,7 @@ from typing import Self
 from filelock import FileLock, Timeout
 
 from tuner.bundle.format import Bundle
-from tuner.bundle.rounds import device_folder, install_round
+from tuner.bundle.rounds import device_folder, install_round, rounds_in_use
 from tuner.errors import BundleError, StoreError, TunerError
 from tuner.runtime.infer.personaliser import Personaliser, Prediction, Sample
 from tuner.runtime.service.conditions import Conditions, Readings, read_device, unmet
@@ -40,6 +41,7 @@ from tuner.runtime.service.state import SHOWN, Round, ServiceState, StateFile
 
 LOOK_SECONDS = 1.0  # between two checks of whether a round may start
 LOCK = "watching.lock"
+SET_BACK = "the clock was set back: files that came while nobody watched may be passed over; touch them"
 NO_TRAINER = "this bundle cannot train here: export it with --trainable"
 
 
@@ -101,7 +103,7 @@ class Orchestrator:
         self._training, self._policy, self._world = training, policy or Policy(), world or World()
         Bundle.read(folder)  # raises an error before anything is written into a folder that is not a bundle
         home = device_folder(folder)
-        self._lock = FileLock(home / LOCK, timeout=0)
+        self._lock = FileLock(home / LOCK, mode=0o600, timeout=0)
         try:
             self._lock.acquire()
         except Timeout:
@@ -112,10 +114,12 @@ class Orchestrator:
             ) from None
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="round")
         self._round: _Running | None = None
-        self._looked = 0.0
+        self._looked = -math.inf
         try:
             self._memory = StateFile(folder, self._world.clock)
             self._serving = ServingModel(folder, self._memory, self._world.threads)
+            if self.state.watched[0] > time.time_ns():
+                self._memory.add_problem(SET_BACK)
         except BaseException:
             self._lock.release()
             raise
@@ -221,20 +225,20 @@ class Orchestrator:
 
     def _start(self) -> None:
         reason = self._due()
-        if reason is None or self._world.clock() - self._looked < LOOK_SECONDS:
+        if reason is None or time.monotonic() - self._looked < LOOK_SECONDS:
             return
-        self._looked = self._world.clock()
+        self._looked = time.monotonic()
         if self._training is None or self.waiting() is not None:
             return
-        samples = self.ring.load()
+        samples, rounds = self.ring.load(), rounds_in_use(self.folder)
         future = self._worker.submit(run_round, self.model, samples, self._training, self._policy.rules)
-        self._round = _Running(reason, self.state.new_samples, future)
+        self._round = _Running(reason, self.state.new_samples, rounds, future)
 
     def _finish(self, running: "_Running", result: RoundResult) -> Verdict:
         verdict = result.verdict
         try:
             if verdict.accepted and result.made is not None:
-                install_round(self.folder, result.made)
+                install_round(self.folder, result.made, running.rounds)
         except (OSError, TunerError) as error:
             verdict = refused(f"the new bundle cannot be put in place ({error}): the old one stays")
         finally:
@@ -259,9 +263,11 @@ class _Running:
     Attributes:
         asked: Why it was due.
         new_samples: Value of `ServiceState.new_samples` when it started.
+        rounds: Rounds of the bundle when it started.
         future: Its result.
     """
 
     asked: str
     new_samples: int
+    rounds: tuple[str, ...]
     future: Future[RoundResult]

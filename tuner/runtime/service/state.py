@@ -1,6 +1,8 @@
 """State of a watched bundle that outlives the process, and that ``tuner status`` shows."""
 
 import json
+import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -189,18 +191,18 @@ class StateFile:
 
     def __init__(self, bundle: Path, clock: Callable[[], float]) -> None:
         self._bundle, self._clock = bundle, clock
-        self._saved = 0.0
+        self._saved = -math.inf
         remove_parts(inside_device(bundle, FILE))
         self.state = read_state(bundle)
 
     @property
     def is_due(self) -> bool:
         """Whether the state was written long enough ago."""
-        return self._clock() - self._saved >= SAVE_SECONDS
+        return time.monotonic() - self._saved >= SAVE_SECONDS
 
     def save(self) -> None:
         """Write the state; a full disk is a problem, not the end."""
-        self._saved = self._clock()
+        self._saved = time.monotonic()  # the time of day may be set back, by a day say
         try:
             write_state(self._bundle, self.state)
         except OSError as error:

@@ -12,6 +12,7 @@ from torch import nn
 
 from tuner.bundle.info import Section
 from tuner.errors import BundleError
+from tuner.files import private_file
 from tuner.runtime.train.exit_calibration import ExitCalibration
 
 #: Key of the calibration in the file's metadata, and the beginning of the names of the heads' weights.
@@ -66,4 +67,5 @@ def write_exits(
         tensors |= {f"{METADATA}.{place}.{name}": value.contiguous() for name, value in state.items()}
     tensors = tensors or {"nothing": torch.zeros(1)}  # a file without tensors keeps no metadata
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, path, {**metadata, METADATA: json.dumps(asdict(calibration))})
+    with private_file(path) as part:
+        save_file(tensors, part, {**metadata, METADATA: json.dumps(asdict(calibration))})

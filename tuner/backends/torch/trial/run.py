@@ -22,6 +22,7 @@ from tuner.backends.torch.trial.inputs import TailInputs, TrialInputs, training_
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.scoring import logits, score, sizes
 from tuner.errors import TrainingError
+from tuner.files import private_file, remove_parts
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.process_memory import PeakMeter
@@ -102,7 +103,9 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
         )
     trial.weights.parent.mkdir(parents=True, exist_ok=True)
     tensors = {name: value.contiguous() for name, value in tail.state_dict().items()}
-    save_file(tensors, trial.weights, mixed_metadata(plan, training))
+    remove_parts(trial.weights)
+    with private_file(trial.weights) as part:
+        save_file(tensors, part, mixed_metadata(plan, training))
     checkpoint.clear()
     values["peak_bytes"] = float(meter.peak_bytes())
     return TrainedTail(Outcome(values, log.entries, log.ended, notes), log.requested, tail.eval(), len(start.entries))

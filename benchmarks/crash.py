@@ -1,0 +1,359 @@
+"""Crashes: a run that is killed again and again, files that are cut, disks that are full; nothing finished is lost.
+
+- kills: `tuner run digits --deterministic` is sent SIGKILL, SIGTERM or SIGINT at a random moment, to the main process,
+  to its whole group, to the process that trials are forked from, or to a trial; then it is resumed.
+- cuts: the journal and the records, cut at each of their last bytes, are opened, and the study is brought up to date.
+  The same cuts of the journal are given to Optuna alone.
+- full disks: the run is made on a small file system in memory, at random sizes, then resumed where there is room.
+- suspended: the whole group is stopped for a while in the middle, and continues.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import optuna
+import psutil
+from optuna.storages.journal import JournalFileBackend, JournalStorage
+
+from benchmarks.report import Claim, Row, finish
+from tuner.results.folder import JOURNAL, TRIALS, open_records, read_run
+from tuner.results.objectives import OBJECTIVES
+from tuner.search.journal import open_study, tell_unreported
+
+CUT_BYTES = 400
+ENDING = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+#: Whom a signal goes to, and which are sent: SIGINT is for the whole group and the main process, the others ignore it.
+TARGETS = {"main": ENDING, "group": ENDING, "server": ENDING[:2], "trial": ENDING[:2]}
+ENDED_SECONDS = 60.0
+SPACE = """
+strategies = ["gdm", "freeze", "cache"]
+[knobs.recipe]
+epochs = [1, 2, 4]
+"""
+
+
+@dataclass
+class Tally:
+    """What came of kills of one kind.
+
+    Attributes:
+        kills: Signals sent.
+        lost: Finished trials whose record was gone or changed after the next resume.
+        repeated: Plans that were trained twice on a rung.
+        tracebacks: Ends with a traceback.
+        failed: Trials recorded as failed, since their process was ended.
+        runs: Runs that were resumed to their end.
+        identical: Runs with the sequence of trials, the values and the front of the undisturbed one.
+    """
+
+    kills: Counter[str] = field(default_factory=Counter)
+    lost: int = 0
+    repeated: int = 0
+    tracebacks: int = 0
+    failed: int = 0
+    runs: int = 0
+    identical: int = 0
+
+
+class Runs:
+    """Runs of one task with one seed, in folders of their own.
+
+    Args:
+        home: Folder for all of them.
+        trials: Trials of a run.
+        seed: The study's seed.
+    """
+
+    def __init__(self, home: Path, trials: int, seed: int) -> None:
+        self.home = home
+        self._arguments = ["--deterministic", "--trials", str(trials), "--seed", str(seed), "--space", "space.toml"]
+        (home / "space.toml").write_text(SPACE)
+
+    def start(self, out: str, wrap: Sequence[str] = ()) -> "subprocess.Popen[str]":
+        """Start or resume a run, in a process group of its own."""
+        resume = ["--resume"] if (self.home / out / "run.json").exists() else []
+        command = [sys.executable, "-m", "tuner", "run", "digits", *self._arguments, "--json", *resume]
+        return subprocess.Popen(
+            [*wrap, *command, "--out", out],
+            cwd=self.home,
+            env={**os.environ, "TUNER_CACHE": str(self.home / "cache")},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def finish(self, out: str) -> str:
+        """Resume a run to its end; return what it wrote to stderr if it failed."""
+        process = self.start(out)
+        error = process.communicate()[1]
+        return error if process.returncode else ""
+
+    def lines(self, out: str) -> list[str]:
+        """Return the whole lines of a run's records."""
+        path = self.home / out / TRIALS
+        return (
+            [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+            if path.exists()
+            else []
+        )
+
+    def outcomes(self, out: str) -> list[tuple[Any, ...]]:
+        """Return what must not depend on kills: each trial's number, state, plan and values."""
+        records = map(json.loads, self.lines(out))
+        return [(one["trial"], one["state"], one["key"], one["values"], one["same_as"]) for one in records]
+
+
+def repeated(outcomes: Sequence[tuple[Any, ...]]) -> int:
+    """Return how many plans were trained more than once."""
+    keys = Counter(key for _, state, key, _, same_as in outcomes if state == "done" and same_as is None)
+    return sum(count - 1 for count in keys.values())
+
+
+def target_of(process: "subprocess.Popen[str]", target: str) -> Callable[[int], None] | None:
+    """Return a function that sends a signal to the target; None where it does not live yet, or no longer."""
+    if target == "main":
+        return process.send_signal
+    if target == "group":
+        return lambda number: os.killpg(process.pid, number)
+    with suppress(psutil.NoSuchProcess):
+        servers = psutil.Process(process.pid).children()
+        found = servers if target == "server" else [child for server in servers for child in server.children()]
+        if found:
+            return found[0].send_signal  # type: ignore[no-any-return]  # psutil ships no types
+    return None
+
+
+def kill_once(runs: Runs, out: str, target: str, draw: random.Random, seconds: float) -> str:
+    """Start or resume a run and send it a signal; return its name, or nothing where the run ended before.
+
+    Raises:
+        RuntimeError: The run did not end.
+    """
+    process = runs.start(out)
+    end = time.monotonic() + draw.uniform(0.0, 1.1 * seconds)
+    number = draw.choice(TARGETS[target])
+    sent = ""
+    while process.poll() is None and not sent:
+        send = target_of(process, target)
+        if time.monotonic() >= end and send is not None:
+            with suppress(ProcessLookupError, psutil.NoSuchProcess):
+                send(number)
+                sent = number.name
+        time.sleep(0.002)
+    try:
+        error = process.communicate(timeout=ENDED_SECONDS)[1]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise RuntimeError(f"{out}: not ended {ENDED_SECONDS:.0f} s after {sent} to {target}") from None
+    return f"{sent} traceback" if "Traceback" in error else sent
+
+
+def killed(runs: Runs, target: str, kills: int, seconds: float, draw: random.Random) -> Tally:
+    """Kill runs so many times, resume each to its end, and compare."""
+    wanted, tally = runs.outcomes("whole"), Tally()
+    while sum(tally.kills.values()) < kills:
+        out, before = f"{target}-{tally.runs}", list[str]()
+        while sum(tally.kills.values()) < kills and len(before) < len(wanted):
+            sent = kill_once(runs, out, target, draw, seconds)
+            after = runs.lines(out)
+            tally.lost += sum(old != new for old, new in zip(before, [*after, *[""] * len(before)], strict=False))
+            before = after
+            tally.tracebacks += "traceback" in sent
+            if sent:
+                tally.kills[sent.split()[0]] += 1
+        error = runs.finish(out)
+        tally.tracebacks += "Traceback" in error
+        after, outcomes = runs.lines(out), runs.outcomes(out)
+        tally.lost += sum(old != new for old, new in zip(before, [*after, *[""] * len(before)], strict=False))
+        tally.repeated += repeated(outcomes)
+        tally.failed += sum(state == "failed" for _, state, *_ in outcomes)
+        tally.identical += outcomes == wanted
+        tally.runs += 1
+    return tally
+
+
+def cut(home: Path, step: int) -> tuple[list[Row], int]:
+    """Cut the files of the undisturbed run at their last bytes; return rows, and how much was lost or did not open."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    whole, folder = home / "whole", home / "cut"
+    folder.mkdir()
+    template = read_run(whole).template
+    count, rows, bad = len(open_records(whole, template)), list[Row](), 0
+    for name in (JOURNAL, TRIALS):
+        content = (whole / name).read_bytes()
+        results, begun = Counter[str](), time.monotonic()
+        for lost in range(1, CUT_BYTES + 1, step):
+            for other in (JOURNAL, TRIALS):
+                shutil.copyfile(whole / other, folder / other)
+            (folder / name).write_bytes(content[:-lost])
+            if name == JOURNAL:
+                results["optuna " + _by_optuna(folder / JOURNAL, count)] += 1
+                (folder / name).write_bytes(content[:-lost])
+            results[_by_tuner(folder, template, count, lost if name == TRIALS else 0)] += 1
+        bad += sum(number for result, number in results.items() if result.startswith("bad"))
+        rows.append(
+            {"file": name, "cuts": len(range(1, CUT_BYTES + 1, step)), **results, "s": time.monotonic() - begun}
+        )
+    shutil.rmtree(folder)
+    return rows, bad
+
+
+def _by_tuner(folder: Path, template: Any, count: int, lost_bytes: int) -> str:
+    """Open a cut run; a trial whose record was cut must be waiting to run again, and no other lost."""
+    try:
+        records = open_records(folder, template)
+        study = open_study(folder / JOURNAL, [one.optuna_direction for one in OBJECTIVES], len(records))
+        tell_unreported(study, records, OBJECTIVES)
+    except Exception as error:  # noqa: BLE001 - what it is does not matter
+        return f"bad: {type(error).__name__}"
+    finished = [trial.number for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
+    kept = len(records) == count or (lost_bytes > 1 and len(records) == count - 1)
+    return "all there, or to run again" if kept and finished == list(range(len(records))) else "bad: lost"
+
+
+def _by_optuna(path: Path, count: int) -> str:
+    try:
+        study = optuna.load_study(study_name="tuner", storage=JournalStorage(JournalFileBackend(str(path))))
+        finished = sum(trial.state.is_finished() for trial in study.get_trials(deepcopy=False))
+    except Exception as error:  # noqa: BLE001 - as above
+        return type(error).__name__
+    return "all finished" if finished == count else "one lost"
+
+
+def full_disks(runs: Runs, count: int, draw: random.Random) -> list[Row]:
+    """Run on file systems in memory that are too small, resume where there is room; return a row for each."""
+    places, wanted, rows = (runs.home / "whole", runs.home / "cache"), runs.outcomes("whole"), list[Row]()
+    total = sum(path.stat().st_size for place in places for path in place.rglob("*"))
+    for number in range(count):
+        size, out = draw.randrange(total // 20, total), f"full-{number}"
+        small, kept = runs.home / "small", runs.home / "kept"
+        small.mkdir(exist_ok=True)
+        script = (
+            f"mount -t tmpfs -o size={size} none {small} || exit 99; "
+            f'TUNER_CACHE={small}/cache "$@"; code=$?; cp -a {small} {kept}; exit $code'
+        )
+        process = runs.start(str(small / "run"), wrap=["unshare", "-rm", "sh", "-c", script, "sh"])
+        error = process.communicate()[1]
+        if process.returncode == 99 or not kept.exists():
+            return [*rows, {"full disk": "skipped: no mounts here"}]
+        if (kept / "run").exists():
+            (kept / "run").rename(runs.home / out)
+        shutil.rmtree(kept)
+        before = runs.lines(out)
+        resumed = runs.finish(out)
+        rows.append(
+            {
+                "full disk": f"{size / 1e3:,.0f} kB",
+                "code": process.returncode,
+                "records": len(before),
+                "traceback": "Traceback" in error + resumed,
+                "lost": before != runs.lines(out)[: len(before)],
+                "identical": runs.outcomes(out) == wanted,
+                "says": (error.splitlines() or [""])[-1][-60:],
+            }
+        )
+    return rows
+
+
+def suspended(runs: Runs, seconds: float) -> Row:
+    """Stop a run's whole group for a while; return a row on how it ended."""
+    begun = time.monotonic()
+    process = runs.start("suspended")
+    time.sleep(0.8 * seconds)
+    os.killpg(process.pid, signal.SIGSTOP)
+    time.sleep(5.0)
+    os.killpg(process.pid, signal.SIGCONT)
+    process.communicate()
+    spent = json.loads((runs.home / "suspended" / "run.json").read_text())["spent"]["seconds"]
+    return {
+        "suspended s": 5.0,
+        "undisturbed s": seconds,
+        "took s": time.monotonic() - begun,
+        "spent s": spent,
+        "identical": runs.outcomes("suspended") == runs.outcomes("whole"),
+    }
+
+
+def judge(
+    tallies: dict[str, Tally], cuts: tuple[list[Row], int], disks: Sequence[Row], suspended_row: Row
+) -> list[Claim]:
+    """Compare what happened with what is promised."""
+    kills = sum(sum(tally.kills.values()) for tally in tallies.values())
+    lost, twice = (sum(getattr(tally, name) for tally in tallies.values()) for name in ("lost", "repeated"))
+    undisturbed = [tally for name, tally in tallies.items() if name != "trial"]
+    identical, ran = sum(tally.identical for tally in undisturbed), sum(tally.runs for tally in undisturbed)
+    tracebacks = sum(tally.tracebacks for tally in tallies.values())
+    opened = sum(int(str(row["cuts"])) for row in cuts[0])
+    tried = [row for row in disks if "code" in row]
+    whole = sum(bool(row["identical"]) and not row["traceback"] and not row["lost"] for row in tried)
+    same = bool(suspended_row["identical"])
+    answers = [
+        ("no finished trial is lost", f"{lost} of {kills} kills", lost == 0),
+        ("no plan is trained twice", f"{twice} after {kills} kills", twice == 0),
+        ("no kill ends in a traceback", f"{tracebacks} of {kills}", tracebacks == 0),
+        ("the sequence of trials is the undisturbed run's", f"{identical} of {ran} runs", identical == ran),
+        ("cut files open, and no finished trial is lost", f"{cuts[1]} of {opened} cuts failed", cuts[1] == 0),
+        (
+            "a full disk is one line, and the resumed run is the undisturbed one",
+            f"{whole} of {len(tried)}",
+            whole == len(tried),
+        ),
+        ("a suspended run is the undisturbed one", str(same), same),
+    ]
+    return [Claim(claim, "all", measured, "exact", met) for claim, measured, met in answers]
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--disks", type=int, default=20, help="sizes of a full disk")
+    parser.add_argument("--trials", type=int, default=12)
+    parser.add_argument("--seed", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="4 kills, 1 disk, every 20th cut")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    kills, disks, step = (4, 1, 20) if options.quick else (options.kills, options.disks, 1)
+    draw = random.Random(options.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        runs = Runs(Path(folder), options.trials, options.seed)
+        runs.finish("warm")  # the store is filled: else the first run takes longer than those that are killed
+        begun = time.monotonic()
+        error = runs.finish("whole")
+        if error:
+            raise RuntimeError(error)
+        seconds = time.monotonic() - begun
+        shares = {"main": 0.3, "group": 0.3, "server": 0.2, "trial": 0.2}
+        tallies = {
+            target: killed(runs, target, max(1, round(share * kills)), seconds, draw)
+            for target, share in shares.items()
+        }
+        cuts = cut(Path(folder), step)
+        full = full_disks(runs, disks, draw)
+        row = suspended(runs, seconds)
+    rows: list[Row] = [
+        {"killed": name, **{number.name: tally.kills[number.name] for number in ENDING}, "runs": tally.runs,
+         "identical": tally.identical, "lost": tally.lost, "repeated": tally.repeated, "failed trials": tally.failed,
+         "tracebacks": tally.tracebacks}
+        for name, tally in tallies.items()
+    ]  # fmt: skip
+    finish("crash", [*rows, *cuts[0], *full, row], judge(tallies, cuts, full, row), options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Forgetting and clearing next to a run: refused in one line, and complete once the run is over."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.store.made_up import PLAIN, records, sample
+from tuner.cli.app import call
+from tuner.commands.forget import forget
+from tuner.commands.store import clear_store
+from tuner.store import usage
+from tuner.store.store import Store
+
+pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(usage, "PATIENCE_SECONDS", 0.05)
+    return tmp_path / "store"
+
+
+@pytest.mark.parametrize("command", [["store", "clear"], ["forget", "digits"]])
+def test_it_is_refused_in_one_line_while_a_run_uses_the_store(
+    folder: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store(folder)
+    with store.file(PLAIN) as file:
+        file.append([sample(1)], records(1))
+        assert call([*command, "--store", str(folder)]) == 1
+        assert capsys.readouterr().err == (
+            f"tuner: {folder} is in use by a run, which would store again what is deleted: "
+            "wait for it, or stop it (--resume continues it)\n"
+        )
+        assert not file.missing([sample(1)])
+
+
+def test_a_file_that_nobody_can_read_any_more_is_removed(folder: Path) -> None:
+    with Store(folder).file(PLAIN) as file:
+        file.append([sample(1), sample(2)], records(2))
+        (file.folder / "header").write_bytes(b"TUNERREC" + bytes(40))
+        path = file.folder
+    del file
+    assert forget("digits", folder).records == 0
+    assert not path.exists()
+
+
+def test_a_header_that_a_killed_call_left_behind_is_removed_by_the_next(folder: Path) -> None:
+    with Store(folder).file(PLAIN) as file:
+        file.append([sample(1)], records(1))
+        file.forget([sample(1)])
+        path = file.folder
+    del file
+    forget("digits", folder)
+    assert not path.exists()
+    assert clear_store(folder) == 0
