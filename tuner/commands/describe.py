@@ -120,7 +120,7 @@ def describe_task(task: str, plan_file: Path | None, picture: Path | None = None
     name = first if plan is None else plan.runtime.backend
     step: StepPlan | None = None
     reason: str | None = None
-    with open_remote(host, task, [name]) as sessions:
+    with open_remote(host, task, [name], many_jobs=plan is not None) as sessions:
         session = sessions[name]
         model, rates = session.model, rates_of(session, first, measure=plan is not None)
         if plan is not None:

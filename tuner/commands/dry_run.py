@@ -121,7 +121,7 @@ def dry_run(
     loaded = load_task(task, host.tasks)
     strategies, objectives, backends = participants(host, search_space, loaded, backend)
     info = task_info(loaded)
-    with open_remote(host, task, backends[:1]) as sessions:
+    with open_remote(host, task, backends[:1], many_jobs=True) as sessions:
         session = sessions[backends[0]]
         model, rates = session.model, rates_of(session, backends[0], measure=not deterministic)
         knobs = check_knobs(search_space, strategies, model, info)

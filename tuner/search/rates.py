@@ -6,7 +6,7 @@ import math
 import os
 import platform
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from tuner.backends.base import Session
@@ -15,7 +15,7 @@ from tuner.plan.info import ModelInfo
 from tuner.planner.device import Rates, nominal
 from tuner.search.setting import cores
 
-FORMAT = 3  # of what is measured: a file of another one is measured anew
+FORMAT = 4  # of what is measured: a file of another one is measured anew
 
 
 def read_rates(backend: str, model: ModelInfo, threads: int) -> Rates | None:
@@ -68,5 +68,7 @@ def rates_of(
     if rates is None:
         announce("measuring how fast this device runs this model, once")
         rates = session.measure(cores(), within)
+        if rates.complete:  # there is time for more
+            rates = replace(rates, first=session.first_steps(cores()))
         keep_rates(backend, model, cores(), rates)
     return rates
