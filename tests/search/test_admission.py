@@ -116,7 +116,7 @@ def test_memory_is_refused_unless_it_fits_surely_and_time_only_if_it_surely_does
     monkeypatch.setattr(study._admission._forecast, "expected", lambda *_: expected)
     tight = decide(study, plan, Budget(memory_bytes=450_000_000))
     assert isinstance(tight, Refused)
-    assert tight.reason == "--memory: needs 410 to 470 MB (95 %), but 450 MB are left"
+    assert tight.reason == "--memory: needs 410 to 470 MB (90 %), but 450 MB are left"
     assert tight.constraint == {"memory": pytest.approx(math.log(470 / 450))}
     assert isinstance(decide(study, plan, Budget(memory_bytes=470_000_000)), Admitted)
     assert isinstance(decide(study, plan, Budget(train_seconds=3.5)), Admitted)

@@ -5,8 +5,8 @@ a step's tensors), weighted by the part's share, one of the plan's kind and one 
 prior spread, so that one trial moves its own kind most and every other a little, and a kind that was never seen stays
 as unsure as at the start. Source: Bayesian linear regression; Bishop 2006, "Pattern Recognition and Machine Learning",
 section 3.3. Outliers move the errors less, by Huber's weights (1964), as a busy moment of the device is no property of
-a plan; they count in the noise. Quantiles are Student's t, as the noise is estimated too: a conformal quantile at 97.5 %
-needs 39 trials before it says anything.
+a plan; they count in the noise. Quantiles are Student's t, as the noise is estimated too: a conformal quantile at 95 %
+needs 19 trials before it says anything.
 """
 
 import math
