@@ -1,5 +1,6 @@
 """Seconds of a plan: what is done once a trial counts in addition to its epochs."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from tuner.plan.parts import CachePlan, LossTerm, RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
-from tuner.planner.device import UNSCALED_BYTES, FirstSteps, nominal
+from tuner.planner.device import UNSCALED_BYTES, FirstSteps, nominal, unscaled_bytes
 from tuner.testing import example_model, example_task
 
 
@@ -67,7 +68,15 @@ def test_memory_counts_what_the_first_step_of_a_cut_touches() -> None:
 
 def test_a_prefix_that_runs_before_every_step_touches_the_whole_model() -> None:
     plan, first = plan_of(1_000, split=2), FirstSteps((40_000_000, 30_000_000, 20_000_000, 10_000_000), (0.0,) * 4)
-    rates = replace(nominal(plan.model), first=first, fill_peak_bytes=UNSCALED_BYTES + 45_000_000)
+    rates = replace(nominal(plan.model), first=first, fill_peak_bytes=unscaled_bytes(plan.model) + 45_000_000)
     assert cost.library_bytes(plan, rates) == rates.scratch_bytes + 40_000_000
     stored = replace(plan, cache=CachePlan("cache", 8))
     assert cost.tensor_bytes(plan, rates) - cost.tensor_bytes(stored, rates) == 5_000_000  # above the libraries' own
+
+
+def test_a_small_models_filling_holds_no_more_than_all_of_its_outputs() -> None:
+    model = plan_of(1_000).model
+    values = sum(math.prod(block.in_shape) for block in model.blocks[1:])
+    assert unscaled_bytes(model) == 2 * 256 * 4 * values < UNSCALED_BYTES
+    large = replace(model, blocks=tuple(replace(block, in_shape=(64, 80, 80)) for block in model.blocks))
+    assert unscaled_bytes(large) == UNSCALED_BYTES

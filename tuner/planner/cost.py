@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tuner.plan.heads import head_macs, head_parameters
 from tuner.plan.trial import TrialPlan
-from tuner.planner.device import FLOAT_BYTES, TRAIN_PASSES, UNSCALED_BYTES, Rates
+from tuner.planner.device import FLOAT_BYTES, TRAIN_PASSES, Rates, unscaled_bytes
 
 #: Tensors of the size of a trained weight, by optimiser: its gradient, and momentum or two moments.
 STATE_COPIES = {"sgd": 2, "adam": 3, "adamw": 3}
@@ -187,7 +187,7 @@ def tensor_bytes(plan: TrialPlan, rates: Rates) -> int:
     inputs = 3 * batch * math.prod(tail[0].in_shape if tail else (1,)) * FLOAT_BYTES
     prefix = rates.fill_peak_bytes if runs_prefix(plan) else 0
     if prefix and rates.first.library_bytes:  # which holds the prefix's own
-        prefix = max(0, prefix - UNSCALED_BYTES - rates.first.library_bytes[0])
+        prefix = max(0, prefix - unscaled_bytes(plan.model) - rates.first.library_bytes[0])
     return int(max(state + kept_bytes(plan) + inputs, _heads_bytes(plan, batch)) + prefix)
 
 

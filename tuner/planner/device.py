@@ -10,8 +10,9 @@ FLOAT_BYTES = 4
 TRAIN_PASSES = 3.0
 #: Samples that a filling pass runs at once.
 FILL_BATCH = 16
-#: Bytes of prefix outputs that a filling pass may hold until their scales are known.
-UNSCALED_BYTES = 32_000_000
+#: Bytes of prefix outputs that a filling pass may hold until their scales are known, which takes so many samples of
+#: each domain.
+UNSCALED_BYTES, CALIBRATION_SAMPLES = 32_000_000, 256
 #: FLOPs per second of the made-up device of `nominal`.
 NOMINAL_FLOPS = 1e10
 
@@ -62,6 +63,12 @@ class Rates:
     trace_seconds: float = 0.0
     complete: bool = True
     first: FirstSteps = FirstSteps()
+
+
+def unscaled_bytes(model: ModelInfo) -> int:
+    """Return the bytes of prefix outputs that a filling pass holds at most, whichever cuts it fills."""
+    outputs = sum(math.prod(block.in_shape) for block in model.blocks[1:])
+    return min(UNSCALED_BYTES, 2 * CALIBRATION_SAMPLES * outputs * FLOAT_BYTES)
 
 
 def nominal(model: ModelInfo) -> Rates:

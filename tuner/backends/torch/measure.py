@@ -18,7 +18,7 @@ from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import StepError
 from tuner.plan.parts import RecipePlan
 from tuner.planner.cost import PLANNED_BYTES
-from tuner.planner.device import FILL_BATCH, TRAIN_PASSES, UNSCALED_BYTES, Rates
+from tuner.planner.device import FILL_BATCH, TRAIN_PASSES, Rates, unscaled_bytes
 from tuner.process_memory import KEPT_BYTES, PeakMeter, return_freed
 from tuner.task import Task
 
@@ -96,7 +96,7 @@ def measure(task: Task, model: OpenModel, threads: int, within: float = math.inf
         load_seconds=load_seconds,
         read_bytes=reading,
         scratch_bytes=SCRATCH_BYTES,
-        fill_peak_bytes=fill_peak + UNSCALED_BYTES,
+        fill_peak_bytes=fill_peak + unscaled_bytes(model.info),
         prefix_kind=kind,
         prefix_ratio=ratio,
         latency_seconds=latency,
