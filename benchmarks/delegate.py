@@ -10,7 +10,7 @@ from pathlib import Path
 from tuner.backends.base import Exported, Filling, Session, Trial, silent
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
-from tuner.planner.device import Rates
+from tuner.planner.device import FirstSteps, Rates
 from tuner.planner.memory.step import StepPlan
 from tuner.results.records import Outcome
 from tuner.store.store import Store
@@ -35,6 +35,10 @@ class Delegate(Session):
     def measure(self, threads: int, within: float = math.inf) -> Rates:
         """Return this device's speed on this model."""
         return self.session.measure(threads, within)
+
+    def first_steps(self, threads: int) -> FirstSteps:
+        """Return what the first training step of a fresh process takes."""
+        return self.session.first_steps(threads)
 
     def plan_step(self, plan: TrialPlan) -> StepPlan | None:
         """Return a plan's training step."""

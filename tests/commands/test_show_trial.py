@@ -60,6 +60,20 @@ def test_a_trial_that_was_scored_shows_its_plan_values_and_estimate(
     assert content["measured"] == record.values
 
 
+def test_a_run_of_an_earlier_version_shows_the_errors_of_the_estimates_that_it_has(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert call(["show", str(run.folder)]) == 0
+    (line,) = [one for one in capsys.readouterr().out.splitlines() if one.startswith("estimates: ")]
+    assert "peak bytes off by" in line
+    assert "before calibration" not in line
+    assert call(["show", str(run.folder), "--json"]) == 0
+    errors = json.loads(capsys.readouterr().out)["estimate_errors"]
+    assert errors["train_seconds"]["trials"] > 0
+    assert errors["train_seconds"]["plain_median"] is None
+
+
 def test_a_trial_that_is_not_there_is_named(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["show", str(run.folder), "--trial", "999"]) == 1
     assert "has no trial 999: it has 0 to" in capsys.readouterr().err

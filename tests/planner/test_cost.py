@@ -1,13 +1,14 @@
 """Seconds of a plan: what is done once a trial counts in addition to its epochs."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
-from tuner.plan.parts import LossTerm, RecipePlan
+from tuner.plan.parts import CachePlan, LossTerm, RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
-from tuner.planner.device import nominal
+from tuner.planner.device import UNSCALED_BYTES, FirstSteps, nominal, unscaled_bytes
 from tuner.testing import example_model, example_task
 
 
@@ -51,3 +52,31 @@ def test_an_optimiser_of_a_plugin_counts_as_one_with_two_moments_and_is_not_plan
     assert cost.peak_bytes(lion, rates) == cost.peak_bytes(adam, rates)
     assert cost.worth_planning(adam)
     assert not cost.worth_planning(lion)
+
+
+def test_memory_counts_what_the_first_step_of_a_cut_touches() -> None:
+    first = FirstSteps((40_000_000, 30_000_000, 20_000_000, 10_000_000), (0.4, 0.3, 0.2, 0.1))
+    for split in (0, 1, 3):
+        plan = replace(plan_of(1_000, split=split), cache=CachePlan("cache", 8) if split else CachePlan())
+        rates = replace(nominal(plan.model), fill_peak_bytes=0)
+        known = replace(rates, first=first)
+        written = cost.weight_bytes(plan)  # the file holds the weights once more
+        assert cost.peak_bytes(plan, known) - cost.peak_bytes(plan, rates) == first.library_bytes[split] + written
+        later = cost.train_seconds(plan, known) - cost.train_seconds(plan, rates)
+        assert later == pytest.approx(first.seconds[split] + cost.START_SECONDS)
+
+
+def test_a_prefix_that_runs_before_every_step_touches_the_whole_model() -> None:
+    plan, first = plan_of(1_000, split=2), FirstSteps((40_000_000, 30_000_000, 20_000_000, 10_000_000), (0.0,) * 4)
+    rates = replace(nominal(plan.model), first=first, fill_peak_bytes=unscaled_bytes(plan.model) + 45_000_000)
+    assert cost.library_bytes(plan, rates) == rates.scratch_bytes + 40_000_000
+    stored = replace(plan, cache=CachePlan("cache", 8))
+    assert cost.tensor_bytes(plan, rates) - cost.tensor_bytes(stored, rates) == 5_000_000  # above the libraries' own
+
+
+def test_a_small_models_filling_holds_no_more_than_all_of_its_outputs() -> None:
+    model = plan_of(1_000).model
+    values = sum(math.prod(block.in_shape) for block in model.blocks[1:])
+    assert unscaled_bytes(model) == 2 * 256 * 4 * values < UNSCALED_BYTES
+    large = replace(model, blocks=tuple(replace(block, in_shape=(64, 80, 80)) for block in model.blocks))
+    assert unscaled_bytes(large) == UNSCALED_BYTES

@@ -9,10 +9,12 @@ import pytest
 
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
+from tuner.planner.cost import Estimate
 from tuner.results.config import Budget
 from tuner.results.records import TrialRecord
 from tuner.search.admission import Admission, Admitted, Refused
 from tuner.search.filling import UnfilledError
+from tuner.search.forecast import Expected
 from tuner.search.processes.guard import JobResult
 from tuner.search.study import Study
 
@@ -44,7 +46,7 @@ def decide(study: Study, plan: TrialPlan, limits: Budget = PLENTY) -> Admitted |
 def test_a_plan_within_every_limit_is_admitted_with_its_estimate(study: Study, plan: TrialPlan) -> None:
     decision = decide(study, plan)
     assert isinstance(decision, Admitted)
-    assert decision.estimate == cost.estimate(plan, study._setting.rates, 0)
+    assert decision.expected.estimate == cost.estimate(plan, study._setting.rates, 0)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +63,7 @@ def test_each_limit_refuses_by_name_and_by_how_much(study: Study, plan: TrialPla
     assert list(decision.constraint) == [name]
     assert decision.reason.startswith(f"--{name}: needs ")
     if name == "train-time":
-        assert decision.constraint[name] == pytest.approx(math.log(decision.estimate.train_seconds / 1e-3))
+        assert decision.constraint[name] == pytest.approx(math.log(decision.expected.estimate.train_seconds / 1e-3))
 
 
 def test_every_broken_limit_is_named(study: Study, plan: TrialPlan) -> None:
@@ -74,7 +76,7 @@ def test_every_broken_limit_is_named(study: Study, plan: TrialPlan) -> None:
 def test_what_the_backend_cannot_do_is_refused_first(study: Study, plan: TrialPlan, moods: Moods) -> None:
     moods("unsupported")
     decision = decide(study, plan, Budget(memory_bytes=1000))
-    assert decision == Refused(decision.estimate, "it sulks", {"support": 1.0})
+    assert decision == Refused(decision.expected, "it sulks", {"support": 1.0})
 
 
 def test_what_failed_for_the_backends_sake_is_not_tried_again(study: Study, plan: TrialPlan) -> None:
@@ -103,3 +105,21 @@ def test_a_filling_pass_that_memory_was_too_small_for_is_not_begun_again(
     assert isinstance(decision, Refused)
     assert decision.constraint == {"memory": pytest.approx(math.log(2))}
     assert "is too small to run the frozen prefix" in decision.reason
+
+
+def test_memory_is_refused_unless_it_fits_surely_and_time_only_if_it_surely_does_not(
+    study: Study, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    middle = Estimate(4.0, 4.0, 440_000_000, 1)
+    low, high = Estimate(3.0, 3.0, 410_000_000, 1), Estimate(6.0, 6.0, 470_000_000, 1)
+    expected = Expected(middle, middle, low, high)
+    monkeypatch.setattr(study._admission._forecast, "expected", lambda *_: expected)
+    tight = decide(study, plan, Budget(memory_bytes=450_000_000))
+    assert isinstance(tight, Refused)
+    assert tight.reason == "--memory: needs 410 to 470 MB (90 %), but 450 MB are left"
+    assert tight.constraint == {"memory": pytest.approx(math.log(470 / 450))}
+    assert isinstance(decide(study, plan, Budget(memory_bytes=470_000_000)), Admitted)
+    assert isinstance(decide(study, plan, Budget(train_seconds=3.5)), Admitted)
+    long = decide(study, plan, Budget(train_seconds=2.5))
+    assert isinstance(long, Refused)
+    assert long.reason == "--train-time: needs 3 to 6 s (50 %), but 2.5 s are left"

@@ -132,7 +132,7 @@ def test_an_estimate_counts_what_is_missing_and_nothing_else(filler: Filler, pla
     forecast = Forecast(study._setting, {})
 
     def estimate(plan: TrialPlan) -> cost.Estimate:
-        return forecast.estimate(plan, filler.missing(plan), [])
+        return forecast.expected(plan, filler.missing(plan), []).estimate
 
     empty = estimate(plan)
     filler.fill([plan])
@@ -142,27 +142,6 @@ def test_an_estimate_counts_what_is_missing_and_nothing_else(filler: Filler, pla
     more = estimate(at(plan, alpha=0.1))
     training = cost.loop_seconds(at(plan, alpha=0.1), rates) + cost.scoring_seconds(plan, rates)
     assert more.spend_seconds - training == pytest.approx(10 * cost.fill_seconds(plan, rates))
-
-
-def test_estimates_learn_from_finished_trials_of_the_same_kind(filler: Filler, plan: TrialPlan, study: Study) -> None:
-    rates = study._setting.rates
-    values = {
-        "train_seconds": 3 * cost.train_seconds(plan, rates),
-        "peak_bytes": 2.0 * cost.peak_bytes(plan, rates),
-    }
-    record = TrialRecord(trial=0, state="done", plan=plan, values=values)
-    forecast = Forecast(study._setting, {})
-
-    def estimate(plan: TrialPlan, *records: TrialRecord) -> cost.Estimate:
-        return forecast.estimate(plan, filler.missing(plan), records)
-
-    plain, learned = estimate(plan), estimate(plan, record)
-    assert learned.train_seconds == pytest.approx(3 * plain.train_seconds)
-    assert learned.peak_bytes == pytest.approx(2 * plain.peak_bytes)
-    uncached = replace(plan, cache=replace(plan.cache, by="none"))
-    assert estimate(uncached, record) == estimate(uncached)
-    assert estimate(plan, replace(record, state="killed")) == plain
-    assert estimate(plan, replace(record, same_as=0)) == plain
 
 
 def test_what_is_filled_already_is_not_asked_for(filler: Filler, plan: TrialPlan, stand_in: Any) -> None:
@@ -199,7 +178,9 @@ def test_a_trial_that_stopped_early_teaches_by_the_epochs_it_ran(filler: Filler,
     record = TrialRecord(
         0, "stopped", long, values={"train_seconds": took, "peak_bytes": 1.0}, epochs=({"epoch": 1.0},)
     )
-    assert Forecast(filler._setting, {})._seconds(record) == (took, took)
+    seen = Forecast(filler._setting, {})._observed_seconds(record)
+    assert seen is not None
+    assert seen.log_ratio == pytest.approx(0.0)
 
 
 def test_codes_of_few_bits_need_room_for_the_eight_bit_ones_too(plan: TrialPlan) -> None:

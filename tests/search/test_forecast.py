@@ -1,5 +1,7 @@
-"""Memory known before a trial runs: the planner's figure, and what trials took in addition."""
+"""Costs known before a trial runs: the planner's figure or the rates, calibrated by finished trials."""
 
+import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,7 +17,7 @@ from tuner.planner.memory.lifetimes import Tensor
 from tuner.planner.memory.step import StepPlan
 from tuner.results.config import Budget
 from tuner.results.records import TrialRecord
-from tuner.search.forecast import BESIDE_BYTES, BESIDE_WITH_PREFIX_BYTES, Forecast, with_memory_limit
+from tuner.search.forecast import BESIDE_BYTES, BESIDE_WITH_PREFIX_BYTES, Expected, Forecast, with_memory_limit
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.study import Study
 from tuner.testing import example_model, example_task
@@ -43,8 +45,9 @@ def plan_of(split: int = 0, **recipe: Any) -> TrialPlan:
     return replace(plan, recipe=replace(plan.recipe, **recipe))
 
 
-def record(plan: TrialPlan, measured: float) -> TrialRecord:
-    return TrialRecord(trial=0, state="done", plan=plan, values={"peak_bytes": measured})
+def record(plan: TrialPlan, measured: float, trial: int = 0, **more: Any) -> TrialRecord:
+    values = {"peak_bytes": measured, "train_seconds": 1.0}
+    return TrialRecord(**{"trial": trial, "state": "done", "plan": plan, "values": values, **more})
 
 
 @pytest.fixture
@@ -53,40 +56,113 @@ def planner() -> Planner:
 
 
 @pytest.fixture
-def ask(begin: Begin, planner: Planner) -> Callable[..., int | None]:
-    def asking(plan: TrialPlan, records: Sequence[TrialRecord] = (), memory: int | None = 300_000_000) -> int | None:
+def ask(begin: Begin, planner: Planner) -> Callable[..., Expected]:
+    """Return a function that gives what a plan is expected to cost after the records, each of which was asked for."""
+
+    def asking(plan: TrialPlan, records: Sequence[TrialRecord] = (), memory: int | None = 300_000_000) -> Expected:
         study = begin(deterministic=False)
         setting = replace(study._setting, limits=Budget(memory_bytes=memory), rates=nominal(plan.model))
         forecast = Forecast(setting, {"torch": planner})
         for one in records:
             if one.plan is not None:
-                forecast.planned_peak(one.plan, [])
-        return forecast.planned_peak(plan, records)
+                forecast.expected(one.plan, 0, [])
+        return forecast.expected(plan, 0, records)
 
     return asking
 
 
-def test_a_large_step_is_expected_to_take_what_the_planner_says(ask: Callable[..., int | None]) -> None:
-    assert ask(plan_of()) == PLANNED + BESIDE_BYTES
+Ask = Callable[..., Expected]
 
 
-def test_memory_that_trials_took_in_addition_to_their_steps_is_learned(ask: Callable[..., int | None]) -> None:
-    took = [record(plan_of(batch_size=size), PLANNED + beside) for size, beside in ((30, 5e6), (31, 7e6))]
-    assert ask(plan_of(), took) == PLANNED + 7_000_000
+def peak(expected: Expected) -> int:
+    return expected.estimate.peak_bytes
 
 
-def test_a_prefix_before_every_step_takes_its_own(ask: Callable[..., int | None]) -> None:
+def test_a_large_step_is_expected_to_take_what_the_planner_says(ask: Ask) -> None:
+    assert peak(ask(plan_of())) == PLANNED + BESIDE_BYTES
+
+
+def took(times: float, count: int, **recipe: Any) -> list[TrialRecord]:
+    """Return trials of large steps that took so many times what was expected."""
+    plans = [plan_of(batch_size=30 + number, **recipe) for number in range(count)]
+    return [record(plan, times * (PLANNED + BESIDE_BYTES), number) for number, plan in enumerate(plans)]
+
+
+def test_memory_that_trials_measured_moves_the_estimate_and_narrows_its_interval(ask: Ask) -> None:
+    first, last = ask(plan_of(), took(0.8, 1)), ask(plan_of(), took(0.8, 12))
+    plain = PLANNED + BESIDE_BYTES
+    assert 0.8 * plain < peak(first) < 0.86 * plain
+    assert peak(last) == pytest.approx(0.8 * plain, rel=0.01)
+    assert first.plain.peak_bytes == last.plain.peak_bytes == plain
+    width = [one.high.peak_bytes / one.low.peak_bytes for one in (first, last)]
+    assert width[0] > width[1] > 1.05
+    assert last.low.peak_bytes < peak(last) < last.high.peak_bytes
+
+
+def test_before_any_trial_the_estimate_itself_decides(ask: Ask) -> None:
+    expected = ask(plan_of())
+    assert expected.estimate == expected.plain == expected.low == expected.high
+
+
+def test_a_kind_of_plan_that_was_never_tried_is_less_sure(ask: Ask) -> None:
+    records = took(1.0, 12)
+    known, deeper = ask(plan_of(), records), ask(plan_of(split=1), records)
+    assert deeper.high.peak_bytes / peak(deeper) > 1.1 * known.high.peak_bytes / peak(known)
+
+
+def test_a_trial_that_was_killed_for_its_memory_raises_the_estimate(ask: Ask) -> None:
+    plan, plain = plan_of(batch_size=30), PLANNED + BESIDE_BYTES
+    killed = record(plan, 0.0, state="killed", values={}, constraint={"memory": math.log(1.2)})
+    assert peak(ask(plan_of(), [killed], memory=plain)) > 1.1 * plain
+    late = replace(killed, constraint={"time": 0.1})
+    assert peak(ask(plan_of(), [late], memory=plain)) == plain
+
+
+def test_what_filling_hides_tells_nothing_of_training(ask: Ask) -> None:
+    plan = replace(plan_of(split=1, batch_size=4), cache=CachePlan("cache", 8, 0.0))
+    least = nominal(plan.model).fill_peak_bytes
+    expected = ask(plan, [record(plan, least)])
+    assert peak(expected) == expected.high.peak_bytes == expected.plain.peak_bytes == least
+
+
+def test_a_resumed_study_learns_the_same_from_its_records(ask: Ask) -> None:
+    rough = [record(plan_of(batch_size=8 + number), 6e7, number) for number in range(3)]
+    assert ask(plan_of(batch_size=8), rough) == ask(plan_of(batch_size=8), json_copies(rough))
+
+
+def json_copies(records: Sequence[TrialRecord]) -> list[TrialRecord]:
+    return [
+        TrialRecord.from_dict(json.loads(json.dumps(one.to_dict())), one.plan)
+        for one in records
+        if one.plan is not None
+    ]
+
+
+def test_seconds_learn_from_every_trial_but_most_from_their_own_kind(ask: Ask) -> None:
+    plan = plan_of(batch_size=8)
+    seconds = cost.train_seconds(plan, nominal(plan.model))
+    slow = [
+        record(replace(plan, recipe=replace(plan.recipe, learning_rate=0.01 + number)), 6e7, number)
+        for number in range(8)
+    ]
+    for one in slow:
+        one.values["train_seconds"] = 3 * seconds
+    same, other = ask(plan, slow), ask(replace(plan, runtime=replace(plan.runtime, backend="other")), slow)
+    assert same.estimate.train_seconds == pytest.approx(3 * seconds, rel=0.1)
+    assert seconds < other.estimate.train_seconds < same.estimate.train_seconds
+    assert ask(plan, [replace(one, state="failed") for one in slow]).estimate.train_seconds == seconds
+    assert ask(plan, [replace(one, same_as=0) for one in slow]).estimate.train_seconds == seconds
+
+
+def test_a_prefix_before_every_step_takes_its_own(ask: Ask) -> None:
     plan = plan_of(split=1)
     filling = nominal(plan.model).fill_peak_bytes
-    expected = max(PLANNED, filling) + BESIDE_WITH_PREFIX_BYTES
-    assert ask(plan) == expected
-    assert ask(plan, [record(plan_of(batch_size=30), PLANNED + 1e6)]) == expected  # a trial without one tells nothing
-    assert ask(plan, [record(plan_of(split=1, batch_size=30), expected + 1e6)]) == expected + 1_000_000
+    assert peak(ask(plan)) == max(PLANNED, filling) + BESIDE_WITH_PREFIX_BYTES
     cached = replace(plan, cache=CachePlan("cache", 8, 0.0))
-    assert ask(cached) == max(PLANNED + BESIDE_BYTES, filling)
+    assert peak(ask(cached)) == max(PLANNED + BESIDE_BYTES, filling)
 
 
-def test_a_form_of_step_is_planned_once(ask: Callable[..., int | None], planner: Planner) -> None:
+def test_a_form_of_step_is_planned_once(ask: Ask, planner: Planner) -> None:
     ask(plan_of(), [record(plan_of(epochs=3, learning_rate=0.1), PLANNED + 1.0)])
     assert len(planner.asked) == 1
     ask(plan_of(), [record(plan_of(optimiser="sgd"), PLANNED + 1.0)])
@@ -97,17 +173,15 @@ def growing() -> TrialPlan:
     return replace(plan_of(batch_size=8), shape=(TailEdit("grow-tail", (), GROWS),))
 
 
-def test_a_tail_that_grows_is_expected_to_take_what_it_starts_with(
-    ask: Callable[..., int | None], planner: Planner
-) -> None:
+def test_a_tail_that_grows_is_expected_to_take_what_it_starts_with(ask: Ask, planner: Planner) -> None:
     rough = cost.peak_bytes(growing(), nominal(growing().model))
-    assert ask(growing(), memory=rough - 1) == PLANNED + BESIDE_BYTES
-    assert ask(growing(), memory=rough) is None  # its full width fits
+    assert peak(ask(growing(), memory=rough - 1)) == PLANNED + BESIDE_BYTES
+    assert peak(ask(growing(), memory=rough)) == rough  # its full width fits
     assert len(planner.asked) == 1
 
 
-def test_memory_that_a_grown_trial_took_is_not_used_for_others(ask: Callable[..., int | None]) -> None:
-    assert ask(plan_of(), [record(growing(), PLANNED + 200_000_000.0)]) == PLANNED + BESIDE_BYTES
+def test_memory_that_a_grown_trial_took_is_not_used_for_others(ask: Ask) -> None:
+    assert peak(ask(plan_of(), [record(growing(), PLANNED + 200_000_000.0)])) == PLANNED + BESIDE_BYTES
 
 
 def test_a_tail_that_grows_gets_the_limit_and_stays_the_same_plan(begin: Begin) -> None:
@@ -127,18 +201,16 @@ def test_a_tail_that_grows_gets_the_limit_and_stays_the_same_plan(begin: Begin) 
         (plan_of(), 20_000_000),  # far over the limit, whatever a planner does
     ],
 )
-def test_elsewhere_the_rough_estimate_does(
-    plan: TrialPlan, memory: int | None, ask: Callable[..., int | None], planner: Planner
-) -> None:
-    assert ask(plan, memory=memory) is None
+def test_elsewhere_the_rough_estimate_does(plan: TrialPlan, memory: int | None, ask: Ask, planner: Planner) -> None:
+    assert peak(ask(plan, memory=memory)) == cost.peak_bytes(plan, nominal(plan.model))
     assert planner.asked == []
 
 
 def test_a_planner_that_fails_leaves_the_rough_estimate(
-    ask: Callable[..., int | None], planner: Planner, monkeypatch: pytest.MonkeyPatch
+    ask: Ask, planner: Planner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> StepPlan:
         raise TunerError("too slow")
 
     monkeypatch.setattr(planner, "plan_step", fail)
-    assert ask(plan_of()) is None
+    assert peak(ask(plan_of())) == cost.peak_bytes(plan_of(), nominal(plan_of().model))

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from tuner.backends.extensions import Extensions
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
-from tuner.planner.device import Rates
+from tuner.planner.device import FirstSteps, Rates
 from tuner.planner.memory.step import StepPlan
 from tuner.results.records import Outcome
 from tuner.store.store import Store
@@ -105,6 +105,16 @@ class Session(ABC):
             threads: Threads of the model.
             within: Seconds that it should take at most; what there is no time for is derived.
         """
+
+    def first_steps(self, threads: int) -> FirstSteps:  # noqa: ARG002 - optional
+        """Return what the first training step of a fresh process takes; empty where that is not known.
+
+        Called in a process that ran no step of the model before.
+
+        Args:
+            threads: Threads of the model.
+        """
+        return FirstSteps()
 
     def plan_step(self, plan: TrialPlan) -> StepPlan | None:  # noqa: ARG002 - optional
         """Return a plan's training step as it would run here, planned to the byte; None where none is planned."""

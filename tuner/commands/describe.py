@@ -123,7 +123,9 @@ def describe_task(
     name = first if plan is None else plan.runtime.backend
     step: StepPlan | None = None
     reason: str | None = None
-    with open_remote(host, task, [name], kill_at=limits.end, memory_bytes=limits.memory_bytes) as sessions:
+    with open_remote(
+        host, task, [name], kill_at=limits.end, memory_bytes=limits.memory_bytes, many_jobs=plan is not None
+    ) as sessions:
         session = sessions[name]
         info = session.task.info
         model, rates = session.model, rates_of(session, first, measure=plan is not None)

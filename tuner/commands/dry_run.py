@@ -119,7 +119,8 @@ def dry_run(
     host.check_local()
     strategies, objectives = participants(host, search_space)
     measuring = backends_of(host, backend)[0]
-    with open_remote(host, task, [measuring], kill_at=end, memory_bytes=run_limits.memory_bytes) as sessions:
+    opening = open_remote(host, task, [measuring], kill_at=end, memory_bytes=run_limits.memory_bytes, many_jobs=True)
+    with opening as sessions:
         session = sessions[measuring]
         objectives = objectives_for(session.task, objectives)
         info = session.task.info

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
+from tuner.results.estimates import estimate_errors
 from tuner.results.records import STATES, TrialRecord
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _KEYS = (
     "same_as",
     "rung",
     "promoted",
+    "uncalibrated",
 )
 
 
@@ -49,6 +51,7 @@ def as_json(run: "Run") -> dict[str, Any]:
         "objectives": [{"name": objective.name, "direction": objective.direction} for objective in run.objectives],
         "counts": counts(run),
         "scored_samples": run.scored_samples,
+        "estimate_errors": {name: asdict(errors) for name, errors in estimate_errors(run.records).items()},
         "shortlist": list(run.shortlist),
         "front": [_member(run, trial, plan) for trial in run.front if (plan := run.record(trial).plan) is not None],
         "trials": [_trial(record) for record in run.records],

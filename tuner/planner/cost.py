@@ -1,16 +1,18 @@
 """Seconds and bytes of a plan: FLOPs and tensor sizes times the rates measured on this device."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tuner.plan.heads import head_macs, head_parameters
 from tuner.plan.trial import TrialPlan
-from tuner.planner.device import FLOAT_BYTES, TRAIN_PASSES, Rates
+from tuner.planner.device import FLOAT_BYTES, TRAIN_PASSES, Rates, unscaled_bytes
 
 #: Tensors of the size of a trained weight, by optimiser: its gradient, and momentum or two moments.
 STATE_COPIES = {"sgd": 2, "adam": 3, "adamw": 3}
 #: The same of an optimiser that a plugin adds: of most, at most.
 ADDED_COPIES = 3
+#: To build the tail, its optimiser and its threads.
+START_SECONDS = 0.03
 #: Width, in bits, of the codes that a filling pass writes; narrower ones are requantised from them.
 CODED_BITS = 8
 #: Bytes kept of a batch for the backward pass from which on the planned executor pays.
@@ -85,8 +87,12 @@ def estimate(plan: TrialPlan, rates: Rates, missing: int | None = None) -> Estim
 
 def train_seconds(plan: TrialPlan, rates: Rates) -> float:
     """Return the seconds on an empty store: filling of the training samples, and the epochs."""
-    filling = plan.pool_samples * fill_seconds(plan, rates) if plan.cached else 0.0
-    return filling + loop_seconds(plan, rates)
+    return filling_seconds(plan, rates) + loop_seconds(plan, rates)
+
+
+def filling_seconds(plan: TrialPlan, rates: Rates) -> float:
+    """Return the seconds to fill an empty store with the training samples; 0 where nothing is stored."""
+    return plan.pool_samples * fill_seconds(plan, rates) if plan.cached else 0.0
 
 
 def fill_seconds(plan: TrialPlan, rates: Rates) -> float:
@@ -96,16 +102,25 @@ def fill_seconds(plan: TrialPlan, rates: Rates) -> float:
 
 def loop_seconds(plan: TrialPlan, rates: Rates) -> float:
     """Return the seconds of all epochs, and before them of choosing samples, a teacher's answers and tracing."""
-    samples = plan.train_samples
-    steps = math.ceil(samples / plan.recipe.batch_size) * plan.recipe.micro_batches
-    loops = 1 if plan.trainable else 0
-    sample_seconds = loops * (sum(rates.train_seconds[plan.split :]) + _source_seconds(plan, rates))
+    sample_seconds = sum(rates.train_seconds[plan.split :]) + _source_seconds(plan, rates) if plan.trainable else 0.0
     if plan.heads.exits:
-        loops += 1
         sample_seconds += TRAIN_PASSES * _head_seconds(plan, rates) + _exit_source_seconds(plan, rates)
-    epoch_seconds = samples * sample_seconds + loops * steps * rates.step_seconds
-    ready = choosing_seconds(plan, rates) + teacher_seconds(plan, rates) + tracing_seconds(plan, rates)
-    return ready + plan.recipe.epochs * epoch_seconds
+    epoch_seconds = plan.train_samples * sample_seconds
+    return ready_seconds(plan, rates) + steps_seconds(plan, rates) + plan.recipe.epochs * epoch_seconds
+
+
+def ready_seconds(plan: TrialPlan, rates: Rates) -> float:
+    """Return the seconds before the second step: of choosing samples, a teacher's answers, tracing, a cold start."""
+    by_cut = rates.first.seconds
+    cold = START_SECONDS + by_cut[min(plan.split, len(by_cut) - 1)] if by_cut else 0.0
+    return cold + choosing_seconds(plan, rates) + teacher_seconds(plan, rates) + tracing_seconds(plan, rates)
+
+
+def steps_seconds(plan: TrialPlan, rates: Rates) -> float:
+    """Return the seconds that the steps of all epochs take whatever their samples."""
+    loops = bool(plan.trainable) + bool(plan.heads.exits)
+    steps = math.ceil(plan.train_samples / plan.recipe.batch_size) * plan.recipe.micro_batches
+    return plan.recipe.epochs * loops * steps * rates.step_seconds
 
 
 def teacher_seconds(plan: TrialPlan, rates: Rates) -> float:
@@ -150,16 +165,41 @@ def training_flops(plan: TrialPlan) -> int:
 
 
 def peak_bytes(plan: TrialPlan, rates: Rates) -> int:
-    """Return the bytes above the resting process: optimiser state, gradients, saved activations, batch, scratch."""
+    """Return the bytes above the resting process: of training, or of filling the store where that takes more."""
+    training = training_bytes(plan, rates)
+    return max(training, rates.fill_peak_bytes) if plan.cached and plan.split else training
+
+
+def training_bytes(plan: TrialPlan, rates: Rates) -> int:
+    """Return the bytes of training: `tensor_bytes` and `library_bytes`."""
+    return tensor_bytes(plan, rates) + library_bytes(plan, rates)
+
+
+def tensor_bytes(plan: TrialPlan, rates: Rates) -> int:
+    """Return the bytes of training in tensors: optimiser state, gradients, saved activations, batch, the file's copy.
+
+    Where nothing is stored, the prefix runs in the same process.
+    """
     tail = plan.model.blocks[plan.split :]
-    state = sum(block.parameters for block in tail) * FLOAT_BYTES * state_copies(plan.recipe.optimiser)
     batch = min(plan.recipe.part_size, max(1, plan.train_samples))
-    activations = kept_bytes(plan)
+    copies = state_copies(plan.recipe.optimiser) + bool(rates.first.library_bytes)  # nominal rates know no file
+    state = sum(block.parameters for block in tail) * FLOAT_BYTES * copies
     inputs = 3 * batch * math.prod(tail[0].in_shape if tail else (1,)) * FLOAT_BYTES
-    training = state + activations + inputs + rates.scratch_bytes
-    prefix = rates.fill_peak_bytes if plan.split else 0
-    heads = _heads_bytes(plan, batch) + rates.scratch_bytes
-    return int(max(training, heads, prefix) if plan.cached else max(training, heads) + prefix)
+    prefix = rates.fill_peak_bytes if runs_prefix(plan) else 0
+    if prefix and rates.first.library_bytes:  # which holds the prefix's own
+        prefix = max(0, prefix - unscaled_bytes(plan.model) - rates.first.library_bytes[0])
+    return int(max(state + kept_bytes(plan) + inputs, _heads_bytes(plan, batch)) + prefix)
+
+
+def library_bytes(plan: TrialPlan, rates: Rates) -> int:
+    """Return the bytes of the libraries' code and buffers that a trial's process touches."""
+    by_cut = rates.first.library_bytes or (0,)
+    return rates.scratch_bytes + by_cut[0 if runs_prefix(plan) else min(plan.split, len(by_cut) - 1)]
+
+
+def runs_prefix(plan: TrialPlan) -> bool:
+    """Return whether frozen blocks run before every step, as their outputs are not stored."""
+    return plan.split > 0 and not plan.cached
 
 
 def kept_bytes(plan: TrialPlan) -> int:
@@ -206,16 +246,6 @@ def weight_bytes(plan: TrialPlan) -> int:
     blocks, outputs = plan.model.blocks, plan.model.outputs
     heads = sum(head_parameters(blocks[exit_.block].in_shape, exit_.channels, outputs) for exit_ in plan.heads.exits)
     return FLOAT_BYTES * (heads + sum(block.parameters for block in blocks[plan.split :]))
-
-
-def corrected(expected: Estimate, seconds_ratio: float, bytes_ratio: float) -> Estimate:
-    """Return an estimate scaled by the ratios of measured to expected cost of finished trials."""
-    return replace(
-        expected,
-        train_seconds=expected.train_seconds * seconds_ratio,
-        spend_seconds=expected.spend_seconds * seconds_ratio,
-        peak_bytes=int(expected.peak_bytes * bytes_ratio),
-    )
 
 
 def _source_seconds(plan: TrialPlan, rates: Rates) -> float:

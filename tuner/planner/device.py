@@ -10,10 +10,24 @@ FLOAT_BYTES = 4
 TRAIN_PASSES = 3.0
 #: Samples that a filling pass runs at once.
 FILL_BATCH = 16
-#: Bytes of prefix outputs that a filling pass may hold until their scales are known.
-UNSCALED_BYTES = 32_000_000
+#: Bytes of prefix outputs that a filling pass may hold until their scales are known, which takes so many samples of
+#: each domain.
+UNSCALED_BYTES, CALIBRATION_SAMPLES = 32_000_000, 256
 #: FLOPs per second of the made-up device of `nominal`.
 NOMINAL_FLOPS = 1e10
+
+
+@dataclass(frozen=True, slots=True)
+class FirstSteps:
+    """What a fresh process takes for its first training step, by cut; empty where it was not measured.
+
+    Attributes:
+        library_bytes: Memory of the libraries' code and buffers that a step of the tail touches.
+        seconds: Time of the first step of the tail in addition to that of the next one.
+    """
+
+    library_bytes: tuple[int, ...] = ()
+    seconds: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +40,14 @@ class Rates:
         step_seconds: Fixed time of one training step.
         load_seconds: Time to read and decode one sample.
         read_bytes: Bytes of stored features, decoded, per second.
-        scratch_bytes: Memory of the library in addition to the tensors of a step.
+        scratch_bytes: Memory of a trial in addition to the tensors of a step and to what its first step takes.
         fill_peak_bytes: Peak memory of a filling pass above the resting process.
         prefix_kind: Engine that computes the prefix fastest.
         prefix_ratio: Its time relative to the blocks' forward passes.
         latency_seconds: Time of a single sample through the whole model; 0 where it was not measured.
         trace_seconds: Time to trace and plan one block of a tail, once per trial that the planned executor runs.
         complete: Whether there was time to measure all of it; else some of it is derived.
+        first: What a fresh process takes in addition.
     """
 
     forward_seconds: tuple[float, ...]
@@ -47,6 +62,13 @@ class Rates:
     latency_seconds: float = 0.0
     trace_seconds: float = 0.0
     complete: bool = True
+    first: FirstSteps = FirstSteps()
+
+
+def unscaled_bytes(model: ModelInfo) -> int:
+    """Return the bytes of prefix outputs that a filling pass holds at most, whichever cuts it fills."""
+    outputs = sum(math.prod(block.in_shape) for block in model.blocks[1:])
+    return min(UNSCALED_BYTES, 2 * CALIBRATION_SAMPLES * outputs * FLOAT_BYTES)
 
 
 def nominal(model: ModelInfo) -> Rates:

@@ -56,6 +56,7 @@ class TrialRecord:
         same_as: Earlier trial with an equal plan, whose values these are.
         rung: Rung that the plan was tried on, counted from the top, which is 0: all samples, all epochs.
         promoted: Trial that tried the same knobs first, on the lowest rung; None where this one did.
+        uncalibrated: Cost expected by the device's rates alone; None in records of earlier versions.
     """
 
     trial: int
@@ -72,6 +73,7 @@ class TrialRecord:
     same_as: int | None = None
     rung: int = 0
     promoted: int | None = None
+    uncalibrated: Estimate | None = None
 
     @property
     def config(self) -> int:

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from tuner.backends.extensions import Extensions
 from tuner.plan.trial import TrialPlan
@@ -10,7 +11,7 @@ from tuner.planner.cost import Estimate
 from tuner.plugin.host import Host
 from tuner.results.records import TrialRecord
 from tuner.search.filling import Filler
-from tuner.search.forecast import Forecast
+from tuner.search.forecast import MEMORY_LEVEL, TIME_LEVEL, Expected, Forecast
 from tuner.search.processes.guard import JobLimits
 from tuner.search.setting import CLOSING_SECONDS, RUN_RESERVE, Setting
 from tuner.store.store import disk_bytes
@@ -18,9 +19,13 @@ from tuner.store.store import disk_bytes
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A plan that may run, with its estimate."""
+    """A plan that may run.
 
-    estimate: Estimate
+    Attributes:
+        expected: What it is expected to cost.
+    """
+
+    expected: Expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +33,12 @@ class Refused:
     """A plan that is not run.
 
     Attributes:
-        estimate: What it would cost.
+        expected: What it would cost.
         reason: Why it is not run, for people.
         constraint: By how much it breaks each limit: log(value / limit); ``support`` where the backend cannot do it.
     """
 
-    estimate: Estimate
+    expected: Expected
     reason: str
     constraint: Mapping[str, float]
 
@@ -62,23 +67,23 @@ class Admission:
             records: The study's finished trials.
             full: The plan as it is on the top rung, which has to obey the limits too; as given where there is none.
         """
-        estimate = self._forecast.estimate(plan, self._filler.missing(plan), records, self._filler.pace)
+        expected = self._forecast.expected(plan, self._filler.missing(plan), records, self._filler.pace)
         reason = self._unsupported(plan) or _failed_before(plan, records)
         if reason:
-            return Refused(estimate, reason, {"support": 1.0})
-        whole = estimate if full in {None, plan} else self._forecast.estimate(full, 0, records)
-        reasons, constraint = self._over(replace(whole, spend_seconds=estimate.spend_seconds))
+            return Refused(expected, reason, {"support": 1.0})
+        whole = expected if full in {None, plan} else self._forecast.expected(full, 0, records)
+        reasons, constraint = self._over(expected, whole)
         if reasons:
-            return Refused(estimate, "; ".join(reasons), constraint)
+            return Refused(expected, "; ".join(reasons), constraint)
         unfilled = self._filler.refusal(plan)
         if unfilled is not None:
-            return Refused(estimate, str(unfilled), unfilled.constraint)
-        return Admitted(estimate)
+            return Refused(expected, str(unfilled), unfilled.constraint)
+        return Admitted(expected)
 
     def seconds(self, plan: TrialPlan, records: Sequence[TrialRecord]) -> float:
         """Return what a plan would take now: with the features that are stored, at the pace of the last filling."""
         missing = 0 if self._setting.deterministic else self._filler.missing(plan)  # a resumed study knows less of it
-        return self._forecast.rough_estimate(plan, missing, records, self._filler.pace).spend_seconds
+        return self._forecast.spend_seconds(plan, missing, records, self._filler.pace)
 
     def storage_left(self) -> int | None:
         """Return what ``--storage`` leaves for features and new weights next to what the run keeps already."""
@@ -91,21 +96,64 @@ class Admission:
             self._extensions[name] = self._host.extensions(name)
         return self._extensions[name].lacking(plan) or self._host.supports(plan)
 
-    def _over(self, estimate: Estimate) -> tuple[list[str], dict[str, float]]:
-        """Return which limits an estimate breaks, for people and as a constraint."""
+    def _over(self, now: Expected, whole: Expected) -> tuple[list[str], dict[str, float]]:
+        """Return which limits a plan breaks, for people and as a constraint.
+
+        Of memory it must be sure that the plan fits; of time, that it does not: a trial that takes a little too long
+        costs less than a good plan that was never tried.
+
+        Args:
+            now: The plan as it would run now.
+            whole: The same on the top rung.
+        """
         limits, reasons, constraint = self._setting.limits, [], {}
         left = self._setting.seconds_left - CLOSING_SECONDS
-        values = (
-            ("time", estimate.spend_seconds, left if math.isfinite(left) else None, "s", 1.0),
-            ("train-time", estimate.train_seconds, limits.train_seconds, "s", 1.0),
-            ("memory", estimate.peak_bytes, limits.memory_bytes, "MB", 1e6),
-            ("storage", estimate.storage_bytes, self.storage_left(), "MB", 1e6),
+        spend, train = (
+            (now.low.spend_seconds, now.high.spend_seconds),
+            (whole.low.train_seconds, whole.high.train_seconds),
         )
-        for name, value, limit, unit, scale in values:
-            if limit is not None and value > limit:
-                constraint[name] = math.log(value / max(limit, 1e-3))
-                reasons.append(f"--{name}: needs {value / scale:,.3g} {unit}, but {limit / scale:,.3g} {unit} are left")
+        peak, stored = (whole.low.peak_bytes, whole.high.peak_bytes), whole.estimate.storage_bytes
+        checks = (
+            Check("time", *spend, spend[0], left if math.isfinite(left) else None, "s", 1.0, TIME_LEVEL),
+            Check("train-time", *train, train[0], limits.train_seconds, "s", 1.0, TIME_LEVEL),
+            Check("memory", *peak, peak[1], limits.memory_bytes, "MB", 1e6, MEMORY_LEVEL),
+            Check("storage", stored, stored, stored, self.storage_left(), "MB", 1e6, 1.0),
+        )
+        for one in checks:
+            if one.limit is not None and one.decides > one.limit:
+                constraint[one.name] = math.log(one.decides / max(one.limit, 1e-3))
+                reasons.append(one.reason(one.limit))
         return reasons, constraint
+
+
+class Check(NamedTuple):
+    """An estimate that is compared with a limit.
+
+    Attributes:
+        name: Of the limit.
+        low: The estimate's interval begins here ...
+        high: ... and ends here.
+        decides: The end that is compared.
+        limit: What is left; None for no limit.
+        unit: For people.
+        scale: Of the unit.
+        level: Share of measured values within the interval.
+    """
+
+    name: str
+    low: float
+    high: float
+    decides: float
+    limit: float | None
+    unit: str
+    scale: float
+    level: float
+
+    def reason(self, limit: float) -> str:
+        """Return for people by how much the limit is broken."""
+        low, high = (f"{value / self.scale:,.3g}" for value in (self.low, self.high))
+        needs = f"{low} {self.unit}" if low == high else f"{low} to {high} {self.unit} ({100 * self.level:.0f} %)"
+        return f"--{self.name}: needs {needs}, but {limit / self.scale:,.3g} {self.unit} are left"
 
 
 def trial_limits(setting: Setting, estimate: Estimate) -> JobLimits:

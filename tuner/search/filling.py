@@ -250,7 +250,7 @@ class Filler:
         missing = session.missing(plans, self._store)
         rates = self._setting.rates
         if missing * cost.fill_seconds(plans[0], rates) > left and not self._setting.deterministic:
-            rates = session.measure(runtime.threads, MEASURING_SHARE * left)
+            rates = replace(session.measure(runtime.threads, MEASURING_SHARE * left), first=rates.first)
             keep_rates(runtime.backend, self._setting.model, runtime.threads, rates)
             left = self._setting.seconds_left
         needs = missing * max(cost.fill_seconds(plan, rates) for plan in plans)

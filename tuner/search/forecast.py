@@ -1,10 +1,9 @@
-"""The cost of a plan on this device: from measured rates, corrected by what finished trials cost."""
+"""The cost of a plan on this device: from measured rates, calibrated by what finished trials cost."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from itertools import islice
-from statistics import median
-from typing import Any
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from tuner.backends.base import Session
 from tuner.errors import TunerError
@@ -14,14 +13,54 @@ from tuner.planner.cost import Estimate
 from tuner.planner.device import Rates
 from tuner.planner.memory.step import StepPlan
 from tuner.results.records import SCORED, TrialRecord
+from tuner.search.calibration import Calibration, Errors, Observation
 from tuner.search.setting import Setting
 
-#: What a trial's process takes in addition to its steps, until trials have shown it: tracing, code, samples being read;
-#: and where the prefix runs before every step, its code and photos too.
+#: What a trial's process takes in addition to planned steps, until trials have shown it: tracing, code, samples being
+#: read; and where the prefix runs before every step, its code and photos too.
 BESIDE_BYTES, BESIDE_WITH_PREFIX_BYTES = 48_000_000, 80_000_000
 #: A plan whose rough estimate is so many times the limit is refused on that.
 SURELY_OVER = 4
-LEARNS_FROM = 10
+#: The last trials that estimates learn from.
+LEARNS_FROM = 64
+#: Standard deviations of log(measured / expected) before any trial, from trials of clothing, digits and muscle signals
+#: (`benchmarks.feasible`): of a part of the estimate, of a kind of plan, of a cut, and between equal trials.
+PART_BYTES, KIND_BYTES, CUT_BYTES, NOISE_BYTES = 0.2, 0.1, 0.05, 0.03
+PART_SECONDS, READY_SECONDS, KIND_SECONDS, CUT_SECONDS, NOISE_SECONDS = 0.5, 1.0, 0.3, 0.4, 0.25
+#: Share of measured values within the interval that a refusal names: of memory wide, as a trial that is killed is lost;
+#: of time narrow, as one that takes a little longer is not.
+MEMORY_LEVEL, TIME_LEVEL = 0.9, 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a plan is expected to cost.
+
+    Attributes:
+        estimate: Medians, calibrated.
+        plain: The same before finished trials corrected it.
+        low: `TIME_LEVEL` of the seconds and `MEMORY_LEVEL` of the peaks that are measured lie between this ...
+        high: ... and this.
+    """
+
+    estimate: Estimate
+    plain: Estimate
+    low: Estimate
+    high: Estimate
+
+
+class Memory(NamedTuple):
+    """An estimate of training's memory.
+
+    Attributes:
+        nbytes: Of training, whatever filling takes.
+        errors: What its error depends on.
+        least: What the record of a trial says at least: the memory of filling.
+    """
+
+    nbytes: int
+    errors: Errors
+    least: int
 
 
 class Forecast:
@@ -35,126 +74,175 @@ class Forecast:
     def __init__(self, setting: Setting, sessions: Mapping[str, Session]) -> None:
         self._setting, self._sessions = setting, sessions
         self._planned_peaks: dict[Any, int | None] = {}
-        self._known_corrections: dict[Any, tuple[float, float]] = {}
-        self._corrected_after = (-1, -1)
+        self._seconds, self._bytes = Calibration(NOISE_SECONDS), Calibration(NOISE_BYTES)
+        self._seconds_seen, self._bytes_seen = dict[int, Observation | None](), dict[int, Observation | None]()
+        self._learned_after: tuple[int, int, int] | None = None
 
-    def estimate(self, plan: TrialPlan, missing: int, records: Sequence[TrialRecord], pace: float = 1.0) -> Estimate:
-        """Return what a plan will cost; see `rough_estimate`. Where memory is limited, the planner may be asked."""
-        rough = self.rough_estimate(plan, missing, records, pace)
-        peak = None if self._setting.deterministic else self.planned_peak(plan, records)
-        return rough if peak is None else replace(rough, peak_bytes=peak)
-
-    def rough_estimate(
-        self, plan: TrialPlan, missing: int, records: Sequence[TrialRecord], pace: float = 1.0
-    ) -> Estimate:
-        """Return what a plan will cost by the rates alone, in no time.
+    def expected(self, plan: TrialPlan, missing: int, records: Sequence[TrialRecord], pace: float = 1.0) -> Expected:
+        """Return what a plan will cost, and how sure that is; the planner may be asked where memory is limited.
 
         Args:
             plan: To estimate.
             missing: Samples whose features are not stored yet.
-            records: Finished trials, whose measured costs correct the estimate.
+            records: Finished trials, whose measured costs calibrate the estimate.
             pace: Ratio of the seconds that filling takes now to those expected from the rates.
         """
+        plain = cost.estimate(plan, self._setting.rates, missing)
         if self._setting.deterministic:
-            return cost.estimate(plan, self._setting.rates, missing)
-        plain = cost.estimate(plan, self._setting.rates)
-        filling = missing * pace * cost.fill_seconds(plan, self._setting.rates)
-        rough = cost.corrected(plain, *self._corrections(plan, records))
-        return replace(rough, spend_seconds=rough.spend_seconds + filling)
+            return Expected(plain, plain, plain, plain)
+        self._learn(records)
+        memory, errors = self._memory(plan, ask=True), seconds_errors(plan, self._setting.rates, filled=True)
+        spend = self.spend_seconds(plan, missing, records, pace)
 
-    def _corrections(self, plan: TrialPlan, records: Sequence[TrialRecord]) -> tuple[float, float]:
-        """Return measured over expected, of seconds and of bytes; computed once after each trial."""
-        last = (len(records), records[-1].trial if records else -1)
-        if last != self._corrected_after:
-            self._corrected_after = last
-            self._known_corrections.clear()
-        kind, planned = _kind(plan), cost.worth_planning(plan)
-        if (kind, planned) not in self._known_corrections:
-            alike = [one for one in records if one.plan is not None and _kind(one.plan) == kind]
-            same = [one for one in alike if one.plan is not None and cost.worth_planning(one.plan) == planned]
-            ratios = median_correction(alike, self._seconds), median_correction(same, self._bytes)
-            self._known_corrections[kind, planned] = ratios
-        return self._known_corrections[kind, planned]
+        def scaled(seconds: float, nbytes: float) -> Estimate:
+            peak = max(memory.least, int(nbytes * memory.nbytes))
+            return Estimate(seconds * plain.train_seconds, seconds / train * spend, peak, plain.storage_bytes)
 
-    def planned_peak(self, plan: TrialPlan, records: Sequence[TrialRecord]) -> int | None:
-        """Return the peak bytes that a trial will measure, by the planner; None where the rough estimate has to do.
+        train, peak = self._seconds.factor(errors), self._bytes.factor(memory.errors)
+        longer, larger = self._spread(plan, errors, memory)
+        return Expected(
+            scaled(train, peak),
+            replace(plain, peak_bytes=max(memory.least, memory.nbytes)),
+            scaled(train / longer, peak / larger),
+            scaled(train * longer, peak * larger),
+        )
 
-        The planner knows the steps. What the process takes in addition is learned: the most that it was in the last
-        trials. Of a tail that changes while it trains, the steps are those it starts with; asked only where the rough
+    def spend_seconds(self, plan: TrialPlan, missing: int, records: Sequence[TrialRecord], pace: float = 1.0) -> float:
+        """Return what is still to be paid for a plan, in no time; arguments as for `expected`."""
+        rates = self._setting.rates
+        if self._setting.deterministic:
+            return cost.estimate(plan, rates, missing).spend_seconds
+        self._learn(records)
+        trial = cost.loop_seconds(plan, rates) + cost.scoring_seconds(plan, rates)
+        factor = self._seconds.factor(seconds_errors(plan, rates, filled=False))
+        return trial * factor + missing * pace * cost.fill_seconds(plan, rates)
+
+    def _spread(self, plan: TrialPlan, seconds: Errors, memory: Memory) -> tuple[float, float]:
+        """Return by which factors seconds and bytes lie around the estimate.
+
+        They do not where the trial obeys the limit itself, nor before the first trial: a study that refuses all plans
+        for what it does not know never learns.
+        """
+        time = self._seconds.spread(seconds, (1 + TIME_LEVEL) / 2) if self._seconds.trials else 1.0
+        sure = plan.traits.changes_shapes or not self._bytes.trials
+        return time, 1.0 if sure else self._bytes.spread(memory.errors, (1 + MEMORY_LEVEL) / 2)
+
+    def _learn(self, records: Sequence[TrialRecord]) -> None:
+        """Calibrate, once after each trial, and after each step that the planner was asked for."""
+        after = (len(records), records[-1].trial if records else -1, len(self._planned_peaks))
+        if after == self._learned_after:
+            return
+        if self._learned_after is None or self._learned_after[2] != after[2]:
+            self._bytes_seen.clear()  # the planner's figures are known of more trials now
+        self._learned_after = after
+        last = [record for record in records if record.plan is not None and record.same_as is None][-LEARNS_FROM:]
+        for record in last:
+            if record.trial not in self._seconds_seen:
+                self._seconds_seen[record.trial] = self._observed_seconds(record)
+            if record.trial not in self._bytes_seen:
+                self._bytes_seen[record.trial] = self._observed_bytes(record)
+        self._seconds.fit([one for record in last if (one := self._seconds_seen[record.trial]) is not None])
+        self._bytes.fit([one for record in last if (one := self._bytes_seen[record.trial]) is not None])
+
+    def _memory(self, plan: TrialPlan, *, ask: bool) -> Memory:
+        """Return the estimate of training's memory by the planner, where it is known or may be asked, else by sizes."""
+        rates = self._setting.rates
+        planned = self._planned_peak(plan, ask=ask)
+        least = rates.fill_peak_bytes if plan.cached and plan.split else 0
+        if planned is None:
+            parts = cost.tensor_bytes(plan, rates), cost.library_bytes(plan, rates)
+        elif cost.runs_prefix(plan):
+            parts = max(planned, rates.fill_peak_bytes), BESIDE_WITH_PREFIX_BYTES
+        else:
+            parts = planned, BESIDE_BYTES
+        return Memory(sum(parts), bytes_errors(plan, *parts, planned=planned is not None), least)
+
+    def _planned_peak(self, plan: TrialPlan, *, ask: bool) -> int | None:
+        """Return the bytes of a plan's steps by the planner; None where the rough estimate has to do.
+
+        Of a tail that changes while it trains, the steps are those it starts with; asked only where the rough
         estimate, which is that of its full width, is over the limit.
         """
         limit = self._setting.limits.memory_bytes
-        if (
-            limit is None
-            or self._setting.deterministic
-            or not (plan.traits.changes_shapes or cost.worth_planning(plan))
-        ):
+        if limit is None or not (plan.traits.changes_shapes or cost.worth_planning(plan)):
             return None
         rough = cost.peak_bytes(plan, self._setting.rates)
         if rough <= limit if plan.traits.changes_shapes else rough > SURELY_OVER * limit and not plan.shape:
             return None
-        planned = self._planned(plan)
-        if planned is None:
-            return None
-        alike = [record for record in records if record.plan and _runs_prefix(record.plan) == _runs_prefix(plan)]
-        beside = [value for value in map(self._beside, alike) if value is not None][-LEARNS_FROM:]
-        return expected_bytes(plan, planned, self._setting.rates, max(beside, default=None))
-
-    def _planned(self, plan: TrialPlan) -> int | None:
         form = _form(plan)
-        if form not in self._planned_peaks:
+        if form not in self._planned_peaks and ask:
             try:
                 step: StepPlan | None = self._sessions[plan.runtime.backend].plan_step(plan)
             except (TunerError, RuntimeError):  # a lowering may raise anything: the trial will say what
                 step = None
             self._planned_peaks[form] = None if step is None else step.peak_bytes
-        return self._planned_peaks[form]
+        return self._planned_peaks.get(form)
 
-    def _beside(self, record: TrialRecord) -> int | None:
-        """Return what a trial measured above its planned peak; None where either is unknown, or filling hides it."""
-        if record.state not in SCORED or record.plan is None or record.same_as is not None:
+    def _observed_bytes(self, record: TrialRecord) -> Observation | None:
+        """Return what a trial tells of the estimates of memory; None where filling hides it, or it is not known."""
+        plan, limit = record.plan, self._setting.limits.memory_bytes
+        if plan is None or (plan.traits.changes_shapes and limit is not None):  # it obeys the limit itself
             return None
-        if record.plan.traits.changes_shapes:
+        memory = self._memory(plan, ask=False)
+        if record.state == "killed" and limit is not None and "memory" in record.constraint:
+            measured = max(memory.nbytes, limit * math.exp(record.constraint["memory"]))  # it took that much at least
+        elif record.state not in SCORED:
             return None
-        planned = self._planned_peaks.get(_form(record.plan))
-        measured = int(record.values["peak_bytes"])
-        filling = self._setting.rates.fill_peak_bytes
-        if planned is None or (record.plan.cached and measured <= filling):
-            return None
-        return max(0, measured - (max(planned, filling) if _runs_prefix(record.plan) else planned))
+        else:
+            measured = record.values["peak_bytes"]
+        return None if measured <= memory.least else Observation(memory.errors, math.log(measured / memory.nbytes))
 
-    def _seconds(self, record: TrialRecord) -> tuple[float, float] | None:
-        """Return measured and expected seconds of a trial."""
-        if record.state not in SCORED or record.plan is None:
+    def _observed_seconds(self, record: TrialRecord) -> Observation | None:
+        """Return what a trial tells of the estimates of training's seconds."""
+        plan, rates = record.plan, self._setting.rates
+        if plan is None or record.state not in SCORED or record.values["train_seconds"] <= 0:
             return None
-        epochs = len(record.epochs) or record.plan.recipe.epochs  # it may have stopped early
-        plan = replace(record.plan, recipe=replace(record.plan.recipe, epochs=epochs))
-        return record.values["train_seconds"], cost.train_seconds(plan, self._setting.rates)
-
-    def _bytes(self, record: TrialRecord) -> tuple[float, float] | None:
-        """Return measured and expected peak bytes of a trial."""
-        if record.state not in SCORED or record.plan is None:
-            return None
-        return record.values["peak_bytes"], float(cost.peak_bytes(record.plan, self._setting.rates))
+        epochs = len(record.epochs) or plan.recipe.epochs  # it may have stopped early
+        shown = replace(plan, recipe=replace(plan.recipe, epochs=epochs))
+        ratio = record.values["train_seconds"] / cost.train_seconds(shown, rates)
+        return Observation(seconds_errors(shown, rates, filled=True), math.log(ratio))
 
 
-def expected_bytes(plan: TrialPlan, planned: int, rates: Rates, beside: int | None = None) -> int:
-    """Return the peak bytes of a trial whose steps the planned executor runs.
+def bytes_errors(plan: TrialPlan, tensors: int, beside: int, *, planned: bool) -> dict[Hashable, float]:
+    """Return what the error of an estimate of memory depends on.
 
     Args:
-        plan: The trial's plan.
-        planned: Planned peak of its steps.
-        rates: This device's rates: the prefix takes memory too, before every step or while it fills the store.
-        beside: Bytes that earlier trials took in addition to their steps; None if there was none.
+        plan: The plan.
+        tensors: Bytes of tensors.
+        beside: Bytes of all else.
+        planned: Whether the planner counted the tensors.
     """
-    if _runs_prefix(plan):
-        return max(planned, rates.fill_peak_bytes) + (BESIDE_WITH_PREFIX_BYTES if beside is None else beside)
-    whole = planned + (BESIDE_BYTES if beside is None else beside)
-    return max(whole, rates.fill_peak_bytes) if plan.cached else whole
+    kind = (*_kind(plan), planned)
+    if plan.traits.changes_shapes:
+        return {kind: PART_BYTES}
+    whole = max(1, tensors + beside)
+    return {
+        ("tensors", planned): PART_BYTES * tensors / whole,
+        ("beside", planned): PART_BYTES * beside / whole,
+        kind: KIND_BYTES,
+        ("cut", plan.split): CUT_BYTES,
+    }
 
 
-def _runs_prefix(plan: TrialPlan) -> bool:
-    return plan.split > 0 and not plan.cached
+def seconds_errors(plan: TrialPlan, rates: Rates, *, filled: bool) -> dict[Hashable, float]:
+    """Return what the error of an estimate of seconds depends on.
+
+    Args:
+        plan: The plan.
+        rates: This device's rates.
+        filled: Whether the estimate counts the filling of an empty store.
+    """
+    filling = cost.filling_seconds(plan, rates) if filled else 0.0
+    loop, ready, steps = (one(plan, rates) for one in (cost.loop_seconds, cost.ready_seconds, cost.steps_seconds))
+    whole = max(1e-9, filling + loop)
+    return {
+        "filling": PART_SECONDS * filling / whole,
+        "ready": READY_SECONDS * ready / whole,
+        "steps": PART_SECONDS * steps / whole,
+        "samples": PART_SECONDS * (loop - ready - steps) / whole,
+        _kind(plan): KIND_SECONDS,
+        ("cut", plan.split): CUT_SECONDS,
+    }
 
 
 def with_memory_limit(plan: TrialPlan, setting: Setting) -> TrialPlan:
@@ -168,6 +256,19 @@ def with_memory_limit(plan: TrialPlan, setting: Setting) -> TrialPlan:
     return replace(plan, runtime=replace(plan.runtime, memory_bytes=limit))
 
 
+def expected_bytes(plan: TrialPlan, planned: int, rates: Rates) -> int:
+    """Return the peak bytes of a trial whose steps the planned executor runs, before any trial.
+
+    Args:
+        plan: The trial's plan.
+        planned: Planned peak of its steps.
+        rates: This device's rates: the prefix takes memory too, before every step or while it fills the store.
+    """
+    if cost.runs_prefix(plan):
+        return max(planned, rates.fill_peak_bytes) + BESIDE_WITH_PREFIX_BYTES
+    return max(planned + BESIDE_BYTES, rates.fill_peak_bytes if plan.cached else 0)
+
+
 def _form(plan: TrialPlan) -> tuple[Any, ...]:
     """Return what the memory of a plan's step depends on, within a study."""
     recipe = plan.recipe
@@ -179,16 +280,6 @@ def _form(plan: TrialPlan) -> tuple[Any, ...]:
     return (plan.split, samples, recipe.part_size, plan.shape, terms, plan.runtime, *step)
 
 
-def median_correction(
-    records: Sequence[TrialRecord], value: Callable[[TrialRecord], tuple[float, float] | None]
-) -> float:
-    """Return the median of measured over expected, of the last trials; 1 where there are none."""
-    known = (value(record) for record in reversed(records) if record.same_as is None)
-    last = islice((pair for pair in known if pair is not None), LEARNS_FROM)
-    ratios = [measured / expected for measured, expected in last if expected > 0]
-    return min(5.0, max(0.2, median(ratios))) if ratios else 1.0
-
-
-def _kind(plan: TrialPlan) -> tuple[str, bool, tuple[str, ...]]:
-    """Return what tells plans apart whose costs are not learned from each other: the backend, caching, tail edits."""
-    return plan.runtime.backend, plan.cached, tuple(edit.kind for edit in plan.shape)
+def _kind(plan: TrialPlan) -> tuple[str, bool, tuple[str, ...], bool]:
+    """Return what tells plans apart whose errors are their own: backend, caching, tail edits, the executor."""
+    return plan.runtime.backend, plan.cached, tuple(edit.kind for edit in plan.shape), cost.worth_planning(plan)

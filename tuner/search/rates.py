@@ -6,7 +6,7 @@ import math
 import os
 import platform
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from tuner.backends.base import Session
@@ -16,7 +16,7 @@ from tuner.plan.info import ModelInfo
 from tuner.planner.device import Rates, nominal
 from tuner.search.setting import cores
 
-FORMAT = 3  # of what is measured: a file of another one is measured anew
+FORMAT = 4  # of what is measured: a file of another one is measured anew
 
 
 def read_rates(backend: str, model: ModelInfo, threads: int) -> Rates | None:
@@ -73,5 +73,7 @@ def rates_of(
         except MemoryLimitError as error:
             announce(f"warning: {error}; costs are computed from FLOPs instead")
             return nominal(model)
+        if rates.complete:  # there is time for more
+            rates = replace(rates, first=session.first_steps(cores()))
         keep_rates(backend, model, cores(), rates)
     return rates

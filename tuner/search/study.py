@@ -227,7 +227,7 @@ class Study:
             place = {"trial": trial.number, "rung": rung, "promoted": promoted}
             return replace(seen, **place, knobs=composed.values, same_as=seen.trial, spent_seconds=0.0)
         decision = self._admission.admit(plan, self.records, composed.plan)
-        base = replace(base, estimate=decision.estimate)
+        base = replace(base, estimate=(expected := decision.expected).estimate, uncalibrated=expected.plain)
         if isinstance(decision, Refused):
             return replace(base, state="rejected", reason=decision.reason, constraint=dict(decision.constraint))
         self._make_room(plan)
@@ -239,8 +239,8 @@ class Study:
         self._ladder.floor, given, training = self._given.floor(rung), self._given.on(rung), time.monotonic()
         seed, weights = seeded(self._setting.seed, plan.key()), self._weights(trial.number)
         job = Trial(plan, seed, self._store, weights, objectives=self._setting.objective_names)
-        limits = trial_limits(self._setting, decision.estimate)
-        self._outlook.begin(plan, decision.estimate, rung, self.records)
+        limits = trial_limits(self._setting, expected.estimate)
+        self._outlook.begin(plan, expected.estimate, rung, self.records)
         result = self._sessions[plan.runtime.backend].try_train(job, limits, self._progress)
         self._seconds[f"rung {rung}"] += time.monotonic() - training
         if result.failure is not None and result.failure.edit in composed.editors:

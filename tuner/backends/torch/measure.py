@@ -4,11 +4,10 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from itertools import pairwise
 
 import numpy as np
 import torch
-from torch import nn
+from torch import fx, nn
 
 from tuner.arrays import Floats
 from tuner.backends.torch.features.engines import BFLOAT, ORT, TORCH, prefix_engine
@@ -19,7 +18,7 @@ from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import StepError
 from tuner.plan.parts import RecipePlan
 from tuner.planner.cost import PLANNED_BYTES
-from tuner.planner.device import FILL_BATCH, TRAIN_PASSES, UNSCALED_BYTES, Rates
+from tuner.planner.device import FILL_BATCH, TRAIN_PASSES, Rates, unscaled_bytes
 from tuner.process_memory import KEPT_BYTES, PeakMeter, return_freed
 from tuner.task import Task
 
@@ -57,7 +56,8 @@ def measure(task: Task, model: OpenModel, threads: int, within: float = math.inf
     load_seconds = (time.perf_counter() - started) / count
     value = torch.from_numpy(np.resize(batch, (FILL_BATCH, *batch.shape[1:])))
     meter = PeakMeter()
-    parts, folded = _parts(model)
+    parts = model.parts()
+    folded = [fast(part) if isinstance(part, fx.GraphModule) else part for part in parts]
     forward, backward, inputs = [], [], spatial(value)
     for part in folded:
         with torch.inference_mode():
@@ -96,7 +96,7 @@ def measure(task: Task, model: OpenModel, threads: int, within: float = math.inf
         load_seconds=load_seconds,
         read_bytes=reading,
         scratch_bytes=SCRATCH_BYTES,
-        fill_peak_bytes=fill_peak + UNSCALED_BYTES,
+        fill_peak_bytes=fill_peak + unscaled_bytes(model.info),
         prefix_kind=kind,
         prefix_ratio=ratio,
         latency_seconds=latency,
@@ -180,14 +180,6 @@ def _agrees(task: Task, model: OpenModel, threads: int) -> bool:
             same += int((first == second).sum())
             total += len(batch)
     return total - same <= MOST_CHANGED * total
-
-
-def _parts(model: OpenModel) -> tuple[list[nn.Module], list[nn.Module]]:
-    if model.chain is None:
-        return [model.model], [model.model]
-    edges = [model.chain.split_position(cut) for cut in range(model.info.num_blocks + 1)]
-    parts = [model.chain.part(begin, end).eval() for begin, end in pairwise(edges)]
-    return list(parts), [fast(part) for part in parts]
 
 
 class Clock:

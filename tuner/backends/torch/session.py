@@ -15,6 +15,7 @@ from tuner.backends.torch.export import segments, whole
 from tuner.backends.torch.features.access import Access, prefix_hash
 from tuner.backends.torch.features.fill import fill, missing
 from tuner.backends.torch.features.needs import needed
+from tuner.backends.torch.first_steps import first_steps
 from tuner.backends.torch.measure import measure
 from tuner.backends.torch.model.load import load
 from tuner.backends.torch.planned.step_plan import planned_step
@@ -28,7 +29,7 @@ from tuner.backends.torch.trial.steps import TrialStepsFactory
 from tuner.backends.torch.trial.untouched import untouched
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
-from tuner.planner.device import Rates
+from tuner.planner.device import FirstSteps, Rates
 from tuner.planner.memory.step import StepPlan
 from tuner.results.records import Outcome
 from tuner.store.store import Store
@@ -69,6 +70,10 @@ class TorchSession(Session):
     def measure(self, threads: int, within: float = math.inf) -> Rates:
         """Time every block of the model."""
         return measure(self._opened.task, self._opened.model, threads, within)
+
+    def first_steps(self, threads: int) -> FirstSteps:
+        """Run every block once, forward and backward, from the last to the first."""
+        return first_steps(self._opened.task, self._opened.model, threads)
 
     def plan_step(self, plan: TrialPlan) -> StepPlan | None:
         """Trace and plan a step, or, of a tail that changes while it trains, count the one it starts with.

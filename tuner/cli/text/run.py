@@ -8,6 +8,7 @@ from rich.table import Table
 from tuner.commands.show import counts
 from tuner.metrics import wilson
 from tuner.plan.text import describe
+from tuner.results.estimates import EstimateErrors, estimate_errors
 from tuner.results.objectives import Objective
 from tuner.results.pick import nothing_feasible
 from tuner.results.run import Run
@@ -44,9 +45,19 @@ def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
     if info.spent.phases:
         spent = sorted(info.spent.phases.items(), key=lambda phase: -phase[1])
         console.print("time: " + ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in spent))
+    if errors := estimate_errors(run.records):
+        console.print(f"estimates: {'; '.join(map(_errors, errors, errors.values()))}", highlight=False, soft_wrap=True)
     states = ", ".join(f"{number} {state}" for state, number in counts(run).items())
     seconds, stored = format_seconds(info.spent.seconds), format_bytes(info.spent.storage_bytes)
     console.print(f"trials: {states} · spent {seconds} · the store now holds {stored}")
+
+
+def _errors(name: str, errors: EstimateErrors) -> str:
+    """Say how far the estimates of a cost were off."""
+    found = (errors.median, errors.nine_in_ten, errors.plain_median, errors.plain_nine_in_ten)
+    median, most, plain_median, plain_most = (None if value is None else f"{100 * value:.0f} %" for value in found)
+    text = f"{name.replace('_', ' ')} off by {median} in the median, {most} in nine of ten"
+    return text if plain_median is None else f"{text} ({plain_median} and {plain_most} before calibration)"
 
 
 def _scored_on(run: Run) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from tuner.backends.base import Exported, Filling, Session, Trial, silent
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
-from tuner.planner.device import Rates
+from tuner.planner.device import FirstSteps, Rates
 from tuner.planner.memory.step import StepPlan
 from tuner.plugin.host import Host
 from tuner.results.records import Outcome
@@ -24,7 +24,7 @@ from tuner.task.info import TaskOutline
 from tuner.training.epochs import Report
 
 #: Methods whose memory counts from their start; the others look up what is there, or count it themselves.
-METERED = frozenset({"measure", "plan_step", "export"})
+METERED = frozenset({"measure", "first_steps", "plan_step", "export"})
 
 
 class RemoteSession(Session):
@@ -61,6 +61,11 @@ class RemoteSession(Session):
         """Return this device's speed on this model."""
         rates: Rates = self._call("measuring this device", "measure", threads=threads, within=within)
         return rates
+
+    def first_steps(self, threads: int) -> FirstSteps:
+        """Return what the first training step of a fresh process takes."""
+        first: FirstSteps = self._call("measuring a first step", "first_steps", threads=threads)
+        return first
 
     def plan_step(self, plan: TrialPlan) -> StepPlan | None:
         """Return a plan's training step, planned to the byte; None where none is planned."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.backends.base import Exported, Filling
 from tuner.errors import BudgetError, ModelError, PluginError, StoreError, TaskError, TunerError
 from tuner.plan.info import ModelInfo
-from tuner.planner.device import Rates
+from tuner.planner.device import FirstSteps, Rates
 from tuner.planner.memory.step import StepPlan
 from tuner.results.records import Outcome
 from tuner.search.processes.frames import FrameError
@@ -65,6 +65,7 @@ class _FillingMessage:
 RESULTS: Mapping[str, Any] = {
     "model": ModelInfo,
     "measure": Rates,
+    "first_steps": FirstSteps,
     "plan_step": StepPlan | None,
     "untouched": dict[str, float],
     "missing": int,
@@ -215,7 +216,7 @@ def _problem(value: Any) -> str:
         return "a model has at least one block, got none"
     if isinstance(value, Outcome):
         return "" if all("loss" in epoch for epoch in value.epochs) else "every epoch has a loss, one has none"
-    if isinstance(value, ModelInfo | Rates | StepPlan | Filling | int):
+    if isinstance(value, ModelInfo | Rates | FirstSteps | StepPlan | Filling | int):
         wrong = next((number for number in _numbers(value) if not abs(number) <= LARGEST), None)
         return "" if wrong is None else f"numbers are at most {LARGEST:g}, got {str(wrong)[:30]}"
     return ""

@@ -10,13 +10,12 @@ from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.batches import Batch, batches
 from tuner.backends.torch.features.prefix import Prefix
 from tuner.planner.cost import EXACT_BITS
-from tuner.planner.device import FILL_BATCH, UNSCALED_BYTES
+from tuner.planner.device import CALIBRATION_SAMPLES, FILL_BATCH, UNSCALED_BYTES
 from tuner.store.disk import StoreFull
 from tuner.store.quantiles import calibrate
 from tuner.store.scales import scales, write_scales
 from tuner.task import Task
 
-CALIBRATION_SAMPLES = 256
 CALIBRATION_POSITIONS = 64
 #: A pass that is asked to stop uses as few.
 LEAST_BATCHES = 4

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import torch
 from torch import nn
@@ -50,6 +51,13 @@ class OpenModel:
     def prefix(self, cut: int) -> nn.Module:
         """Return blocks ``[0, cut)``; shares the model's weights."""
         return self.chain.prefix(cut) if self.chain else nn.Identity()
+
+    def parts(self) -> list[nn.Module]:
+        """Return every block, in evaluation mode; shares the model's weights."""
+        if self.chain is None:
+            return [self.model]
+        edges = [self.chain.split_position(cut) for cut in range(self.info.num_blocks + 1)]
+        return [self.chain.part(begin, end).eval() for begin, end in pairwise(edges)]
 
     def tail(self, cut: int) -> nn.Module:
         """Return blocks ``[cut, num_blocks)``; shares the model's weights."""

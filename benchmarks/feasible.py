@@ -1,0 +1,360 @@
+"""A limit that half of the search space breaks: what it costs to find that out, for us and for plain Optuna.
+
+`python -m benchmarks.feasible [--quick] [--tasks NAME ...] [--arms NAME ...] [--trials N] [--seeds N] [--json FILE]`
+
+40 trials on each task, under `--memory` and `--train-time` that half of 256 random plans are expected to break. Arms,
+each over our store and our trainers, under the same guard, every trial at full fidelity:
+
+- ours: `tuner.run`, which refuses what is expected not to fit;
+- Optuna, FAIL: its TPE; a trial that broke a limit, or was killed for one, is told as failed;
+- Optuna, constraint: its TPE; such a trial is told by how much it broke each limit.
+
+Tasks: digits, EMG (muscle signals), and clothing (MobileNetV2 at 160 px on a few photos, any depth). Counted: trials
+over a limit, seconds lost to them, plans refused, the hypervolume of (local, global) accuracy of the trials within the
+limits, and how far our estimates were off: before any trial, and once ten trials have corrected them. A peak that only
+filling the store reaches is the same before and after, and is left out.
+"""
+
+import argparse
+import math
+import os
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import optuna
+
+from benchmarks.memory_limit import SPACE as ANY_DEPTH
+from benchmarks.memory_limit import few
+from benchmarks.report import Claim, Row, finish
+from benchmarks.setup import CLOTHING, DATA, clothing
+from tuner.backends.base import Trial
+from tuner.commands.tune import run
+from tuner.plan.trial import TrialPlan
+from tuner.planner import cost
+from tuner.planner.device import Rates
+from tuner.plugin.compose import Composed, compose
+from tuner.plugin.core import build_host
+from tuner.plugin.knobs import ValueSource
+from tuner.plugin.sources import random_values
+from tuner.results.estimates import estimate_errors
+from tuner.results.objectives import OBJECTIVES
+from tuner.results.pareto import area
+from tuner.results.records import SCORED, TrialRecord
+from tuner.search.journal import optuna_values
+from tuner.search.processes.guard import JobLimits
+from tuner.search.processes.remote import RemoteSession, open_remote
+from tuner.search.rates import rates_of
+from tuner.search.setting import participants, wanted_knobs
+from tuner.search.space import load_space
+from tuner.store.store import Store
+from tuner.task import Task, load_task
+from tuner.task.info import task_info
+
+OURS, FAIL, CONSTRAINT = ARMS = ("ours", "Optuna, FAIL", "Optuna, constraint")
+TASKS = ("digits", "EMG", "clothing")
+TRIALS, QUICK_TRIALS, LEARNED_AFTER, DRAWN = 40, 14, 10, 256
+OVER_SHARE, BYTES_OFF, SECONDS_OFF, WITHIN = 0.03, 0.08, 0.20, 1.3
+SMALL = """
+rungs = false
+strategies = ["gdm", "freeze", "cache"]
+[knobs]
+runtime.backend = "torch"
+gdm.alpha = { low = 0.0, high = 0.1 }
+freeze.trainable_blocks = { low = 1, high = 4 }
+cache.by = ["cache", "none"]
+cache.bits = 8
+cache.augment = 0.0
+none.augment = 0.0
+[knobs.recipe]
+epochs = { low = 1, high = 20 }
+batch_size = [16, 32, 64]
+optimiser = ["adamw", "sgd"]
+learning_rate = { low = 5e-4, high = 1.5e-2, log = true }
+weight_decay = 0.0
+schedule = "cosine"
+patience = 0
+freeze_bn = true
+micro_batches = 1
+"""
+
+
+@dataclass
+class Spent:
+    """What an arm did with its trials.
+
+    Attributes:
+        memory: How many took more memory than allowed.
+        time: How many took longer than allowed, within memory.
+        lost: Seconds of both.
+        refused: Plans that were not run.
+        within: Values of the trials within the limits.
+        records: Our trials.
+    """
+
+    memory: int = 0
+    time: int = 0
+    lost: float = 0.0
+    refused: int = 0
+    within: list[Mapping[str, float]] = field(default_factory=list)
+    records: Sequence[TrialRecord] = ()
+
+    def note(self, over: Mapping[str, float], values: Mapping[str, float] | None, seconds: float) -> None:
+        """Count a trial; `over` is log(value / limit) of each limit, values None where it was killed."""
+        self.memory += over["memory"] > 0
+        self.time += over["memory"] <= 0 < over["train-time"]
+        if max(over.values()) > 0:
+            self.lost += seconds
+        elif values is not None:
+            self.within.append(values)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A task, its space and its limits.
+
+    Attributes:
+        task: As another process opens it.
+        space: File of the search space.
+        memory: Bytes that are allowed.
+        seconds: Seconds of training that are allowed.
+        trials: Trials of each arm.
+    """
+
+    task: str | Task
+    space: Path
+    memory: int
+    seconds: float
+    trials: int
+
+    @property
+    def loaded(self) -> Task:
+        """The task."""
+        return load_task(self.task, build_host().tasks) if isinstance(self.task, str) else self.task
+
+    def over(self, seconds: float, nbytes: float) -> dict[str, float]:
+        """Return by how much a trial breaks each limit."""
+        return {"memory": math.log(nbytes / self.memory), "train-time": math.log(max(seconds, 1e-3) / self.seconds)}
+
+
+class Composer:
+    """Composes plans of a problem's space.
+
+    Args:
+        space: Its file.
+        task: The task.
+        session: The task, opened.
+    """
+
+    def __init__(self, space: Path, task: Task, session: RemoteSession) -> None:
+        host, found = build_host(), load_space(str(space))
+        self._strategies, _ = participants(host, found)
+        self._wanted, self._model = wanted_knobs(found, "torch", deterministic=False), session.model
+        self._task = task_info(task)
+
+    def __call__(self, source: ValueSource) -> Composed:
+        """Compose a plan."""
+        return compose(self._strategies, source, self._model, self._task, self._wanted)
+
+
+def task_of(name: str) -> str | Task:
+    """Return a task by its name here."""
+    if name == "clothing":
+        return few(clothing(160, 96, 32, held=True))
+    return "digits" if name == "digits" else str(CLOTHING.parents[1] / "emg" / "task.toml")
+
+
+def space_of(name: str, folder: Path) -> Path:
+    """Write a task's search space."""
+    path = folder / f"{name}.toml"
+    path.write_text(f"rungs = false\n{ANY_DEPTH.read_text()}" if name == "clothing" else SMALL)
+    return path
+
+
+def limits(plans: Sequence[TrialPlan], rates: Rates) -> tuple[int, float]:
+    """Return bytes and seconds that half of the plans break together, a quarter of them the seconds."""
+    costs = [(cost.peak_bytes(plan, rates), cost.train_seconds(plan, rates)) for plan in plans]
+    longest = sorted(seconds for _, seconds in costs)[len(costs) * 3 // 4]
+    quick = sorted(nbytes for nbytes, seconds in costs if seconds <= longest)
+    return quick[min(len(quick) - 1, len(costs) // 2)], longest
+
+
+def ours(problem: Problem, seed: int, folder: Path) -> Spent:
+    """Run `tuner.run`."""
+    made = run(
+        problem.task, space=str(problem.space), memory=f"{problem.memory}B", train_time=f"{problem.seconds:.3f}s",
+        trials=problem.trials, seed=seed, out=folder / "run", store=folder / "store", backend="torch", earlier="none",
+    )  # fmt: skip
+    spent = Spent(records=made.records, refused=sum(one.state == "rejected" for one in made.records))
+    for one in made.records:
+        if one.state == "killed":
+            spent.note({"memory": 0.0, "train-time": 0.0, **one.constraint}, None, one.spent_seconds)
+        elif one.state in SCORED and one.same_as is None:
+            over = problem.over(one.values["train_seconds"], one.values["peak_bytes"])
+            spent.note(over, one.values, one.spent_seconds)
+    return spent
+
+
+def plain(problem: Problem, seed: int, folder: Path, *, constrained: bool) -> Spent:
+    """Run Optuna's TPE, which is told of a broken limit by failing, or by how much."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(
+        directions=[one.optuna_direction for one in OBJECTIVES], sampler=optuna.samplers.TPESampler(seed=seed)
+    )
+    task, store, spent = problem.loaded, Store(folder / "store"), Spent()
+    with open_remote(build_host(), problem.task, ["torch"], many_jobs=True) as opened:
+        session, guarded = opened["torch"], JobLimits(memory_bytes=problem.memory)
+        composed, rates = Composer(problem.space, task, session), rates_of(session, "torch", measure=True)
+        for _ in range(problem.trials):
+            trial, began = study.ask(), time.monotonic()
+            plan = composed(optuna_values(trial)).plan
+            filled = session.try_fill([plan], store, guarded)
+            job = Trial(plan, seed, store, folder / "weights.safetensors")
+            ended: Any = session.try_train(job, guarded) if filled.value is not None else filled
+            if filled.value is None or ended.value is None:
+                values, over = None, problem.over(0.0, max(ended.most_bytes, problem.memory + 1))
+            else:
+                values = dict(ended.value.values)
+                values["train_seconds"] += cost.filling_seconds(plan, rates)
+                over = problem.over(values["train_seconds"], values["peak_bytes"])
+            spent.note(over, values, time.monotonic() - began)
+            _tell(study, trial, values, over, constrained=constrained)
+    return spent
+
+
+def _tell(
+    study: optuna.Study,
+    trial: optuna.Trial,
+    values: Mapping[str, float] | None,
+    over: Mapping[str, float],
+    *,
+    constrained: bool,
+) -> None:
+    if constrained:
+        for name, value in over.items():
+            trial.set_constraint(name, value)
+    if values is not None and (constrained or max(over.values()) <= 0):
+        study.tell(trial, [values[one.name] for one in OBJECTIVES])
+    else:
+        study.tell(trial, state=optuna.trial.TrialState.PRUNED if constrained else optuna.trial.TrialState.FAIL)
+
+
+def carried_out(name: str, arms: Sequence[str], trials: int, seeds: int) -> Iterator[tuple[str, int, Spent, Problem]]:
+    """Yield what each arm did on a task, seed by seed."""
+    with tempfile.TemporaryDirectory(prefix="tuner-benchmark-") as root:
+        os.environ["TUNER_CACHE"] = root
+        task, space = task_of(name), space_of(name, Path(root))
+        with open_remote(build_host(), task, ["torch"], many_jobs=True) as opened:
+            session = opened["torch"]
+            draw, rates = random_values(random.Random(0)), rates_of(session, "torch", measure=True)
+            loaded = load_task(task, build_host().tasks) if isinstance(task, str) else task
+            composed = Composer(space, loaded, session)
+            memory, seconds = limits([composed(draw).plan for _ in range(DRAWN)], rates)
+        problem = Problem(task, space, memory, seconds, trials)
+        for seed in range(seeds):
+            for arm in arms:
+                folder = Path(root) / f"{arm} {seed}"
+                folder.mkdir()
+                spent = (
+                    ours(problem, seed, folder)
+                    if arm == OURS
+                    else plain(problem, seed, folder, constrained=arm == CONSTRAINT)
+                )
+                yield arm, seed, spent, problem
+
+
+def row(name: str, arm: str, spent: Spent, problem: Problem) -> Row:
+    """Return what an arm did, for people."""
+    return {
+        "task": name,
+        "MB allowed": problem.memory / 1e6,
+        "s allowed": problem.seconds,
+        "arm": arm,
+        "trials": problem.trials,
+        "over memory": spent.memory,
+        "over time": spent.time,
+        "s lost": spent.lost,
+        "refused": spent.refused,
+        "hypervolume": area(spent.within),
+    }
+
+
+def errors(name: str, records: Sequence[TrialRecord]) -> Iterator[Row]:
+    """Yield how far our estimates were off."""
+    seen = [one for one in records if one.state in SCORED and one.same_as is None and one.uncalibrated is not None]
+    own = {
+        "peak_bytes": [one for one in seen if one.uncalibrated.peak_bytes != one.values["peak_bytes"]],  # type: ignore[union-attr]  # of those that have it
+        "train_seconds": seen,
+    }
+    for cost_name, trials in own.items():
+        ratios = [getattr(one.uncalibrated, cost_name) / one.values[cost_name] for one in trials]
+        late = estimate_errors(trials[LEARNED_AFTER:]).get(cost_name)
+        if late is not None:
+            yield {
+                "estimates": name,
+                "of": cost_name,
+                "before: off by": late.plain_median,
+                "before: within 1.3x": mean(1 / WITHIN <= ratio <= WITHIN for ratio in ratios),
+                "after ten: trials": late.trials,
+                "after ten: off by": late.median,
+                "nine in ten": late.nine_in_ten,
+            }
+
+
+def claims(spent: Mapping[str, Mapping[str, Sequence[Spent]]], off: Sequence[Row], trials: int) -> list[Claim]:
+    """Hold the figures against the bounds."""
+    found = list[Claim]()
+
+    def claim(text: str, said: str, *, met: bool) -> None:
+        found.append(Claim(text, "issue's bound", said, "quality", met))
+
+    def total(arm: str, what: Callable[[Spent], float]) -> float:
+        return sum(what(one) for by_arm in spent.values() for one in by_arm.get(arm, ()))
+
+    runs = sum(len(by_arm.get(OURS, ())) for by_arm in spent.values())
+    share = total(OURS, lambda one: one.memory) / max(1, runs * trials)
+    claim(f"trials over the memory limit ≤ {OVER_SHARE:.0%}", f"{share:.1%}", met=share <= OVER_SHARE)
+    for name, bound in (("peak_bytes", BYTES_OFF), ("train_seconds", SECONDS_OFF)):
+        medians = {str(one["estimates"]): one["after ten: off by"] for one in off if one["of"] == name}
+        said = ", ".join(f"{task} {value:.1%}" for task, value in medians.items())
+        met = bool(medians) and all(isinstance(value, float) and value <= bound for value in medians.values())
+        claim(f"{name}: median error after ten trials ≤ {bound:.0%} on every task", said, met=met)
+    for other in (FAIL, CONSTRAINT):
+        if total(other, lambda _: 1.0):
+            areas = [total(arm, lambda one: area(one.within)) for arm in (OURS, other)]
+            lost = [total(arm, lambda one: one.lost) for arm in (OURS, other)]
+            claim(
+                f"hypervolume ≥ that of {other}", "{:.3f} and {:.3f}, summed".format(*areas), met=areas[0] >= areas[1]
+            )
+            claim(f"no more time lost than by {other}", "{:.0f} s and {:.0f} s".format(*lost), met=lost[0] <= lost[1])
+    return found
+
+
+def main() -> None:
+    """Run, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help=f"digits, {QUICK_TRIALS} trials: about a minute")
+    parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=TASKS)
+    parser.add_argument("--arms", nargs="*", default=list(ARMS), choices=ARMS)
+    parser.add_argument("--trials", type=int, default=TRIALS)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    asked = parser.parse_args()
+    os.environ.setdefault("TUNER_DATA", str(DATA))
+    tasks, trials = (["digits"], QUICK_TRIALS) if asked.quick else (asked.tasks, asked.trials)
+    rows, off, spent = list[Row](), list[Row](), dict[str, dict[str, list[Spent]]]()
+    for name in tasks:
+        for arm, _, one, problem in carried_out(name, asked.arms, trials, asked.seeds):
+            spent.setdefault(name, {}).setdefault(arm, []).append(one)
+            rows.append(row(name, arm, one, problem))
+            off += errors(name, one.records)
+    finish("feasible", [*rows, *off], claims(spent, off, trials), asked.json)
+
+
+if __name__ == "__main__":
+    main()
