@@ -12,7 +12,7 @@ import psutil
 from tuner.commands.tuning import Tuning
 from tuner.plugin.core import build_host
 from tuner.plugin.finding import local_plugin
-from tuner.reading import kind_of, path_from
+from tuner.reading import kind_of, path_from, text_from
 from tuner.results.config import RunConfig
 from tuner.results.folder import FILE, read_run
 from tuner.results.lock import lock_folder
@@ -93,13 +93,13 @@ def run(
         host = build_host(local=[*recorded, *local])
     host.check_local()
     config = RunConfig(
-        task=_absolute(task),
-        space=space,
+        task=text_from(_absolute(task)),
+        space=text_from(space),
         seed=check_seed(seed),
         backend=backend,
         deterministic=deterministic,
         limits=limits,
-        plugins=tuple(host.local),
+        plugins=tuple(map(text_from, host.local)),
     )
     listener = listener or Listener()
     with ExitStack() as stack:
@@ -120,7 +120,7 @@ def plugins_of_run(folder: Path, given: Iterable[str]) -> list[str]:
     """
     names = {local_plugin(file).name for file in given}
     recorded = read_run(folder).config.plugins if (folder / FILE).exists() else ()
-    return [file for file in recorded if local_plugin(file).name not in names]
+    return [file for file in map(path_from, recorded) if local_plugin(file).name not in names]
 
 
 def process_started() -> float:

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from tuner.errors import StoreError, TaskError
 from tuner.files import cache_folder, write_private
+from tuner.reading import text_from
 
 T = TypeVar("T")
 FILE = "readable"
@@ -55,7 +56,7 @@ class FileCheck:
         self._new.update({mark: None for mark, reason in reasons.items() if not reason})
         for mark, file in zip(marks, files, strict=True):
             if reasons.get(mark):
-                self.unreadable[str(file)] = reasons[mark]
+                self.unreadable[text_from(file)] = reasons[mark]
         return [not reasons.get(mark) for mark in marks]
 
     @cached_property
@@ -68,7 +69,7 @@ class FileCheck:
 
     def note(self, file: Path, error: TaskError) -> None:
         """Count a file as unreadable, whose reading raised an error."""
-        self.unreadable[str(file)] = _reason(file, error)
+        self.unreadable[text_from(file)] = _reason(file, error)
 
     def close(self, task: Path) -> tuple[str, ...]:
         """Remember what was found, and return the files that are left out, each with the reason.
@@ -130,5 +131,5 @@ def _problem(file: Path, look: Callable[[Path], object]) -> str:
 
 def _reason(file: Path, error: TaskError) -> str:
     """Return an error's rule and value, without the file before them and the way out behind."""
-    text = str(error).removeprefix(f"{file}: ")
+    text = text_from(str(error)).removeprefix(f"{text_from(file)}: ")
     return text.rpartition(": ")[0] or text

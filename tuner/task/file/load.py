@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tuner.errors import TaskError, nearest
-from tuner.reading import kind_of
+from tuner.reading import kind_of, path_from
 from tuner.task.file.python import task_from_function
 from tuner.task.file.toml import task_from_toml
 from tuner.task.task import Task
@@ -25,8 +25,8 @@ def load_task(text: str, builtin: Mapping[str, Callable[[], Task]] = {}, *, look
         return builtin[text]()
     file, colon, function = text.rpartition(":")
     if colon and file.endswith(".py"):
-        return task_from_function(Path(file).expanduser().absolute(), function)
-    path = Path(text).expanduser().absolute()
+        return task_from_function(Path(path_from(file)).expanduser().absolute(), function)
+    path = Path(path_from(text)).expanduser().absolute()
     if kind_of(path) == "folder" and kind_of(path / "task.toml") != "nothing":
         path /= "task.toml"
     if path.suffix == ".toml":
