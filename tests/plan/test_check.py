@@ -40,11 +40,11 @@ from tuner.plan.trial import TrialPlan, check
         (replace(PLAN, runtime=RuntimePlan(threads=0)), "runtime.threads must be at least 1"),
         (replace(PLAN, runtime=RuntimePlan(threads=2**31)), "runtime.threads must be at most 1024, got 2147483648"),
         *(
-            (
-                replace(PLAN, recipe=replace(RecipePlan(), **{name: 2**62})),
-                f"recipe: no number may be above 1000000, got {2**62}",
+            (replace(PLAN, recipe=recipe), f"recipe: no number may be above 1000000, got {2**62}")
+            for recipe in (
+                *(RecipePlan(2**62), RecipePlan(1, 2**62)),
+                *(RecipePlan(micro_batches=2**62), RecipePlan(patience=2**62)),
             )
-            for name in ("epochs", "batch_size", "micro_batches", "patience")
         ),
         (
             replace(PLAN, heads=HeadsPlan("with-tail", (Exit(21, 8),))),
