@@ -29,7 +29,7 @@ from benchmarks.malformed import cases
 from benchmarks.report import Claim, Row, finish
 
 OUTCOMES = ("one line", "accepted", "traceback", "several lines", "hang", "memory")
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 60.0
 #: Address space of the process, and of those it starts: PyTorch takes half of it.
 MOST_BYTES = 12_000_000_000
 RESIDENT_BYTES = 1_000_000_000

@@ -9,17 +9,18 @@ from types import ModuleType
 
 import psutil
 
-from tuner.commands.tuning import Tuning
+from tuner.commands.tuning import NO_RUN, Tuning
 from tuner.plugin.core import build_host
 from tuner.plugin.finding import local_plugin
 from tuner.reading import kind_of, path_from, text_from
 from tuner.results.config import RunConfig
 from tuner.results.folder import FILE, read_run
 from tuner.results.lock import lock_folder
+from tuner.results.prior import read_prior
 from tuner.results.run import Run
 from tuner.search.budget import LIMITS, budget, check_seed
 from tuner.search.listener import Listener
-from tuner.search.space import load_space
+from tuner.search.space import Space, load_space
 from tuner.task import Task, load_task
 
 DEFAULT_SPACE = "board-10min"
@@ -84,6 +85,7 @@ def run(
     """
     texts = dict(zip(LIMITS, (time, train_time, memory, storage, trials, forget_at_most, stop_when_flat), strict=True))
     search_space = load_space(space)
+    _check_first_plans(search_space, earlier)
     limits = budget(texts, search_space.limits, deterministic=deterministic)
     local = [*search_space.plugins, *plugins]
     host = build_host(local=local)
@@ -121,6 +123,14 @@ def plugins_of_run(folder: Path, given: Iterable[str]) -> list[str]:
     names = {local_plugin(file).name for file in given}
     recorded = read_run(folder).config.plugins if (folder / FILE).exists() else ()
     return [file for file in map(path_from, recorded) if local_plugin(file).name not in names]
+
+
+def _check_first_plans(space: Space, earlier: str | Path | None) -> None:
+    """Read what names the plans to try first: a mistake there is reported before the libraries are loaded."""
+    if earlier is not None and earlier != NO_RUN:
+        Run.open(earlier)
+    if space.prior:
+        read_prior(Path(space.prior))
 
 
 def process_started() -> float:

@@ -23,6 +23,8 @@ def load_task(text: str, builtin: Mapping[str, Callable[[], Task]] = {}, *, look
     """
     if text in builtin:
         return builtin[text]()
+    if not text.strip():  # as a path it would be the current folder
+        raise TaskError(f"the name of the task is empty, got {text!r}: give a task.toml, or . for the current folder")
     file, colon, function = text.rpartition(":")
     if colon and file.endswith(".py"):
         return task_from_function(Path(path_from(file)).expanduser().absolute(), function)
