@@ -115,6 +115,11 @@ def test_an_error_that_names_a_hostile_file_is_one_printable_line(cli: Cli, task
     assert "hat/\\x1b]0;owned\\x07 \\udcff.png: not an image" in line
 
 
+def test_a_task_whose_files_cannot_be_read_is_forgotten_all_the_same(cli: Cli, task: Path) -> None:
+    (task.parent / "local/train/hat/3.png").write_text("not pixels")
+    assert cli("forget", task) == (0, "")
+
+
 @pytest.fixture
 def named(tmp_path: Path, cache: None) -> Path:
     """A task whose paths, classes and manifest have letters that are not ASCII, and bytes that are not UTF-8."""

@@ -20,7 +20,7 @@ from tuner.search.processes.guard import JobLimits
 from tuner.search.processes.remote import open_remote
 from tuner.store.store import open_store
 from tuner.task import Domain, InputSpec, Samples, Task, load_task
-from tuner.task.data.readable import named
+from tuner.task.data.readable import left_out
 from tuner.task.info import task_info
 from tuner.task.relabel import relabelled
 
@@ -54,8 +54,8 @@ def apply_bundle(
     if changed := differences(host, bundle.info.plugins):
         listener.say(f"warning: the bundle was trained with other plugins: {changed}")
     target = match_inputs(load_task(task, host.tasks), bundle)
-    if target.skipped:
-        listener.say(f"warning: {len(target.skipped)} of the task's files are left out: {named(target.skipped)}")
+    if warning := left_out(target.skipped):
+        listener.say(warning)
     if source == "bundle":
         target = start_from(bundle, target)
     plan = from_toml((folder / PLAN).read_text(encoding="utf-8"))

@@ -29,7 +29,7 @@ from tuner.store.disk import StoreFull
 from tuner.store.engine_choice import choose_engine
 from tuner.store.store import Store, disk_bytes, open_store
 from tuner.task import Task
-from tuner.task.data.readable import named
+from tuner.task.data.readable import left_out
 from tuner.task.info import task_info
 from tuner.units import format_bytes
 
@@ -110,8 +110,8 @@ class Tuning:
     def tune(self, store_folder: Path | None) -> None:
         """Open the task on its backends, run the study, and write what was spent."""
         store = open_store(store_folder, *self._store_cap())
-        if skipped := self._task.skipped:
-            self._listener.say(f"warning: {len(skipped)} of the task's files are left out: {named(skipped)}")
+        if warning := left_out(self._task.skipped):
+            self._listener.say(warning)
         for plugin in self._host.refused:
             self._listener.say(f"plugin {plugin.name} takes no part: {plugin.refused}")
         strategies, objectives, backends = participants(self._host, self._space, self._task, self._config.backend)

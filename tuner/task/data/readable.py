@@ -88,10 +88,10 @@ class FileCheck:
     def error(self, task: Path | str) -> TaskError:
         """Return the error that names the files, the first few of many."""
         count = len(self.unreadable)
+        names = _named(f"{file}: {reason}" for file, reason in self.unreadable.items())
         return TaskError(
-            f"{task}: {count} {'file' if count == 1 else 'files'} cannot be used: "
-            f"{named(f'{file}: {reason}' for file, reason in self.unreadable.items())}; replace or remove them, or set "
-            "[input] skip_unreadable = true"
+            f"{task}: {count} {'file' if count == 1 else 'files'} cannot be used: {names}; "
+            "replace or remove them, or set [input] skip_unreadable = true"
         )
 
     def _mark(self, file: Path) -> bytes:
@@ -104,7 +104,14 @@ class FileCheck:
         return hashlib.blake2b(content, digest_size=HASH_BYTES).digest()
 
 
-def named(lines: Iterable[str]) -> str:
+def left_out(skipped: Sequence[str]) -> str:
+    """Return the warning that files are left out of a task; empty for none."""
+    count = len(skipped)
+    what = "1 file of the task is" if count == 1 else f"{count} files of the task are"
+    return f"warning: {what} left out: {_named(skipped)}" if skipped else ""
+
+
+def _named(lines: Iterable[str]) -> str:
     """Return the first few of some lines, and how many more there are."""
     listed = list(lines)
     more = len(listed) - MOST_NAMED

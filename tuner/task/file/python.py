@@ -27,7 +27,7 @@ def task_from_function(path: Path, function: str) -> Task:
         task = build() if callable(build) else None
     except TunerError:
         raise
-    except Exception as error:  # the user's own code may raise anything; they need the line
+    except (Exception, SystemExit) as error:  # the user's own code may raise anything; they need the line
         raise TaskError(_raised(path, error)) from error
     if not callable(build):
         functions = [name for name, value in vars(module).items() if callable(value)]
@@ -37,7 +37,7 @@ def task_from_function(path: Path, function: str) -> Task:
     return task
 
 
-def _raised(path: Path, error: Exception) -> str:
+def _raised(path: Path, error: BaseException) -> str:
     """Return one line: the place in the user's file, the type and the first line of an exception."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == str(path)]
