@@ -3,8 +3,8 @@
 ``python -m benchmarks.inputs [--seed N] [--only TEXT] [--json FILE]``
 
 `benchmarks.malformed` writes task files, search spaces, plans, model files, manifests, images, arrays, recordings,
-options and code that no command can use; hostile_bundles, where it is there, bundles from elsewhere. The command line is
-given each in a process of its own, with a deadline and a limit on its memory. An answer is one line on stderr that
+options and code that no command can use; hostile_bundles, where it is there, bundles from elsewhere. The command line
+is given each in a process of its own, with a deadline and a limit on its memory. An answer is one line on stderr that
 begins with ``tuner:``, and exit code 1 or 2.
 """
 
