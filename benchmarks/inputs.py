@@ -3,8 +3,8 @@
 ``python -m benchmarks.inputs [--seed N] [--only TEXT] [--json FILE]``
 
 `benchmarks.malformed` writes task files, search spaces, plans, model files, manifests, images, arrays, recordings,
-options and code that no command can use, and `benchmarks.hostile_bundles` bundles from elsewhere. The command line is
-given each in a process of its own, with a deadline and a limit on its memory. An answer is one line on stderr that
+options and code that no command can use; hostile_bundles, where it is there, bundles from elsewhere. The command line
+is given each in a process of its own, with a deadline and a limit on its memory. An answer is one line on stderr that
 begins with ``tuner:``, and exit code 1 or 2.
 """
 
@@ -29,7 +29,7 @@ from benchmarks.malformed import cases
 from benchmarks.report import Claim, Row, finish
 
 OUTCOMES = ("one line", "accepted", "traceback", "several lines", "hang", "memory")
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 60.0
 #: Address space of the process, and of those it starts: PyTorch takes half of it.
 MOST_BYTES = 12_000_000_000
 RESIDENT_BYTES = 1_000_000_000

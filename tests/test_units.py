@@ -42,6 +42,14 @@ def test_a_text_that_is_no_size_is_refused_with_an_example(text: str) -> None:
         parse_size(text, "--memory")
 
 
+def test_a_number_that_no_clock_and_no_disk_reaches_is_refused() -> None:
+    for text in ("9" * 400 + "s", "9" * 5001 + "s", "999999999999999d"):
+        with pytest.raises(TunerError, match=r"--time must be at most 1e\+18, got '99"):
+            parse_seconds(text, "--time")
+    with pytest.raises(TunerError, match=r"--memory must be at most 1e\+18, got '99"):
+        parse_size("9" * 400 + "GB", "--memory")
+
+
 def test_zero_is_no_limit() -> None:
     with pytest.raises(TunerError, match="--time must be above zero, got '0s'"):
         parse_seconds("0s", "--time")

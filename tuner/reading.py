@@ -47,9 +47,9 @@ def path_from(text: str) -> str:
     return os.fsdecode(text.encode("utf-8", "surrogateescape"))
 
 
-def text_from(path: str) -> str:
-    """Return the text that a path means: the opposite of `path_from`."""
-    return os.fsencode(path).decode("utf-8", "surrogateescape")
+def text_from(path: str | Path) -> str:
+    """Return a path as text that UTF-8 and JSON can hold; bytes that are no UTF-8 are escaped, and lead nowhere."""
+    return str(path).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def open_regular(path: str | Path) -> BinaryIO:

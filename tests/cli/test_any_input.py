@@ -11,6 +11,7 @@ import pytest
 from benchmarks.inputs import answer_to
 from benchmarks.malformed import Case, cases
 from tests.cli.tiny_task import NET, Cli, draw, write
+from tuner.cli.app import call
 from tuner.cli.printable import MOST_LETTERS, one_line, printable
 from tuner.task import load_task
 
@@ -47,10 +48,43 @@ def test_no_name_hangs_or_raises(cli: Cli, task: Path, special: Path, arguments:
         assert (code, line[:7]) == (1, "tuner: ")
 
 
+def test_an_empty_name_is_not_the_current_folder(cli: Cli, task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(task.parent)
+    for name in ("", " "):
+        code, line = cli("run", name, "--space", "space.toml", "--trials", "1")
+        assert code == 1
+        assert line.startswith(f"tuner: the name of the task is empty, got {name!r}: give a task.toml, or . for the")
+
+
+def test_first_plans_that_cannot_be_read_are_named_before_anything_is_loaded(cli: Cli, task: Path) -> None:
+    space, prior = task.parent / "space.toml", task.parent / "prior.toml"
+    code, line = cli("run", task, "--space", space, "--from", "n" * 300)
+    assert code == 1
+    assert "File name too long" in line
+    space.write_text(f'prior = "prior.toml"\n{space.read_text()}')
+    for text, reason in (
+        ("plan = 3", "plan must be a list of tables"),
+        ("plan = [", "not valid TOML"),
+        (None, "No such"),
+    ):
+        prior.unlink(missing_ok=True) if text is None else prior.write_text(text)
+        code, line = cli("run", task, "--space", space)
+        assert code == 1
+        assert reason in line
+
+
 @pytest.mark.parametrize("seed", ["-1", str(2**32)])
 def test_a_seed_that_no_generator_takes(cli: Cli, task: Path, seed: str) -> None:
     code, line = cli("run", task, "--space", task.parent / "space.toml", "--seed", seed)
     assert (code, line) == (1, f"tuner: --seed must be a whole number from 0 to 4294967295, got {seed}")
+
+
+@pytest.mark.parametrize("option", ["--trials", "--seed"])
+@pytest.mark.parametrize("value", ["1.5", "1e3", "x", "0x10", "9" * 5001, ""])
+def test_a_count_that_is_no_whole_number(capsys: pytest.CaptureFixture[str], option: str, value: str) -> None:
+    assert call(["run", "none.toml", option, value]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{option} must be a whole number, got '{value[:40]}'." in line
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "n" * 201, "ü" * 101, "a\x1b[31mb", "a\nb", "a\0b"])
@@ -79,6 +113,11 @@ def test_an_error_that_names_a_hostile_file_is_one_printable_line(cli: Cli, task
     assert code == 1
     assert "1 file cannot be used" in line
     assert "hat/\\x1b]0;owned\\x07 \\udcff.png: not an image" in line
+
+
+def test_a_task_whose_files_cannot_be_read_is_forgotten_all_the_same(cli: Cli, task: Path) -> None:
+    (task.parent / "local/train/hat/3.png").write_text("not pixels")
+    assert cli("forget", task) == (0, "")
 
 
 @pytest.fixture

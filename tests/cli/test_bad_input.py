@@ -70,6 +70,7 @@ def test_a_space_that_is_not_there(cli: Cli, task: Path) -> None:
         (("--time", "0s"), "--time must be above zero, got '0s'"),
         (("--memory", "12"), "--memory must be a size such as 512MB or 1GiB, got '12'"),
         (("--trials", "0"), "--trials must be a whole number from 1 to 999999999, got '0'"),
+        (("--memory", "9" * 400 + "GB"), "--memory must be at most 1e+18, got '999"),
         (("--backend", "torhc"), "there is no backend 'torhc' (did you mean 'torch'?)"),
     ],
 )

@@ -7,19 +7,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cli.tiny_task import SPACE, Cli, draw, write
+from tests.cli.tiny_task import SPACE, Cli, write
 from tuner.cli.app import call
 
 pytestmark = pytest.mark.slow
 
 
-def test_an_image_that_is_not_one(tune: Cli, task: Path) -> None:
-    (task.parent / "local/train/hat/3.png").write_text("not a picture")
+def test_an_image_that_is_not_one(tune: Cli, task: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = task.parent / "local/train/hat/3.png"
+    bad.write_text("not a picture")
     code, line = tune(task, "--trials", "2")
     assert code == 1
-    assert "local/train/hat/3.png: not an image that can be decoded (no known format): replace or remove it" in line
-    draw(task.parent / "local/train/hat/3.png", 99)  # put right, the same command continues in the same folder
-    assert tune(task, "--trials", "1", "--resume")[0] in {0, 1}
+    problem = f"{bad}: not an image that can be decoded (no known format)"
+    assert f"1 file cannot be used: {problem}; replace or remove them, or set [input] skip_unreadable = true" in line
+    task.write_text(task.read_text().replace("size = 16", "size = 16\nskip_unreadable = true"))
+    arguments = ["--space", str(task.parent / "space.toml"), "--trials", "1", "--out", str(task.parent / "left-out")]
+    assert call(["run", str(task), *arguments]) in {0, 1}
+    assert f"warning: 1 file of the task is left out: {problem}" in " ".join(capsys.readouterr().err.split())
 
 
 def test_weights_that_do_not_fit_and_the_same_folder_afterwards(tune: Cli, task: Path) -> None:

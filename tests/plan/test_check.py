@@ -38,6 +38,14 @@ from tuner.plan.trial import TrialPlan, check
             for weight in (0.0, -1.0, float("inf"), float("nan"))
         ),
         (replace(PLAN, runtime=RuntimePlan(threads=0)), "runtime.threads must be at least 1"),
+        (replace(PLAN, runtime=RuntimePlan(threads=2**31)), "runtime.threads must be at most 1024, got 2147483648"),
+        *(
+            (replace(PLAN, recipe=recipe), f"recipe: no number may be above 1000000, got {2**62}")
+            for recipe in (
+                *(RecipePlan(2**62), RecipePlan(1, 2**62)),
+                *(RecipePlan(micro_batches=2**62), RecipePlan(patience=2**62)),
+            )
+        ),
         (
             replace(PLAN, heads=HeadsPlan("with-tail", (Exit(21, 8),))),
             r"heads.exits must be on blocks 0 to 20, got \[21\]",

@@ -44,6 +44,11 @@ def test_the_toml_begins_with_the_sentence_and_the_decisions() -> None:
         ("epochs = 10", "epochs = 0", "recipe.epochs must be at least 1, got 0"),
         ('optimiser = "adamw"', "optimiser = 3", "recipe.optimiser: .* got 3"),
         ("split = 17", "split = ", "plan: not valid TOML"),
+        ("epochs = 10", "epochs = true", "recipe.epochs: .* got True"),
+        ("epochs = 10", "epochs = '10'", "recipe.epochs: .* got '10'"),
+        ("epochs = 10", "epochs = 1.5", "recipe.epochs: .* got 1.5"),
+        ("epochs = 10", f"epochs = {'9' * 5001}", "plan: not valid TOML .an integer must fit into 64 bits"),
+        ("split = 17", f"split = {'[' * 5000}", "plan: not valid TOML .arrays and tables may be nested 32 deep"),
     ],
 )
 def test_a_plan_that_cannot_be_read_is_reported_with_the_place(old: str, new: str, message: str) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.errors import KnobError, SpaceError
+from tuner.errors import BudgetError, KnobError, SpaceError
 from tuner.plan.info import ModelInfo
 from tuner.plugin.compose import compose
 from tuner.plugin.core import build_host
@@ -154,6 +154,12 @@ def test_a_mistake_in_a_space_is_named_with_its_place(tmp_path: Path, text: str,
 def test_every_limit_may_be_set_in_a_space(tmp_path: Path) -> None:
     text = "".join(f"limits.{name} = '7'\n" for name in LIMITS)
     assert written(tmp_path, text).limits == dict.fromkeys(LIMITS, "7")
+
+
+@pytest.mark.parametrize("trials", ["²", "9" * 5001, "1e3", "inf", "0"])
+def test_trials_are_a_number_that_can_be_counted_to(trials: str) -> None:
+    with pytest.raises(BudgetError, match="--trials must be a whole number from 1 to 999999999, got"):
+        budget({}, {"trials": trials}, deterministic=False)
 
 
 def test_a_space_that_is_not_there_is_named_with_the_nearest(tmp_path: Path) -> None:

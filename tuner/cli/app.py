@@ -41,6 +41,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a locale may know ASCII only, and a file's name may be any bytes
             stream.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdin, TextIOWrapper):  # `tuner watch` reads names of files there
+        sys.stdin.reconfigure(errors="surrogateescape")
     sys.exit(call(sys.argv[1:]))
 
 

@@ -1,9 +1,11 @@
 """What the commands share: options, progress on stderr, and printing that notices when nobody reads."""
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
 from tuner.cli.printable import printable
 
@@ -14,6 +16,16 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object and nothing else.")]
 Flag = Parameter(negative="")
+
+
+def _whole_number(_: type, tokens: Sequence[Token]) -> int:
+    """Return a whole number; cyclopts itself rounds what has a decimal point."""
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", tokens[0].value):
+        raise ValueError(f"{tokens[0].keyword} must be a whole number, got {tokens[0].value[:40]!r}.")
+    return int(tokens[0].value)
+
+
+Whole = Parameter(converter=_whole_number)
 LocalPlugins = Annotated[
     tuple[Path, ...],
     Parameter(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tuner.cli.options import Flag, Json, LocalPlugins, print_line, progress, stdout_console
+from tuner.cli.options import Flag, Json, LocalPlugins, Whole, print_line, progress, stdout_console
 
 
 def run(
@@ -19,11 +19,11 @@ def run(
     train_time: str | None = None,
     memory: str | None = None,
     storage: str | None = None,
-    trials: int | None = None,
+    trials: Annotated[int | None, Whole] = None,
     forget_at_most: str | None = None,
     stop_when_flat: str | None = None,
     backend: str | None = None,
-    seed: int = 0,
+    seed: Annotated[int, Whole] = 0,
     deterministic: Annotated[bool, Flag] = False,
     out: Path | None = None,
     store: Path | None = None,
@@ -139,7 +139,7 @@ def show(
     /,
     *,
     whole: Annotated[bool, Parameter(name="--all", negative="")] = False,
-    trial: int | None = None,
+    trial: Annotated[int | None, Whole] = None,
     json_output: Json = False,
 ) -> None:
     """Show a run: the untouched model, the Pareto front, the number of trials by state, and what was spent.

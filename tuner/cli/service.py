@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from tuner.cli.options import Flag, Json, print_line
+from tuner.cli.options import Flag, Json, Whole, print_line
 from tuner.cli.printable import one_line, printable
 
 
@@ -19,7 +19,7 @@ def watch(
     *,
     samples: Annotated[str, Parameter(allow_leading_hyphen=True)],
     once: Annotated[bool, Flag] = False,
-    enough: int = 100,
+    enough: Annotated[int, Whole] = 100,
     exploration: float = 0.05,
     window: str | None = None,
     any_time: Annotated[bool, Flag] = False,

@@ -71,7 +71,7 @@ def apply_bundle(
         ):
             session, store, weights = sessions[backend], open_store(), Path(scratch) / WEIGHTS
             if session.task.left_out:
-                listener.say(f"warning: {session.task.left_out}")
+                listener.say(session.task.left_out)
             plan = plan.carried_to(session.model, session.task.info)
             if source == "bundle":
                 plan = _without_finished_edits(plan, bundle)

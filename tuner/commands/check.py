@@ -101,7 +101,7 @@ def _module_of(package: str) -> str:
         return points[package]
     if package.endswith(".py") and kind_of(package) != "file":
         raise PluginError(f"there is no file {package}: check the path")
-    if package.endswith(".py") or (Path(package) / "__init__.py").is_file():
+    if package.endswith(".py") or kind_of(Path(package) / "__init__.py") == "file":
         return ""
     try:
         found = importlib.util.find_spec(package) is not None

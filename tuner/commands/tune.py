@@ -9,22 +9,23 @@ from time import monotonic
 from types import ModuleType
 
 from tuner.commands.interruption import stopping
-from tuner.commands.tuning import Tuning
+from tuner.commands.tuning import NO_RUN, Tuning
 from tuner.errors import RunError, disk_error
 from tuner.plugin.core import build_host
 from tuner.plugin.finding import local_plugin
-from tuner.reading import kind_of, path_from
+from tuner.reading import kind_of, path_from, text_from
 from tuner.results.config import Budget, RunConfig
 from tuner.results.folder import FILE, RunInfo, read_run
 from tuner.results.lock import lock_folder
 from tuner.results.origin import is_own
+from tuner.results.prior import read_prior
 from tuner.results.run import Run
 from tuner.search.budget import LIMITS, budget, check_seed
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import open_remote
 from tuner.search.setting import backends_of, objectives_for, participants
-from tuner.search.space import load_space
+from tuner.search.space import Space, load_space
 from tuner.task import Task
 from tuner.task.info import TaskOutline
 
@@ -91,6 +92,7 @@ def run(
     """
     texts = dict(zip(LIMITS, (time, train_time, memory, storage, trials, forget_at_most, stop_when_flat), strict=True))
     search_space = load_space(space)
+    _check_first_plans(search_space, earlier)
     limits = budget(texts, search_space.limits, deterministic=deterministic)
     started = started if started is not None else monotonic()
     end = None if limits.time_seconds is None else started + limits.time_seconds
@@ -105,13 +107,13 @@ def run(
         host = build_host(local=[*recorded, *local], end=end) if recorded else host
     host.check_local()
     config = RunConfig(
-        task=_absolute(task),
-        space=space,
+        task=text_from(_absolute(task)),
+        space=text_from(space),
         seed=check_seed(seed),
         backend=backend,
         deterministic=deterministic,
         limits=limits,
-        plugins=tuple(host.local),
+        plugins=tuple(map(text_from, host.local)),
     )
     listener, interrupt = listener or Listener(), Interrupt()
     strategies, objectives = participants(host, search_space)
@@ -159,7 +161,7 @@ def plugins_of_run(info: RunInfo, folder: Path, given: Iterable[str]) -> list[st
         RunError: There are such plugins, and the run was not made on this device.
     """
     names = {local_plugin(file).name for file in given}
-    recorded = [file for file in info.config.plugins if local_plugin(file).name not in names]
+    recorded = [file for file in map(path_from, info.config.plugins) if local_plugin(file).name not in names]
     if recorded and not is_own(info.config, info.mark):
         raise RunError(
             f"{folder} was not made on this device, and its plugin {recorded[0]} is code: "
@@ -171,6 +173,14 @@ def plugins_of_run(info: RunInfo, folder: Path, given: Iterable[str]) -> list[st
 def _folder_of(task: TaskOutline) -> Path:
     """Return a run's folder where the user names none: it is called as the task is."""
     return Path("runs") / path_from(task.info.name)
+
+
+def _check_first_plans(space: Space, earlier: str | Path | None) -> None:
+    """Read what names the plans to try first: a mistake there is reported before the libraries are loaded."""
+    if earlier is not None and earlier != NO_RUN:
+        Run.open(earlier)
+    if space.prior:
+        read_prior(Path(space.prior))
 
 
 def limits_of(space: str, asked: Mapping[str, str | int | None], *, deterministic: bool) -> Budget:

@@ -122,7 +122,7 @@ class Tuning:
         """
         store, backends = open_store(store_folder, *self._store_cap()), list(sessions)
         if self._task.left_out:
-            self._listener.say(f"warning: {self._task.left_out}")
+            self._listener.say(self._task.left_out)
         self._plugins = taking_part(self._host, (strategy.name for strategy in strategies), backends)
         from tuner.search.journal import open_study  # while the child imports its tensor library
         from tuner.search.study import Study

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,14 +72,14 @@ def remember_run(model: ModelInfo, folder: Path) -> None:
     """Keep where the newest run of a model's family lies."""
     path = _newest(model)
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    write_private(path, str(folder.absolute()))
+    write_private(path, bytes(folder.absolute()))
 
 
 def newest_run(model: ModelInfo) -> Run | None:
     """Return the newest run of a model's family; None where there is none that can be read."""
     try:
-        return Run.open(_newest(model).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, RunError):
+        return Run.open(os.fsdecode(_newest(model).read_bytes()))
+    except (OSError, ValueError, RunError):
         return None
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.plan.info import TaskInfo
-from tuner.task.data.readable import named
+from tuner.task.data.readable import left_out
 from tuner.task.mixing import class_sizes
 from tuner.task.spec import InputSpec, LossKind
 from tuner.task.task import Task
@@ -45,9 +45,8 @@ def outline(task: Task) -> TaskOutline:
     Raises:
         TaskError: A sample cannot be read.
     """
-    count = len(task.skipped)
-    left_out = f"{count} of the task's files are left out: {named(task.skipped)}" if count else ""
-    return TaskOutline(task_info(task), task.labels, task.input, task.input_shape, task.loss, left_out)
+    lines = left_out(task.skipped)
+    return TaskOutline(task_info(task), task.labels, task.input, task.input_shape, task.loss, lines)
 
 
 def task_info(task: Task) -> TaskInfo:

@@ -133,11 +133,7 @@ class Task:
             digest.update(f"\n{where} {len(samples)}\n".encode())
             digest.update(np.ascontiguousarray(samples.labels).tobytes())
             for index in range(len(samples)):
-                digest.update(
-                    text_from(f"{samples.name(index)}\t{samples.size_bytes(index)}\n").encode(
-                        "utf-8", "surrogateescape"
-                    )
-                )
+                digest.update(text_from(f"{samples.name(index)}\t{samples.size_bytes(index)}\n").encode())
             for index in range(0, len(samples), max(1, len(samples) // _HASHED_SAMPLES)):
                 digest.update(samples.sample_id(index).encode())
         return digest.hexdigest()

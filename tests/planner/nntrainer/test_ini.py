@@ -209,6 +209,12 @@ CONV = "[c]\ntype = conv2d\nfilters = 2\nkernel_size = 3,3\n"
         (HEAD + "[b]\nbackbone = net.tflite\n", "a backbone must be another .ini file, got 'net.tflite'"),
         (HEAD + "[b]\nbackbone = model.ini\n", "contains itself"),
         (HEAD + "[b]\nbackbone = none.ini\n", "cannot be read ("),
+        (HEAD + "[b]\nbackbone = a\0b.ini\n", "cannot be read (no file can have this name)"),
+        (HEAD + "[f]\ntype = fully_connected\nunit = " + "9" * 5001, "a number of unit may have 9 digits, got '999"),
+        (
+            HEAD + "[f]\ntype = fully_connected\nunit = 3\ninput_layers = in" + " " * 100_000 + "b(\n",
+            "input_layers must name layers as a, b(1), got 'in  ",
+        ),
         (
             HEAD + CONV + "[s]\ntype = addition\ninput_layers = in, c\n",
             "addition: inputs must have one shape, got 3:8:8, 2:6:6",
@@ -226,6 +232,13 @@ CONV = "[c]\ntype = conv2d\nfilters = 2\nkernel_size = 3,3\n"
 )
 def test_a_mistake_is_reported_in_a_line_with_its_place(text: str, message: str, tmp_path: Path) -> None:
     assert message in refused(tmp_path, text)
+
+
+def test_a_chain_of_backbones_has_an_end(tmp_path: Path) -> None:
+    for number in range(40):
+        (tmp_path / f"{number}.ini").write_text(f"[b]\nbackbone = {number + 1}.ini\n")
+    with pytest.raises(ModelError, match="backbones may be 32 deep: write the layers into one file"):
+        read_ini(tmp_path / "0.ini")
 
 
 def test_a_file_that_is_not_there_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

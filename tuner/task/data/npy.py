@@ -8,7 +8,6 @@ import math
 from typing import IO
 
 import numpy as np
-import psutil
 
 from tuner.arrays import Array
 from tuner.units import format_bytes
@@ -33,6 +32,8 @@ def read_array(stream: IO[bytes], size: int) -> Array:
     if values * dtype.itemsize > held:
         wanted = format_bytes(values * dtype.itemsize)
         raise ValueError(f"its header says {dtype} {list(shape)}, {wanted}, but only {format_bytes(held)} follow")
+    import psutil  # a process that predicts images does without
+
     if values * dtype.itemsize > (left := psutil.virtual_memory().available):
         raise ValueError(f"{format_bytes(values * dtype.itemsize)}, more than the {format_bytes(left)} of free memory")
     stream.seek(0)

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from tuner.errors import StoreError, TaskError
 from tuner.files import cache_folder, write_private
+from tuner.reading import text_from
 
 T = TypeVar("T")
 FILE = "readable"
@@ -55,7 +56,7 @@ class FileCheck:
         self._new.update({mark: None for mark, reason in reasons.items() if not reason})
         for mark, file in zip(marks, files, strict=True):
             if reasons.get(mark):
-                self.unreadable[str(file)] = reasons[mark]
+                self.unreadable[text_from(file)] = reasons[mark]
         return [not reasons.get(mark) for mark in marks]
 
     @cached_property
@@ -68,7 +69,7 @@ class FileCheck:
 
     def note(self, file: Path, error: TaskError) -> None:
         """Count a file as unreadable, whose reading raised an error."""
-        self.unreadable[str(file)] = _reason(file, error)
+        self.unreadable[text_from(file)] = _reason(file, error)
 
     def close(self, task: Path) -> tuple[str, ...]:
         """Remember what was found, and return the files that are left out, each with the reason.
@@ -87,10 +88,10 @@ class FileCheck:
     def error(self, task: Path | str) -> TaskError:
         """Return the error that names the files, the first few of many."""
         count = len(self.unreadable)
+        names = _named(f"{file}: {reason}" for file, reason in self.unreadable.items())
         return TaskError(
-            f"{task}: {count} {'file' if count == 1 else 'files'} cannot be used: "
-            f"{named(f'{file}: {reason}' for file, reason in self.unreadable.items())}; replace or remove them, or set "
-            "[input] skip_unreadable = true"
+            f"{task}: {count} {'file' if count == 1 else 'files'} cannot be used: {names}; "
+            "replace or remove them, or set [input] skip_unreadable = true"
         )
 
     def _mark(self, file: Path) -> bytes:
@@ -103,7 +104,14 @@ class FileCheck:
         return hashlib.blake2b(content, digest_size=HASH_BYTES).digest()
 
 
-def named(lines: Iterable[str]) -> str:
+def left_out(skipped: Sequence[str]) -> str:
+    """Return the warning that files are left out of a task; empty for none."""
+    count = len(skipped)
+    what = "1 file of the task is" if count == 1 else f"{count} files of the task are"
+    return f"warning: {what} left out: {_named(skipped)}" if skipped else ""
+
+
+def _named(lines: Iterable[str]) -> str:
     """Return the first few of some lines, and how many more there are."""
     listed = list(lines)
     more = len(listed) - MOST_NAMED
@@ -130,5 +138,5 @@ def _problem(file: Path, look: Callable[[Path], object]) -> str:
 
 def _reason(file: Path, error: TaskError) -> str:
     """Return an error's rule and value, without the file before them and the way out behind."""
-    text = str(error).removeprefix(f"{file}: ")
+    text = text_from(str(error)).removeprefix(f"{text_from(file)}: ")
     return text.rpartition(": ")[0] or text

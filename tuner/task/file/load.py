@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tuner.errors import TaskError, nearest
-from tuner.reading import kind_of
+from tuner.reading import kind_of, path_from
 from tuner.task.file.python import task_from_function
 from tuner.task.file.toml import task_from_toml
 from tuner.task.task import Task
@@ -23,10 +23,12 @@ def load_task(text: str, builtin: Mapping[str, Callable[[], Task]] = {}, *, look
     """
     if text in builtin:
         return builtin[text]()
+    if not text.strip():  # as a path it would be the current folder
+        raise TaskError(f"the name of the task is empty, got {text!r}: give a task.toml, or . for the current folder")
     file, colon, function = text.rpartition(":")
     if colon and file.endswith(".py"):
-        return task_from_function(Path(file).expanduser().absolute(), function)
-    path = Path(text).expanduser().absolute()
+        return task_from_function(Path(path_from(file)).expanduser().absolute(), function)
+    path = Path(path_from(text)).expanduser().absolute()
     if kind_of(path) == "folder" and kind_of(path / "task.toml") != "nothing":
         path /= "task.toml"
     if path.suffix == ".toml":

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.errors import TaskError
-from tuner.reading import read_toml
+from tuner.reading import read_toml, text_from
 from tuner.task.data.entry import Entry
 from tuner.task.data.npz import PartitionName
 from tuner.task.data.readable import FileCheck
@@ -53,7 +53,7 @@ def task_from_toml(path: Path, *, look: bool = True) -> Task:
     local = domain_of("local", local_entries, head.local_rows if labelled else {"": 0}, outputs)
     global_ = domain_of("global", global_entries, head.global_rows, outputs) if global_entries else None
     return Task(
-        name=path.resolve().parent.name if file.name is None else file.name,
+        name=text_from(path.resolve().parent.name) if file.name is None else file.name,
         model=model_spec(file.model, path),
         input=_standardised(spec, local, global_, path),
         loss=loss,

@@ -50,7 +50,8 @@ def _call_factory(spec: ModelSpec) -> Any:
         return factory(**dict(spec.arguments))
     except TypeError as error:
         raise TaskError(
-            f"model.factory: {spec.factory} does not take model.arguments: {first_line(error)}{_raised_in(error)}"
+            f"model.factory: {spec.factory} does not take model.arguments: {first_line(error)}{_raised_in(error)}: "
+            "correct it"
         ) from error
     except (Exception, SystemExit) as error:  # the user's own code may raise anything; they need the line
         raise TaskError(
