@@ -175,7 +175,7 @@ class _Check:
         if kind not in ELEMENT_BYTES or len(data) > 1 or max(seen.values(), default=0) > 1:
             raise BundleError(f"the values of {name!r} are of no type that a bundle has: export again")
         elements = _elements(dims, name)
-        held = sum(map(len, data.values()))
+        held = sum(place.size for place in data.values())
         if elements * ELEMENT_BYTES[kind] != held if 9 in data or not data else elements > held:  # noqa: PLR2004 - raw
             raise BundleError(f"{name!r} has shape {dims}, but {held} bytes of values: export again")
         self.constants[name] = constant_numbers(self.content, kind, elements, data)
@@ -205,7 +205,7 @@ class _Check:
         """Return one integer, or the packed ones of a field."""
         if isinstance(value, int):
             return [_signed(value)]
-        self.left -= len(value)
+        self.left -= value.size
         if self.left < 0:
             raise BundleError(f"the graph has more than {MOST_FIELDS:,} parts: no bundle has")
         numbers, at = [], value.begin
