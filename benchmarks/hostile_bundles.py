@@ -81,7 +81,12 @@ def _all(draw: random.Random) -> Iterator[tuple[str, str, Edit, bool]]:
     for name, command, edit in FILES:
         yield name, command, edit, False
     for name, content in STATES:
-        yield f"state.json: {name}", draw.choice(["status", "watch"]), partial(_device, "state.json", text=content), False
+        yield (
+            f"state.json: {name}",
+            draw.choice(["status", "watch"]),
+            partial(_device, "state.json", text=content),
+            False,
+        )
     for name, content in POINTERS:
         command = draw.choice(["predict", "status", "rollback", "watch"])
         yield f"device/current: {name}", command, partial(_device, "current", text=content), False
