@@ -3,13 +3,15 @@
 import os
 import sys
 from contextlib import suppress
+from io import TextIOWrapper
 
 from cyclopts import App, CycloptsError
 
 from tuner.cli.bundle import apply, export, predict
 from tuner.cli.describe import describe
-from tuner.cli.options import ReaderGoneError, printable
+from tuner.cli.options import ReaderGoneError
 from tuner.cli.plugins import plugins_app
+from tuner.cli.printable import one_line
 from tuner.cli.prior import prior_app
 from tuner.cli.run import demo, run, show
 from tuner.cli.service import rollback, status, watch
@@ -36,6 +38,11 @@ for command in (run, show, export, apply, predict, describe, demo, forget, watch
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a locale may know ASCII only, and a file's name may be any bytes
+            stream.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdin, TextIOWrapper):  # `tuner watch` reads names of files there
+        sys.stdin.reconfigure(errors="surrogateescape")
     sys.exit(call(sys.argv[1:]))
 
 
@@ -44,10 +51,10 @@ def call(arguments: list[str]) -> int:
     try:
         app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        print(f"tuner: {' '.join(str(error).split())} See tuner --help.", file=sys.stderr)
+        print(f"tuner: {one_line(' '.join(str(error).split()))} See tuner --help.", file=sys.stderr)
         return USAGE
     except TunerError as error:
-        print(printable(f"tuner: {error}"), file=sys.stderr)
+        print(f"tuner: {one_line(str(error))}", file=sys.stderr)
         return MISTAKE
     except ModuleNotFoundError as error:
         hint = missing_extra(error)

@@ -1,10 +1,13 @@
 """What the commands share: options, progress on stderr, and printing that notices when nobody reads."""
 
-import unicodedata
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
+
+from tuner.cli.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -13,6 +16,16 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object and nothing else.")]
 Flag = Parameter(negative="")
+
+
+def _whole_number(_: type, tokens: Sequence[Token]) -> int:
+    """Return a whole number; cyclopts itself rounds what has a decimal point."""
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", tokens[0].value):
+        raise ValueError(f"{tokens[0].keyword} must be a whole number, got {tokens[0].value[:40]!r}.")
+    return int(tokens[0].value)
+
+
+Whole = Parameter(converter=_whole_number)
 LocalPlugins = Annotated[
     tuple[Path, ...],
     Parameter(
@@ -35,18 +48,9 @@ def print_line(text: str) -> None:
         ReaderGoneError: Nobody reads it.
     """
     try:
-        print(printable(text), flush=True)
+        print(printable(text, keep="\n"), flush=True)
     except BrokenPipeError:
         raise ReaderGoneError from None
-
-
-def printable(text: str) -> str:
-    """Return text for a terminal: what steers one, as a label or a name from elsewhere may, is replaced by spaces."""
-    return text if text.isprintable() else "".join(letter if _is_harmless(letter) else " " for letter in text)
-
-
-def _is_harmless(letter: str) -> bool:
-    return letter in "\n\t" or unicodedata.category(letter) not in {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 def stdout_console() -> "Console":
@@ -55,7 +59,7 @@ def stdout_console() -> "Console":
 
     class Stdout(Console):
         def print(self, *objects: Any, **settings: Any) -> None:
-            super().print(*(printable(one) if isinstance(one, str) else one for one in objects), **settings)
+            super().print(*(printable(one, keep="\n") if isinstance(one, str) else one for one in objects), **settings)
 
         def on_broken_pipe(self) -> None:
             raise ReaderGoneError

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from tuner.cli.options import Flag, Json, print_line, printable
+from tuner.cli.options import Flag, Json, Whole, print_line
+from tuner.cli.printable import one_line, printable
 
 
 def watch(
@@ -18,7 +19,7 @@ def watch(
     *,
     samples: Annotated[str, Parameter(allow_leading_hyphen=True)],
     once: Annotated[bool, Flag] = False,
-    enough: int = 100,
+    enough: Annotated[int, Whole] = 100,
     exploration: float = 0.05,
     window: str | None = None,
     any_time: Annotated[bool, Flag] = False,
@@ -107,11 +108,9 @@ def _print_json(event: Mapping[str, Any]) -> None:
 def _print_event(event: Mapping[str, Any]) -> None:
     if "label" in event:
         begin = f"@{event['begin']}" if "begin" in event else ""
-        print_line(
-            f"{event['file']}{begin}: {event['label']} ({100 * event['probability']:.0f} %, exit {event['exit']})"
-        )
+        file, label = printable(event["file"]), printable(event["label"])
+        print_line(f"{file}{begin}: {label} ({100 * event['probability']:.0f} %, exit {event['exit']})")
     elif "round" in event:
         print_line(f"round {event['round']}: {event['reason']}")
     else:
-        line = printable(f"tuner: {event.get('refused') or event.get('problem')}")
-        print(line, file=sys.stderr, flush=True)
+        print(f"tuner: {one_line(event.get('refused') or event['problem'])}", file=sys.stderr, flush=True)

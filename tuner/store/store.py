@@ -13,6 +13,7 @@ from filelock import FileLock
 from tuner.arrays import Floats
 from tuner.errors import BudgetError, StoreError
 from tuner.files import PART, cache_folder, own_folder, private_folder
+from tuner.reading import read_bytes
 from tuner.store import header
 from tuner.store.cost import FILE as COST
 from tuner.store.cost import read_cost
@@ -21,7 +22,7 @@ from tuner.store.header import DamagedHeaderError, StoreKey
 from tuner.store.index import ENTRY_BYTES, MOST_INDEX_BYTES
 from tuner.store.records import HEADER, RecordFile
 from tuner.store.slots import DATA, INDEX
-from tuner.untrusted import read_regular, reason_of, require_plain
+from tuner.untrusted import reason_of, require_plain
 
 #: The order in which an eviction removes the files; a draft is what earlier versions left when they were killed.
 FILES = (INDEX, DATA, COST, f"{HEADER}.draft", HEADER)
@@ -185,7 +186,7 @@ def _describe(path: Path) -> StoredFile:
         stored = None
     try:
         last_used = (path / HEADER).stat().st_mtime
-        index = np.frombuffer(read_regular(path / INDEX, MOST_INDEX_BYTES), np.uint8)
+        index = np.frombuffer(read_bytes(path / INDEX, MOST_INDEX_BYTES), np.uint8)
     except OSError:
         last_used, index = 0.0, np.zeros(0, np.uint8)
     rows = index[: len(index) // ENTRY_BYTES * ENTRY_BYTES].reshape(-1, ENTRY_BYTES)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tuner.bundle.info import BundleInfo
+from tuner.cli.printable import printable
 from tuner.runtime.infer.personaliser import Prediction
 from tuner.units import format_bytes
 
@@ -28,5 +29,5 @@ def format_bundle(folder: Path, info: BundleInfo) -> str:
 def format_prediction(file: Path, prediction: Prediction, *, exits: int) -> str:
     """Return a file's predicted label; where a model has exits, also the one that the sample left at."""
     left = f", exit {prediction.exit}" if exits > 1 else ""
-    label = " ".join(prediction.label.splitlines())
-    return f"{file}: {label} ({100 * prediction.probability:.0f} %{left})"
+    name, label = printable(str(file)), printable(prediction.label)
+    return f"{name}: {label} ({100 * prediction.probability:.0f} %{left})"

@@ -1,0 +1,167 @@
+"""Files that the user names, read whole: regular files only, within a limit of bytes, and TOML of bounded depth.
+
+Opening a FIFO waits for a writer, and a device may never end: what a path leads to is asked before it is opened, and of
+the open file again. Recursive parsers are given no text that is nested deeper than `MOST_DEPTH`.
+"""
+
+import errno
+import os
+import re
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+from tuner.errors import TunerError
+
+#: Bytes of a text: a task, a search space, a plan, a model file.
+MOST_TEXT_BYTES = 4_000_000
+#: Tables and arrays inside each other, and parts of a dotted key.
+MOST_DEPTH = 32
+INTEGER_BITS = 64  # as TOML has it
+
+Kind = Literal["file", "folder", "special", "nothing"]
+
+_SPECIAL = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+_STRINGS_AND_COMMENTS = re.compile(
+    r'"""(?:\\.|[^\\])*?"""|' r"'''.*?'''|" r'"(?:\\.|[^"\\\n])*"|' r"'[^'\n]*'|" r"#[^\n]*", re.DOTALL
+)
+
+
+def kind_of(path: str | Path) -> Kind:
+    """Return what a path leads to: ``"nothing"`` also where it may not be looked at, or no file can have the name."""
+    try:
+        mode = os.stat(path).st_mode  # noqa: PTH116 - pathlib's questions raise for a name that is too long
+    except (OSError, ValueError):
+        return "nothing"
+    return "file" if stat.S_ISREG(mode) else "folder" if stat.S_ISDIR(mode) else "special"
+
+
+def path_from(text: str) -> str:
+    """Return the path that a text in UTF-8 means, as this process spells it, whose locale may know ASCII only."""
+    return os.fsdecode(text.encode("utf-8", "surrogateescape"))
+
+
+def text_from(path: str | Path) -> str:
+    """Return a path as text that UTF-8 and JSON can hold; bytes that are no UTF-8 are escaped, and lead nowhere."""
+    return str(path).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """Open a regular file for reading, without waiting for anything.
+
+    Raises:
+        OSError: It cannot be opened, or is no regular file.
+    """
+    try:
+        _check_regular(os.stat(path).st_mode, path)  # noqa: PTH116 - one question, whatever the name
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except ValueError:  # a NUL, or a letter that the locale does not have
+        raise OSError(errno.EINVAL, "no file can have this name", str(path)) from None
+    try:
+        _check_regular(os.fstat(descriptor).st_mode, path)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_bytes(path: str | Path, most_bytes: int) -> bytes:
+    """Read a regular file whole.
+
+    Raises:
+        OSError: It cannot be read, is no regular file, or holds more than `most_bytes`.
+    """
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most_bytes:
+            raise OSError(errno.EFBIG, f"{size / 1e6:.0f} MB, more than {most_bytes / 1e6:.0f} MB", str(path))
+        return file.read(size)
+
+
+def read_text(path: str | Path, kind: type[TunerError], way_out: str, most_bytes: int = MOST_TEXT_BYTES) -> str:
+    """Read a small text in UTF-8, with or without a byte-order mark.
+
+    Args:
+        path: The file.
+        kind: Class of the error that is raised.
+        way_out: End of its message.
+        most_bytes: Size of the largest file that is read.
+
+    Raises:
+        TunerError: It cannot be read, is no regular file, is too large, or is not UTF-8.
+    """
+    try:
+        return read_bytes(path, most_bytes).decode("utf-8-sig")
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except UnicodeDecodeError as error:
+        reason = f"it is not UTF-8 text: {error.reason} at byte {error.start}"
+    raise kind(f"{path}: cannot be read ({reason}): {way_out}")
+
+
+def read_toml(path: str | Path, kind: type[TunerError], way_out: str) -> dict[str, Any]:
+    """Read a TOML file; arguments as for `read_text`.
+
+    Raises:
+        TunerError: As `read_text`, or the text is not TOML as `parse_toml` takes it.
+    """
+    text = read_text(path, kind, way_out)
+    try:
+        return parse_toml(text)
+    except ValueError as error:
+        raise kind(f"{path}: not valid TOML ({error}): {way_out}") from None
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Parse TOML of bounded depth.
+
+    Raises:
+        ValueError: The text is not TOML, is nested deeper than `MOST_DEPTH`, or has an integer of more than 64 bits.
+    """
+    _check_depth(_STRINGS_AND_COMMENTS.sub('""', text))
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:  # Python's own limit on the digits of an integer
+        raise ValueError(_TOO_LARGE) from None
+    _check_integers(content)
+    return content
+
+
+_TOO_LARGE = f"an integer must fit into {INTEGER_BITS} bits"
+
+
+def _check_depth(text: str) -> None:
+    depth = 0
+    for match in re.finditer(r"[\[{\]}]", text):
+        depth += 1 if match[0] in "[{" else -1
+        if depth > MOST_DEPTH:
+            raise ValueError(f"arrays and tables may be nested {MOST_DEPTH} deep")
+    parts = re.split(r"[\n=,\[\]{}]+", text.replace(" ", "").replace("\t", ""))
+    if max(part.count(".") for part in parts) > MOST_DEPTH:
+        raise ValueError(f"a key may have {MOST_DEPTH} parts")
+
+
+def _check_integers(value: object) -> None:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            _check_integers(item)
+    elif isinstance(value, int) and not -(2 ** (INTEGER_BITS - 1)) <= value < 2 ** (INTEGER_BITS - 1):
+        raise ValueError(_TOO_LARGE)
+
+
+def _check_regular(mode: int, path: str | Path) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        what = _SPECIAL.get(stat.S_IFMT(mode), "something else")
+        raise OSError(errno.EINVAL, f"{what}, not a regular file", str(path))
