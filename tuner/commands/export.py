@@ -1,7 +1,8 @@
 """Export a trial of a run as a bundle."""
 
 import time
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +18,7 @@ from tuner.plan.toml import to_toml
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
 from tuner.plugin.host import Host
-from tuner.plugin.versions import trained_by
+from tuner.plugin.versions import differences, trained_by
 from tuner.results.origin import is_own
 from tuner.results.pick import pick_trial
 from tuner.results.run import Run
@@ -33,6 +34,7 @@ def export(
     trainable: bool = False,
     task: str | None = None,
     plugins: Iterable[Path | str] = (),
+    warn: Callable[[str], object] = warnings.warn,
 ) -> Path:
     """Write a trial of the Pareto front as a bundle: a folder with an ONNX model that runs without PyTorch.
 
@@ -48,6 +50,7 @@ def export(
             `tuner.runtime.ExitsTrainer` where it has exits. It then holds features of global samples.
         task: The run's task, where its file is elsewhere by now, or the run was not made on this device.
         plugins: Files of local plugins of the run, likewise.
+        warn: Called where plugins are not those of the run; a Python warning by default.
 
     Returns:
         The bundle's folder.
@@ -74,6 +77,8 @@ def export(
     if recorded := plugins_of_run(run.info, run.folder, host.local):
         host = build_host(local=[*recorded, *plugins])
     host.check_local()
+    if changed := differences(host, run.info.plugins):
+        warn(f"the run was made with other plugins: {changed}")
     is_named = run.task is None and task is None and name not in host.tasks
     if is_named and not is_own(run.info.config, run.info.mark):
         raise RunError(
