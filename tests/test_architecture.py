@@ -28,7 +28,8 @@ ARROW = (
     ("training",),
     ("plan",),
     ("augment", "store"),
-    ("files", "reading", "units", "untrusted"),
+    ("untrusted",),
+    ("files", "reading", "units"),
     ("arrays", "errors", "metrics", "process_memory"),
 )
 #: A file that nears this is split by subject, not packed.

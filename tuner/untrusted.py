@@ -1,15 +1,16 @@
-"""Files that may come from elsewhere: regular files only, inside their folder, of a bounded size.
+"""Folders that may come from elsewhere: what is read or written is inside them, and JSON is of a bounded size.
 
 A bundle, a run and a store are folders that people copy from others. A name in one of their files may lead out of the
-folder, a file may be a link, a pipe that never ends, or too large to be read.
+folder, and a file may be a link that does.
 """
 
 import errno
 import json
-import os
 import stat
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+from tuner.reading import read_bytes
 
 #: Largest file of settings that is read whole: of JSON or TOML.
 MOST_BYTES = 16 * 10**6
@@ -38,41 +39,14 @@ def inside(folder: Path, name: object) -> Path:
     return path
 
 
-def open_regular(path: Path, most_bytes: int | None = None) -> int:
-    """Open a regular file for reading, and return its descriptor.
-
-    Raises:
-        OSError: It is a pipe, a device or a folder, or larger than `most_bytes`.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe without a writer never opens else
-    status = os.fstat(descriptor)
-    is_large = most_bytes is not None and status.st_size > most_bytes
-    if stat.S_ISREG(status.st_mode) and not is_large:
-        return descriptor
-    os.close(descriptor)
-    if is_large:
-        raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes, more than {most_bytes:,}")
-    raise OSError(errno.EINVAL, "it is not a regular file")
-
-
-def read_regular(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """Return the content of a regular file.
-
-    Raises:
-        OSError: As `open_regular`.
-    """
-    with os.fdopen(open_regular(path, most_bytes), "rb") as file:
-        return file.read(most_bytes)
-
-
 def read_json(path: Path, most_bytes: int = MOST_BYTES) -> Any:
     """Return the content of a file of JSON.
 
     Raises:
-        OSError: As `open_regular`.
+        OSError: It is not a regular file, cannot be read, or is too large.
         ValueError: It is not JSON in UTF-8, or is nested too deeply.
     """
-    return parse_json(read_regular(path, most_bytes))
+    return parse_json(read_bytes(path, most_bytes))
 
 
 def parse_json(content: bytes) -> Any:

@@ -18,8 +18,10 @@ from tuner.bundle.rounds import current
 from tuner.bundle.scores import DeviceScores, Scores
 from tuner.errors import BundleError, TunerError, first_line
 from tuner.files import write_private
+from tuner.reading import open_regular, read_bytes
 from tuner.task import InputSpec
-from tuner.untrusted import inside, open_regular, read_json, read_regular, reason_of
+from tuner.untrusted import MOST_BYTES as MOST_JSON_BYTES
+from tuner.untrusted import inside, read_json, reason_of
 
 if TYPE_CHECKING:
     from tuner.plan.trial import TrialPlan
@@ -28,6 +30,7 @@ FILE = "bundle.json"
 MODEL, WEIGHTS, PLAN = "model.onnx", "weights.safetensors", "plan.toml"
 #: Largest file, as of ONNX; and largest sum of all, which are hashed whenever a bundle is opened.
 MOST_FILE_BYTES, MOST_BYTES = 2**31, 2**33
+_PIECE_BYTES = 2**18
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ class Bundle:
 
         path = self.file(PLAN)
         try:
-            return from_toml(read_regular(path).decode())
+            return from_toml(read_bytes(path, MOST_JSON_BYTES).decode())
         except (OSError, ValueError, RecursionError) as error:
             raise BundleError(f"{path} cannot be read ({first_line(error)}): export again") from None
         except TunerError as error:
@@ -226,8 +229,11 @@ def seal(part: Path, content: Mapping[str, Any]) -> BundleInfo:
 
 def file_hash(path: Path) -> str:
     """Return a file's SHA-256."""
-    with os.fdopen(open_regular(path), "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    with open_regular(path) as file:
+        while piece := file.read(_PIECE_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def _content(folder: Path) -> Mapping[str, Any]:

@@ -10,14 +10,13 @@ import mmap
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from os import close
 from pathlib import Path
 from typing import Any
 
 from tuner.bundle.onnxshapes import MOST_ELEMENTS, Node, constant_numbers, require_small_shapes
 from tuner.bundle.protobuf import ByteRange, fields, varint
 from tuner.errors import BundleError
-from tuner.untrusted import open_regular
+from tuner.reading import open_regular
 
 #: Most fields of all messages in a file: a training step of a large model has a tenth.
 MOST_FIELDS = 1_000_000
@@ -68,16 +67,13 @@ def check_model(path: Path) -> None:
         BundleError: It is not, with the first reason.
         OSError: It cannot be read.
     """
-    descriptor = open_regular(path)
     try:
-        with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content:
+        with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             _Check(content).model()
     except BundleError as error:
         raise BundleError(f"{path}: {error}") from None
     except ValueError:  # text that is not UTF-8, or an empty file, which cannot be mapped
         raise BundleError(f"{path}: the model file is not ONNX: export again") from None
-    finally:
-        close(descriptor)
 
 
 @dataclass(slots=True)
@@ -175,7 +171,7 @@ class _Check:
         if kind not in ELEMENT_BYTES or len(data) > 1 or max(seen.values(), default=0) > 1:
             raise BundleError(f"the values of {name!r} are of no type that a bundle has: export again")
         elements = _elements(dims, name)
-        held = sum(map(len, data.values()))
+        held = sum(place.size for place in data.values())
         if elements * ELEMENT_BYTES[kind] != held if 9 in data or not data else elements > held:  # noqa: PLR2004 - raw
             raise BundleError(f"{name!r} has shape {dims}, but {held} bytes of values: export again")
         self.constants[name] = constant_numbers(self.content, kind, elements, data)
@@ -205,7 +201,7 @@ class _Check:
         """Return one integer, or the packed ones of a field."""
         if isinstance(value, int):
             return [_signed(value)]
-        self.left -= len(value)
+        self.left -= value.size
         if self.left < 0:
             raise BundleError(f"the graph has more than {MOST_FIELDS:,} parts: no bundle has")
         numbers, at = [], value.begin

@@ -1,7 +1,7 @@
 """Protocol buffers by their bytes: a device has no onnx package, and a library would allocate what a file declares."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tuner.errors import BundleError
 
@@ -10,14 +10,15 @@ _VARINT_BITS = 64
 _CONTINUES = 128
 
 
-@dataclass(frozen=True, slots=True)
-class ByteRange:
+class ByteRange(NamedTuple):
     """Bytes ``[begin, end)`` of a file."""
 
     begin: int
     end: int
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
         return self.end - self.begin
 
 
@@ -33,14 +34,14 @@ def fields(content: bytes, message: ByteRange) -> Iterator[tuple[int, int | Byte
     """
     at, end = message.begin, message.end
     while at < end:
-        key, at = varint(content, at, end)
+        key, at = (content[at], at + 1) if content[at] < _CONTINUES else varint(content, at, end)
         kind = key & 7
-        if kind == _VARINT:
-            value, at = varint(content, at, end)
-            yield key >> 3, value
-            continue
-        if kind == _LENGTH:
-            size, at = varint(content, at, end)
+        if kind in {_VARINT, _LENGTH}:
+            value, at = (content[at], at + 1) if at < end and content[at] < _CONTINUES else varint(content, at, end)
+            if kind == _VARINT:
+                yield key >> 3, value
+                continue
+            size = value
         elif kind in {_EIGHT_BYTES, _FOUR_BYTES}:
             size = 8 if kind == _EIGHT_BYTES else 4
         else:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from tuner.errors import BundleError
 from tuner.files import flush, remove_parts, write_private
-from tuner.untrusted import inside, read_regular, reason_of, require_plain
+from tuner.reading import read_bytes
+from tuner.untrusted import inside, reason_of, require_plain
 
 FOLDER, CURRENT, ROUNDS, LOCK = "device", "current", "rounds", "lock"
 EXPORTED = "0000"
@@ -154,7 +155,7 @@ def _read(bundle: Path) -> tuple[tuple[str, ...], int]:
     """Return the rounds in use, and how many there have ever been."""
     pointer = inside_device(bundle, CURRENT)
     try:
-        first, count = read_regular(pointer, MOST_POINTER_BYTES).decode("ascii").splitlines()
+        first, count = read_bytes(pointer, MOST_POINTER_BYTES).decode("ascii").splitlines()
         names = tuple(first.split())
         if names[-1:] == (EXPORTED,) and all(NAME.fullmatch(name) for name in (*names, count.zfill(4))):
             return names, int(count)

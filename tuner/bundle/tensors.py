@@ -1,6 +1,5 @@
 """Tensors of a bundle's safetensors files: of numeric types, finite, and no larger than their file."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,8 @@ from safetensors import SafetensorError, safe_open
 
 from tuner.arrays import Array
 from tuner.errors import BundleError
-from tuner.untrusted import open_regular, reason_of
+from tuner.reading import open_regular
+from tuner.untrusted import reason_of
 
 #: Largest header: its names, types and shapes are read before anything else is known of the file.
 MOST_HEADER_BYTES = 4 * 10**6
@@ -26,8 +26,7 @@ def open_tensors(path: Path) -> Iterator[Any]:
         BundleError: It cannot be read, or lacks what the caller asks for.
     """
     try:
-        descriptor = open_regular(path)
-        with os.fdopen(descriptor, "rb") as file:
+        with open_regular(path) as file:
             header_bytes = int.from_bytes(file.read(8), "little")
         if header_bytes > MOST_HEADER_BYTES:
             raise BundleError(

@@ -11,10 +11,11 @@ from tuner.errors import RunError, first_line
 from tuner.files import write_private
 from tuner.plan.info import ModelInfo, TaskInfo
 from tuner.plan.trial import TrialPlan
+from tuner.reading import read_bytes
 from tuner.results.config import RunConfig
 from tuner.results.objectives import Objective
 from tuner.results.records import TrialRecord
-from tuner.untrusted import inside, parse_json, read_json, read_regular, reason_of
+from tuner.untrusted import inside, parse_json, read_json, reason_of
 
 FORMAT = 1
 FILE, TRIALS = "run.json", "trials.jsonl"
@@ -188,7 +189,7 @@ def _trim(path: Path) -> None:
 
 
 def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
-    return _lines_of(read_regular(path, MOST_TRIALS_BYTES))
+    return _lines_of(read_bytes(path, MOST_TRIALS_BYTES))
 
 
 def _lines_of(content: bytes) -> Iterator[Mapping[str, Any]]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from filelock import FileLock
 
 from tuner.files import cache_folder, write_private
+from tuner.reading import read_bytes
 from tuner.results.config import RunConfig
-from tuner.untrusted import read_regular
 
 KEY = "key"
 KEY_BYTES = 32
@@ -51,4 +51,4 @@ def _key(path: Path) -> bytes:
     with FileLock(path.with_name(f"{KEY}.lock"), mode=0o600):
         if not path.exists():
             write_private(path, secrets.token_bytes(KEY_BYTES))
-    return read_regular(path, KEY_BYTES)
+    return read_bytes(path, KEY_BYTES)

@@ -5,8 +5,8 @@ import struct
 import zlib
 from pathlib import Path
 
+from tuner.reading import read_bytes
 from tuner.store.disk import full_disk_as_store_full, write_at
-from tuner.untrusted import read_regular
 
 FILE = "cost"
 _COST = struct.Struct("<dI")  # seconds, crc32 of them
@@ -16,7 +16,7 @@ COST_BYTES = _COST.size
 def read_cost(folder: Path) -> float | None:
     """Return the seconds that one record of the file in `folder` takes to compute; None if never noted, or damaged."""
     try:
-        seconds, checksum = _COST.unpack(read_regular(folder / FILE, COST_BYTES))
+        seconds, checksum = _COST.unpack(read_bytes(folder / FILE, COST_BYTES))
     except (OSError, struct.error):
         return None
     return float(seconds) if checksum == _checksum(seconds) else None

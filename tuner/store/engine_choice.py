@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from tuner.files import write_private
+from tuner.reading import read_bytes
 from tuner.store.disk import full_disk_as_store_full
 from tuner.store.store import Store
-from tuner.untrusted import read_regular
 
 DEFAULT = "torch-fp32"
 MOST_NAME_BYTES = 1000
@@ -20,7 +20,7 @@ def chosen_engine(folder: Path, model: str, threads: int) -> str:
         threads: Threads that the engine runs with.
     """
     try:
-        return read_regular(_path(folder, model, threads), MOST_NAME_BYTES).decode()
+        return read_bytes(_path(folder, model, threads), MOST_NAME_BYTES).decode()
     except (OSError, UnicodeDecodeError):
         return DEFAULT
 

@@ -11,9 +11,10 @@ import numpy as np
 
 from tuner.errors import StoreError, first_line
 from tuner.files import remove_parts, write_private
+from tuner.reading import read_bytes
 from tuner.store.codec import Codec
 from tuner.store.disk import full_disk_as_store_full
-from tuner.untrusted import parse_json, read_regular, reason_of
+from tuner.untrusted import MOST_BYTES, parse_json, reason_of
 
 _MAGIC = b"TUNERREC"
 _VERSION = 1
@@ -91,7 +92,7 @@ def read(path: Path) -> Header | None:
         StoreError: The header is intact, but of a format this version does not read.
     """
     try:
-        content = read_regular(path)
+        content = read_bytes(path, MOST_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:

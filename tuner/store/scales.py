@@ -7,11 +7,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.files import write_private
+from tuner.reading import read_bytes
 from tuner.store.codec import Codec
 from tuner.store.disk import full_disk_as_store_full
 from tuner.store.header import StoreKey
 from tuner.store.store import Store
-from tuner.untrusted import read_regular
+from tuner.untrusted import MOST_BYTES
 
 Scales = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], str]
 
@@ -25,7 +26,7 @@ def read_scales(folder: Path, key: StoreKey, task: str) -> Scales | None:
         task: Name of the calibration set.
     """
     try:
-        content = read_regular(_path(folder, key, task))
+        content = read_bytes(_path(folder, key, task), MOST_BYTES)
     except OSError:
         return None
     digest, body = content[:16], content[16:]

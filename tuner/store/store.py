@@ -12,6 +12,7 @@ import numpy as np
 from tuner.arrays import Floats
 from tuner.errors import BudgetError, StoreError
 from tuner.files import PART, cache_folder, own_folder, private_folder
+from tuner.reading import read_bytes
 from tuner.store import header
 from tuner.store.cost import FILE as COST
 from tuner.store.cost import read_cost
@@ -22,7 +23,7 @@ from tuner.store.records import HEADER, RecordFile
 from tuner.store.slots import DATA, INDEX
 from tuner.store.usage import FILE as USERS
 from tuner.store.usage import StoreLock, Usage, store_lock
-from tuner.untrusted import read_regular, reason_of, require_plain
+from tuner.untrusted import reason_of, require_plain
 
 #: The order in which an eviction removes the files; a draft is what earlier versions left when they were killed.
 FILES = (INDEX, DATA, COST, f"{HEADER}.draft", HEADER)
@@ -198,7 +199,7 @@ def _describe(path: Path) -> StoredFile:
         stored = None
     try:
         last_used = (path / HEADER).stat().st_mtime
-        index = np.frombuffer(read_regular(path / INDEX, MOST_INDEX_BYTES), np.uint8)
+        index = np.frombuffer(read_bytes(path / INDEX, MOST_INDEX_BYTES), np.uint8)
     except OSError:
         last_used, index = 0.0, np.zeros(0, np.uint8)
     rows = index[: len(index) // ENTRY_BYTES * ENTRY_BYTES].reshape(-1, ENTRY_BYTES)
