@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 
-from tuner.errors import RunError, StoreError, TunerError
+from tuner.errors import WAYS_OUT, RunError, StoreError, TunerError
 
 OTHERS = 0o077
 CACHED = frozenset({"store", "rates", "pretrained", "prefix", "readable", "runs", "rings", "key", "key.lock"})
@@ -118,7 +118,7 @@ def mark_changed(place: Path | int) -> None:
 
 
 def check_room(folder: Path, size: int) -> None:
-    """Check that a file of so many bytes can be written.
+    """Check that a file of so many bytes can be written, where the file system can tell.
 
     Raises:
         OSError: It cannot: the disk is full, say.
@@ -127,8 +127,9 @@ def check_room(folder: Path, size: int) -> None:
         with tempfile.TemporaryFile(dir=folder) as file:
             os.posix_fallocate(file.fileno(), 0, size)
     except OSError as error:
-        error.filename = str(folder)
-        raise
+        if error.errno in WAYS_OUT:
+            error.filename = str(folder)
+            raise
 
 
 def flush(path: Path) -> None:

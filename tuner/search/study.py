@@ -171,8 +171,7 @@ class Study:
         """Return the trial to run next: what was begun or put in the queue, a promotion, or a new suggestion."""
         if not has_open(self._journal):
             self._ladder.climb(self.records)
-            promotion = self._ladder.next([record for record in self.records if self._repeatable(record)])
-            if promotion is not None:
+            if promotion := self._ladder.next([record for record in self.records if self._repeatable(record)]):
                 place = {RUNG: promotion.rung, PROMOTED: promotion.record.config}
                 self._journal.enqueue_trial(self._full(promotion.record).searched, place)
             else:
