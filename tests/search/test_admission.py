@@ -1,7 +1,7 @@
 """The one place that refuses: each reason by itself, and several at once."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,11 +36,13 @@ def plan(study: Study) -> TrialPlan:
     return plan
 
 
-def decide(study: Study, plan: TrialPlan, limits: Budget = PLENTY) -> Admitted | Refused:
+def decide(
+    study: Study, plan: TrialPlan, limits: Budget = PLENTY, records: Sequence[TrialRecord] = ()
+) -> Admitted | Refused:
     """Decide with other limits than the study's own."""
     filler = study._filler
     setting = replace(study._setting, limits=limits)
-    return Admission(setting, study._host, study._admission._forecast, filler).admit(plan, [])
+    return Admission(setting, study._host, study._admission._forecast, filler).admit(plan, records)
 
 
 def test_a_plan_within_every_limit_is_admitted_with_its_estimate(study: Study, plan: TrialPlan) -> None:
@@ -120,6 +122,11 @@ def test_memory_is_refused_unless_it_fits_surely_and_time_only_if_it_surely_does
     assert tight.constraint == {"memory": pytest.approx(math.log(470 / 450))}
     assert isinstance(decide(study, plan, Budget(memory_bytes=470_000_000)), Admitted)
     assert isinstance(decide(study, plan, Budget(train_seconds=3.5)), Admitted)
+    refused = TrialRecord(0, "rejected", plan, constraint={"memory": 0.1})
+    ended = [replace(refused, trial=0, state="done", constraint={}), *[refused] * 2]
+    for records, limit, admitted in (([refused] * 3, 450, True), (ended, 450, False), ([refused] * 3, 439, False)):
+        decision = decide(study, plan, Budget(memory_bytes=limit * 10**6), records)
+        assert isinstance(decision, Admitted) == admitted
     long = decide(study, plan, Budget(train_seconds=2.5))
     assert isinstance(long, Refused)
     assert long.reason == "--train-time: needs 3 to 6 s (50 %), but 2.5 s are left"

@@ -16,6 +16,10 @@ from tuner.search.processes.guard import JobLimits
 from tuner.search.setting import CLOSING_SECONDS, RUN_RESERVE, Setting
 from tuner.store.store import disk_bytes
 
+#: So many plans refused for memory in a row: then one is tried that fits by its estimate. If it does fit, estimates are
+#: surer from there on; if not, they rise.
+REFUSALS = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
@@ -72,7 +76,7 @@ class Admission:
         if reason:
             return Refused(expected, reason, {"support": 1.0})
         whole = expected if full in {None, plan} else self._forecast.expected(full, 0, records)
-        reasons, constraint = self._over(expected, whole)
+        reasons, constraint = self._over(expected, whole, sure=not _all_refused(records[-REFUSALS:]))
         if reasons:
             return Refused(expected, "; ".join(reasons), constraint)
         unfilled = self._filler.refusal(plan)
@@ -96,7 +100,7 @@ class Admission:
             self._extensions[name] = self._host.extensions(name)
         return self._extensions[name].lacking(plan) or self._host.supports(plan)
 
-    def _over(self, now: Expected, whole: Expected) -> tuple[list[str], dict[str, float]]:
+    def _over(self, now: Expected, whole: Expected, *, sure: bool) -> tuple[list[str], dict[str, float]]:
         """Return which limits a plan breaks, for people and as a constraint.
 
         Of memory it must be sure that the plan fits; of time, that it does not: a trial that takes a little too long
@@ -105,6 +109,7 @@ class Admission:
         Args:
             now: The plan as it would run now.
             whole: The same on the top rung.
+            sure: Whether memory must be sure; else the estimate itself decides.
         """
         limits, reasons, constraint = self._setting.limits, [], {}
         left = self._setting.seconds_left - CLOSING_SECONDS
@@ -116,7 +121,15 @@ class Admission:
         checks = (
             Check("time", *spend, spend[0], left if math.isfinite(left) else None, "s", 1.0, TIME_LEVEL),
             Check("train-time", *train, train[0], limits.train_seconds, "s", 1.0, TIME_LEVEL),
-            Check("memory", *peak, peak[1], limits.memory_bytes, "MB", 1e6, MEMORY_LEVEL),
+            Check(
+                "memory",
+                *peak,
+                peak[1] if sure else whole.estimate.peak_bytes,
+                limits.memory_bytes,
+                "MB",
+                1e6,
+                MEMORY_LEVEL,
+            ),
             Check("storage", stored, stored, stored, self.storage_left(), "MB", 1e6, 1.0),
         )
         for one in checks:
@@ -163,6 +176,11 @@ def trial_limits(setting: Setting, estimate: Estimate) -> JobLimits:
         return JobLimits(memory_bytes=memory, file_bytes=file)
     scoring = max(0.5, 0.5 * (estimate.spend_seconds - estimate.train_seconds))
     return JobLimits(end - CLOSING_SECONDS - scoring, end - CLOSING_SECONDS / 2, memory, file)
+
+
+def _all_refused(last: Sequence[TrialRecord]) -> bool:
+    """Return whether the last plans were all refused for memory, and there are as many as it takes."""
+    return len(last) == REFUSALS and all(one.state == "rejected" and "memory" in one.constraint for one in last)
 
 
 def _failed_before(plan: TrialPlan, records: Sequence[TrialRecord]) -> str:

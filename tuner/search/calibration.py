@@ -21,7 +21,7 @@ from tuner.arrays import Doubles
 #: What an estimate's error depends on: by name, the standard deviation of that error before any trial.
 Errors = Mapping[Hashable, float]
 #: The noise that is assumed before any trial counts as much as this many trials.
-PRIOR_TRIALS = 8
+PRIOR_TRIALS = 4
 #: A residual of more standard deviations counts less.
 HUBER = 2.0
 ROUNDS = 4
