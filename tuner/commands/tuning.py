@@ -23,7 +23,15 @@ from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import open_remote
 from tuner.search.rates import rates_of
-from tuner.search.setting import MEASURING_SHARE, RUN_RESERVE, Setting, cores, participants, wanted_knobs
+from tuner.search.setting import (
+    CLOSING_SECONDS,
+    MEASURING_SHARE,
+    RUN_RESERVE,
+    Setting,
+    cores,
+    participants,
+    wanted_knobs,
+)
 from tuner.search.space import Space, check_knobs
 from tuner.store.disk import StoreFull
 from tuner.store.engine_choice import choose_engine
@@ -115,10 +123,11 @@ class Tuning:
         self._plugins = taking_part(self._host, (strategy.name for strategy in strategies), backends)
         limit = self._config.limits.time_seconds
         end = None if limit is None else self._started + limit
+        kill_at = None if end is None else end - CLOSING_SECONDS / 2
         with (
             stopping(self._interrupt),
             open_remote(
-                self._host, self._source, backends, interrupt=self._interrupt, kill_at=end, many_jobs=True
+                self._host, self._source, backends, interrupt=self._interrupt, kill_at=kill_at, many_jobs=True
             ) as sessions,
         ):
             from tuner.search.journal import open_study  # while the child imports its tensor library

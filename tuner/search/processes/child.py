@@ -5,6 +5,7 @@ opened, so a fresh process per trial costs milliseconds, and its memory's high-w
 end when the parent does: the pipe closes.
 """
 
+import gc
 import importlib
 import os
 import pickle
@@ -62,6 +63,7 @@ def main(control_handle: int) -> None:
         except TunerError as error:
             control.sendall(frame(frames.FAILURE, wire.encode_failure(wire.failure(str(error)))))
             return
+        gc.freeze()  # or a collection in a child would touch, and so copy, every page of what it inherits
         control.sendall(frame(frames.OPENED))
         while True:
             _serve(control, sessions, owners)
@@ -122,7 +124,6 @@ def _opened(start: Start) -> tuple[Sessions, dict[What, str]]:
 
     What opening raised is raised again by every job.
     """
-    wire.prepare()
     for name in start.preload:
         try:
             importlib.import_module(name)
@@ -177,7 +178,6 @@ def _run(packed: bytes, sessions: Sessions, owners: Mapping[What, str], connecti
         if job.reports:
             arguments["report"] = pipe.report
         result = wire.encode(session.model if job.method == "model" else getattr(session, job.method)(**arguments))
-        wire.result_from(job.method, result)
         last = frame(frames.RESULT, result)
     except BaseException as error:  # noqa: BLE001 - whatever a plugin raises ends this job only
         failure = _failure(error, owners)
@@ -229,7 +229,6 @@ class _Reporter:
         content = wire.encode(
             {name: value[: wire.LINE] if isinstance(value, str) else value for name, value in progress.items()}
         )
-        wire.progress_from(content)
         with self._lock:
             if self._channel.unsent_bytes < MOST_UNSENT_BYTES:
                 self._channel.post(frame(frames.PROGRESS, content))
