@@ -1,7 +1,8 @@
 """Export a trial of a run as a bundle."""
 
 import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -16,14 +17,21 @@ from tuner.plan.toml import to_toml
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
 from tuner.plugin.host import Host
-from tuner.plugin.versions import trained_by
+from tuner.plugin.versions import differences, trained_by
 from tuner.results.pick import pick_trial
 from tuner.results.run import Run
 from tuner.search.processes.remote import open_remote
 from tuner.task import Task, load_task
 
 
-def export(run: Run, out: str | Path, pick: str = "knee", *, trainable: bool = False) -> Path:
+def export(
+    run: Run,
+    out: str | Path,
+    pick: str = "knee",
+    *,
+    trainable: bool = False,
+    warn: Callable[[str], object] = warnings.warn,
+) -> Path:
     """Write a trial of the Pareto front as a bundle: a folder with an ONNX model that runs without PyTorch.
 
     Nothing is trained. Validation samples run through ONNX Runtime to check what was written: the logits must be
@@ -36,6 +44,7 @@ def export(run: Run, out: str | Path, pick: str = "knee", *, trainable: bool = F
             ``global_accuracy >= 0.5 and min(train_seconds)``.
         trainable: Whether the bundle can train again without PyTorch, by `tuner.runtime.Trainer`, or by
             `tuner.runtime.ExitsTrainer` where it has exits. It then holds features of global samples.
+        warn: Called where plugins are not those of the run; a Python warning by default.
 
     Returns:
         The bundle's folder.
@@ -59,6 +68,8 @@ def export(run: Run, out: str | Path, pick: str = "knee", *, trainable: bool = F
         )
     host = build_host(local=run.info.config.plugins)
     host.check_local()
+    if changed := differences(host, run.info.plugins):
+        warn(f"the run was made with other plugins: {changed}")
     task = run.task or load_task(name, host.tasks)
     if task.fingerprint() != run.info.identity.task:
         raise RunError(f"the task {name} has changed since {run.folder} was made: run it again")

@@ -165,7 +165,7 @@ class Study:
         """Return the trial to run next: what was begun or put in the queue, a promotion, or a new suggestion."""
         if not has_open(self._journal):
             self._ladder.climb(self.records)
-            promotion = self._ladder.next(self.records)
+            promotion = self._ladder.next([record for record in self.records if self._repeatable(record)])
             if promotion is not None:
                 place = {RUNG: promotion.rung, PROMOTED: promotion.record.config}
                 self._journal.enqueue_trial(self._full(promotion.record).searched, place)
@@ -193,6 +193,10 @@ class Study:
         if record.config not in self._composed:
             self._composed[record.config] = self._compose(preferred_values(record.knobs))
         return self._composed[record.config]
+
+    def _repeatable(self, record: TrialRecord) -> bool:
+        """Return whether a trial's values still give its plan: a strategy that takes no further part changes it."""
+        return not self._barred or record.plan == at_rung(self._full(record).plan, record.rung)
 
     def _try(self, trial: OptunaTrial) -> TrialRecord:
         """Carry one suggestion through to its record."""
@@ -233,8 +237,7 @@ class Study:
         if result.failure is not None and result.failure.edit in composed.editors:
             self._strike(composed.editors[result.failure.edit], result.failure.text)
         base = replace(base, spent_seconds=time.monotonic() - started)
-        record = record_of(self._setting, base, result, self._filler.seconds_each(plan), given)
-        return self._outlook.explained(record)
+        return self._outlook.explained(record_of(self._setting, base, result, self._filler.seconds_each(plan), given))
 
     def _next_up(self, plan: TrialPlan, rung: int) -> Iterator[TrialPlan]:
         """Yield plans that may be tried on a rung next to a plan: those of the rungs below, and others in between.
@@ -249,8 +252,7 @@ class Study:
 
     def _spend_seconds(self, record: TrialRecord, rung: int) -> float:
         """Return what it takes to try a trial's plan on another rung."""
-        plan = at_rung(self._full(record).plan, rung)
-        return self._admission.seconds(plan, self.records)
+        return self._admission.seconds(at_rung(self._full(record).plan, rung), self.records)
 
     def _progress(self, progress: Mapping[str, Any]) -> bool:
         """Pass progress on; return whether the trial is to stop."""
@@ -262,8 +264,7 @@ class Study:
 
     def _make_room(self, plan: TrialPlan) -> None:
         """Hold the store to what ``--storage`` leaves once the plan's weights are written."""
-        left = self._admission.storage_left()
-        if left is not None:
+        if (left := self._admission.storage_left()) is not None:
             self._store.cap_bytes = max(0, left - cost.weight_bytes(plan))
             self._store.room(0)
 
@@ -272,9 +273,9 @@ class Study:
         self._strikes[name] = self._strikes.get(name, 0) + 1
         if self._strikes[name] >= FAILURES_OF_A_PLUGIN:
             self._barred.add(name)
-            self._listener.say(
-                f"{reason}; strategy {name!r} failed {FAILURES_OF_A_PLUGIN} times and takes no further part"
-            )
+            self._composed.clear()
+            times = f"failed {FAILURES_OF_A_PLUGIN} times"
+            self._listener.say(f"{reason}; strategy {name!r} {times} and takes no further part")
 
     def _keep(self, trial: OptunaTrial, record: TrialRecord) -> None:
         """Write the record first, tell Optuna after: a record on disk is a finished trial."""
