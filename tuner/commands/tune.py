@@ -24,7 +24,7 @@ from tuner.search.budget import LIMITS, budget, check_seed
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import open_remote
-from tuner.search.setting import backends_of, objectives_for, participants
+from tuner.search.setting import CLOSING_SECONDS, backends_of, objectives_for, participants
 from tuner.search.space import Space, load_space
 from tuner.task import Task
 from tuner.task.info import TaskOutline
@@ -129,7 +129,7 @@ def run(
             task,
             backends,
             interrupt=interrupt,
-            kill_at=end,
+            kill_at=None if end is None else end - CLOSING_SECONDS / 2,
             memory_bytes=limits.memory_bytes,
             many_jobs=True,
         )

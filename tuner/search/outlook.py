@@ -80,8 +80,10 @@ class Outlook:
             loss: Of the epoch.
             seconds: It took.
         """
+        if self._plan is None or len(self._losses) >= self._plan.recipe.epochs:  # whatever a backend reports
+            return self._gave_up
         self._losses.append(loss)
-        if self._gave_up or self._silent or self._plan is None or len(self._curves) < LEAST_CURVES:
+        if self._gave_up or self._silent or len(self._curves) < LEAST_CURVES:
             return self._gave_up
         epochs = self._plan.recipe.epochs
         left = epochs - len(self._losses)

@@ -76,7 +76,7 @@ def scored_record(
     setting: Setting, base: TrialRecord, outcome: Outcome, fill_seconds: float, given: Mapping[str, float]
 ) -> TrialRecord:
     """Return the record of a trial that was scored: its costs on an empty store, compared with every limit."""
-    values = dict(outcome.values)
+    values = {"train_seconds": math.nan, "peak_bytes": math.nan, **outcome.values}
     plan = base.plan
     if plan is None:
         raise ValueError("an outcome needs a plan")
@@ -85,7 +85,7 @@ def scored_record(
     if setting.deterministic:
         values["mean_latency_seconds"] = values["mean_flops"] / NOMINAL_FLOPS
     elif setting.rates.latency_seconds:  # a trial measures its share of the whole, not the moment it ran in
-        share = values.get("mean_latency_seconds", 1.0) / values.get("whole_latency_seconds", 1.0)
+        share = values.get("mean_latency_seconds", 1.0) / (values.get("whole_latency_seconds") or 1.0)
         values["mean_latency_seconds"] = share * setting.rates.latency_seconds
     if setting.deterministic:
         values["train_seconds"] = cost.train_seconds(plan, setting.rates)
@@ -93,9 +93,8 @@ def scored_record(
     elif plan.cached:
         values["train_seconds"] += plan.pool_samples * fill_seconds
         values["peak_bytes"] = max(values["peak_bytes"], float(setting.rates.fill_peak_bytes))
-    missing = [
-        objective.name for objective in setting.objectives if not math.isfinite(values.get(objective.name, math.nan))
-    ]
+    wanted = dict.fromkeys([*(objective.name for objective in setting.objectives), "train_seconds", "peak_bytes"])
+    missing = [name for name in wanted if not math.isfinite(values.get(name, math.nan))]
     if missing:
         reason = f"it gave no finite value of {', '.join(missing)}"
         return replace(base, reason=reason, notes=outcome.notes, constraint={"failed": 1.0})

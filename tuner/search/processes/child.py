@@ -5,6 +5,7 @@ opened, so a fresh process per trial costs milliseconds, and its memory's high-w
 end when the parent does: the pipe closes.
 """
 
+import gc
 import importlib
 import os
 import pickle
@@ -67,6 +68,7 @@ def main(control_handle: int) -> None:
                 frame(frames.FAILURE, wire.encode_failure(wire.failure(str(error), error=type(error).__name__)))
             )
             return
+        gc.freeze()  # or a collection in a child would touch, and so copy, every page of what it inherits
         control.sendall(frame(frames.OPENED))
         while True:
             _serve(control, sessions, owners)
@@ -127,7 +129,6 @@ def _opened(start: Start, control: socket.socket) -> tuple[Sessions, dict[What, 
 
     The parent is told of the task before the libraries are loaded. What opening raised is raised again by every job.
     """
-    wire.prepare()
     if start.memory_bytes is not None:
         os.environ[MEMORY_LIMIT] = str(start.memory_bytes)
     host = build_host(local=start.plugins, refused=start.refused)
@@ -199,7 +200,6 @@ def _run(packed: bytes, sessions: Sessions, owners: Mapping[What, str], connecti
         if job.reports:
             arguments["report"] = pipe.report
         result = wire.encode(session.model if job.method == "model" else getattr(session, job.method)(**arguments))
-        wire.result_from(job.method, result)
         last = frame(frames.RESULT, result)
     except BaseException as error:  # noqa: BLE001 - whatever a plugin raises ends this job only
         failure = _failure(error, owners)
@@ -251,7 +251,6 @@ class _Reporter:
         content = wire.encode(
             {name: value[: wire.LINE] if isinstance(value, str) else value for name, value in progress.items()}
         )
-        wire.progress_from(content)
         with self._lock:
             if self._channel.unsent_bytes < MOST_UNSENT_BYTES:
                 self._channel.post(frame(frames.PROGRESS, content))

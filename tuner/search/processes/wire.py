@@ -75,12 +75,6 @@ RESULTS: Mapping[str, Any] = {
 }
 
 
-def prepare() -> None:
-    """Make ready what reads messages, once for all processes that are forked from this one."""
-    for what in ("progress", "failure", *RESULTS):
-        _adapter(what)
-
-
 def encode(value: Any) -> bytes:
     """Return a value as JSON. NumPy's numbers are numbers, and a lone surrogate is a question mark.
 
