@@ -5,9 +5,12 @@ from pathlib import Path
 
 from tuner.bundle.format import FILE, Bundle
 from tuner.commands.watch import ring_of, rings_of_task
+from tuner.errors import TaskError
+from tuner.plugin.calls import OverdueError, limited
 from tuner.plugin.core import build_host
+from tuner.search.processes.supervisor import LOADING_SECONDS
 from tuner.store.store import open_store
-from tuner.task import load_task
+from tuner.task import Task, load_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,19 @@ class ForgottenSamples:
     samples: int
 
 
+def _loaded(task: str) -> Task:
+    """Return the task; its own code has so long as elsewhere.
+
+    Raises:
+        TaskError: It cannot be loaded, or not in time.
+    """
+    try:
+        with limited(LOADING_SECONDS):
+            return load_task(task, build_host().tasks)
+    except OverdueError:
+        raise TaskError(f"{task}: loading it took longer than {LOADING_SECONDS:.0f} s: correct its code") from None
+
+
 def forget(task: str, folder: Path | None = None) -> ForgottenSamples:
     """Remove the task's samples from every file of the store, overwriting their records, and from its bundles' rings.
 
@@ -44,7 +60,7 @@ def forget(task: str, folder: Path | None = None) -> ForgottenSamples:
     if (Path(task) / FILE).is_file():
         samples = ring_of(Path(task)).clear()
         return ForgottenSamples(Bundle.read(Path(task)).name, records=0, files=0, samples=samples)
-    loaded = load_task(task, build_host().tasks)
+    loaded = _loaded(task)
     ids = [
         partition.sample_id(index)
         for domain in (loaded.local, loaded.global_)

@@ -79,7 +79,7 @@ class Study:
         self.records = list(records)
         self._seen = {record.plan.key(): record for record in self.records if record.plan and _trained(record)}
         self._filler = Filler(setting, sessions, store, listener)
-        self._admission = Admission(setting, host, Forecast(setting, sessions), self._filler)
+        self._admission = Admission(setting, host, Forecast(setting, sessions), self._filler, self._strikes.barred)
         self._given, self._improvement = GivenModel(untouched, setting.task, listener), Improvement(listener, setting)
         self._reachable: list[TrialPlan] = []
         self._candidates, self._outlook = Candidates(journal, setting, self._compose), Outlook(setting)
@@ -237,8 +237,8 @@ class Study:
         self._outlook.begin(plan, decision.estimate, rung, self.records)
         result = self._sessions[plan.runtime.backend].try_train(job, limits, self._progress)
         self._seconds[f"rung {rung}"] += time.monotonic() - training
-        if result.failure is not None and result.failure.edit in composed.editors:
-            self._strikes.count(composed.editors[result.failure.edit], result.failure.text)
+        if result.failure is not None:
+            self._strikes.count_fault(result.failure.edit, result.failure.text, composed)
         base = replace(base, spent_seconds=time.monotonic() - started)
         record = record_of(self._setting, base, result, self._filler.seconds_each(plan), given)
         return self._outlook.explained(record)
