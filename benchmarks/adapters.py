@@ -1,4 +1,4 @@
-"""Adapters (bias-only, low-rank, sparse) against training all weights: memory, time, and accuracy.
+"""Adapters (bias-only, low-rank, sparse) against training all weights, and what mixed-in samples and a teacher bring.
 
 ``python -m benchmarks.adapters [--quick] [--json FILE]``
 
@@ -9,6 +9,9 @@ loaded; steps are timed in one process, arms in turns, medians. The same steps r
 Accuracy: the clothing photos, 8-bit features, 5 % of the global photos mixed in, every trial in a process of its own,
 as in a study. Each adapter is shown next to the best freezing that takes no more seconds, and to the best that takes no
 more bytes.
+
+Forgetting: the same photos, the last 2 blocks; global photos mixed in at random or chosen by herding, with and without
+the given model as the teacher. Differences are of the same seeds.
 """
 
 import argparse
@@ -21,8 +24,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import mean, median
-from typing import Any
+from statistics import mean, median, stdev
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -41,8 +44,9 @@ from tuner.backends.torch.step.traced import Step
 from tuner.backends.torch.trial.edits import edited
 from tuner.ort.training_step import StepSession
 from tuner.plan.info import ModelInfo
-from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan, TailEdit
+from tuner.plan.parts import CachePlan, DataEdit, DataPlan, LossTerm, RecipePlan, RuntimePlan, TailEdit
 from tuner.plan.trial import TrialPlan, normal_form
+from tuner.planner import cost
 from tuner.planner.memory.placement import max_live
 from tuner.plugin.core import build_host
 from tuner.process_memory import HUGE_PAGES, PeakMeter, return_freed
@@ -52,6 +56,7 @@ from tuner.store.store import Store
 from tuner.task import Task
 from tuner.task.info import task_info
 
+Name = TypeVar("Name")
 BLOCKS, BATCH = 6, 32
 ALL = "all weights"
 ARMS: Mapping[str, tuple[TailEdit, ...]] = {
@@ -59,16 +64,31 @@ ARMS: Mapping[str, tuple[TailEdit, ...]] = {
     "bias": (TailEdit.of("bias-only", scales=False),),
     "bias and scales": (TailEdit.of("bias-only", scales=True),),
     "lora, rank 4": (TailEdit.of("low-rank", rank=4, scale=1.0),),
+    "lora, rank 4, head too": (TailEdit.of("low-rank", rank=4, scale=1.0, head="low-rank"),),
     "sparse, 1/4": (TailEdit.of("sparse", share=0.25),),
 }
 #: Of training all weights: peak, step, bytes that train.
 BOUNDS: Mapping[str, tuple[float, float | None, float | None]] = {
     "bias": (0.5, 0.75, None),
     "lora, rank 4": (0.85, None, 0.15),
+    "lora, rank 4, head too": (0.85, None, 0.15),
     "sparse, 1/4": (0.7, 0.8, None),
 }
 ORT_BOUND, OFF_SHARE, OFF_MB = 1.5, 0.10, 16.0
 FREEZING, EPOCHS, DEPTHS = (1, 2, 3, 4, 6), (2, 4, 8), (6, 10)
+#: The last of the blocks that hold most of what is learned; alpha of the global photos is mixed in.
+FORGETTING_BLOCKS, TEACHER = 2, (LossTerm("distill", 0.25, (("temperature", 2.0),), teacher=True),)
+CHOSEN = DataEdit("herding", candidates=4)
+AGAINST_FORGETTING: Mapping[str, Mapping[str, Any]] = {
+    "nothing": {"data": DataPlan()},
+    "gdm, 1 %": {"data": DataPlan(0.01)},
+    "coreset, 1 %": {"data": DataPlan(0.01, edit=CHOSEN)},
+    "gdm, 5 %": {"data": DataPlan(0.05)},
+    "coreset, 5 %": {"data": DataPlan(0.05, edit=CHOSEN)},
+    "distill": {"data": DataPlan(), "loss": TEACHER},
+    "gdm, 5 %, distill": {"data": DataPlan(0.05), "loss": TEACHER},
+    "coreset, 5 %, distill": {"data": DataPlan(0.05, edit=CHOSEN), "loss": TEACHER},
+}
 RATES = {ALL: 1e-3, "sparse, 1/4": 1e-3}
 ADAPTER_RATE = 3e-3
 
@@ -78,7 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one seed, few photos, one epoch")
     parser.add_argument("--json", type=Path, help="write rows and claims to this file")
-    parser.add_argument("--part", choices=("costs", "accuracy"), help="this part alone")
+    parser.add_argument("--part", choices=("costs", "accuracy", "forgetting"), help="this part alone")
     parser.add_argument("--arm", choices=ARMS, help="print the peak of one arm, in this process")
     parser.add_argument("--planned", action="store_true", help="with --arm: plan the peak instead of measuring it")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of the accuracies")
@@ -88,10 +108,13 @@ def main() -> None:
         print(json.dumps(planned_bytes(asked.arm) if asked.planned else peak_bytes(asked.arm)))
         return
     rows, claims = list[Row](), list[Claim]()
-    if asked.part != "accuracy":
+    seeds = 1 if asked.quick else asked.seeds
+    if asked.part in {None, "costs"}:
         rows, claims = costs(rounds=10 if asked.quick else 30)
-    if asked.part != "costs":
-        rows += accuracy(1 if asked.quick else asked.seeds, quick=asked.quick)
+    if asked.part in {None, "accuracy"}:
+        rows += accuracy(seeds, quick=asked.quick)
+    if asked.part in {None, "forgetting"}:
+        rows += forgetting(seeds, quick=asked.quick)
     finish("adapters", rows, claims, asked.json)
 
 
@@ -144,7 +167,9 @@ def _claims(rows: Sequence[Row]) -> list[Claim]:
         if step is not None:
             claim(f"{name}: step ≤ {step} × that of all weights", row["step of all"], step)
         if trained is not None:
-            head = "the head of 210 classes, which trains whole, is 0.138 of them"
+            head = (
+                "the head of 210 classes, which trains whole, is 0.138 of them; the knob lora.head trains it low-rank"
+            )
             claim(f"{name}: ≤ {trained} × the bytes train", row["of all"], trained, head)
     for name in ARMS:
         row = by_arm[name]
@@ -235,27 +260,60 @@ def _apart(name: str, *options: str) -> float:
 
 def accuracy(count: int, *, quick: bool) -> list[Row]:
     """Return every adapter's trials next to freezing at equal seconds and at equal bytes; means over the seeds."""
+    all_epochs, depths = ((1,), (6,)) if quick else (EPOCHS, DEPTHS)
+    asked = [(ALL, depth, epochs) for depth in FREEZING for epochs in all_epochs]
+    asked += [(name, depth, epochs) for name in ARMS if name != ALL for depth in depths for epochs in all_epochs]
+    found = _trained(lambda model, task: {one: plan_of(model, task, *one) for one in asked}, count, quick=quick)
+    means = {one: {key: mean(run[key] for run in runs) for key in runs[0]} for one, runs in found.items()}
+    frozen = {one: values for one, values in means.items() if one[0] == ALL}
+    return [_compared(one, values, frozen) for one, values in means.items()]
+
+
+def forgetting(count: int, *, quick: bool) -> list[Row]:
+    """Return accuracies, seconds and stored bytes of each way against forgetting; means over the seeds."""
+    plans: dict[str, TrialPlan] = {}
+
+    def asked(model: ModelInfo, task: Task) -> Mapping[str, TrialPlan]:
+        plain = plan_of(model, task, ALL, FORGETTING_BLOCKS, 1 if quick else max(EPOCHS))
+        plans.update({name: replace(plain, **stages) for name, stages in AGAINST_FORGETTING.items()})
+        return plans
+
+    rows: list[Row] = []
+    for name, runs in _trained(asked, count, quick=quick).items():
+        values = {key: mean(run[key] for run in runs) for key in runs[0]}
+        rows.append(
+            {
+                "against forgetting": name,
+                "s": values["train_seconds"],
+                "MB": values["peak_bytes"] / 1e6,
+                "stored MB": cost.feature_bytes(plans[name]) / 1e6,
+                "local": values["local_accuracy"],
+                "global": values["global_accuracy"],
+                "± global": stdev(run["global_accuracy"] for run in runs) if len(runs) > 1 else 0.0,
+            }
+        )
+    return rows
+
+
+def _trained(
+    asked: Callable[[ModelInfo, Task], Mapping[Name, TrialPlan]], count: int, *, quick: bool
+) -> Mapping[Name, list[Mapping[str, float]]]:
+    """Train plans on the clothing photos, each in a process of its own; return what was measured, by seed."""
     task = clothing(160, *((200, 100) if quick else (None, None)))
-    seeds, (all_epochs, depths) = range(1, count + 1), (((1,), (6,)) if quick else (EPOCHS, DEPTHS))
     with (
         tempfile.TemporaryDirectory() as folder,
         open_remote(build_host(), task, ["torch"], many_jobs=True) as sessions,
     ):
         session, store = sessions["torch"], Store(Path(folder) / "store")
-        asked = [(ALL, depth, epochs) for depth in FREEZING for epochs in all_epochs]
-        asked += [(name, depth, epochs) for name in ARMS if name != ALL for depth in depths for epochs in all_epochs]
-        plans = {one: plan_of(session.model, task, *one) for one in asked}
+        plans = asked(session.model, task)
         session.fill(list(plans.values()), store)
-        found: dict[tuple[str, int, int], list[Mapping[str, float]]] = {one: [] for one in asked}
-        for seed in seeds:
-            for one in asked:
+        found: dict[Name, list[Mapping[str, float]]] = {one: [] for one in plans}
+        for seed in range(1, count + 1):
+            for one, plan in plans.items():
                 started, weights = time.monotonic(), Path(folder) / "trial" / "weights"
-                outcome = session.train(Trial(plans[one], seed, store, weights))
-                found[one].append(outcome.values)
+                found[one].append(session.train(Trial(plan, seed, store, weights)).values)
                 print(f"{one} seed {seed}: {time.monotonic() - started:.1f} s", file=sys.stderr)
-    means = {one: {key: mean(run[key] for run in runs) for key in runs[0]} for one, runs in found.items()}
-    frozen = {one: values for one, values in means.items() if one[0] == ALL}
-    return [_compared(one, values, frozen) for one, values in means.items()]
+    return found
 
 
 def plan_of(model: ModelInfo, task: Task, name: str, depth: int, epochs: int) -> TrialPlan:

@@ -100,7 +100,7 @@ def test_the_list_is_printed_as_the_document_says(environment: dict[str, str], t
 @pytest.mark.slow
 def test_the_plugins_own_test_passes(environment: dict[str, str], project: Path) -> None:
     printed = python("-m", "pytest", "-q", "-p", "no:cacheprovider", folder=project, environment=environment)
-    assert "25 passed" in printed
+    assert "26 passed" in printed
 
 
 @pytest.mark.slow

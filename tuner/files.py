@@ -121,13 +121,17 @@ def import_file(path: Path, what: str) -> ModuleType:
         what: What the file is, as part of the module's name.
 
     Raises:
-        ImportError: Its name does not end in ``.py``.
+        ImportError: Its name does not end in ``.py``, or a package's folder has the name of another module.
         Exception: Whatever the file's code raises.
     """
     package = path.name == "__init__.py"
     name = path.parent.name if package else f"_tuner_{what}_{hashlib.blake2b(bytes(path), digest_size=8).hexdigest()}"
     if package and getattr(sys.modules.get(name), "__file__", None) == str(path):
         return sys.modules[name]
+    if package and (other := _module_called(name, path)):
+        raise ImportError(
+            f"{path.parent}: a package must not have the name of another module, {other}: rename the folder"
+        )
     folders = [str(path.parent)] if package else None
     spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=folders)
     if spec is None or spec.loader is None:
@@ -140,3 +144,14 @@ def import_file(path: Path, what: str) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+def _module_called(name: str, path: Path) -> str:
+    """Return where a module of this name is that is not in `path`; empty where there is none."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):  # a module without a specification, such as __main__
+        return name if name in sys.modules else ""
+    if spec is None or spec.origin is None or Path(spec.origin).resolve() == path.resolve():
+        return ""
+    return spec.origin

@@ -17,16 +17,19 @@ class Knobs:
     """The decisions about low-rank adapters.
 
     Attributes:
-        trainable: Number of last blocks that train; the last of them, the head, trains whole.
+        trainable: Number of last blocks that train.
         rank: Rank of an update.
         scale: Factor s of an update.
         rate: Factor of the recipe's learning rate.
+        head: How the last block's weight trains: ``whole``, or ``low-rank`` like the others. With many classes it is
+            most of what trains.
     """
 
     trainable: int
     rank: int
     scale: float
     rate: int
+    head: str
 
 
 class Lora(Strategy[Knobs]):
@@ -37,20 +40,22 @@ class Lora(Strategy[Knobs]):
     excludes = frozenset({"growth"})
 
     def sample(self, draw: Draw, model: ModelInfo) -> Knobs:
-        """Draw the depth, the rank, the scale and the factor of the learning rate."""
+        """Draw the depth, the rank, the scale, the factor of the learning rate, and how the head trains."""
         least, most = min(2, model.num_blocks), model.num_blocks
         return Knobs(
             trainable=draw.integer("trainable_blocks", least, most, start=min(6, most)),
             rank=draw.choice("rank", (1, 2, 4, 8, 16), start=4),
             scale=draw.choice("scale", (0.5, 1.0, 2.0, 4.0), start=1.0),
             rate=draw.choice("rate", (1, 3, 10), start=3),
+            head=draw.choice("head", ("whole", "low-rank"), start="whole"),
         )
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
-        """Set the cut, and the edit where a block is below the head."""
+        """Set the cut, and the edit where a weight has an adapter."""
         split = plan.model.num_blocks - knobs.trainable
-        edits = (TailEdit.of("low-rank", rank=knobs.rank, scale=knobs.scale),) if knobs.trainable > 1 else ()
-        return replace(plan, split=split, shape=(*plan.shape, *edits))
+        head: dict[str, Any] = {} if knobs.head == "whole" else {"head": knobs.head}
+        edit = TailEdit.of("low-rank", rank=knobs.rank, scale=knobs.scale, **head)
+        return replace(plan, split=split, shape=(*plan.shape, edit) if knobs.trainable > 1 or head else plan.shape)
 
     def refine(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
         """Raise the learning rate: the updates begin at zero."""
@@ -62,7 +67,7 @@ def adapted(tail: Tail, settings: Mapping[str, Any]) -> Any:
     """Import the adapters only where PyTorch is."""
     from tuner_lora.torch import adapt
 
-    return adapt(tail, rank=settings["rank"], scale=settings["scale"])
+    return adapt(tail, rank=settings["rank"], scale=settings["scale"], head=settings.get("head", "whole"))
 
 
 @hookimpl

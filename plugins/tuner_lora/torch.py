@@ -29,17 +29,25 @@ class LowRank(nn.Module):
         return weight + (self.up @ self.down).view_as(weight) * self._scale
 
 
-def adapt(tail: Tail, *, rank: int, scale: float) -> nn.Module:
-    """Give every weight below the head an adapter, and freeze all else there.
+def adapt(tail: Tail, *, rank: int, scale: float, head: str) -> nn.Module:
+    """Give every weight below the head an adapter, and freeze all else there; with `head` ``low-rank`` the head's too.
 
+    The head's bias trains in either case.
     A weight of no more scalars than its adapter would have, and a grouped convolution's, stay as they are.
     """
     generator = torch.Generator().manual_seed(tail.seed)
-    layers = [layer for block in tail.blocks[:-1] for layer in block.layers.values()]
-    modules = [module for layer in layers for module in layer.modules()]
-    for module in [module for module in modules if not isinstance(module, ParametrizationList)]:  # of an earlier edit
+    blocks = tail.blocks if head == "low-rank" else tail.blocks[:-1]
+    modules = [
+        (module, block is tail.blocks[-1])
+        for block in blocks
+        for layer in block.layers.values()
+        for module in layer.modules()
+    ]
+    for module, last in modules:
+        if isinstance(module, ParametrizationList):  # of an earlier edit
+            continue
         for name, value in list(module.named_parameters(recurse=False)):
-            value.requires_grad_(requires_grad=False)
+            value.requires_grad_(requires_grad=last and value.ndim == 1)
             if value.ndim == 1 or getattr(module, "groups", 1) > 1:
                 continue
             if rank * sum(value.flatten(1).shape) < value.numel():

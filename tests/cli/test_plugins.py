@@ -69,6 +69,16 @@ def test_why_looks_into_a_space(site: Path, cli: Cli, capsys: pytest.CaptureFixt
     assert why(cli, capsys, "recipe", "--space", space)[0]["takes_part"]
 
 
+def test_why_names_the_strategy_that_keeps_another_out(site: Path, cli: Cli, capsys: Any, tmp_path: Path) -> None:
+    space = tmp_path / "mine.toml"
+    space.write_text('strategies = ["lora", "growth", "cache"]')
+    assert why(cli, capsys, "growth", "--space", space)[-1]["reason"].startswith(
+        "strategy 'lora' takes part in every plan, and the two exclude each other: leave 'lora' out"
+    )
+    space.write_text('strategies = ["lora", "freeze", "growth", "cache"]')
+    assert why(cli, capsys, "growth", "--space", space)[-1]["takes_part"]
+
+
 def test_why_knows_local_plugins_and_names_what_is_near(site: Path, cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(STRATEGY.replace("NAME", "mine"))
     assert cli("plugins", "why", "mine", "--plugin", tmp_path / "mine.py")[0] == 0
@@ -84,7 +94,11 @@ def environment(folder: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", kinds())
-def test_a_new_package_passes_its_own_test_and_is_loaded(kind: str, cli: Cli, tmp_path: Path) -> None:
+def test_a_new_package_passes_its_own_test_and_is_loaded(
+    kind: str, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tuner_demo", sys)
+    del sys.modules["tuner_demo"]  # and again after the test: the next one is another package
     folder = tmp_path / "demo"
     assert cli("plugins", "new", "demo", "--kind", kind, "--out", folder)[0] == 0
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}

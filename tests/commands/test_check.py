@@ -11,6 +11,21 @@ from tuner.cli.app import call
 from tuner.commands.check import check_plugin
 from tuner.errors import PluginError
 
+OBJECTIVE = """
+from tuner.plugin import Objective, hookimpl
+
+@hookimpl
+def tuner_objectives():
+    return [Objective("train_joules", "minimise", "J")]
+"""
+OPTIMISER = """
+from tuner.plugin import hookimpl
+
+@hookimpl
+def tuner_optimisers(backend):
+    return {"halves": lambda parameters, recipe: 1 / 0}
+"""
+
 
 def test_a_plugin_is_checked_by_the_name_of_its_entry_point(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["plugins", "check", "freeze"]) == 0
@@ -48,6 +63,27 @@ def test_a_plugin_that_cannot_be_imported_breaks_a_rule(source: str, tmp_path: P
     assert (report.held, report.broken) == (0, 1)
     assert report.rules[0].message.startswith("importing tuner_checked must not raise, but it raised ")
     assert "tuner_checked.py, line 2" in report.rules[0].message
+
+
+@pytest.mark.usefixtures("clean")
+def test_a_folder_of_a_package_is_checked(tmp_path: Path) -> None:
+    folder = tmp_path / "tuner_checked_folder"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(OBJECTIVE)
+    report = check_plugin(str(folder))
+    assert (report.held, report.broken) == (9, 0)
+    assert {rule.subject for rule in report.rules} == {"plugin", "objective train_joules"}
+
+
+@pytest.mark.usefixtures("clean")
+def test_a_fault_is_told_once_and_the_rules_behind_it_are_not_checked(tmp_path: Path) -> None:
+    path = tmp_path / "tuner_checked.py"
+    path.write_text(OPTIMISER)
+    report = check_plugin(str(path))
+    found = [(rule.verdict, rule.message) for rule in report.rules if rule.subject == "optimiser halves"]
+    assert [verdict for verdict, _ in found] == ["broken", "not checked", "not checked", "not checked"]
+    assert [message for _, message in found if message] == ["ZeroDivisionError: division by zero"]
+    assert report.broken == 1
 
 
 @pytest.mark.parametrize(

@@ -51,9 +51,7 @@ def leave() -> None:
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LEAST_SECONDS", "AGAIN_SECONDS"):
         monkeypatch.setattr(calls, name, 0.05)
-    for module in ("tuner.plugin.host", "tuner.plugin.compose"):
-        monkeypatch.setattr(f"{module}.CALL_SECONDS", 0.05)
-    for name in ("IMPORT_SECONDS", "OBSERVER_SECONDS"):
+    for name in ("CALL_SECONDS", "IMPORT_SECONDS", "OBSERVER_SECONDS"):
         monkeypatch.setattr(f"tuner.plugin.host.{name}", 0.05)
 
 
@@ -166,7 +164,7 @@ class Sleeps(Strategy[None]):
 def test_a_strategy_that_hangs_or_leaves_is_named_with_its_line(short: None, method: str) -> None:
     for what, said in ((hang, "took longer than"), (leave, "raised SystemExit: 3")):
         with pytest.raises(StrategyError, match=rf"strategy 'sleeps': {method} {said}") as caught:
-            compose([Sleeps(method, what)], preferred_values({}), PLAN.model, PLAN.task)
+            compose([Sleeps(method, what)], preferred_values({}), PLAN.model, PLAN.task, seconds=0.05)
         assert caught.value.ends
 
 

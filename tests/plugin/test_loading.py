@@ -205,6 +205,19 @@ def test_a_module_is_a_plugin_and_stays_the_one_that_was_given(tmp_path: Path) -
         build_host(local=[ModuleType("typed_in")])
 
 
+def test_a_package_with_the_name_of_another_module_is_refused(tmp_path: Path) -> None:
+    package = tmp_path / "json"
+    package.mkdir()
+    (package / "__init__.py").write_text(NAMED)
+    before = sys.modules["json"]
+    host = build_host(local=[package], installed=False)
+    with pytest.raises(
+        PluginError, match=r"json: a package must not have the name of another module, .*: rename the f"
+    ):
+        host.check_local()
+    assert sys.modules["json"] is before
+
+
 def test_a_package_is_a_plugin_and_imports_its_other_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
     package = tmp_path / "adapters_of_mine"

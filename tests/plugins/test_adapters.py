@@ -49,6 +49,7 @@ EDITS = {
     "bias": TailEdit.of("bias-only", scales=False),
     "lora": TailEdit.of("low-rank", rank=2, scale=1.0),
     "sparse": TailEdit.of("sparse", share=0.25),
+    "lora-head": TailEdit.of("low-rank", rank=2, scale=1.0, head="low-rank"),
 }
 
 
@@ -62,6 +63,12 @@ def test_depth_rate_and_edit_come_from_one_strategy_and_exclude_growth(strategy:
     faster = composed.plan.recipe.learning_rate / RecipePlan().learning_rate
     assert faster == (1 if strategy.name == "sparse" else 3)
     assert compose(strategies, preferred_values({}), example_model(8), example_task()).plan.shape == ()
+
+
+def test_the_head_alone_may_train_low_rank() -> None:
+    values: dict[str, Any] = {"split.by": "lora", "lora.trainable_blocks": 2, "lora.rank": 1, "lora.head": "low-rank"}
+    plan = compose([Freeze(), Lora()], preferred_values(values), example_model(8), example_task()).plan
+    assert plan.shape == (TailEdit.of("low-rank", rank=1, scale=1.0, head="low-rank"),)
 
 
 def plan_of(edit: TailEdit, backend: str = "torch", **recipe: Any) -> TrialPlan:
@@ -98,8 +105,10 @@ def test_an_edit_trains_what_it_says_and_leaves_the_models_own_weights(name: str
     if name == "bias":
         assert all(key.endswith("bias") for key in differ if not key.startswith(HEAD))
         assert any(key.endswith("bias") and not key.startswith(HEAD) for key in differ)
-    elif name == "lora":
+    elif name.startswith("lora"):
         assert weights
+        assert f"{HEAD}bias" in differ
+        weights |= {f"{HEAD}weight"} if name == "lora-head" else set()
         for key in weights:
             update = (after[key] - given[key]).flatten(1)
             assert torch.linalg.matrix_rank(update, rtol=1e-4) <= 2
@@ -170,7 +179,7 @@ def test_a_bundle_trains_again_by_the_same_edit(name: str, tmp_path: Path) -> No
     if name == "bias":
         assert not any(weights.values())
         assert any(count for key, count in changed.items() if key.endswith("bias"))
-    elif name == "lora":
+    elif name.startswith("lora"):
         moved = [key for key, count in weights.items() if count]
         ranks = [torch.linalg.matrix_rank((after[key] - given[key]).flatten(1), rtol=1e-3) for key in moved]
         assert 0 < max(ranks) <= 4  # two trainings of rank 2 each

@@ -102,6 +102,17 @@ def test_one_that_is_missing_is_said_in_one_line(tune: Tune, mine: Path, tmp_pat
     assert len(tune(SPACE, trials=2, resume=True, plugins=[moved]).records) == 2
 
 
+def test_a_file_that_has_changed_since_the_run_is_said_at_export(tune: Tune, mine: Path, tmp_path: Path) -> None:
+    run = tune(SPACE, trials=1, plugins=[mine])
+    mine.write_text(f"{mine.read_text()}\n# changed")
+    said = list[str]()
+    tuner.export(run, tmp_path / "bundle", warn=said.append)
+    (line,) = said
+    assert re.fullmatch(
+        r"the run was made with other plugins: plugin mine was mine\.py \w+, and is mine\.py \w+ now", line
+    )
+
+
 def test_a_refused_plugin_and_other_versions_are_said_by_a_run(
     tune: Tune, moods: Moods, heard: Heard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,3 +38,30 @@ def test_a_trial_is_asked_to_measure_the_objectives(begin: Begin, stand_in: Any)
     begin(Budget(trials=1)).run()
     (trial,) = [job.arguments["trial"] for job in stand_in.jobs if job.method == "train"]
     assert trial.objectives == tuple(one.name for one in OBJECTIVES)
+
+
+@pytest.mark.usefixtures("ladder_of_three")
+def test_what_a_removed_strategy_took_part_in_is_not_promoted_as_another_plan(
+    begin: Begin, stand_in: Any, heard: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really = stand_in.run
+
+    def run(job: Any, *rest: Any) -> JobResult[Any]:
+        if job.method == "train" and len(heard.records) >= 8 and job.arguments["trial"].plan.data.edit is not None:
+            return JobResult("failure", failure=Failure("selector 'herding': no", "trace", edit="herding"))
+        result: JobResult[Any] = really(job, *rest)
+        return result
+
+    monkeypatch.setattr(stand_in, "run", run)
+    study = begin(Budget(trials=40), strategies=("gdm", "coreset", "freeze", "cache"))
+    study.run()
+    assert [line for line in heard.lines if "strategy 'coreset' failed 3 times and takes no further part" in line]
+    chosen = [one.trial for one in study.records if one.state == "done" and one.plan and one.plan.data.edit]
+    assert chosen
+    promoted = [one for one in study.records if one.promoted is not None and one.plan is not None]
+    assert {one.plan.data.edit is None for one in promoted if one.plan} == {False, True}
+    for one in promoted:
+        first = study.records[one.promoted or 0].plan
+        assert one.plan is not None
+        assert first is not None
+        assert one.plan.data.edit == first.data.edit

@@ -37,7 +37,7 @@ class Endless(Strategy[float]):
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.plugin.calls.LEAST_SECONDS", SHORT)
-    for module in ("tuner.plugin.compose", "tuner.search.study", "tuner.search.anchors", "tuner.plugin.host"):
+    for module in ("tuner.search.study", "tuner.search.anchors", "tuner.plugin.host"):
         monkeypatch.setattr(f"{module}.CALL_SECONDS", SHORT)
 
 

@@ -65,5 +65,5 @@ def test_the_whole_test_of_a_plugin_is_three_lines(pytester: pytest.Pytester) ->
         """
     )
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-W", "ignore")
-    result.assert_outcomes(passed=13, failed=1, skipped=11)
+    result.assert_outcomes(passed=14, failed=1, skipped=11)
     result.stdout.fnmatch_lines(["lowering 'bias' (from block 1, full 2): ZeroDivisionError*tuner_seeded.py, l*"])

@@ -22,7 +22,8 @@ class TailBlock:
     Attributes:
         name: Its name in the model.
         layers: Its layers that have weights, by their names in the model, in order. They are the layers themselves,
-            wherever other edits have put them.
+            wherever other edits have put them. Parameters that the model reads outside of layers, such as a class
+            token, are in no layer; `Tail.module` has them.
     """
 
     name: str

@@ -44,7 +44,7 @@ def export(
     result = Run.open(run)
     print("exporting; validation samples run through ONNX Runtime for a check", file=sys.stderr, flush=True)
     with terminated_as_interrupted(), ended_by(limits.end):
-        folder = write(result, out, pick, trainable=trainable, time=time, memory=memory)
+        folder = write(result, out, pick, trainable=trainable, time=time, memory=memory, warn=_warn)
     _print_bundle(folder, json_output=json_output)
 
 
@@ -128,3 +128,7 @@ def _print_bundle(folder: Path, *, json_output: bool) -> None:
     train = {} if info.train is None else {"train": info.train.to_dict()}
     content = {"bundle": str(folder), "sentence": info.sentence, "scores": info.scores.to_dict(), **train}
     print_line(json.dumps(content))
+
+
+def _warn(message: str) -> None:
+    print(f"warning: {message}", file=sys.stderr, flush=True)

@@ -89,7 +89,7 @@ def check(package: str, /, *, json_output: Json = False) -> None:
     Parameters
     ----------
     package
-        A module, the name of an installed plugin, or a Python file.
+        A module, the name of an installed plugin, a Python file, or a package's folder.
     """
     from tuner.cli.text.check import format_check
     from tuner.commands.check import check_plugin

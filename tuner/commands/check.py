@@ -54,7 +54,7 @@ def check_plugin(package: str) -> PluginReport:
     """Run all contracts of `tuner.testing` on a plugin.
 
     Args:
-        package: A module, the name of an installed plugin, or the path of a Python file.
+        package: A module, the name of an installed plugin, or the path of a Python file or of a package's folder.
 
     Raises:
         PluginError: There is no such plugin.
@@ -64,15 +64,19 @@ def check_plugin(package: str) -> PluginReport:
     name = _module_of(package)
     checked: list[CheckedRule] = []
     try:
-        plugin = local_plugin(package).load() if package.endswith(".py") else importlib.import_module(name)
+        plugin = importlib.import_module(name) if name else local_plugin(package).load()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's import may raise anything
-        message = f"importing {name} must not raise, but it raised {type(error).__name__}: {error}{_raised_in(error)}"
+        called = name or local_plugin(package).name
+        message = f"importing {called} must not raise, but it raised {type(error).__name__}: {error}{_raised_in(error)}"
         checked.append(CheckedRule("plugin", "it can be imported", "broken", " ".join(message.split()), ""))
     else:
+        told = set[tuple[str, str]]()
         for rule in rules_of(plugin):
             broken = rule.broken()
-            verdict: Verdict = "not checked" if broken is None else "broken" if broken else "held"
-            checked.append(CheckedRule(rule.subject, rule.text, verdict, broken or "", rule.place))
+            again = bool(broken) and (rule.subject, broken) in told  # the first fault is in the way of other rules
+            told.add((rule.subject, broken or ""))
+            verdict: Verdict = "not checked" if broken is None or again else "broken" if broken else "held"
+            checked.append(CheckedRule(rule.subject, rule.text, verdict, "" if again else broken or "", rule.place))
     verdicts = [rule.verdict for rule in checked]
     return PluginReport(package, tuple(checked), verdicts.count("held"), verdicts.count("broken"))
 
@@ -86,18 +90,18 @@ def _raised_in(error: BaseException) -> str:
 
 
 def _module_of(package: str) -> str:
-    """Return the name of a plugin's module.
+    """Return the name of a plugin's module; empty where a file or a package's folder is named.
 
     Raises:
         PluginError: There is no such plugin.
     """
-    if package.endswith(".py"):
-        if not Path(package).is_file():
-            raise PluginError(f"there is no file {package}: check the path")
-        return Path(package).stem
     points = {point.name: point.module for point in entry_points(group=GROUP)}
     if package in points:
         return points[package]
+    if package.endswith(".py") and not Path(package).is_file():
+        raise PluginError(f"there is no file {package}: check the path")
+    if package.endswith(".py") or (Path(package) / "__init__.py").is_file():
+        return ""
     try:
         found = importlib.util.find_spec(package) is not None
     except (ImportError, ValueError):
@@ -105,6 +109,6 @@ def _module_of(package: str) -> str:
     if not found:
         raise PluginError(
             f"there is no module and no installed plugin {package!r}{nearest(package, points)}: give one of them, or "
-            "the path of a .py file"
+            "the path of a .py file or of a package's folder"
         )
     return package

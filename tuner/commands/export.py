@@ -1,6 +1,7 @@
 """Export a trial of a run as a bundle."""
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +17,7 @@ from tuner.plan.text import describe
 from tuner.plan.toml import to_toml
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
-from tuner.plugin.versions import trained_by
+from tuner.plugin.versions import differences, trained_by
 from tuner.results.pick import pick_trial
 from tuner.results.run import Run
 from tuner.search.processes.remote import RemoteSession, open_remote
@@ -30,6 +31,7 @@ def export(
     trainable: bool = False,
     time: str | None = None,
     memory: str | None = None,
+    warn: Callable[[str], object] = warnings.warn,
 ) -> Path:
     """Write a trial of the Pareto front as a bundle: a folder with an ONNX model that runs without PyTorch.
 
@@ -45,6 +47,7 @@ def export(
             `tuner.runtime.ExitsTrainer` where it has exits. It then holds features of global samples.
         time: Limit on the whole call, such as ``"5m"``.
         memory: Limit on the memory that the export adds to its process, such as ``"512MB"``.
+        warn: Called where plugins are not those of the run; a Python warning by default.
 
     Returns:
         The bundle's folder.
@@ -70,6 +73,8 @@ def export(
     limits = CommandLimits.read(time, memory)
     host = build_host(local=run.info.config.plugins, end=limits.end)
     host.check_local()
+    if changed := differences(host, run.info.plugins):
+        warn(f"the run was made with other plugins: {changed}")
     backend = record.plan.runtime.backend
     scores = {"trial": record.values, "untouched": run.info.untouched}
     origin = {

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 
-from tuner.plugin.compose import Composed
+from tuner.plugin.compose import Composed, StrategyError
 
 #: A strategy that fails so often leaves the study.
 MOST_FAILURES = 3
@@ -23,6 +23,16 @@ class Strikes:
         self.barred: set[str] = set()
         self._counts: Counter[str] = Counter()
         self._say = say
+
+    def count_error(self, error: StrategyError, *, tried: bool) -> None:
+        """Count an error of a strategy in composing a plan.
+
+        Args:
+            error: The error; one that costs seconds counts wherever plans are composed, another one in trials only.
+            tried: Whether the plan was to be tried.
+        """
+        if error.ends is not tried:
+            self.count(error.strategy, str(error))
 
     def count_fault(self, kind: str, reason: str, composed: Composed) -> None:
         """Count an error of what a plugin made of a plan.

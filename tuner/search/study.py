@@ -16,7 +16,7 @@ from tuner.backends.base import CHECKPOINT, Trial
 from tuner.errors import TunerError
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
-from tuner.plugin.calls import CALL_SECONDS, limited
+from tuner.plugin.calls import CALL_SECONDS
 from tuner.plugin.compose import Composed, StrategyError, compose
 from tuner.plugin.host import Host
 from tuner.plugin.knobs import ValueSource
@@ -75,7 +75,7 @@ class Study:
     ) -> None:
         self._setting, self._host, self._journal = setting, host, journal
         self._sessions, self._store, self._listener, self._interrupt = sessions, store, listener, interrupt
-        self._strikes = Strikes(listener.say)
+        self._strikes = Strikes(self._strategy_left)
         self.records = list(records)
         self._seen = {record.plan.key(): record for record in self.records if record.plan and _trained(record)}
         self._filler = Filler(setting, sessions, store, listener)
@@ -147,13 +147,11 @@ class Study:
         return self._store.nbytes
 
     def _compose(self, source: ValueSource) -> Composed:
-        setting, barred = self._setting, self._strikes.barred
+        setting, about = self._setting, (self._strikes.barred, self._host.calls.within(CALL_SECONDS))
         try:
-            with limited(self._host.calls.within(CALL_SECONDS)):
-                composed = compose(setting.strategies, source, setting.model, setting.task, setting.wanted, barred)
+            composed = compose(setting.strategies, source, setting.model, setting.task, setting.wanted, *about)
         except StrategyError as error:
-            if error.ends:  # wherever plans are composed: it costs seconds each time
-                self._strikes.count(error.strategy, str(error))
+            self._strikes.count_error(error, tried=False)
             raise
         return replace(composed, plan=with_memory_limit(composed.plan, setting))
 
@@ -171,7 +169,7 @@ class Study:
         """Return the trial to run next: what was begun or put in the queue, a promotion, or a new suggestion."""
         if not has_open(self._journal):
             self._ladder.climb(self.records)
-            promotion = self._ladder.next(self.records)
+            promotion = self._ladder.next([record for record in self.records if self._repeatable(record)])
             if promotion is not None:
                 place = {RUNG: promotion.rung, PROMOTED: promotion.record.config}
                 self._journal.enqueue_trial(self._full(promotion.record).searched, place)
@@ -200,6 +198,10 @@ class Study:
             self._composed[record.config] = self._compose(preferred_values(record.knobs))
         return self._composed[record.config]
 
+    def _repeatable(self, record: TrialRecord) -> bool:
+        """Return whether a trial's values still give its plan: a strategy that takes no further part changes it."""
+        return not self._strikes.barred or record.plan == at_rung(self._full(record).plan, record.rung)
+
     def _try(self, trial: OptunaTrial) -> TrialRecord:
         """Carry one suggestion through to its record."""
         started = time.monotonic()
@@ -210,8 +212,7 @@ class Study:
         except TunerError as error:
             return replace(base, reason=str(error))
         except StrategyError as error:
-            if not error.ends:
-                self._strikes.count(error.strategy, str(error))
+            self._strikes.count_error(error, tried=True)
             trace = "".join(traceback.format_exception(error.__cause__ or error))
             return replace(base, reason=str(error), notes=(trace,), constraint={"failed": 1.0})
         plan = at_rung(composed.plan, rung)
@@ -240,8 +241,7 @@ class Study:
         if result.failure is not None:
             self._strikes.count_fault(result.failure.edit, result.failure.text, composed)
         base = replace(base, spent_seconds=time.monotonic() - started)
-        record = record_of(self._setting, base, result, self._filler.seconds_each(plan), given)
-        return self._outlook.explained(record)
+        return self._outlook.explained(record_of(self._setting, base, result, self._filler.seconds_each(plan), given))
 
     def _next_up(self, plan: TrialPlan, rung: int) -> Iterator[TrialPlan]:
         """Yield plans that may be tried on a rung next to a plan: those of the rungs below, and others in between.
@@ -256,8 +256,7 @@ class Study:
 
     def _spend_seconds(self, record: TrialRecord, rung: int) -> float:
         """Return what it takes to try a trial's plan on another rung."""
-        plan = at_rung(self._full(record).plan, rung)
-        return self._admission.seconds(plan, self.records)
+        return self._admission.seconds(at_rung(self._full(record).plan, rung), self.records)
 
     def _progress(self, progress: Mapping[str, Any]) -> bool:
         """Pass progress on; return whether the trial is to stop."""
@@ -269,10 +268,14 @@ class Study:
 
     def _make_room(self, plan: TrialPlan) -> None:
         """Hold the store to what ``--storage`` leaves once the plan's weights are written."""
-        left = self._admission.storage_left()
-        if left is not None:
+        if (left := self._admission.storage_left()) is not None:
             self._store.cap_bytes = max(0, left - cost.weight_bytes(plan))
             self._store.room(0)
+
+    def _strategy_left(self, line: str) -> None:
+        """Say it; plans that were composed with the strategy are composed anew."""
+        self._composed.clear()
+        self._listener.say(line)
 
     def _keep(self, trial: OptunaTrial, record: TrialRecord) -> None:
         """Write the record first, tell Optuna after: a record on disk is a finished trial."""

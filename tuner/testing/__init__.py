@@ -12,7 +12,8 @@ from tuner.testing.backend import BackendContract
 from tuner.testing.data import DataContract
 from tuner.testing.loss import LossContract
 from tuner.testing.lowering import LoweringContract
-from tuner.testing.objective import ObjectiveContract
+from tuner.testing.objective import MeasureContract, ObjectiveContract
+from tuner.testing.optimiser import OptimiserContract
 from tuner.testing.rules import PluginContract
 from tuner.testing.strategy import StrategyContract
 
@@ -21,7 +22,9 @@ __all__ = [
     "DataContract",
     "LossContract",
     "LoweringContract",
+    "MeasureContract",
     "ObjectiveContract",
+    "OptimiserContract",
     "PluginContract",
     "StrategyContract",
     "example_model",

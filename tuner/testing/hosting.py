@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tuner.backends.base import Backend
 from tuner.plugin.core import build_host
 from tuner.plugin.host import Host
 from tuner.plugin.strategy import Strategy
@@ -35,6 +36,12 @@ def strategies_of(plugin: object) -> list[Strategy[Any]]:
     """Return the strategies that a plugin offers."""
     core = build_host(installed=False).strategies
     return [strategy for name, strategy in hosting(plugin).strategies.items() if name not in core]
+
+
+def backends_of(plugin: object) -> list[Backend]:
+    """Return the backends that a plugin offers."""
+    core = build_host(installed=False).backends
+    return [backend for name, backend in hosting(plugin).backends.items() if name not in core]
 
 
 def objectives_of(plugin: object) -> list[Objective]:

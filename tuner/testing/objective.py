@@ -1,11 +1,16 @@
-"""What every objective obeys."""
+"""What every objective obeys, and every measure of one."""
 
+import math
 from typing import ClassVar, get_args
 
 import pytest
 
+from tuner.backends.measuring import Measure, MeasuredTrial
+from tuner.plan.example import example_model, example_task
+from tuner.plan.trial import TrialPlan
 from tuner.plugin.hookspecs import hookimpl
 from tuner.results.objectives import Direction, Objective
+from tuner.results.records import Outcome
 from tuner.testing.hosting import hosting
 
 #: Letters of a unit.
@@ -49,6 +54,39 @@ class ObjectiveContract:
     @property
     def _who(self) -> str:
         return f"objective {self.objective.name!r}"
+
+
+class MeasureContract:
+    """What every measure obeys, shown on a made-up trial.
+
+    Attributes:
+        measure: The one under test, as the plugin's ``tuner_measures`` returns it for the backend ``torch``.
+    """
+
+    measure: ClassVar[Measure]
+
+    def test_its_value_is_a_finite_number(self) -> None:
+        """One that a device cannot take is not offered there."""
+        value = self._taken()
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            pytest.fail(f"a measure must return a finite number, got {value!r}: offer it only where it can be taken")
+
+    def test_it_can_be_taken_again(self) -> None:
+        """Every trial begins one of its own: nothing of the last is left."""
+        for _ in range(2):
+            self._taken()
+
+    def _taken(self) -> float:
+        import torch
+
+        end = type(self).measure()
+        if not callable(end):
+            pytest.fail(f"a measure must return a function that ends it, but it returned {end!r}")
+        plan = TrialPlan(example_model(4), example_task(), split=3)
+        outcome = Outcome(
+            {"local_accuracy": 0.5, "train_seconds": 1.0, "peak_bytes": 1e6}, ({"loss": 1.0, "seconds": 1.0},)
+        )
+        return end(MeasuredTrial(plan, torch.nn.Linear(8, 10), outcome))
 
 
 class _Offering:

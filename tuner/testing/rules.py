@@ -13,17 +13,19 @@ from typing import Any
 import pytest
 
 from tuner.backends.selecting import Selector
-from tuner.errors import TunerError, first_line
+from tuner.errors import TunerError, first_line, nearest
 from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import LossTerm
 from tuner.plugin.compose import StrategyError
+from tuner.testing.backend import BackendContract
 from tuner.testing.composing import corners_of
 from tuner.testing.data import DataContract
-from tuner.testing.hosting import hosting, objectives_of, place, strategies_of
+from tuner.testing.hosting import backends_of, hosting, objectives_of, place, strategies_of
 from tuner.testing.libraries import BY_KIND, require_light_import
 from tuner.testing.loss import LossContract
 from tuner.testing.lowering import LoweringContract
-from tuner.testing.objective import ObjectiveContract
+from tuner.testing.objective import MeasureContract, ObjectiveContract
+from tuner.testing.optimiser import OptimiserContract
 from tuner.testing.strategy import StrategyContract
 
 #: The rule that a plugin's module obeys, not each of its parts.
@@ -91,6 +93,15 @@ def _rules_of_parts(plugin: object) -> Iterator[Rule]:
     for objective in objectives_of(plugin):
         contract = type("Objective", (ObjectiveContract,), {"objective": objective})
         yield from _rules(contract, f"objective {objective.name}", plugin)
+    for name, measure in extensions.measures.items():
+        contract = type("Measured", (MeasureContract,), {"measure": staticmethod(measure)})
+        yield from _rules(contract, f"measure {name}", measure)
+    for name, factory in extensions.optimisers.items():
+        contract = type("Optimiser", (OptimiserContract,), {"factory": staticmethod(factory)})
+        yield from _rules(contract, f"optimiser {name}", factory)
+    for backend in backends_of(plugin):
+        contract = type("BackendOf", (BackendContract,), {"backend": backend})
+        yield from _rules(contract, f"backend {backend.name}", type(backend))
 
 
 def _selectors(plugin: object, offered: Mapping[str, Selector]) -> dict[str, tuple[Selector, dict[str, Any]]]:
@@ -165,6 +176,18 @@ class _Loading:
                         f"{name} must return functions by kind, but it returned {kind!r}: {function!r}: name the "
                         "function itself"
                     )
+
+    def test_its_measures_are_of_objectives(self) -> None:
+        """A value that no objective has is measured for nothing."""
+        if not hasattr(self.plugin, "tuner_measures"):
+            return
+        host = hosting(self.plugin)
+        unknown = sorted(set(host.extensions("torch").measures) - set(host.objectives))
+        if unknown:
+            pytest.fail(
+                f"measure {unknown[0]!r} must be of an objective{nearest(unknown[0], host.objectives)}: add it to "
+                "tuner_objectives"
+            )
 
     def test_its_loss_terms_are_in_plans(self) -> None:
         """A strategy of the plugin adds them, under the names that `tuner_losses` has."""

@@ -17,7 +17,7 @@ from tuner.backends.selecting import Candidates, SelectorError
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.features.fill import fill, missing
 from tuner.backends.torch.features.selection import mixed_selections, pool_selections
-from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.model.load import OpenModel, load
 from tuner.backends.torch.trial.choice import chosen_selections, trained_on
 from tuner.bundle.replay import Replay
 from tuner.errors import BundleError, TrainingError
@@ -29,9 +29,29 @@ from tuner.planner.device import nominal
 from tuner.runtime.train.files import REPLAY
 from tuner.store.store import Store
 from tuner.task import Task
+from tuner.task.spec import ModelSpec
 from tuner_coreset import herding
 
 pytestmark = pytest.mark.slow
+
+CHANNELS = 6
+TOKENS = f"""
+from torch import nn
+
+class Tokens(nn.Module):
+    def forward(self, maps):
+        return maps.flatten(2).transpose(1, 2)
+
+class Mean(nn.Module):
+    def forward(self, tokens):
+        return tokens.mean(dim=1)
+
+def build(outputs=7):
+    embed = nn.Sequential(nn.Conv2d(1, {CHANNELS}, 2, stride=2), Tokens())
+    mixed = nn.Sequential(nn.LayerNorm({CHANNELS}), nn.Linear({CHANNELS}, {CHANNELS}), nn.GELU())
+    pooled = nn.Sequential(nn.Linear({CHANNELS}, {CHANNELS}), Mean())
+    return nn.Sequential(embed, mixed, pooled, nn.Linear({CHANNELS}, outputs))
+"""
 
 
 def last(asked: Candidates, settings: Mapping[str, Any]) -> list[int]:
@@ -88,6 +108,25 @@ def test_without_a_store_the_prefix_gives_the_features(
         chosen_selections(here, one, EXTENSIONS)[1].indices for one in (exact, replace(plan, cache=CachePlan()))
     )
     assert len(np.intersect1d(stored, computed)) >= 0.9 * len(stored)
+
+
+@pytest.mark.parametrize("cut", [1, 2])
+def test_features_of_tokens_are_means_over_the_tokens(task: Task, tmp_path: Path, cut: int) -> None:
+    """A layer that takes channels last says where they are."""
+    (tmp_path / "tokens.py").write_text(TOKENS)
+    spec = ModelSpec(f"{tmp_path / 'tokens.py'}:build")
+    tokens = replace(task, model=spec)
+    loaded, seen = load(tokens), list[Candidates]()
+    assert loaded.info.blocks[cut].in_shape[-1] == CHANNELS
+    plan = choosing(replace(plan_of(tokens, loaded, split=cut), cache=CachePlan()), "noting")
+
+    def noting(asked: Candidates, settings: Mapping[str, Any]) -> list[int]:
+        seen.append(asked)
+        assert asked.features.shape == (len(asked.labels), CHANNELS)
+        return last(asked, settings)
+
+    chosen_selections(access(tokens, loaded, tmp_path / "store"), plan, Extensions(selectors={"noting": noting}))
+    assert seen
 
 
 def test_a_share_chooses_among_its_own_candidates(

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from tuner.backends.torch.planned.nodes import ATEN, is_item, is_view, readers
+from tuner.backends.torch.planned.nodes import ATEN, call, is_item, is_view, readers
 from tuner.backends.torch.planned.partial import in_part, selections
 
 _CONVOLUTION, _CONVOLVED = ATEN.convolution_backward.default, ATEN.convolution.default
@@ -59,8 +59,8 @@ def with_masks(graph: fx.Graph, loss: fx.Node) -> None:
             mask = _mask(graph, value, node.args[2:])
             with graph.inserting_before(node):
                 number = node.meta["val"].new_empty(())
-                zero = _call(graph, ATEN.scalar_tensor.default, (0.0,), number)
-                masked = _call(graph, ATEN.where.self, (mask, node.args[0], zero), node.meta["val"])  # a product copies
+                zero = call(graph, ATEN.scalar_tensor.default, (0.0,), number)
+                masked = call(graph, ATEN.where.self, (mask, node.args[0], zero), node.meta["val"])  # a product copies
             node.replace_all_uses_with(masked)
             graph.erase_node(node)
 
@@ -85,8 +85,8 @@ def _fold(graph: fx.Graph, convolution: fx.Node) -> None:
     value, weight, bias, *rest = args
     with graph.inserting_before(convolution):
         scale, shift = _scale_and_shift(graph, norm, bias)
-        folded = _call(graph, ATEN.mul.Tensor, (weight, _rows(graph, scale, weight)), weight.meta["val"])
-        made = _call(graph, _CONVOLVED, (value, folded, shift, *rest), convolution.meta["val"])
+        folded = call(graph, ATEN.mul.Tensor, (weight, _rows(graph, scale, weight)), weight.meta["val"])
+        made = call(graph, _CONVOLVED, (value, folded, shift, *rest), convolution.meta["val"])
     next(item for item in norm.users if is_item(item) and item.args[1] == 0).replace_all_uses_with(made)
     gradient: Any = gradients.args[0]
     for end in ends:
@@ -106,11 +106,11 @@ def _fold_backward(graph: fx.Graph, end: fx.Node, gradient: fx.Node, folded: fx.
                 if result.target == ATEN.index_select.default and result.args[1] == 0:
                     channels: Any = result.args[2]
                     small = scale.meta["val"].index_select(0, channels.meta["val"])
-                    rows = _call(graph, ATEN.index_select.default, (scale, 0, channels), small)
+                    rows = call(graph, ATEN.index_select.default, (scale, 0, channels), small)
             with graph.inserting_after(result if rows is scale else rows):
                 factor = _rows(graph, rows, result)
             with graph.inserting_after(factor):
-                scaled = _call(graph, ATEN.mul.Tensor, (result, factor), result.meta["val"])
+                scaled = call(graph, ATEN.mul.Tensor, (result, factor), result.meta["val"])
             result.replace_all_uses_with(scaled, _other_than(factor, scaled))
 
 
@@ -128,14 +128,14 @@ def _scale_and_shift(graph: fx.Graph, norm: fx.Node, bias: fx.Node | None) -> tu
     args: Any = norm.args
     _, gain, offset, mean, variance, _, _, eps = args
     small = variance.meta["val"]
-    scale = _call(graph, ATEN.rsqrt.default, (_call(graph, ATEN.add.Scalar, (variance, eps), small),), small)
+    scale = call(graph, ATEN.rsqrt.default, (call(graph, ATEN.add.Scalar, (variance, eps), small),), small)
     if gain is not None:
-        scale = _call(graph, ATEN.mul.Tensor, (scale, gain), small)
-    centre = _call(graph, ATEN.neg.default, (mean,), small)
+        scale = call(graph, ATEN.mul.Tensor, (scale, gain), small)
+    centre = call(graph, ATEN.neg.default, (mean,), small)
     if bias is not None:
-        centre = _call(graph, ATEN.add.Tensor, (centre, bias), small)
-    shift = _call(graph, ATEN.mul.Tensor, (centre, scale), small)
-    return scale, shift if offset is None else _call(graph, ATEN.add.Tensor, (shift, offset), small)
+        centre = call(graph, ATEN.add.Tensor, (centre, bias), small)
+    shift = call(graph, ATEN.mul.Tensor, (centre, scale), small)
+    return scale, shift if offset is None else call(graph, ATEN.add.Tensor, (shift, offset), small)
 
 
 def _unread(graph: fx.Graph, node: fx.Node) -> None:
@@ -171,11 +171,11 @@ def _unread(graph: fx.Graph, node: fx.Node) -> None:
         turned = weight
         if set(kernel) != {1}:
             axes = list(range(2, 2 + len(kernel)))
-            turned = _call(graph, ATEN.flip.default, (turned, axes), turned.meta["val"])
+            turned = call(graph, ATEN.flip.default, (turned, axes), turned.meta["val"])
         if groups == 1:
-            turned = _call(graph, ATEN.transpose.int, (turned, 0, 1), turned.meta["val"].transpose(0, 1))
+            turned = call(graph, ATEN.transpose.int, (turned, 0, 1), turned.meta["val"].transpose(0, 1))
         rest = ([1] * len(kernel), over, dilation, False, [0] * len(kernel), groups)
-        made = _call(graph, _CONVOLVED, (gradient, turned, None, *rest), value.meta["val"])
+        made = call(graph, _CONVOLVED, (gradient, turned, None, *rest), value.meta["val"])
     for item in [user for user in node.users if is_item(user) and user.args[1] == 0]:
         item.replace_all_uses_with(made)
 
@@ -184,29 +184,23 @@ def _summed(graph: fx.Graph, before: fx.Node, gradient: fx.Node, value: torch.Te
     """Insert the sums of a gradient over all but the channels."""
     axes = [axis for axis in range(gradient.meta["val"].ndim) if axis != 1]
     with graph.inserting_before(before):
-        return _call(graph, ATEN.sum.dim_IntList, (gradient, axes), value)
+        return call(graph, ATEN.sum.dim_IntList, (gradient, axes), value)
 
 
 def _mask(graph: fx.Graph, value: fx.Node, bounds: Any) -> fx.Node:
     """Insert, right after a value, whether it is above the first of some bounds, and below the second."""
     inside = torch.empty_like(value.meta["val"], dtype=torch.bool)
     with graph.inserting_after(value):
-        mask = _call(graph, ATEN.gt.Scalar, (value, bounds[0]), inside)
+        mask = call(graph, ATEN.gt.Scalar, (value, bounds[0]), inside)
     if len(bounds) == 1:
         return mask
     with graph.inserting_after(mask):
-        below = _call(graph, ATEN.lt.Scalar, (value, bounds[1]), inside)
+        below = call(graph, ATEN.lt.Scalar, (value, bounds[1]), inside)
     with graph.inserting_after(below):
-        return _call(graph, ATEN.bitwise_and.Tensor, (mask, below), inside)
+        return call(graph, ATEN.bitwise_and.Tensor, (mask, below), inside)
 
 
 def _rows(graph: fx.Graph, vector: fx.Node, like: fx.Node) -> fx.Node:
     """Return a vector in a shape that multiplies the rows of a tensor."""
     shape = [-1, *(1 for _ in like.meta["val"].shape[1:])]
-    return _call(graph, ATEN.view.default, (vector, shape), vector.meta["val"].view(shape))
-
-
-def _call(graph: fx.Graph, target: Any, args: tuple[Any, ...], value: torch.Tensor) -> fx.Node:
-    node = graph.call_function(target, args)
-    node.meta = {"val": value}
-    return node
+    return call(graph, ATEN.view.default, (vector, shape), vector.meta["val"].view(shape))

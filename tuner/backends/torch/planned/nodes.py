@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import fx
@@ -64,3 +65,10 @@ def readers(node: fx.Node) -> Iterator[fx.Node]:
             yield from readers(user)
         else:
             yield user
+
+
+def call(graph: fx.Graph, target: Any, args: tuple[Any, ...], value: torch.Tensor) -> fx.Node:
+    """Insert a call of an operator that gives a tensor like `value`."""
+    node = graph.call_function(target, args)
+    node.meta = {"val": value}
+    return node

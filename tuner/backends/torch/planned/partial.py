@@ -6,10 +6,9 @@ the convolution's input only these are stored then. Source: Lin et al. (2022), s
 
 from typing import Any
 
-import torch
 from torch import fx
 
-from tuner.backends.torch.planned.nodes import ATEN, is_item
+from tuner.backends.torch.planned.nodes import ATEN, call, is_item
 
 _CONVOLUTION, _SELECTED = ATEN.convolution_backward.default, ATEN.index_select.default
 #: Dimensions of a batch of maps, [n, c, h, w].
@@ -54,7 +53,7 @@ def _divide(graph: fx.Graph, node: fx.Node, found: list[fx.Node]) -> None:
         stored = _chosen(graph, value, channels)
     with graph.inserting_before(node):
         gradient = _chosen(graph, gradient, channels) if single else gradient
-        like = _call(graph, _SELECTED, (weight, dimension, channels), found[0].meta["val"])
+        like = call(graph, _SELECTED, (weight, dimension, channels), found[0].meta["val"])
         count = len(channels.meta["val"]) if single else 1  # type: ignore[union-attr]  # a node
         of_weight = (gradient, stored, like, *window, count, [False, True, False])
         divided = graph.call_function(_CONVOLUTION, of_weight)
@@ -74,15 +73,9 @@ def _chosen(graph: fx.Graph, value: fx.Node, channels: Any) -> fx.Node:
     """Insert some channels of maps, which stay channels last."""
     traced, index = value.meta["val"], channels.meta["val"]
     if traced.ndim != _MAPS:
-        return _call(graph, _SELECTED, (value, 1, channels), traced.index_select(1, index))
-    last = _call(graph, ATEN.permute.default, (value, [0, 2, 3, 1]), traced.permute(0, 2, 3, 1))
+        return call(graph, _SELECTED, (value, 1, channels), traced.index_select(1, index))
+    last = call(graph, ATEN.permute.default, (value, [0, 2, 3, 1]), traced.permute(0, 2, 3, 1))
     with graph.inserting_after(last):
-        chosen = _call(graph, _SELECTED, (last, 3, channels), last.meta["val"].index_select(3, index))
+        chosen = call(graph, _SELECTED, (last, 3, channels), last.meta["val"].index_select(3, index))
     with graph.inserting_after(chosen):
-        return _call(graph, ATEN.permute.default, (chosen, [0, 3, 1, 2]), chosen.meta["val"].permute(0, 3, 1, 2))
-
-
-def _call(graph: fx.Graph, target: Any, args: tuple[Any, ...], value: torch.Tensor) -> fx.Node:
-    node = graph.call_function(target, args)
-    node.meta = {"val": value}
-    return node
+        return call(graph, ATEN.permute.default, (chosen, [0, 3, 1, 2]), chosen.meta["val"].permute(0, 3, 1, 2))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from safetensors import safe_open
+from torch import nn
 
 from tuner.arrays import Floats, Labels
 from tuner.backends.extensions import Extensions
@@ -13,6 +14,7 @@ from tuner.backends.selecting import Candidates, choose
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import Selection, mixed_selections, pool_selections, training_selections
+from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.trial.inputs import computed_inputs, inference_prefix, stored_inputs
 from tuner.errors import BundleError, TrainingError
 from tuner.plan.trial import TrialPlan
@@ -109,9 +111,34 @@ def _reading(access: Access, plan: TrialPlan, selection: Selection) -> Callable[
         else:
             inputs = computed_inputs(access.task, inference_prefix(access.loaded, plan.cuts[-1]), [selection])
         maps = (inputs.read(rows).numpy() for rows in batches_of(np.arange(len(selection)), BATCH))
-        features = np.concatenate([part.reshape(*part.shape[:2], -1).mean(axis=2) for part in maps])
+        width = _width(access.loaded, plan.split)
+        features = np.concatenate([_mean_of_positions(part, width) for part in maps])
         if not np.isfinite(features).all():
             raise TrainingError("features of the frozen blocks must be finite to choose samples by, but some are not")
         return features.astype(np.float32)
 
     return read
+
+
+def _mean_of_positions(maps: Floats, width: int | None) -> Floats:
+    """Return float32 [n, channels].
+
+    Args:
+        maps: Float32 [n, channels, ...], or [n, ..., channels] of token sequences.
+        width: Channels that the tail's first layer takes last; None where it takes them first.
+    """
+    last = maps.ndim > 2 and maps.shape[-1] == width != maps.shape[1]  # noqa: PLR2004 - [n, channels] has no positions
+    first: Floats = np.moveaxis(maps, -1, 1) if last else maps
+    mean: Floats = first.reshape(*first.shape[:2], -1).mean(axis=2)
+    return mean
+
+
+def _width(model: OpenModel, cut: int) -> int | None:
+    """Return how many channels a tail's first layer takes in the last dimension; None where it takes them elsewhere."""
+    layers = model.chain.layers(cut).values() if model.chain is not None else ()
+    for layer in layers:
+        for kind, name in ((nn.Linear, "in_features"), (nn.MultiheadAttention, "embed_dim")):
+            if isinstance(layer, kind):
+                return int(getattr(layer, name))
+        return int(layer.normalized_shape[-1]) if isinstance(layer, nn.LayerNorm) else None
+    return None
