@@ -60,7 +60,7 @@ def fork(trial: Trial) -> None:
 def allocate(_: Trial) -> None:
     """Take 1 GB a second."""
     held = []
-    for _ in range(800):
+    for _step in range(800):
         held.append(np.ones(CHUNK_BYTES, np.uint8))
         time.sleep(PAUSE)
 

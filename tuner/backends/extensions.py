@@ -8,8 +8,16 @@ from tuner.backends.losses import LossFunction
 from tuner.backends.lowering import Lowering
 from tuner.backends.measuring import Measure
 from tuner.backends.selecting import Selector
+from tuner.errors import ExtensionError
 from tuner.plan.parts import Optimiser, RecipePlan
 from tuner.plan.trial import TrialPlan
+
+
+class OptimiserError(ExtensionError):
+    """A plugin's factory of an optimiser failed, or returned something else."""
+
+    what = noun = "optimiser"
+
 
 #: Takes the parameters that train and the recipe, and returns a `torch.optim.Optimizer` of one group or several; the
 #: loop sets ``lr`` of each before a step.

@@ -89,9 +89,11 @@ class Evolving:
     place to follow them.
 
     Attributes:
+        kind: Kind of the edit that made it; set by the backend.
         fresh_norms: Whether its norms have no statistics worth keeping, so that they train whatever the recipe says.
     """
 
+    kind: str = ""
     fresh_norms: bool = False
 
     def begin(self, training: Training) -> None:

@@ -53,14 +53,11 @@ def call(arguments: list[str]) -> int:
     except CycloptsError as error:
         print(f"tuner: {one_line(' '.join(str(error).split()))} See tuner --help.", file=sys.stderr)
         return USAGE
-    except TunerError as error:
-        print(f"tuner: {one_line(str(error))}", file=sys.stderr)
-        return MISTAKE
-    except (ModuleNotFoundError, OSError) as error:
-        hint = disk_error(error) if isinstance(error, OSError) else missing_extra(error)
-        if hint is None:
+    except (TunerError, ModuleNotFoundError, OSError, SystemExit) as error:
+        line = _line(error)
+        if line is None:
             raise
-        print(f"tuner: {hint}", file=sys.stderr)
+        print(f"tuner: {one_line(line)}", file=sys.stderr)
         return MISTAKE
     except KeyboardInterrupt:
         print("tuner: interrupted; what was finished is kept", file=sys.stderr)
@@ -70,3 +67,13 @@ def call(arguments: list[str]) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     return DONE
+
+
+def _line(error: BaseException) -> str | None:
+    """Return the line for an error that the user can act on; None for a bug."""
+    if isinstance(error, ModuleNotFoundError | OSError):
+        hint = disk_error(error) if isinstance(error, OSError) else missing_extra(error)
+        return None if hint is None else str(hint)
+    if isinstance(error, SystemExit):
+        return f"code of a plugin called sys.exit({error.code!r}), which ended the command: remove the call"
+    return str(error)

@@ -23,7 +23,14 @@ from tuner.results.config import Budget
 from tuner.search.budget import budget
 from tuner.search.processes.remote import open_remote
 from tuner.search.rates import rates_of
-from tuner.search.setting import CLOSING_SECONDS, backends_of, objectives_for, participants, wanted_knobs
+from tuner.search.setting import (
+    CLOSING_SECONDS,
+    backends_of,
+    check_measured,
+    objectives_for,
+    participants,
+    wanted_knobs,
+)
 from tuner.search.space import Space, check_knobs, load_space
 from tuner.store.store import open_store
 
@@ -118,7 +125,8 @@ def dry_run(
     host = build_host(local=[*search_space.plugins, *plugins], end=end)
     host.check_local()
     strategies, objectives = participants(host, search_space)
-    measuring = backends_of(host, backend)[0]
+    check_measured(host, objectives, backends := backends_of(host, backend))
+    measuring = backends[0]
     opening = open_remote(host, task, [measuring], kill_at=end, memory_bytes=run_limits.memory_bytes, many_jobs=True)
     with opening as sessions:
         session = sessions[measuring]

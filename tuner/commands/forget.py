@@ -6,10 +6,13 @@ from pathlib import Path
 
 from tuner.bundle.format import FILE, Bundle
 from tuner.commands.watch import ring_of, rings_of_task
+from tuner.errors import TaskError
+from tuner.plugin.calls import OverdueError, limited
 from tuner.plugin.core import build_host
 from tuner.reading import kind_of
+from tuner.search.processes.supervisor import LOADING_SECONDS
 from tuner.store.store import Store, open_store
-from tuner.task import load_task
+from tuner.task import Task, load_task
 from tuner.task.data.readable import forget_readable
 
 
@@ -28,6 +31,19 @@ class ForgottenSamples:
     records: int
     files: int
     samples: int
+
+
+def _loaded(task: str) -> Task:
+    """Return the task; its own code has so long as elsewhere.
+
+    Raises:
+        TaskError: It cannot be loaded, or not in time.
+    """
+    try:
+        with limited(LOADING_SECONDS):
+            return load_task(task, build_host().tasks, look=False)  # what cannot be decoded is forgotten too
+    except OverdueError:
+        raise TaskError(f"{task}: loading it took longer than {LOADING_SECONDS:.0f} s: correct its code") from None
 
 
 def forget(task: str, folder: Path | None = None) -> ForgottenSamples:
@@ -49,7 +65,7 @@ def forget(task: str, folder: Path | None = None) -> ForgottenSamples:
     if kind_of(Path(task) / FILE) == "file":
         samples = ring_of(Path(task)).clear()
         return ForgottenSamples(Bundle.read(Path(task)).name, records=0, files=0, samples=samples)
-    loaded = load_task(task, build_host().tasks, look=False)  # what cannot be decoded is forgotten too
+    loaded = _loaded(task)
     forget_readable()
     ids = [
         partition.sample_id(index)

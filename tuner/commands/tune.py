@@ -24,7 +24,7 @@ from tuner.search.budget import LIMITS, budget, check_seed
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import open_remote
-from tuner.search.setting import CLOSING_SECONDS, backends_of, objectives_for, participants
+from tuner.search.setting import CLOSING_SECONDS, backends_of, check_measured, objectives_for, participants
 from tuner.search.space import Space, load_space
 from tuner.task import Task
 from tuner.task.info import TaskOutline
@@ -118,11 +118,14 @@ def run(
     listener, interrupt = listener or Listener(), Interrupt()
     strategies, objectives = participants(host, search_space)
     backends = backends_of(host, backend)
+    check_measured(host, objectives, backends)
     with ExitStack() as stack:
         stack.callback(listener.close)
         for plugin in host.refused:
             listener.say(f"plugin {plugin.name} takes no part: {plugin.refused}")
-        begun = folder is not None and stack.enter_context(lock_folder(folder, resume=resume))
+        begun: bool | None = None
+        if folder is not None and folder.exists():  # one that cannot be used is refused at once, and none is made yet
+            begun = stack.enter_context(lock_folder(folder, resume=resume))
         stack.enter_context(stopping(interrupt))
         opening = open_remote(
             host,
@@ -135,8 +138,8 @@ def run(
         )
         sessions = stack.enter_context(opening)
         outline = sessions[backends[0]].task
-        if folder is None:
-            folder = _folder_of(outline)
+        folder = folder or _folder_of(outline)
+        if begun is None:
             begun = stack.enter_context(lock_folder(folder, resume=resume))
         tuning = Tuning(config, search_space, outline, folder, listener, interrupt, started, host, earlier)
         if begun:

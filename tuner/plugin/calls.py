@@ -1,5 +1,6 @@
 """Calls of plugins' code in this process: under a time limit, without its prints, and not after repeated faults."""
 
+import contextlib
 import logging
 import signal
 import sys
@@ -10,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
+from types import FrameType
 from typing import TypeVar
 
 from tuner.errors import PluginError, first_line, place_of
@@ -24,6 +26,8 @@ AGAIN_SECONDS = 0.5
 LEAST_SECONDS = 0.2
 #: A plugin that fails so often takes no further part.
 MOST_FAULTS = 3
+#: Files of what begins and ends a block: interrupted there, it would leave the timer on.
+_BLOCK_FILES = frozenset({__file__, contextlib.__file__})
 
 
 class OverdueError(BaseException):
@@ -49,18 +53,20 @@ def limited(seconds: float) -> Iterator[None]:
         seconds: Limit on the block's wall time.
 
     Raises:
-        OverdueError: (in the block) The time is up.
+        OverdueError: (in the block, or after it) The time is up.
     """
     with redirect_stdout(sys.stderr):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        started, active = time.monotonic(), True
+        started, active, late = time.monotonic(), True, False
         outer = signal.getitimer(signal.ITIMER_REAL)[0]
         seconds = min(seconds, outer or seconds)
 
-        def interrupt(*_: object) -> None:
-            if active:
+        def interrupt(_signal: int, frame: FrameType | None) -> None:
+            nonlocal late
+            if active and frame is not None and frame.f_code.co_filename not in _BLOCK_FILES:
+                late = True
                 raise OverdueError(seconds)
 
         before = signal.signal(signal.SIGALRM, interrupt)
@@ -77,6 +83,8 @@ def limited(seconds: float) -> Iterator[None]:
             if outer:
                 left = outer - (time.monotonic() - started)
                 signal.setitimer(signal.ITIMER_REAL, max(1e-3, left), AGAIN_SECONDS)
+        if late:  # it caught the exception
+            raise OverdueError(seconds)
 
 
 def fault(error: BaseException) -> str:

@@ -94,6 +94,7 @@ def compose(
     task: TaskInfo,
     wanted: Mapping[str, Wanted] | None = None,
     barred: Collection[str] = (),
+    seconds: float = CALL_SECONDS,
 ) -> Composed:
     """Apply every strategy, and bring the plan to its normal form.
 
@@ -104,6 +105,7 @@ def compose(
         task: The task in numbers.
         wanted: The search space: what is wanted of each knob, by name.
         barred: Names of strategies that take no further part; knobs still offer them.
+        seconds: What it may take.
 
     Raises:
         KnobError: The search space asks for a value that is not legal for this model.
@@ -112,7 +114,7 @@ def compose(
     """
     taking: list[Strategy[Any]] = []
     try:
-        with limited(CALL_SECONDS):
+        with limited(seconds):
             return _composed(strategies, source, model, task, wanted, barred, taking)
     except OverdueError as error:  # between two calls, or in what a strategy is, not what it does
         name = taking[-1].name if taking else strategies[0].name

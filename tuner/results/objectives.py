@@ -54,3 +54,7 @@ OBJECTIVES = (
     Objective("train_seconds", "minimise", "s"),
     Objective("peak_bytes", "minimise", "B"),
 )
+#: Values that the backends which come with tuner measure of every trial.
+MEASURED = frozenset({"parameters", "flops", "mean_flops", "mean_latency_seconds"} | {one.name for one in OBJECTIVES})
+#: How the name of a value ends that is an accuracy.
+ACCURACY = "_accuracy"

@@ -1,7 +1,7 @@
 """Whether a plan may run, and if not, why not: the one place that refuses."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -55,10 +55,14 @@ class Admission:
         host: For the backends, and the tail edits that plugins realise on them.
         forecast: Estimates plans.
         filler: Knows what is stored, and which filling passes memory was too small for.
+        barred: Names of optimisers that failed too often, among others; more may come.
     """
 
-    def __init__(self, setting: Setting, host: Host, forecast: Forecast, filler: Filler) -> None:
+    def __init__(
+        self, setting: Setting, host: Host, forecast: Forecast, filler: Filler, barred: Collection[str] = frozenset()
+    ) -> None:
         self._setting, self._host, self._forecast, self._filler = setting, host, forecast, filler
+        self._barred = barred
         self._extensions: dict[str, Extensions] = {}
 
     def admit(
@@ -96,6 +100,8 @@ class Admission:
 
     def _unsupported(self, plan: TrialPlan) -> str | None:
         name = plan.runtime.backend
+        if plan.recipe.optimiser in self._barred:
+            return f"optimiser {plan.recipe.optimiser!r} failed repeatedly and takes no further part"
         if name not in self._extensions:
             self._extensions[name] = self._host.extensions(name)
         return self._extensions[name].lacking(plan) or self._host.supports(plan)

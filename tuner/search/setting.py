@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import SpaceError
+from tuner.errors import PluginError, SpaceError
 from tuner.plan.info import ModelInfo, TaskInfo
 from tuner.plan.parts import Scalar
 from tuner.planner.device import Rates
@@ -17,7 +17,7 @@ from tuner.plugin.knobs import Wanted
 from tuner.plugin.lookup import select
 from tuner.plugin.strategy import Strategy
 from tuner.results.config import Budget
-from tuner.results.objectives import OBJECTIVES, Objective
+from tuner.results.objectives import ACCURACY, MEASURED, OBJECTIVES, Objective
 from tuner.search.space import Space
 from tuner.task.info import TaskOutline
 
@@ -116,6 +116,23 @@ def participants(host: Host, space: Space) -> tuple[list[Strategy[Any]], list[Ob
         others = [*(name for name in names if name not in CORE_STRATEGIES), *asked_for]
         strategies = [*select("strategy", others, host.strategies), *core]
     return strategies, select("objective", space.objectives or [one.name for one in OBJECTIVES], host.objectives)
+
+
+def check_measured(host: Host, objectives: Sequence[Objective], backends: Sequence[str]) -> None:
+    """Require that something measures every objective; a plugin's backend may give any value.
+
+    Raises:
+        PluginError: Nothing measures one.
+    """
+    if any(host.owner("backend", name) != host.owner("backend", "torch") for name in backends):
+        return
+    measured = {name for backend in backends for name in host.extensions(backend).measures} | MEASURED
+    for one in objectives:
+        if one.name not in measured and not one.name.endswith(ACCURACY):  # exits have accuracies of their own
+            raise PluginError(
+                f"nothing measures objective {one.name!r} of plugin {host.owner('objective', one.name)!r}: "
+                "offer a measure of this name by tuner_measures, or leave the objective out of the search space"
+            )
 
 
 def objectives_for(task: TaskOutline, objectives: Sequence[Objective]) -> list[Objective]:

@@ -1,7 +1,9 @@
-"""Errors of strategies, and of what they made of a plan: one that repeats them takes no further part."""
+"""Errors of strategies, of what they made of a plan, and of optimisers: one that repeats them takes no further part."""
 
 from collections import Counter
 from collections.abc import Callable
+
+from tuner.plugin.compose import Composed, StrategyError
 
 #: A strategy that fails so often leaves the study.
 MOST_FAILURES = 3
@@ -14,7 +16,7 @@ class Strikes:
         say: Told in one line when a strategy leaves.
 
     Attributes:
-        barred: Names of the strategies that take no further part.
+        barred: Names of the strategies and optimisers that take no further part.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -22,9 +24,32 @@ class Strikes:
         self._counts: Counter[str] = Counter()
         self._say = say
 
-    def count(self, name: str, reason: str) -> None:
-        """Count an error of a strategy."""
+    def count_error(self, error: StrategyError, *, tried: bool) -> None:
+        """Count an error of a strategy in composing a plan.
+
+        Args:
+            error: The error; one that costs seconds counts wherever plans are composed, another one in trials only.
+            tried: Whether the plan was to be tried.
+        """
+        if error.ends is not tried:
+            self.count(error.strategy, str(error))
+
+    def count_fault(self, kind: str, reason: str, composed: Composed) -> None:
+        """Count an error of what a plugin made of a plan.
+
+        Args:
+            kind: Kind of the edit or of the loss term, or name of the optimiser; empty where none is at fault.
+            reason: What went wrong, for people.
+            composed: The plan.
+        """
+        if kind in composed.editors:
+            self.count(composed.editors[kind], reason)
+        elif kind == composed.plan.recipe.optimiser:
+            self.count(kind, reason, "optimiser")
+
+    def count(self, name: str, reason: str, what: str = "strategy") -> None:
+        """Count an error of a strategy, or of an optimiser that a plugin adds."""
         self._counts[name] += 1
         if self._counts[name] >= MOST_FAILURES and name not in self.barred:
             self.barred.add(name)
-            self._say(f"{reason}; strategy {name!r} failed {MOST_FAILURES} times and takes no further part")
+            self._say(f"{reason}; {what} {name!r} failed {MOST_FAILURES} times and takes no further part")

@@ -16,7 +16,7 @@ from tuner.backends.base import CHECKPOINT, Trial
 from tuner.errors import TunerError
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
-from tuner.plugin.calls import CALL_SECONDS, limited
+from tuner.plugin.calls import CALL_SECONDS
 from tuner.plugin.compose import Composed, StrategyError, compose
 from tuner.plugin.host import Host
 from tuner.plugin.knobs import ValueSource
@@ -75,17 +75,17 @@ class Study:
     ) -> None:
         self._setting, self._host, self._journal = setting, host, journal
         self._sessions, self._store, self._listener, self._interrupt = sessions, store, listener, interrupt
-        self._strikes = Strikes(listener.say)
+        self._strikes = Strikes(self._strategy_left)
         self.records = list(records)
         self._seen = {record.plan.key(): record for record in self.records if record.plan and _trained(record)}
         self._filler = Filler(setting, sessions, store, listener)
-        self._admission = Admission(setting, host, Forecast(setting, sessions), self._filler)
+        self._admission = Admission(setting, host, Forecast(setting, sessions), self._filler, self._strikes.barred)
         self._given, self._improvement = GivenModel(untouched, setting.task, listener), Improvement(listener, setting)
         self._reachable: list[TrialPlan] = []
         self._candidates, self._outlook = Candidates(journal, setting, self._compose), Outlook(setting)
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._where = ""
-        self._composed: dict[tuple[int, int], Composed] = {}
+        self._composed: dict[int, Composed] = {}
         self._ladder = Ladder(setting, self._spend_seconds)
         self.ended = ""
 
@@ -147,13 +147,11 @@ class Study:
         return self._store.nbytes
 
     def _compose(self, source: ValueSource) -> Composed:
-        setting, barred = self._setting, self._strikes.barred
+        setting, about = self._setting, (self._strikes.barred, self._host.calls.within(CALL_SECONDS))
         try:
-            with limited(self._host.calls.within(CALL_SECONDS)):
-                composed = compose(setting.strategies, source, setting.model, setting.task, setting.wanted, barred)
+            composed = compose(setting.strategies, source, setting.model, setting.task, setting.wanted, *about)
         except StrategyError as error:
-            if error.ends:  # wherever plans are composed: it costs seconds each time
-                self._strikes.count(error.strategy, str(error))
+            self._strikes.count_error(error, tried=False)
             raise
         return replace(composed, plan=with_memory_limit(composed.plan, setting))
 
@@ -195,10 +193,9 @@ class Study:
 
     def _full(self, record: TrialRecord) -> Composed:
         """Return the plan of a trial as it is on the top rung."""
-        key = record.config, len(self._strikes.barred)
-        if key not in self._composed:
-            self._composed[key] = self._compose(preferred_values(record.knobs))
-        return self._composed[key]
+        if record.config not in self._composed:
+            self._composed[record.config] = self._compose(preferred_values(record.knobs))
+        return self._composed[record.config]
 
     def _repeatable(self, record: TrialRecord) -> bool:
         """Return whether a trial's values still give its plan: a strategy that takes no further part changes it."""
@@ -215,8 +212,7 @@ class Study:
             return replace(base, reason=str(error))
         except StrategyError as error:
             refuse_full_disk(self._setting)
-            if not error.ends:
-                self._strikes.count(error.strategy, str(error))
+            self._strikes.count_error(error, tried=True)
             trace = "".join(traceback.format_exception(error.__cause__ or error))
             return replace(base, reason=str(error), notes=(trace,), constraint={"failed": 1.0})
         plan = at_rung(composed.plan, rung)
@@ -242,8 +238,8 @@ class Study:
         self._outlook.begin(plan, expected.estimate, rung, self.records)
         result = self._sessions[plan.runtime.backend].try_train(job, limits, self._progress)
         self._seconds[f"rung {rung}"] += time.monotonic() - training
-        if result.failure is not None and result.failure.edit in composed.editors:
-            self._strikes.count(composed.editors[result.failure.edit], result.failure.text)
+        if result.failure is not None:
+            self._strikes.count_fault(result.failure.edit, result.failure.text, composed)
         base = replace(base, spent_seconds=time.monotonic() - started)
         return self._outlook.explained(record_of(self._setting, base, result, self._filler.seconds_each(plan), given))
 
@@ -275,6 +271,11 @@ class Study:
         if (left := self._admission.storage_left()) is not None:
             self._store.cap_bytes = max(0, left - cost.weight_bytes(plan))
             self._store.room(0)
+
+    def _strategy_left(self, line: str) -> None:
+        """Say it; plans that were composed with the strategy are composed anew."""
+        self._composed.clear()
+        self._listener.say(line)
 
     def _keep(self, trial: OptunaTrial, record: TrialRecord) -> None:
         """Write the record first, tell Optuna after: a record on disk is a finished trial."""

@@ -19,7 +19,7 @@ from tuner.backends.torch.step.traced import StepError
 from tuner.plan.parts import RecipePlan
 from tuner.planner.cost import PLANNED_BYTES
 from tuner.planner.device import FILL_BATCH, TRAIN_PASSES, Rates, unscaled_bytes
-from tuner.process_memory import KEPT_BYTES, PeakMeter, return_freed
+from tuner.process_memory import KEPT_BYTES, PeakMeter, memory_limit, return_freed
 from tuner.task import Task
 
 REPEATS = 3
@@ -35,6 +35,8 @@ MOST_CHANGED = 0.005
 #: What cannot be cut short takes about so long on a device that does nothing else: to choose the prefix's engine, with
 #: an export; to trace a step.
 CHOICE_SECONDS, TRACING_SECONDS = 10.0, 2.0
+#: Choosing takes about so much memory; a process that may not add as much stays with PyTorch.
+CHOICE_BYTES = 200_000_000
 #: To trace and plan one block, where there is no time to measure it.
 TRACE_SECONDS = 0.05
 #: That a search space is expected to ask for.
@@ -69,17 +71,19 @@ def measure(task: Task, model: OpenModel, threads: int, within: float = math.inf
     del folded
     kind, ratio = TORCH, 1.0
     small = sum(block.flops for block in model.info.blocks) < WORTH_FLOPS
-    chooses = clock.has(0.0 if small else CHOICE_SECONDS)
+    limit = memory_limit()
+    chooses = clock.has(0.0) if small else clock.has(CHOICE_SECONDS) and (limit is None or limit >= CHOICE_BYTES)
     if chooses:
         kind, ratio = _fastest_prefix(task, model, value.numpy(), sum(forward[:-1]) * FILL_BATCH, threads)
-    inputs = spatial(value)
+    rows = _rows_within(limit, max(block.saved_bytes for block in model.info.blocks))
+    inputs = spatial(value[:rows])
     for part, seconds in zip(parts, forward, strict=True):
         channels_last(part)
         with torch.inference_mode():
             outputs = part(inputs)
         leaf = inputs.clone().requires_grad_()
         if clock.has(0.0):
-            taken = _timed(lambda part=part, leaf=leaf: _step(part, leaf), clock) / FILL_BATCH  # type: ignore[misc]  # mypy cannot infer the lambda
+            taken = _timed(lambda part=part, leaf=leaf: _step(part, leaf), clock) / rows  # type: ignore[misc]  # mypy cannot infer the lambda
             backward.append(taken)
         else:
             backward.append(TRAIN_PASSES * seconds)
@@ -103,6 +107,16 @@ def measure(task: Task, model: OpenModel, threads: int, within: float = math.inf
         trace_seconds=tracing,
         complete=complete,
     )
+
+
+def _rows_within(limit: int | None, saved_bytes: int) -> int:
+    """Return how many samples the backward passes are measured on: fewer where memory is limited.
+
+    Args:
+        limit: Bytes that this process may add; None for no limit.
+        saved_bytes: What the largest block keeps of one sample; gradients take about as much, so does the rest.
+    """
+    return FILL_BATCH if limit is None else max(1, min(FILL_BATCH, limit // (4 * max(1, saved_bytes))))
 
 
 def chain_seconds(parts: Sequence[nn.Module], sample: torch.Tensor) -> list[float]:

@@ -13,7 +13,7 @@ from torch.nn import functional
 from tests.backends.torch.plans import plan_of
 from tests.backends.torch.tails import relative
 from tuner.backends.base import Trial
-from tuner.backends.extensions import Extensions
+from tuner.backends.extensions import Extensions, OptimiserError
 from tuner.backends.losses import LossError, LossInputs
 from tuner.backends.onnxruntime import OrtBackend
 from tuner.backends.torch.backend import TorchBackend
@@ -243,7 +243,7 @@ def test_a_factory_that_returns_something_else_is_named(
     task: Task, plan: TrialPlan, store: Store, tmp_path: Path
 ) -> None:
     plan = replace(plan, recipe=replace(plan.recipe, optimiser="wrong"))
-    with pytest.raises(TrainingError, match=r"'wrong': its factory must return a torch\.optim\.Optimizer"):
+    with pytest.raises(OptimiserError, match=r"'wrong': its factory must return a torch\.optim\.Optimizer"):
         trained(task, plan, store, tmp_path, EagerSteps)
 
 

@@ -17,7 +17,7 @@ from tuner.backends.torch.step.losses import task_loss
 from tuner.backends.torch.step.optimiser import optimiser, set_rate
 from tuner.backends.torch.step.terms import ExtendedLoss, loss_of
 from tuner.backends.torch.threads import ThreadChoice, on_fastest_threads
-from tuner.backends.torch.trial.evolving import begin_evolving, evolving
+from tuner.backends.torch.trial.evolving import begin_evolving, call, evolving
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.steps import TrialSteps
 from tuner.plan.trial import TrialPlan
@@ -79,10 +79,10 @@ class EagerSteps(TrialSteps):
         self._optimiser.zero_grad(set_to_none=True)
         loss = sum(self._backward(part, len(rows)) for part in batches_of(rows, self._recipe.part_size))
         for module in self.evolving:
-            module.before_update(loss)
+            call(module, "before_update", loss)
         self._optimiser.step()
         for module in self.evolving:
-            module.after_update()
+            call(module, "after_update")
         return loss
 
     def evolve(self, epoch: int, room: int | None) -> dict[str, float]:
@@ -90,25 +90,27 @@ class EagerSteps(TrialSteps):
         if not self.evolving:
             return {}
         started = time.perf_counter()
-        entry = {name: value for module in self.evolving for name, value in module.after_epoch(epoch, room).items()}
+        entry = {
+            name: value for module in self.evolving for name, value in call(module, "after_epoch", epoch, room).items()
+        }
         return {**entry, "evolve_seconds": time.perf_counter() - started}
 
     def state(self) -> dict[str, Any] | None:
         """Return the state of the optimiser and of what evolves."""
         return {
             "optimiser": self._optimiser.state_dict(),
-            "evolving": [module.state() for module in self.evolving],
+            "evolving": [call(module, "state") for module in self.evolving],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a state, on a tail that has its weights."""
         self._optimiser.load_state_dict(state["optimiser"])
         for module, own in zip(self.evolving, state["evolving"], strict=True):
-            module.restore(own)
+            call(module, "restore", own)
 
     def finish(self) -> tuple[str, ...]:
         """Let the tail become what is scored and written; return its notes."""
-        return tuple(note for module in self.evolving for note in module.finish())
+        return tuple(note for module in self.evolving for note in call(module, "finish"))
 
     def _backward(self, part: RowNumbers, samples: int) -> float:
         """Add the gradients of a part of a batch of `samples`; return its share of the batch's mean loss."""

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from tuner.backends.extensions import Extensions
-from tuner.errors import TrainingError
+from tuner.backends.extensions import Extensions, OptimiserError
+from tuner.errors import TrainingError, first_line, place_of
 from tuner.plan.parts import RecipePlan
 
 MOMENTUM = 0.9  # of SGD
@@ -23,16 +23,18 @@ def optimiser(
         extensions: What plugins add.
 
     Raises:
-        TrainingError: A plugin's factory returned something else.
+        OptimiserError: A plugin's factory raised, or returned something else.
+        TrainingError: No plugin realises it.
     """
     added = {} if extensions is None else extensions.optimisers
     if recipe.optimiser in added:
-        made = added[recipe.optimiser](parameters, recipe)
+        try:
+            made = added[recipe.optimiser](parameters, recipe)
+        except Exception as error:  # a plugin's factory may raise anything
+            raise OptimiserError(recipe.optimiser, f"raised {first_line(error)}{place_of(error)}") from error
         if not isinstance(made, torch.optim.Optimizer):
-            raise TrainingError(
-                f"optimiser {recipe.optimiser!r}: its factory must return a torch.optim.Optimizer, but it returned "
-                f"{made!r}"
-            )
+            rule = f"its factory must return a torch.optim.Optimizer, but it returned {made!r}"
+            raise OptimiserError(recipe.optimiser, rule)
         return made
     shared: dict[str, Any] = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay, "fused": True}
     if recipe.optimiser == "sgd":

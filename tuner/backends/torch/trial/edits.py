@@ -112,6 +112,8 @@ def edited(
         before = evolving(tail)
         tail = _lowered(edit, extensions.lowerings[edit.kind], tail, blocks, plan, probe or _noise(plan), seed)
         added = tuple(module for module in evolving(tail) if not any(module is known for known in before))
+        for module in added:
+            module.kind = edit.kind
         if added:
             by_kind[edit.kind] = (*by_kind.get(edit.kind, ()), *added)
         if not any(value.requires_grad for value in tail.parameters()):

@@ -3,13 +3,15 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from tuner.backends.lowering import Evolving, Training
+from tuner.backends.lowering import Evolving, LoweringError, Training
 from tuner.backends.torch.model.blocks import saved_bytes
+from tuner.errors import TunerError, first_line, place_of
 from tuner.plan.trial import TrialPlan
 from tuner.planner.cost import state_copies
 from tuner.planner.device import FLOAT_BYTES, TRAIN_PASSES
@@ -24,6 +26,22 @@ TailLoss = Callable[[nn.Module], torch.Tensor]
 def evolving(tail: nn.Module) -> list[Evolving]:
     """Return the modules of a tail that change while it trains."""
     return [module for module in tail.modules() if isinstance(module, Evolving)]
+
+
+def call(module: Evolving, method: str, *arguments: Any) -> Any:
+    """Call a method of a module that changes while it trains.
+
+    Raises:
+        LoweringError: It raised; with the kind of the edit that made the module.
+    """
+    try:
+        return getattr(module, method)(*arguments)
+    except TunerError:
+        raise
+    except Exception as error:  # a plugin's module may raise anything
+        if not module.kind:
+            raise
+        raise LoweringError(module.kind, f"{method} raised {first_line(error)}{place_of(error)}") from error
 
 
 def begin_evolving(tail: nn.Module, training: Training) -> None:
@@ -42,7 +60,7 @@ def begin_evolving(tail: nn.Module, training: Training) -> None:
         if name:
             example, loss = _inputs(tail, name, training.example), _loss_around(tail, name, training.loss)
             inside = replace(training, example=example, loss=loss)
-        module.begin(inside)
+        call(module, "begin", inside)
 
 
 def _inputs(tail: nn.Module, name: str, example: torch.Tensor) -> torch.Tensor:

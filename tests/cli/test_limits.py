@@ -1,0 +1,120 @@
+"""Limits of commands, and code of tasks and plugins that does not end: one line, exit 1, and in time."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+LATE = 60.0  # a busy machine takes its time; what never ends takes an hour
+TASKS = """
+import os, time
+
+def hang():
+    time.sleep(3600)
+
+def leave():
+    raise SystemExit(0)
+
+def vanish():
+    os._exit(0)
+"""
+
+
+def tuner(*arguments: object) -> tuple[int, list[str], float]:
+    """Run a command; return its exit code, its lines on stderr, and the seconds that it took."""
+    started = time.monotonic()
+    command = [sys.executable, "-m", "tuner", *map(str, arguments)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=LATE, check=False)
+    return ended.returncode, ended.stderr.splitlines(), time.monotonic() - started
+
+
+@pytest.fixture
+def tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "tasks.py"
+    path.write_text(TASKS)
+    return path
+
+
+def test_a_task_that_does_not_load_costs_its_time_and_no_more(tasks: Path, tmp_path: Path) -> None:
+    code, lines, seconds = tuner("run", f"{tasks}:hang", "--time", "4s", "--out", tmp_path / "run")
+    assert code == 1
+    (line,) = lines
+    assert line.startswith("tuner: ")
+    assert "--time" in line  # allows less than loading the task takes; or, on a busy machine, what comes before
+    assert seconds < LATE
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [("leave", "tasks.py:8 raised SystemExit: 0"), ("vanish", "ended with exit code 0 before its first job")],
+)
+def test_a_task_that_ends_its_process_is_a_mistake(tasks: Path, function: str, said: str) -> None:
+    code, lines, _ = tuner("describe", f"{tasks}:{function}")
+    assert code == 1
+    (line,) = lines
+    assert line.startswith("tuner: ")
+    assert said in line
+
+
+def test_a_command_that_holds_the_lock_is_ended_and_says_where(tmp_path: Path) -> None:
+    script = tmp_path / "stuck.py"
+    script.write_text(
+        "import ctypes, time\n"
+        "from tuner.cli.fence import ended_after\n"
+        "with ended_after(0.1, time.monotonic()):\n"
+        "    ctypes.PyDLL(None).sleep(3600)\n"  # C code that holds Python's lock: no signal is handled in it
+    )
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=LATE, check=False)
+    assert ended.returncode == 1
+    said = "tuner: --time was over and the command did not answer, so it was ended in"
+    kept = "(what was finished is kept; --resume continues a run)"
+    assert ended.stderr == f'{said} File "{script}", line 4 in <module> {kept}\n'
+
+
+def test_a_block_that_ends_in_time_is_left_alone(tmp_path: Path) -> None:
+    script = tmp_path / "quick.py"
+    script.write_text(
+        "import time\n"
+        "from tuner.cli.fence import ended_after\n"
+        "with ended_after(0.1, time.monotonic()):\n"
+        "    pass\n"
+        "time.sleep(1.2)\n"
+    )
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=LATE, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_block_over_its_limits_is_ended_in_one_line(tmp_path: Path) -> None:
+    script = tmp_path / "work.py"
+    script.write_text(
+        "import sys, time\n"
+        "from tuner.cli.fence import guarded\n"
+        "from tuner.commands.limits import CommandLimits\n"
+        "with guarded('predicting', CommandLimits.read(*(None if one == '-' else one for one in sys.argv[1:]))):\n"
+        "    kept = [bytearray(1_000_000) for _ in range(100)] if sys.argv[2] != '-' else []\n"
+        "    time.sleep(3600)\n"
+    )
+    for limits, said in ((("-", "50MB"), "more than --memory allows"), (("0.3s", "-"), "longer than --time allows")):
+        ended = subprocess.run(
+            [sys.executable, str(script), *limits], capture_output=True, text=True, timeout=LATE, check=False
+        )
+        assert ended.returncode == 1
+        (line,) = ended.stderr.splitlines()
+        assert line.startswith("tuner: predicting took ")
+        assert said in line
+
+
+def test_a_plugin_that_prints_does_not_spoil_json(tasks: Path, tmp_path: Path) -> None:
+    (tmp_path / "chatty.py").write_text("print('a word')\n")
+    ended = subprocess.run(
+        [sys.executable, "-m", "tuner", "plugins", "--plugin", str(tmp_path / "chatty.py"), "--json"],
+        capture_output=True, text=True, timeout=LATE, check=True,
+    )  # fmt: skip
+    assert ended.stdout.startswith("{")
+    assert "a word" in ended.stderr
