@@ -88,9 +88,10 @@ def run(
     seconds = limits_of(space, limits, deterministic=deterministic).time_seconds
     if dry_run:
         from tuner.cli.text.dry_run import format_dry_run
+        from tuner.commands.dry_run import LOOKING_SECONDS
         from tuner.commands.dry_run import dry_run as look
 
-        with ended_after(seconds, started):
+        with ended_after(None if seconds is None else max(seconds, LOOKING_SECONDS), started):
             preview = look(
                 task,
                 space=space,

@@ -36,6 +36,8 @@ from tuner.store.store import open_store
 
 #: Values tried of a knob that decides the depth.
 MOST_DEPTHS = 200
+#: What a preview may take in any case: it says which depths --time is too short for.
+LOOKING_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,8 @@ def dry_run(
     search_space = load_space(space)
     texts = {name.replace("_", "-"): value for name, value in limits.items()}
     run_limits = budget(texts, search_space.limits, deterministic=deterministic)
-    end = None if run_limits.time_seconds is None else started + run_limits.time_seconds
+    seconds = run_limits.time_seconds
+    end = None if seconds is None else started + max(seconds, LOOKING_SECONDS)  # a run with less would say so
     host = build_host(local=[*search_space.plugins, *plugins], end=end)
     host.check_local()
     strategies, objectives = participants(host, search_space)
