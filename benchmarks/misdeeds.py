@@ -59,7 +59,7 @@ def fork(trial: Trial) -> None:
 
 def allocate(trial: Trial) -> None:
     """Take 1 GB a second."""
-    held = []
+    held: list[object] = []
     while len(held) < MOST_CHUNKS:
         held.append(np.ones(CHUNK_BYTES, np.uint8))
         time.sleep(PAUSE)
