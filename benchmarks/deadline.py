@@ -124,7 +124,7 @@ def shm_bytes() -> int:
 
 def hostile_row(misdeed: str, budget: float, folder: Path) -> Row:
     """Run one misdeed under one budget."""
-    limits = ["--time", f"{budget:g}s", "--memory", f"{LIMIT_BYTES}B", "--storage", "100MB", "--trials", "100000"]
+    limits = ["--time", f"{budget:g}s", "--memory", f"{LIMIT_BYTES}B", "--storage", "1GB", "--trials", "100000"]
     seen = watched(misdeed, limits, folder)
     return {
         "misdeed": misdeed,

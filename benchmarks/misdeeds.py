@@ -1,7 +1,7 @@
 """A local plugin whose backend trains once as PyTorch's does, and then as ``MISDEED`` says; see `benchmarks.deadline`.
 
 Like every plugin it loads no tensor library when it is imported. All that grows has a bound, so that a guard that
-fails costs a run and not the machine: 1,000 processes, 8 GB, 4 GB on disk.
+fails costs a run and not the machine: 1,000 processes, 4 GB, 4 GB on disk.
 """
 
 import mmap
@@ -27,7 +27,7 @@ from tuner.results.records import Outcome
 from tuner.task import Task
 
 WELL = 1  # trials before the first misdeed
-CHUNK_BYTES, PAUSE = 10_000_000, 0.01  # 1 GB/s
+CHUNK_BYTES, PAUSE, MOST_CHUNKS = 10_000_000, 0.01, 400  # 1 GB/s
 
 
 def sleep(_: Trial) -> None:
@@ -57,12 +57,13 @@ def fork(trial: Trial) -> None:
     sleep(trial)
 
 
-def allocate(_: Trial) -> None:
+def allocate(trial: Trial) -> None:
     """Take 1 GB a second."""
-    held = []
-    for _step in range(800):
+    held: list[object] = []
+    while len(held) < MOST_CHUNKS:
         held.append(np.ones(CHUNK_BYTES, np.uint8))
         time.sleep(PAUSE)
+    sleep(trial)
 
 
 def allocate_in_a_child(trial: Trial) -> None:

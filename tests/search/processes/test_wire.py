@@ -38,7 +38,7 @@ def test_what_a_method_returns_comes_back(method: str, value: Any) -> None:
 
 
 def test_numbers_of_numpy_and_lone_surrogates_cross() -> None:
-    values: Any = {"a": np.float32(0.5), "b": np.float64(2.0), "c": np.int64(3)}
+    values: dict[str, Any] = {"a": np.float32(0.5), "b": np.float64(2.0), "c": np.int64(3)}
     given = Outcome(values, notes=("\udcff",))
     assert wire.result_from("train", wire.encode(given)) == Outcome({"a": 0.5, "b": 2.0, "c": 3.0}, notes=("?",))
 
