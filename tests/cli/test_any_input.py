@@ -15,7 +15,7 @@ from tuner.cli.app import call
 from tuner.cli.printable import MOST_LETTERS, one_line, printable
 from tuner.task import load_task
 
-LOCALES = ({"LC_ALL": "C", "PYTHONUTF8": "0"}, {"LC_ALL": "C.UTF-8"}, {"LC_ALL": "POSIX"})
+LOCALES = ({"LC_ALL": "C", "PYTHONUTF8": "0"}, {"LC_ALL": "C.UTF-8"})
 NAMES = ("fifo", "zero", "folder", "loop", "none", "n" * 300)
 
 
@@ -112,7 +112,7 @@ def test_an_error_that_names_a_hostile_file_is_one_printable_line(cli: Cli, task
     code, line = cli("describe", task)
     assert code == 1
     assert "1 file cannot be used" in line
-    assert "hat/\\x1b]0;owned\\x07 \\udcff.png: not an image" in line
+    assert "hat/\\x1b]0;owned\\x07 \\xff.png: not an image" in line
 
 
 def test_a_task_whose_files_cannot_be_read_is_forgotten_all_the_same(cli: Cli, task: Path) -> None:
@@ -157,7 +157,7 @@ def test_any_name_is_read_in_any_locale_and_the_task_stays_the_same(named: Path)
 
 def test_a_line_is_printed_in_a_locale_of_ascii(named: Path, tmp_path: Path) -> None:
     os.truncate(named.parent / "tür" / "grün" / "0.png", 30)
-    for locale in LOCALES[:2]:
+    for locale in LOCALES:
         case = Case("locale", ("describe", str(named)), tuple(locale.items()))
         answer = answer_to(case, tmp_path)
         assert answer.outcome == "one line", answer
