@@ -92,7 +92,7 @@ def test_a_header_that_lies_with_a_checksum_is_damaged(content: str, tmp_path: P
 
 def test_a_pipe_is_no_header(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "header")
-    with pytest.raises(DamagedHeaderError, match="it is not a regular file"):
+    with pytest.raises(DamagedHeaderError, match="not a regular file"):
         header.read(tmp_path / "header")
 
 
