@@ -37,10 +37,10 @@ def run_with(folder: Path, config: RunConfig, mark: str = "") -> Run:
 
 
 def test_a_mark_is_of_the_names_and_of_this_users_key(cache: Path) -> None:
-    config = RunConfig("/data/task.toml", plugins=("/data/mine.py",))
+    config = RunConfig("/srv/task.toml", plugins=("/srv/mine.py",))
     mark = mark_of(config)
     assert is_own(config, mark)
-    assert not is_own(replace(config, task="/data/other.toml"), mark)
+    assert not is_own(replace(config, task="/srv/other.toml"), mark)
     assert not is_own(replace(config, plugins=()), mark)
     assert not is_own(config, "")
     assert not is_own(config, "ü" * 64)

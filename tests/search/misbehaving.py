@@ -124,7 +124,7 @@ class MisbehavingSession(Session):
         return Outcome({**values, "peak_bytes": peak})
 
     def export(self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool) -> Exported:
-        (folder / "model.onnx").write_bytes(b"a model")
+        (folder / "model.onnx").write_bytes(b"\x3a\x00")  # the smallest that a bundle may hold: an empty graph
         (folder / "weights.safetensors").write_bytes(weights.read_bytes())
         return Exported({"local_accuracy": 0.5})
 
