@@ -268,6 +268,7 @@ def full_disks(runs: Runs, count: int, draw: random.Random) -> list[Row]:
                 "lost": before != runs.lines(out)[: len(before)],
                 "identical": runs.outcomes(out) == wanted,
                 "says": (error.splitlines() or [""])[-1][-60:],
+                "resumed says": (resumed.splitlines() or [""])[-1][-60:],
             }
         )
     return rows

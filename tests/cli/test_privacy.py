@@ -70,7 +70,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("site", "tmp", "user"):
         (folder / name).mkdir()
     (folder / "site" / "sitecustomize.py").write_text(SITE.format(log=str(folder / "sockets.log")))
-    done = tuner(folder, "run", "task.toml", "--space", "space.toml", "--out", "run", "--trials", "3")
+    done = tuner(folder, "run", "task.toml", "--space", "space.toml", "--out", "run", "--trials", "3", "--time", "10m")
     assert done.returncode == 0, done.stderr
     return folder
 
