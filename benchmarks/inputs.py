@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+import psutil
+
 from benchmarks.malformed import cases
 from benchmarks.report import Claim, Row, finish
 
@@ -151,7 +153,8 @@ def _ended(pid: int, deadline: float) -> tuple[int | None, resource.struct_rusag
 def _outcome(code: int | None, usage: resource.struct_rusage, lines: list[str]) -> str:
     if code is None:
         return "hang"
-    if usage.ru_maxrss * 1024 > RESIDENT_BYTES or code == -signal.SIGKILL:
+    inherited = psutil.Process().memory_info().rss  # a forked process begins with it
+    if usage.ru_maxrss * 1024 > RESIDENT_BYTES + inherited or code == -signal.SIGKILL:
         return "memory"
     if any(line.startswith("Traceback") for line in lines):
         return "traceback"

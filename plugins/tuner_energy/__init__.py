@@ -185,5 +185,5 @@ def tuner_objectives() -> Iterable[Objective]:
 
 @hookimpl
 def tuner_measures() -> Mapping[str, Measure]:
-    """Offer the measure, for every backend."""
-    return {ENERGY.name: measuring(SYSFS)}
+    """Offer the measure where the device can take it, for every backend."""
+    return {ENERGY.name: measuring(SYSFS)} if source(SYSFS) is not None else {}

@@ -153,8 +153,9 @@ def task_from(content: bytes) -> TaskOutline:
 def failure(
     text: str, trace: str = "", *, unsupported: bool = False, edit: str = "", is_bug: bool = False, error: str = ""
 ) -> Failure:
-    """Return a failure with its texts cut: one line of printable characters, and both ends of a long traceback."""
-    line = "".join(letter if letter.isprintable() else " " for letter in " ".join(text[: 2 * LINE].split()))
+    """Return a failure with its texts cut: one line, others' control characters escaped; both ends of a traceback."""
+    words = " ".join(text[: 2 * LINE].split())
+    line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in words)
     line = line if len(line) <= LINE else f"{line[:LINE]}…"
     if len(trace) > TRACE:
         end = TRACE // 2 - 50
