@@ -18,7 +18,7 @@ from tuner.plan.info import ModelInfo
 from tuner.plan.parts import RuntimePlan, Stage
 from tuner.plan.trial import TrialPlan
 from tuner.plugin import calls
-from tuner.plugin.calls import OverdueError, PluginCalls, limited
+from tuner.plugin.calls import OverdueError, PluginCalls, limited, uncounted
 from tuner.plugin.compose import StrategyError, compose
 from tuner.plugin.core import build_host
 from tuner.plugin.hookspecs import hookimpl
@@ -105,6 +105,13 @@ def test_a_limit_inside_another_gives_the_timer_back() -> None:
         time.sleep(3600)
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     assert signal.getsignal(signal.SIGALRM) is before
+
+
+def test_work_of_our_own_does_not_count() -> None:
+    with limited(0.05):
+        with uncounted():
+            time.sleep(0.1)
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 0.05
 
 
 def test_what_is_printed_goes_to_stderr_in_any_thread(capsys: pytest.CaptureFixture[str]) -> None:

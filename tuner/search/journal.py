@@ -16,6 +16,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tuner.errors import KnobError
 from tuner.plan.parts import Scalar
+from tuner.plugin.calls import uncounted
 from tuner.plugin.knobs import Choice, Knob, ValueSource
 from tuner.results.objectives import Objective
 from tuner.results.records import SCORED, TrialRecord
@@ -205,6 +206,10 @@ def optuna_values(trial: Trial) -> ValueSource:
     """
 
     def source(knob: Knob) -> Scalar:
+        with uncounted():  # a sampler may take seconds, and a strategy that draws has little time
+            return suggested(knob)
+
+    def suggested(knob: Knob) -> Scalar:
         if isinstance(knob, Choice):
             return knob.options[0] if knob.fixed else _suggested(trial, knob)
         if knob.fixed:
