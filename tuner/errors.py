@@ -11,6 +11,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import ClassVar
 
+#: Of the text of an exception of others.
+MOST_LETTERS = 2_000
+
 
 class TunerError(Exception):
     """An error the user can act on; reported in one line."""
@@ -89,8 +92,12 @@ class BundleError(TunerError):
 
 
 def first_line(error: BaseException) -> str:
-    """Return an exception's class and the first line of its message."""
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+    """Return an exception's class and the first line of its message, cut at `MOST_LETTERS`."""
+    try:
+        text = str(error)[:MOST_LETTERS]
+    except Exception as second:  # noqa: BLE001 - a plugin's exception may raise where its text is asked for
+        text = f"its text raised {type(second).__name__}"
+    return f"{type(error).__name__}: {text}".splitlines()[0]
 
 
 def place_of(error: BaseException) -> str:
@@ -155,4 +162,11 @@ def disk_error(error: OSError, place: Path | None = None, then: str = "") -> Tun
     way_out = WAYS_OUT.get(error.errno or 0)
     if way_out is None:
         return None
-    return TunerError(f"{error.filename or place or 'a file'} cannot be written ({error.strerror}): {way_out}{then}")
+    is_full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
+    done = "written" if is_full else "used"
+    return TunerError(f"{error.filename or place or 'a file'} cannot be {done} ({error.strerror}): {way_out}{then}")
+
+
+def opening_error(error: OSError) -> TunerError:
+    """Return the error that the user sees where the system kept a task from being opened."""
+    return disk_error(error) or TaskError(f"opening the task failed: {first_line(error)}: see what it names")

@@ -62,7 +62,10 @@ def own_folder(folder: Path) -> Path:
     """
     owner = folder.stat().st_uid
     if owner != os.geteuid():
-        raise StoreError(f"{folder} is owned by another user (id {owner}): give a folder of your own")
+        raise StoreError(
+            f"{folder} is owned by another user (id {owner}): give a folder of your own, a store by --store and a "
+            "cache by TUNER_CACHE"
+        )
     return folder
 
 

@@ -68,7 +68,10 @@ def require_plain(folder: Path) -> None:
         OSError: It holds something else, or cannot be read.
     """
     for path in folder.iterdir():
-        mode = path.lstat().st_mode
+        try:
+            mode = path.lstat().st_mode
+        except FileNotFoundError:  # another process has replaced it meanwhile
+            continue
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             raise OSError(errno.ELOOP, f"{path.name!r} in it is neither a file nor a folder")
 

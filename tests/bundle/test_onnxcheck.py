@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from onnx import TensorProto, defs, helper, numpy_helper
 
 from benchmarks.hostile_models import numbers, plain
 from tests.bundle.handmade import model
+from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.bundle.onnxcheck import MOST_FIELDS, OPERATORS, check_model
 from tuner.errors import BundleError
 
@@ -70,3 +72,30 @@ def test_a_check_takes_no_longer_than_its_number_of_fields(tmp_path: Path) -> No
         file.write(b"\x08\x09" * (MOST_FIELDS + 1))  # the version, again and again
     with pytest.raises(BundleError, match="more than 1,000,000 parts"):
         check_model(tmp_path / "model.onnx")
+
+
+class Resized(torch.nn.Module):
+    """It splits, doubles and joins maps."""
+
+    def forward(self, maps: torch.Tensor) -> torch.Tensor:
+        first, second = maps.chunk(2, 1)
+        third, fourth = first.split([1, 1], 1)  # type: ignore[no-untyped-call]  # PyTorch has no type of it
+        larger = torch.nn.functional.interpolate(torch.cat((third, fourth, second), 1), scale_factor=2.0)
+        return larger.mean((2, 3))
+
+
+class Spectrum(torch.nn.Module):
+    """It reads sound by its spectrum."""
+
+    def forward(self, sound: torch.Tensor) -> torch.Tensor:
+        spectrum = torch.stft(sound[:, 0], 64, 16, window=torch.hann_window(64), return_complex=True)
+        return torch.view_as_real(spectrum).square().sum((2, 3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("module", "shape"), [(Resized(), (2, 4, 6, 6)), (Spectrum(), (2, 1, 400))])
+def test_what_ordinary_models_are_exported_to_is_accepted(
+    tmp_path: Path, module: torch.nn.Module, shape: tuple[int, ...]
+) -> None:
+    write_onnx(module.eval(), torch.randn(shape), tmp_path / "model.onnx", ["output"], optimize=False)
+    check_model(tmp_path / "model.onnx")

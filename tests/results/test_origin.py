@@ -63,7 +63,7 @@ def test_the_task_of_a_run_from_elsewhere_is_not_opened(ending: str, tmp_path: P
     (tmp_path / "evil.py").write_text(EVIL)
     (tmp_path / "evil.toml").write_text('[model]\nfactory = "evil.py:build"\n')
     run = run_with(tmp_path / "run", RunConfig(str(tmp_path / ending)), "0" * 64)
-    with pytest.raises(RunError, match=r"was not made on this device, and its task .* may be code: .* give --task"):
+    with pytest.raises(RunError, match=r"has no mark of this device .*, and its task .* may be code: .* give --task"):
         export(run, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

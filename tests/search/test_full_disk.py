@@ -85,7 +85,7 @@ def test_a_trial_that_fails_on_a_full_disk_has_no_record_and_runs_again(
     [
         (errno.ENOSPC, "cannot be written (No space left on device): free some space"),
         (errno.EROFS, "cannot be written (Read-only file system): give a folder that can be written"),
-        (errno.EACCES, "cannot be written (Permission denied): check its permissions"),
+        (errno.EACCES, "cannot be used (Permission denied): check its permissions"),
     ],
 )
 def test_any_command_reports_it_in_one_line(

@@ -206,7 +206,7 @@ def _run(section: Table) -> RunTrial:
 
 
 def _shape(table: Table) -> tuple[int, ...]:
-    shape = table.integers("input_shape", least=1, most=_MOST_SIZE)
+    shape = table.integers("input_shape", least=1, most=_MOST_INPUT)
     if not shape or math.prod(shape) > _MOST_INPUT:
         raise table.wrong("input_shape", f"the shape of at most {_MOST_INPUT:,} numbers", shape)
     return shape

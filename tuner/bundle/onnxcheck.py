@@ -7,6 +7,7 @@ of onnx.proto3 (ONNX 1.23).
 
 import math
 import mmap
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,19 +24,20 @@ MOST_FIELDS = 1_000_000
 #: Operators that compute tensors from tensors. Without: other graphs, sequences, text, random numbers.
 OPERATORS = frozenset(
     """
-    Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh Attention AveragePool BatchNormalization BitShift
-    BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Celu CenterCropPad Clip Col2Im Compress Concat
-    Constant ConstantOfShape Conv ConvInteger ConvTranspose Cos Cosh CumProd CumSum DepthToSpace DequantizeLinear Det
-    Div Dropout DynamicQuantizeLinear Einsum Elu Equal Erf Exp Expand EyeLike Flatten Floor GRU Gather GatherElements
-    GatherND Gelu Gemm GlobalAveragePool GlobalLpPool GlobalMaxPool Greater GreaterOrEqual GridSample
-    GroupNormalization HardSigmoid HardSwish Hardmax Identity InstanceNormalization IsInf IsNaN LRN LSTM
-    LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax LpNormalization LpPool MatMul MatMulInteger Max MaxPool
-    MaxUnpool Mean MeanVarianceNormalization Min Mish Mod Mul Neg NegativeLogLikelihoodLoss NonZero Not OneHot Or PRelu
-    Pad Pow QLinearConv QLinearMatMul QuantizeLinear RMSNormalization RNN Range Reciprocal ReduceL1 ReduceL2
-    ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize
-    ReverseSequence RotaryEmbedding Round ScatterElements ScatterND Selu Shape Shrink Sigmoid Sign Sin Sinh Size Slice
-    Softmax SoftmaxCrossEntropyLoss Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum SwiGLU Swish Tan Tanh
-    ThresholdedRelu Tile TopK Transpose Trilu Unsqueeze Upsample Where Xor
+    Abs Acos Acosh Add AffineGrid And ArgMax ArgMin Asin Asinh Atan Atanh Attention AveragePool BatchNormalization
+    BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor BlackmanWindow Cast CastLike Ceil Celu CenterCropPad Clip
+    Col2Im Compress Concat Constant ConstantOfShape Conv ConvInteger ConvTranspose Cos Cosh CumProd CumSum DFT
+    DeformConv DepthToSpace DequantizeLinear Det Div Dropout DynamicQuantizeLinear Einsum Elu Equal Erf Exp Expand
+    EyeLike Flatten Floor GRU Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalLpPool GlobalMaxPool
+    Greater GreaterOrEqual GridSample GroupNormalization HammingWindow HannWindow HardSigmoid HardSwish Hardmax
+    Identity InstanceNormalization IsInf IsNaN LRN LSTM LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax
+    LpNormalization LpPool MatMul MatMulInteger Max MaxPool MaxUnpool Mean MeanVarianceNormalization MelWeightMatrix
+    Min Mish Mod Mul Neg NegativeLogLikelihoodLoss NonZero Not OneHot Or PRelu Pad Pow QLinearConv QLinearMatMul
+    QuantizeLinear RMSNormalization RNN Range Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax
+    ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize ReverseSequence RoiAlign
+    RotaryEmbedding Round STFT ScatterElements ScatterND Selu SequenceAt Shape Shrink Sigmoid Sign Sin Sinh Size
+    Slice Softmax SoftmaxCrossEntropyLoss Softplus Softsign SpaceToDepth Split SplitToSequence Sqrt Squeeze Sub Sum
+    SwiGLU Swish Tan Tanh ThresholdedRelu Tile TopK Transpose Trilu Unique Unsqueeze Upsample Where Xor
     """.split()  # noqa: SIM905 - a list of quoted names is four times as long
 )
 #: Bytes of an element by the number of its type; text and types of less than a byte are not among them.
@@ -43,6 +45,8 @@ ELEMENT_BYTES = {1: 4, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8, 1
 #: Attributes of convolutions and pooling that make their output larger, and the largest number in one.
 _SPREADING = frozenset({"pads", "kernel_shape", "strides", "dilations", "output_shape", "output_padding"})
 _MOST_SPREAD = 2**12
+_MOST_REALS = 64  # of a constant that may be a shape's factors
+_VARINT_BYTES = 10
 
 # Known fields of each message, by number.
 _MODEL = frozenset({1, 2, 3, 4, 5, 6, 7, 8, 14, 26})
@@ -133,29 +137,33 @@ class _Check:
                 self._attribute(value, outputs)
         if domain not in {"", "ai.onnx"} or operator not in OPERATORS:
             name = f"{domain}.{operator}" if domain else operator
-            raise BundleError(f"it uses the operator {name!r}, which no bundle does: export again")
+            raise BundleError(f"it uses the operator {name!r}, which bundles do without: use a model without it")
         self.nodes.append(Node(operator, tuple(inputs), tuple(outputs)))
 
     def _attribute(self, message: ByteRange, outputs: list[str]) -> None:
-        name, numbers = "", list[int]()
+        name, numbers, reals = "", list[int](), list[float]()
         for number, value in self._fields(message, "attribute", _ATTRIBUTE):
             if number == 1:
                 name = self._text(value)
             elif number in {3, 8}:
                 numbers += self._integers(value)
+            elif number in {2, 7} and isinstance(value, ByteRange) and value.size % 4 == 0:
+                reals += array("f", bytes(self.content[value.begin : value.end][: 4 * _MOST_REALS]))
             elif number == 5 and isinstance(value, ByteRange):  # noqa: PLR2004 - a constant's value
                 self._tensor(value, outputs[0] if outputs else "")
         if name in _SPREADING and any(abs(number) > _MOST_SPREAD for number in numbers):
             raise BundleError(f"the attribute {name} is {numbers}, beyond {_MOST_SPREAD}: export again")
         if name in {"value_int", "value_ints"} and outputs:
             self.constants[outputs[0]] = tuple(numbers)
+        if name in {"value_float", "value_floats"} and outputs and len(reals) < _MOST_REALS:
+            self.constants[outputs[0]] = tuple(reals)
 
     def _tensor(self, message: ByteRange, output: str = "") -> None:
         """Check that a tensor holds the values that it declares, and note small ones."""
         name, dims, kind = output, list[int](), 0
         data, seen = dict[int, ByteRange](), Counter[int]()
         for number, value in self._fields(message, "tensor", _TENSOR):
-            seen[number] += number != 1
+            seen[number] += number not in {1, 16}  # sizes, and remarks
             if number == 1:
                 dims += self._integers(value)
             elif number == 2 and isinstance(value, int):  # noqa: PLR2004 - the type
@@ -172,7 +180,8 @@ class _Check:
             raise BundleError(f"the values of {name!r} are of no type that a bundle has: export again")
         elements = _elements(dims, name)
         held = sum(place.size for place in data.values())
-        if elements * ELEMENT_BYTES[kind] != held if 9 in data or not data else elements > held:  # noqa: PLR2004 - raw
+        size = ELEMENT_BYTES[kind] if {4, 9, 10} & set(data) or not data else None  # of integers of seven bits a byte
+        if elements * size != held if size is not None else not elements <= held <= _VARINT_BYTES * elements:
             raise BundleError(f"{name!r} has shape {dims}, but {held} bytes of values: export again")
         self.constants[name] = constant_numbers(self.content, kind, elements, data)
 
@@ -183,6 +192,8 @@ class _Check:
                 continue
             for kind, tensor in fields(self.content, value):
                 if kind == 6:  # noqa: PLR2004 - a remark
+                    continue
+                if kind == 4 and not isinstance(tensor, int):  # noqa: PLR2004 - a sequence: of what a split makes
                     continue
                 if kind != 1 or isinstance(tensor, int):
                     raise BundleError("it has values that are not tensors, which no bundle has: export again")

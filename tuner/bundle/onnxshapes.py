@@ -36,11 +36,16 @@ class Node:
 #: Inputs that decide the size of an operator's output, and the largest product of their numbers: sizes themselves, or
 #: factors of what the operator is given.
 _SIZING: Mapping[str, Mapping[int, int]] = {
+    "AffineGrid": {1: MOST_ELEMENTS},
+    "BlackmanWindow": {0: 2**20},
     "CenterCropPad": {1: MOST_ELEMENTS},
     "Col2Im": {1: MOST_ELEMENTS},
     "ConstantOfShape": {0: MOST_ELEMENTS},
     "Expand": {1: MOST_ELEMENTS},
+    "HammingWindow": {0: 2**20},
+    "HannWindow": {0: 2**20},
     "MaxUnpool": {2: MOST_ELEMENTS},
+    "MelWeightMatrix": {0: 2**14, 1: 2**20},
     "OneHot": {1: 2**20},
     "Pad": {1: 2**14},
     "Range": {0: MOST_ELEMENTS, 1: MOST_ELEMENTS, 2: MOST_ELEMENTS},

@@ -40,12 +40,13 @@ def open_tensors(path: Path) -> Iterator[Any]:
         raise BundleError(f"{path} cannot be read ({error}): copy the whole bundle again") from None
 
 
-def read_tensors(path: Path, names: tuple[str, ...] | None = None) -> dict[str, Array]:
+def read_tensors(path: Path, names: tuple[str, ...] | None = None, *, finite: bool = True) -> dict[str, Array]:
     """Return tensors by name.
 
     Args:
         path: The file.
         names: Tensors to return; all where it is not given.
+        finite: Whether their numbers must be finite; those of parts that do not train need not be.
 
     Raises:
         BundleError: As `open_tensors`; or one is missing, of no numeric type, or not finite.
@@ -53,6 +54,6 @@ def read_tensors(path: Path, names: tuple[str, ...] | None = None) -> dict[str, 
     with open_tensors(path) as file:
         tensors = {name: file.get_tensor(name) for name in (file.keys() if names is None else names)}
     for name, value in tensors.items():
-        if value.dtype.kind not in _KINDS or not np.isfinite(value).all():
+        if value.dtype.kind not in _KINDS or (finite and not np.isfinite(value).all()):
             raise BundleError(f"{path}: {name} must be finite numbers, has type {value.dtype}: export again")
     return tensors

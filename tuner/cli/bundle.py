@@ -81,10 +81,11 @@ def apply(
     """
     from tuner.cli.fence import ended_by
     from tuner.commands.apply import apply_bundle
+    from tuner.commands.interruption import terminated_as_interrupted
     from tuner.commands.limits import CommandLimits
 
     limits = CommandLimits.read(time, memory)
-    with ended_by(limits.end):
+    with terminated_as_interrupted(), ended_by(limits.end):
         folder = apply_bundle(bundle, task, out, source, progress(), plugin, limits)
     _print_bundle(folder, json_output=json_output)
 

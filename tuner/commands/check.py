@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from tuner.errors import PluginError, nearest
+from tuner.plugin.calls import IMPORT_SECONDS, OverdueError, limited
 from tuner.plugin.finding import GROUP, local_plugin
 from tuner.reading import kind_of
 
@@ -65,8 +66,9 @@ def check_plugin(package: str) -> PluginReport:
     name = _module_of(package)
     checked: list[CheckedRule] = []
     try:
-        plugin = importlib.import_module(name) if name else local_plugin(package).load()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's import may raise anything
+        with limited(IMPORT_SECONDS):
+            plugin = importlib.import_module(name) if name else local_plugin(package).load()
+    except (Exception, SystemExit, OverdueError) as error:  # noqa: BLE001 - a plugin's import may raise anything
         called = name or local_plugin(package).name
         message = f"importing {called} must not raise, but it raised {type(error).__name__}: {error}{_raised_in(error)}"
         checked.append(CheckedRule("plugin", "it can be imported", "broken", " ".join(message.split()), ""))

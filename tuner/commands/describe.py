@@ -128,7 +128,7 @@ def describe_task(
     ) as sessions:
         session = sessions[name]
         info = session.task.info
-        model, rates = session.model, rates_of(session, first, measure=plan is not None)
+        model, rates = session.model, rates_of(session, name, measure=plan is not None)
         if plan is not None:
             plan = plan.carried_to(model, info)
             reason = host.extensions(name).lacking(plan) or host.supports(plan)

@@ -1,6 +1,7 @@
 """Forget a task: nothing of its samples stays on this device but the files the user keeps."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,13 +68,12 @@ def forget(task: str, folder: Path | None = None) -> ForgottenSamples:
         return ForgottenSamples(Bundle.read(Path(task)).name, records=0, files=0, samples=samples)
     loaded = _loaded(task)
     forget_readable()
-    ids = [
-        partition.sample_id(index)
-        for domain in (loaded.local, loaded.global_)
-        if domain is not None
-        for _, partition in domain.partitions()
-        for index in range(len(partition))
-    ]
+    ids = list[str]()
+    for domain in (loaded.local, loaded.global_):
+        for _, partition in domain.partitions() if domain is not None else ():
+            for index in range(len(partition)):
+                with suppress(TaskError):  # what cannot be read was never stored
+                    ids.append(partition.sample_id(index))
     store = open_store(folder)
     with store.alone():
         records, files = _forget_records(store, ids)

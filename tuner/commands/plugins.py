@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.plan.example import example_model
+from tuner.plugin.calls import CALL_SECONDS, OverdueError, limited
 from tuner.plugin.core import build_host
 from tuner.plugin.finding import Plugin
 from tuner.plugin.host import Host
@@ -93,10 +94,11 @@ def _knobs(strategy: Strategy[Any]) -> tuple[str, ...]:
     model = example_model(EXAMPLE_BLOCKS)
     texts: dict[str, str] = {}
     try:
-        for knobs in corners(
-            lambda source: strategy.sample(Draw(source, strategy.name), model), most=_MOST_COMBINATIONS
-        ):
-            texts.update({name: str(knob) for name, knob in knobs.items()})
-    except Exception as error:  # noqa: BLE001 - a plugin's strategy may raise anything; the list continues
+        with limited(CALL_SECONDS):
+            for knobs in corners(
+                lambda source: strategy.sample(Draw(source, strategy.name), model), most=_MOST_COMBINATIONS
+            ):
+                texts.update({name: str(knob) for name, knob in knobs.items()})
+    except (Exception, SystemExit, OverdueError) as error:  # noqa: BLE001 - a plugin's strategy may raise anything; the list continues
         texts["error"] = f"sample raises {type(error).__name__}: {error}"
     return tuple(texts.values())

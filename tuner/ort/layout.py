@@ -12,7 +12,15 @@ from tuner.ort.port import Port
 
 FORMAT = 1
 #: ONNX Runtime's names of the types of a step's inputs and outputs.
-ORT_TYPES = {"float32": "tensor(float)", "int64": "tensor(int64)"}
+ORT_TYPES = {
+    "float32": "tensor(float)",
+    "float64": "tensor(double)",
+    "float16": "tensor(float16)",
+    "int64": "tensor(int64)",
+    "int32": "tensor(int32)",
+    "uint8": "tensor(uint8)",
+    "bool": "tensor(bool)",
+}
 MOST_ELEMENTS = 2**28  # of one buffer: 1 GiB of float32
 
 

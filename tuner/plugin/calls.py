@@ -115,7 +115,7 @@ def fault(error: BaseException) -> str:
 def import_fault(error: BaseException) -> str:
     """Return what a plugin's import or one of its hooks did; see `fault`."""
     if not isinstance(error, OverdueError):
-        return f"{type(error).__name__}: {error}"
+        return first_line(error)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
     where = [frame for frame in frames if frame.filename != __file__][-1]
     return f"its import took longer than {error.seconds:.2g} s ({Path(where.filename).name}, line {where.lineno})"

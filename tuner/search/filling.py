@@ -3,12 +3,13 @@
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tuner.backends.base import Filling
-from tuner.errors import BudgetError
+from tuner.errors import BudgetError, MemoryLimitError
 from tuner.plan.parts import DataPlan, per_class_counts
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
@@ -250,8 +251,9 @@ class Filler:
         missing = session.missing(plans, self._store)
         rates = self._setting.rates
         if missing * cost.fill_seconds(plans[0], rates) > left and not self._setting.deterministic:
-            rates = replace(session.measure(runtime.threads, MEASURING_SHARE * left), first=rates.first)
-            keep_rates(runtime.backend, self._setting.model, runtime.threads, rates)
+            with suppress(MemoryLimitError):  # they were computed from FLOPs for the same reason
+                rates = replace(session.measure(runtime.threads, MEASURING_SHARE * left), first=rates.first)
+                keep_rates(runtime.backend, self._setting.model, runtime.threads, rates)
             left = self._setting.seconds_left
         needs = missing * max(cost.fill_seconds(plan, rates) for plan in plans)
         if needs > left:

@@ -6,11 +6,12 @@ import math
 import os
 import platform
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from tuner.backends.base import Session
-from tuner.errors import MemoryLimitError
+from tuner.errors import MemoryLimitError, TunerError
 from tuner.files import cache_folder, write_private
 from tuner.plan.info import ModelInfo
 from tuner.planner.device import Rates, nominal
@@ -74,6 +75,7 @@ def rates_of(
             announce(f"warning: {error}; costs are computed from FLOPs instead")
             return nominal(model)
         if rates.complete:  # there is time for more
-            rates = replace(rates, first=session.first_steps(cores()))
+            with suppress(TunerError, RuntimeError):  # without it, estimates are corrected by the first trials
+                rates = replace(rates, first=session.first_steps(cores()))
         keep_rates(backend, model, cores(), rates)
     return rates

@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.errors import KnobError, SpaceError, nearest
 from tuner.plan.info import ModelInfo, TaskInfo
-from tuner.plugin.compose import compose
+from tuner.plugin.compose import StrategyError, compose
 from tuner.plugin.knobs import Knob, Numeric, ValueSource, Wanted
 from tuner.plugin.sources import corners
 from tuner.plugin.strategy import Strategy
@@ -100,6 +100,8 @@ def check_knobs(space: Space, strategies: Sequence[Strategy[Any]], model: ModelI
 
     for knobs in corners(draw, most=64):
         found.update(knobs)
+        if any(isinstance(error, StrategyError) and error.ends for error in raised):
+            break  # it took its time, and would take it again
     for name in space.knobs:
         if name not in found and not raised:
             owner = name.split(".")[0]

@@ -213,7 +213,7 @@ class Study:
         except StrategyError as error:
             refuse_full_disk(self._setting)
             self._strikes.count_error(error, tried=True)
-            trace = "".join(traceback.format_exception(error.__cause__ or error))
+            trace = "".join(traceback.format_exception(error.__cause__ or error))[-20_000:]
             return replace(base, reason=str(error), notes=(trace,), constraint={"failed": 1.0})
         plan = at_rung(composed.plan, rung)
         base = replace(base, plan=plan, knobs=composed.values)

@@ -16,6 +16,7 @@ from tuner.backends.selecting import Selector
 from tuner.errors import TunerError, first_line, nearest
 from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import LossTerm
+from tuner.plugin.calls import OverdueError
 from tuner.plugin.compose import StrategyError
 from tuner.testing.backend import BackendContract
 from tuner.testing.composing import corners_of
@@ -58,7 +59,7 @@ class Rule:
             return " ".join(str(error).split())
         except AssertionError as error:  # of a fresh interpreter: its last line says why
             return str(error).strip().splitlines()[-1]
-        except Exception as error:  # noqa: BLE001 - a plugin's code may raise anything
+        except (Exception, SystemExit, OverdueError) as error:  # noqa: BLE001 - a plugin's code may raise anything
             return first_line(error)
         return ""
 

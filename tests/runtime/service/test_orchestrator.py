@@ -333,4 +333,4 @@ def test_files_watched_in_the_future_are_a_problem_that_is_reported(make: Make, 
     with serve(bundle) as service:
         service.mark_watched((2**62, "a.npy"))
     with serve(bundle) as service:
-        assert service.state.problems[-1].line.startswith("the clock was set back: files that came")
+        assert service.state.problems[-1].line.startswith("the clock was set back, or a file is dated")

@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from tuner.search.processes import guard, wire
+from tuner.search.processes.child import EXIT_PARENT_GONE
 from tuner.search.processes.guard import JobLimits, JobResult
 from tuner.search.processes.messages import Job, Start
 from tuner.search.processes.supervisor import Supervisor
@@ -90,13 +91,13 @@ def test_numbers_of_numpy_are_numbers(obey: Obey) -> None:
 def test_texts_of_an_exception_are_cut(obey: Obey) -> None:
     ended = obey("raise ValueError('x\\x1b[31m' * 6_000_000)")
     assert ended.failure is not None
-    assert ended.failure.text.startswith("ValueError: x [31mx")
+    assert ended.failure.text.startswith(r"ValueError: x\x1b[31mx")
     assert len(ended.failure.text) <= wire.LINE + 1
     assert len(ended.failure.trace) <= wire.TRACE + 100
     assert "characters are left out" in ended.failure.trace
     second = obey("class Bad(Exception): __str__ = lambda self: 1 / 0\nraise Bad")
     assert second.failure is not None
-    assert second.failure.text == "Bad, whose text raised ZeroDivisionError"
+    assert second.failure.text == "Bad: its text raised ZeroDivisionError"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_an_end_without_a_result_is_known_by_its_code(code: str, exit_code: int,
 def test_a_job_that_hangs_up_is_killed(obey: Obey) -> None:
     ended = obey("import socket; socket.socket(fileno=pipe).shutdown(socket.SHUT_WR); time.sleep(3600)", 0.5)
     assert ended.verdict == "crashed"
-    assert ended.exit_code is None
+    assert ended.exit_code in {None, EXIT_PARENT_GONE}  # killed, unless it notices first that it is not heard
 
 
 def test_what_a_job_has_started_ends_with_it(obey: Obey, tmp_path: Path) -> None:

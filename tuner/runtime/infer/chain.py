@@ -145,7 +145,7 @@ class Chain:
                 f"segment {index} gives logits of shape {list(logits.shape)} for {len(features)} samples and "
                 f"{self._labels} labels: export again"
             )
-        if not np.isfinite(logits).all():
+        if np.isnan(logits).any():
             raise BundleError(f"segment {index} gives logits that are not numbers: export again")
         return (logits if last else outputs[0]), logits
 

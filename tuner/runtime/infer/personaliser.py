@@ -194,6 +194,8 @@ class Personaliser:
                 f"{self.bundle.name} takes numbers of shape {list(self.bundle.input_shape)}, "
                 f"got {samples.dtype} {list(samples.shape[1:])}"
             )
+        if samples.dtype.kind == "f" and not np.isfinite(samples.astype(np.float32)).all():
+            raise BundleError(f"{self.bundle.name} takes finite numbers, but a sample has others: leave it out")
 
     def _best(self, probabilities: npt.NDArray[np.float64]) -> tuple[str, float]:
         """Return the most probable label and its probability."""

@@ -41,7 +41,10 @@ from tuner.runtime.service.state import SHOWN, Round, ServiceState, StateFile
 
 LOOK_SECONDS = 1.0  # between two checks of whether a round may start
 LOCK = "watching.lock"
-SET_BACK = "the clock was set back: files that came while nobody watched may be passed over; touch them"
+SET_BACK = (
+    "the clock was set back, or a file is dated in the future: files that came while nobody watched may be passed "
+    "over; touch them"
+)
 NO_TRAINER = "this bundle cannot train here: export it with --trainable"
 
 

@@ -193,7 +193,7 @@ class Trainer:
         of_tail = {f"tail.{name}": value for name, value in weights.items() if value.ndim}  # counters steer nothing
         replaced = {
             MODEL: lambda: with_weights((folder / MODEL).read_bytes(), of_tail),
-            WEIGHTS: lambda: save({**read_tensors(folder / WEIGHTS), **weights}),
+            WEIGHTS: lambda: save({**read_tensors(folder / WEIGHTS, finite=False), **weights}),
         }
         scores = DeviceScores(self.before, self.global_accuracy(), self._losses, len(self))
         with successor(self.bundle, out, replaced, scores) as part:

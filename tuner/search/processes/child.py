@@ -24,7 +24,15 @@ from typing import Any
 
 from tuner.backends.base import Session, Trial
 from tuner.backends.extensions import What
-from tuner.errors import ExtensionError, TaskError, TunerError, UnsupportedError, first_line, missing_extra
+from tuner.errors import (
+    ExtensionError,
+    TaskError,
+    TunerError,
+    UnsupportedError,
+    first_line,
+    missing_extra,
+    opening_error,
+)
 from tuner.plugin.core import build_host
 from tuner.plugin.host import Host
 from tuner.process_memory import KEPT_BYTES, MEMORY_LIMIT, PeakMeter, return_freed
@@ -52,21 +60,22 @@ LAST_WORD_SECONDS = 3600.0
 Sessions = Mapping[str, Callable[[], Session]]
 
 
-def main(control_handle: int) -> None:
+def main(control_handle: int, parent: int) -> None:
     """Serve jobs until the parent goes away."""
+    die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what ends
     os.umask(0o077)  # whatever a backend writes is the user's own
     adopt_orphans()
     bound_processes(MOST_TASKS)
     control = socket.socket(fileno=control_handle)
     with suppress(EOFError, OSError):  # the parent is gone
+        start = pickle.loads(receive_packed(control))  # noqa: S301 - from our own parent
         try:
-            start = pickle.loads(receive_packed(control))  # noqa: S301 - from our own parent
             sessions, owners = _opened(start, control)
-        except TunerError as error:
-            control.sendall(
-                frame(frames.FAILURE, wire.encode_failure(wire.failure(str(error), error=type(error).__name__)))
-            )
+        except (TunerError, OSError) as error:
+            known = error if isinstance(error, TunerError) else opening_error(error)
+            failure = wire.failure(str(known), error=type(known).__name__)
+            control.sendall(frame(frames.FAILURE, wire.encode_failure(failure)))
             return
         gc.freeze()  # or a collection in a child would touch, and so copy, every page of what it inherits
         control.sendall(frame(frames.OPENED))
@@ -94,7 +103,9 @@ def _serve(control: socket.socket, sessions: Sessions, owners: Mapping[What, str
         control.close()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold the user's samples
         if file_bytes is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+            set_by_user = [one for one in resource.getrlimit(resource.RLIMIT_FSIZE) if one != resource.RLIM_INFINITY]
+            bound = min([file_bytes, *set_by_user])
+            resource.setrlimit(resource.RLIMIT_FSIZE, (bound, bound))
         _run(job, sessions, owners, socket.socket(fileno=handle))
     os.close(handle)
     control.sendall(frame(frames.FORKED, str(pid).encode()))
@@ -282,4 +293,4 @@ class _Reporter:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), int(sys.argv[2]))

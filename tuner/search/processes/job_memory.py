@@ -129,7 +129,8 @@ class JobMemory:
         """Remove what the job has left below ``/dev/shm``; what was there before it, and folders, stay."""
         for path in self._files.values():
             if path.parent == SHM and path.name not in self._before:
-                path.unlink(missing_ok=True)
+                with suppress(OSError):  # a folder, or another user's
+                    path.unlink()
 
     def _find_files(self) -> int:
         """Return the bytes of the job's files in memory; what it writes is open, at least for a while."""

@@ -56,7 +56,7 @@ class ForkServer:
         name, _, value = self._mark.partition("=")
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tuner.search.processes.child", str(theirs.fileno())],
+                [sys.executable, "-m", "tuner.search.processes.child", str(theirs.fileno()), str(os.getpid())],
                 pass_fds=[theirs.fileno()],
                 env={**PATIENT_THREADS, **HUGE_PAGES, **os.environ, name: value},
                 stdin=subprocess.DEVNULL,

@@ -21,7 +21,7 @@ GRACE_SECONDS = 2.0
 KILLED_SECONDS = 0.3
 #: How long loading a task may take where the user says nothing.
 LOADING_SECONDS = 600.0
-#: A job runs so often where the process that children are forked from ends under it; in all, it is started so often.
+#: A job runs so often where the process that children are forked from ends under it; in a row, it is started so often.
 ATTEMPTS, MOST_STARTS = 2, 7
 LOST = "the process that trials are forked from"
 
@@ -61,10 +61,13 @@ class Supervisor:
         started = time.monotonic()
         for _ in range(ATTEMPTS):
             try:
-                return self._run(job, limits, progress)
+                result = self._run(job, limits, progress)
             except LostError as error:
                 reason = str(error)
                 self._replace(reason)
+            else:
+                self._starts = 1 if result.verdict == "result" else self._starts
+                return result
         text = f"{LOST} was lost under it {ATTEMPTS} times: {reason}"
         return JobResult("failure", failure=Failure(text, ""), seconds=time.monotonic() - started)
 
@@ -122,11 +125,14 @@ class Supervisor:
         except LostError as error:
             raise self._never_began(error) from None
         if verdict == "deadline" and limits.kill_at is None:
-            raise TaskError(f"loading the task took longer than {LOADING_SECONDS:.0f} s: give it more with --time")
+            raise self._overdue("loading")
         if self._server.task is None:
             nothing: JobResult[TaskOutline] = JobResult(verdict or "interrupted")
             return nothing.unwrap("loading the task")
         return self._server.task
+
+    def _overdue(self, what: str) -> TaskError:
+        return TaskError(f"{what} the task took longer than {LOADING_SECONDS:.0f} s: correct its code, or give --time")
 
     def _never_began(self, error: LostError) -> TunerError:
         """Return why there was no first job."""
@@ -179,12 +185,16 @@ class Supervisor:
             return server.phase == "idle"
 
         is_opening = server.phase in {"loading", "opening"}
+        end = self._started + LOADING_SECONDS if is_opening and limits.kill_at is None else limits.kill_at
         try:
-            return self._wait(limits, is_idle)
+            verdict = self._wait(replace(limits, kill_at=end), is_idle)
         except LostError as error:
             if is_opening:
                 raise self._never_began(error) from None
             raise
+        if verdict == "deadline" and limits.kill_at is None:
+            raise self._overdue("opening")
+        return verdict
 
     def _wait(self, limits: JobLimits, is_done: Callable[[], bool]) -> Verdict | None:
         while not is_done():
@@ -207,8 +217,8 @@ class Supervisor:
             raise KeyboardInterrupt
         if self._starts == MOST_STARTS:
             raise TunerError(
-                f"{LOST} was lost {MOST_STARTS} times, at last because {reason}: remove the plugin that ends or stops "
-                "it, or look for what kills processes on this device, and continue with --resume"
+                f"{LOST} was lost {MOST_STARTS} times in a row, at last because {reason}: remove the plugin that ends "
+                "or stops it, or look for what kills processes on this device, and continue with --resume"
             )
-        self._starts += 1
+        self._starts, self._started = self._starts + 1, time.monotonic()
         self._server = ForkServer(self._start)

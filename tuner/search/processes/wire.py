@@ -114,7 +114,7 @@ def progress_from(content: bytes) -> Progress:
             given = f"{values[name]!r} and {values.get(whole)!r}"
             raise FrameError(f"a progress message must give {name} and {whole} as numbers, got {given:.200}")
     for name in ("loss", "seconds", "resting_bytes"):
-        if name in values and (not isinstance(values[name], int | float) or isinstance(values[name], bool)):
+        if name in values and not (_is_number(values[name]) or (name == "loss" and isinstance(values[name], float))):
             raise FrameError(f"a progress message must give {name} as a number, got {values[name]!r:.200}")
     return values
 

@@ -1,5 +1,6 @@
 """Arrays of an ``.npz``: which of them are a partition's samples and labels, and what the labels mean."""
 
+import lzma
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ CLASSES_KEY = "classes"
 MOST_CLASSES = 1_000_000
 _SUFFIX = ".npy"
 # What a damaged or encrypted zip file raises, or one that is compressed in a way this Python does not have.
-_DAMAGED = (OSError, ValueError, EOFError, RuntimeError, OverflowError, zipfile.BadZipFile, zlib.error)
+_DAMAGED = (OSError, ValueError, EOFError, RuntimeError, OverflowError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 
 
 class _ZippedArrays(Mapping[str, Array]):

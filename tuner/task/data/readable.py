@@ -21,7 +21,7 @@ T = TypeVar("T")
 FILE = "readable"
 HASH_BYTES = 16
 #: Hashes that are remembered; with more files the oldest are looked at again.
-MOST_HASHES = 2_000_000
+MOST_HASHES = 200_000
 #: Files that a message names.
 MOST_NAMED = 5
 
@@ -32,13 +32,15 @@ class FileCheck:
     Args:
         skip: Whether such files are left out of the task; otherwise `close` raises an error that names them.
         settings: What else decides whether a file can be used, as text: a file is remembered for these settings only.
+        looks: Whether files are looked at; else all count as readable until they are read.
 
     Attributes:
         unreadable: Each such file, and why, in the order of the task.
     """
 
-    def __init__(self, *, skip: bool = False, settings: str = "") -> None:
+    def __init__(self, *, skip: bool = False, settings: str = "", looks: bool = True) -> None:
         self.unreadable: dict[str, str] = {}
+        self._looks = looks
         self._skip, self._settings = skip, settings
         self._new: dict[bytes, None] = {}
 
@@ -49,6 +51,8 @@ class FileCheck:
             files: The files of an entry.
             look: Raises a `TaskError` for a file that cannot be read; called by several threads.
         """
+        if not self._looks:
+            return [True] * len(files)
         marks = [self._mark(file) for file in files]
         unseen = {mark: file for mark, file in zip(marks, files, strict=True) if mark not in self._remembered}
         with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -42,10 +42,11 @@ def task_from_toml(path: Path, *, look: bool = True) -> Task:
         )
     spec = input_spec(file, path)
     folder, loss = path.parent, file.loss.kind
-    check = FileCheck(skip=file.input.skip_unreadable, settings=f"{spec.kind} {spec.resize}") if look else None
+    settings = f"{spec.kind} {spec.resize} {spec.size}"
+    check = FileCheck(skip=file.input.skip_unreadable or not look, settings=settings, looks=look)
     local_entries = read_entries(file.local, folder, spec, loss, check)
     global_entries = read_entries(file.global_, folder, spec, loss, check) if file.global_ else None
-    skipped = check.close(path) if check is not None else ()
+    skipped = check.close(path)
     head = _union_head(file, folder, local_entries, global_entries)
     outputs = len(head.labels)
     if loss == "single-label" and outputs == 1:
