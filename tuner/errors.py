@@ -92,12 +92,16 @@ class BundleError(TunerError):
 
 
 def first_line(error: BaseException) -> str:
-    """Return an exception's class and the first line of its message, cut at `MOST_LETTERS`."""
+    """Return an exception's class and the first line of its message; see `text_of`."""
+    return f"{type(error).__name__}: {text_of(error)}".splitlines()[0]
+
+
+def text_of(error: BaseException) -> str:
+    """Return an exception's message, cut at `MOST_LETTERS`; that of a plugin's may itself raise."""
     try:
-        text = str(error)[:MOST_LETTERS]
-    except Exception as second:  # noqa: BLE001 - a plugin's exception may raise where its text is asked for
-        text = f"its text raised {type(second).__name__}"
-    return f"{type(error).__name__}: {text}".splitlines()[0]
+        return str(error)[:MOST_LETTERS]
+    except Exception as second:  # noqa: BLE001 - as it says
+        return f"its text raised {type(second).__name__}"
 
 
 def place_of(error: BaseException) -> str:

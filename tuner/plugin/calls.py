@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
-from tuner.errors import PluginError, first_line, place_of
+from tuner.errors import PluginError, first_line, place_of, text_of
 
 log = logging.getLogger(__name__)
 R = TypeVar("R")
@@ -115,7 +115,7 @@ def fault(error: BaseException) -> str:
 def import_fault(error: BaseException) -> str:
     """Return what a plugin's import or one of its hooks did; see `fault`."""
     if not isinstance(error, OverdueError):
-        return first_line(error)
+        return f"{type(error).__name__}: {text_of(error)}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
     where = [frame for frame in frames if frame.filename != __file__][-1]
     return f"its import took longer than {error.seconds:.2g} s ({Path(where.filename).name}, line {where.lineno})"

@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -294,11 +295,19 @@ def test_a_round_trained_from_a_model_that_was_rolled_back_is_not_put_in_place(
     make: Make, pointing: Make, sample: Make, serve: Make
 ) -> None:
     bundle, trainer = make("old", [pointing(2.0)]), Copying(make("new", [pointing(2.0, (1, 0, 2))]))
+    train, rolled_back = trainer.train, threading.Event()
+
+    def train_meanwhile(samples: Sequence[Any], labels: Sequence[str] | None) -> Path:
+        assert rolled_back.wait(60)
+        return train(samples, labels)
+
+    trainer.train = train_meanwhile  # type: ignore[method-assign]  # this one's
     install_round(bundle, make("first", [pointing(3.0)]))
     with serve(bundle, trainer) as service:
         lived(service, sample, 90, labels="bac")
         service.tend()
         roll_back(bundle)
+        rolled_back.set()
         verdict = service.tend(wait=True)
         assert verdict is not None
         assert verdict.reason == (
