@@ -176,3 +176,14 @@ def test_a_few_of_the_benchmarks_inputs_are_answered_in_one_line(
     chosen = np.random.default_rng(0).choice(len(quick), 5, replace=False)
     answers = [answer_to(quick[index], tmp_path) for index in chosen]
     assert [answer for answer in answers if answer.outcome != "one line"] == []
+
+
+def test_names_that_no_file_can_have_are_refused_in_one_line(cli: Cli, tmp_path: Path) -> None:
+    code, line = cli("run", "digits", "--trials", "1", "--out", tmp_path / ("n" * 300))
+    assert (code, len(line.splitlines())) == (1, 1)
+    assert "File name too long" in line
+    space = tmp_path / "nul.toml"
+    space.write_text('plugins = ["a\\u0000b"]')
+    code, line = cli("run", "digits", "--trials", "1", "--space", space, "--out", tmp_path / "run")
+    assert code == 1
+    assert "there is no file " in line

@@ -124,7 +124,9 @@ def run(
         for plugin in host.refused:
             listener.say(f"plugin {plugin.name} takes no part: {plugin.refused}")
         begun: bool | None = None
-        if folder is not None and folder.exists():  # one that cannot be used is refused at once, and none is made yet
+        if (
+            folder is not None and kind_of(folder) != "nothing"
+        ):  # one that cannot be used is refused at once, and none is made yet
             begun = stack.enter_context(lock_folder(folder, resume=resume))
         stack.enter_context(stopping(interrupt))
         opening = open_remote(

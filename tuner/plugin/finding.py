@@ -87,6 +87,8 @@ def local_plugin(given: str | Path | ModuleType) -> Found:
     place = getattr(given, "__file__", None) if isinstance(given, ModuleType) else given
     if place is None:
         raise PluginError(f"a plugin must be a module with a file, but {given!r} has none: write it into a file")
+    if "\0" in str(place):
+        raise PluginError(f"there is no file {str(place)!r}: check the path")
     path = Path(os.path.abspath(Path(place).expanduser()))  # noqa: PTH100 - `absolute` keeps ``..``
     if kind_of(path) == "folder":
         path /= "__init__.py"
