@@ -15,6 +15,7 @@ from tuner.errors import TunerError
 from tuner.results.config import Budget
 from tuner.results.folder import JOURNAL, TRIALS
 from tuner.results.run import Run
+from tuner.search.filling import Filler
 from tuner.search.study import Study
 
 Begin = Callable[..., Study]
@@ -98,3 +99,11 @@ def test_any_command_reports_it_in_one_line(
     monkeypatch.setattr(os, "open", full)
     assert call(["store", "clear"]) == 1
     assert capsys.readouterr().err == f"tuner: store/lock {says}\n"
+
+
+def test_features_that_find_no_room_do_not_lower_the_first_rung(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resumed study would train on fewer samples than an undisturbed one."""
+    monkeypatch.setattr(Filler, "missing", lambda _self, _plan: 3)
+    study = begin(Budget(trials=2))
+    study.run()
+    assert [record.rung for record in study.records] == [0, 0]

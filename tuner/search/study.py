@@ -106,8 +106,8 @@ class Study:
             self._filler.prepare(first[:1], SLICE_SHARE * self._setting.seconds_left)
         self._reachable = list(reachable(self._compose))
         plans = [*first, *self._reachable]
-        within = SLICE_SHARE * self._setting.seconds_left if lowest else math.inf
-        while not self._filler.prepare((at_rung(plan, lowest) for plan in plans), within) and lowest < MOST_RUNGS:
+        within, most = (SLICE_SHARE * self._setting.seconds_left, MOST_RUNGS) if lowest else (math.inf, 0)
+        while not self._filler.prepare((at_rung(plan, lowest) for plan in plans), within) and lowest < most:
             lowest += 1  # slower than it was measured: a smaller slice
         self._ladder.lowest = lowest
         self._journal.set_user_attr(RUNG, lowest)
