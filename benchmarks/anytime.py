@@ -246,12 +246,12 @@ def claims(
     *,
     busy: bool,
 ) -> list[Claim]:
-    """Hold the figures against the bounds."""
+    """Compare the figures with the bounds."""
     mine, firsts = curves[ARMS[0]], [one.first for one in ours]
     found: list[Claim] = []
 
     def claim(text: str, said: str, *, met: bool) -> None:
-        found.append(Claim(text, "issue's bound", said, "quality", met))
+        found.append(Claim(text, "project's bound", said, "quality", met))
 
     if busy:
         claim(

@@ -156,7 +156,7 @@ def kill_seconds(repeats: int, folder: Path) -> dict[str, list[float]]:
 
 
 def judge(rows: Sequence[Row], kills: Mapping[str, Sequence[float]]) -> list[Claim]:
-    """Hold the figures against the issue's bounds."""
+    """Compare the figures with the project's bounds."""
     load = f"load {os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} cores"
     within = all(float(str(row["over s"])) <= float(str(row["allowed s"])) for row in rows)
     slept = next(row for row in rows if row["what"] == "a trial sleeps")
@@ -165,21 +165,21 @@ def judge(rows: Sequence[Row], kills: Mapping[str, Sequence[float]]) -> list[Cla
     return [
         Claim(
             "--time is never exceeded by more than 2 % + 3 s, even when one trial sleeps forever",
-            "issue's bound",
+            "project's bound",
             "; ".join(f"{row['what']}: {row['over s']} s over {row['limit s']} s" for row in rows),
             "ratio",
             within and slept["exit"] == 0,
         ),
         Claim(
             "the trial that sleeps is killed, and what was done before it is kept",
-            "issue's bound",
+            "project's bound",
             f"{slept['done']} done, {slept['killed']} killed, exit {slept['exit']}",
             "exact",
             slept["killed"] == 1 and 1 <= int(str(slept["done"])) <= SLEEPS_FROM,
         ),
         Claim(
             "a trial over --memory is killed within 100 ms of crossing",
-            "issue's bound",
+            "project's bound",
             f"{1000 * worst:.0f} ms at most, median {1000 * median(everything):.0f} ms of {len(everything)}; {load}",
             "ratio",
             worst <= KILL_SECONDS,

@@ -146,7 +146,7 @@ def judge(seconds: Mapping[str, Sequence[float]], off: Mapping[str, float]) -> l
     claims.append(
         Claim(
             "encoding takes at most 1/8 of the prefix's own time per sample, at every width",
-            "issue's bound; in the paper 0.47 ms of 3.87 ms a step",
+            "project's bound; in the paper 0.47 ms of 3.87 ms a step",
             f"{slowest} bits: 1/{1 / share:.0f} of medians, 1/{1 / least:.0f} of minima",
             "ratio",
             share <= PREFIX_FRACTION,
@@ -157,7 +157,7 @@ def judge(seconds: Mapping[str, Sequence[float]], off: Mapping[str, float]) -> l
         claims.append(
             Claim(
                 f"decoding at {bits} bits takes at most 3× a plain fp32 copy of the map",
-                "issue's bound",
+                "project's bound",
                 ratio(seconds, f"decode {bits}", "copy"),
                 "ratio",
                 copies <= COPIES,

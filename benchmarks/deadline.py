@@ -1,4 +1,4 @@
-"""Limits that hold against trials that mean harm: the wall clock, the memory of all their processes, the parent's own.
+"""Limits with trials that mean harm: the wall clock, the memory of all their processes, and the parent's own.
 
 ``python -m benchmarks.deadline [--quick] [--only NAME ...] [--json FILE]``
 
@@ -157,13 +157,13 @@ def trivial_row(trials: int, folder: Path) -> Row:
 
 
 def claims(rows: Sequence[Row]) -> list[Claim]:
-    """Compare the figures with the issue's bounds."""
+    """Compare the figures with the project's bounds."""
     late = [row for row in rows if float(str(row["over s"])) > float(str(row["allowed s"]))]
     most = max(float(str(row["over s"])) for row in rows)
     group = max(int(str(row["group MB"])) for row in rows)
     parent = max(int(str(row["parent MB"])) for row in rows)
     odd = [row for row in rows if row["left"] or row["exit"] not in {0, 1} or (row["exit"] == 1 and not row["line"])]
-    limit, bound = "issue's bound", (1 + MEMORY_SHARE) * LIMIT_BYTES / 1e6
+    limit, bound = "project's bound", (1 + MEMORY_SHARE) * LIMIT_BYTES / 1e6
     return [
         Claim(
             f"no command exceeds its deadline by more than {TIME_SHARE:.0%} + {TIME_SECONDS:g} s",
@@ -199,11 +199,11 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
 
 
 def slope_claim(row: Row, trials: int) -> Claim:
-    """Compare the memory that a trial adds with the issue's bound."""
+    """Compare the memory that a trial adds with the project's bound."""
     slope = float(str(row["kB a trial"]))
     return Claim(
         f"a trial adds less than {SLOPE_BYTES / 1e3:.0f} kB to the parent's memory over {trials} trivial trials",
-        "issue's bound",
+        "project's bound",
         f"{slope:.1f} kB; {row['parent MB']} MB at most",
         "exact",
         slope < SLOPE_BYTES / 1e3,

@@ -186,7 +186,7 @@ def main() -> None:
     wrong: list[Row] = [{"found in": one.room, "input": str(one.path), "says": one.says} for one in findings]
     claim = Claim(
         "every changed file is read or refused in one line",
-        "issue 15",
+        "project's bound",
         f"{len(findings)} findings in {sum(counts.values()):,} files",
         "exact",
         not findings,

@@ -79,11 +79,13 @@ class Case:
         name: Kind, a colon, and what is wrong.
         argv: Arguments of the command line.
         environment: Variables that make it a process of its own, such as a locale's.
+        is_harmless: Whether it may be accepted, as what is wrong about it is never used.
     """
 
     name: str
     argv: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
+    is_harmless: bool = False
 
 
 def cases(folder: Path, seed: int) -> Iterator[Case]:

@@ -127,9 +127,9 @@ def _bundle(folder: Path, spec: dict[str, Any], shape: list[int]) -> None:
     (folder / "bundle.json").write_text(json.dumps(content))
 
 
-def header(shape: tuple[int, ...], dtype: str = "<f4") -> bytes:
-    """Return the header of an array file, whose data may be anything."""
-    text = f"{{'descr': {dtype!r}, 'fortran_order': False, 'shape': {shape!r}, }}".encode()
+def header(shape: object, dtype: object = "<f4", order: object = False) -> bytes:
+    """Return the header of an array file, which may hold anything."""
+    text = f"{{'descr': {dtype!r}, 'fortran_order': {order!r}, 'shape': {shape!r}, }}".encode()
     text += b" " * (-(len(text) + 11) % 64) + b"\n"
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
 

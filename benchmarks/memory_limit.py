@@ -85,7 +85,7 @@ def claims(records: tuple[TrialRecord, ...], trials: int) -> list[Claim]:
     return [
         Claim(
             f"no trial is killed for memory in {trials} trials under {limit}",
-            "issue of the project",
+            "project's bound",
             f"{len(killed)} of {len(ran)} killed, {len(failed)} failed; the most that one took is {most / 1e6:.0f} MB",
             "exact",
             len(ran) >= trials and not killed and not failed,
@@ -93,7 +93,7 @@ def claims(records: tuple[TrialRecord, ...], trials: int) -> list[Claim]:
         ),
         Claim(
             "plans that do not fit are refused unrun, by the planner's figure",
-            "issue of the project",
+            "project's bound",
             f"{len(refused)} of {len(records)} plans",
             "exact",
             bool(refused),

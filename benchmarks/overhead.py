@@ -230,14 +230,14 @@ def loaded_libraries(code: str) -> list[str]:
 def judge(
     seconds: Mapping[str, Sequence[float]], libraries: Mapping[str, list[str]], parts: Mapping[str, float] | None
 ) -> list[Claim]:
-    """Hold the figures against the issue's bounds."""
+    """Compare the figures with the project's bounds."""
     claims = []
     for name in ("import tuner", "tuner --help"):
         said = f"{median(seconds[name]):.3f} s of medians, {min(seconds[name]):.3f} s at least; loaded: "
         claims.append(
             Claim(
                 f"{name} takes under {START_SECONDS} s and loads no tensor library",
-                "issue's bound",
+                "project's bound",
                 said + (", ".join(libraries[name]) or "none"),
                 "ratio",
                 median(seconds[name]) < START_SECONDS and not libraries[name],
@@ -252,7 +252,7 @@ def judge(
     claims.append(
         Claim(
             f"the host's own time is at most {OWN_SHARE:.0%} of a run of {TRIALS} trials",
-            "issue's bound",
+            "project's bound",
             f"{own:.1f} s of {whole:.1f} s, {100 * own / whole:.1f} %, on clothing photos ({parts['trials']:.0f} "
             f"trials ended, warm store, work {work:.1f} s); start-up {parts['start-up']:.1f} s beside it",
             "ratio",

@@ -71,14 +71,14 @@ def claims(rows: dict[str, list[Row]]) -> list[Claim]:
     return [
         Claim(
             f"DSPA's jump is at most +{MOST_JUMP} and below noisy Net2Wider's and CGaP's in every seed",
-            "issue 6; reconstruction: −0.15 … −0.02 against +0.19 … +0.67",
+            "project's bound; reconstruction: −0.15 … −0.02 against +0.19 … +0.67",
             f"at most +{MOST_JUMP} in {small} of {seeds}, below both in {below} of {seeds}",
             "quality",
             small == below == seeds,
         ),
         Claim(
             f"DSPA's next-epoch loss is the lowest in at least {-(-3 * seeds // 5)} of {seeds} seeds",
-            "issue 6; reconstruction: 3 of 3",
+            "project's bound; reconstruction: 3 of 3",
             f"{lowest} of {seeds}",
             "quality",
             5 * lowest >= 3 * seeds,

@@ -231,7 +231,7 @@ def of_control(name: str, found: Arms, batches: int) -> Claim:
     met = share <= MOST_CONTROL
     return Claim(
         f"{name}: the controller takes at most {100 * MOST_CONTROL:.0f} % of training",
-        "issue 6",
+        "project's bound",
         f"{100 * share:.1f} %",
         "ratio",
         met,

@@ -102,7 +102,7 @@ def main() -> None:
     claims = [
         Claim(
             f"{len(plans)} plans take at most 1/{BOUND:g} of the time with the store, filling included",
-            "issue's bound",
+            "project's bound",
             f"{rate:.1f}×: {with_store:.0f} s against {without:.0f} s",
             "ratio",
             rate >= BOUND,
@@ -218,7 +218,7 @@ def _throughput(size: int, local: int | None) -> tuple[Row, Claim]:
     claim = (
         "filling an empty store reaches 85 % of the bare prefix's throughput, calibrating, coding and writing included"
     )
-    return row, Claim(claim, "issue's bound", said, "ratio", share >= FILL_SHARE)
+    return row, Claim(claim, "project's bound", said, "ratio", share >= FILL_SHARE)
 
 
 def _memory(size: int, local: int | None) -> tuple[Row, Claim]:
@@ -247,7 +247,7 @@ def _memory(size: int, local: int | None) -> tuple[Row, Claim]:
     took = most - resting
     row = {"records": records, "RssAnon MB over rest": took / 1e6, "seconds": time.perf_counter() - seconds}
     text = f"filling and reading {records:,} records takes at most {PRIVATE_BYTES // 10**6} MB of private memory"
-    return row, Claim(text, "issue's bound", f"{took / 1e6:.0f} MB", "exact", took <= PRIVATE_BYTES)
+    return row, Claim(text, "project's bound", f"{took / 1e6:.0f} MB", "exact", took <= PRIVATE_BYTES)
 
 
 def _fitting(task: Task, loaded: OpenModel, split: int, alpha: float = 0.1) -> TrialPlan:

@@ -11,8 +11,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import ClassVar
 
-#: Of the text of an exception of others.
-MOST_LETTERS = 2_000
+#: Letters of an exception's message, and of a traceback, that are kept.
+MOST_LETTERS, MOST_TRACE = 2_000, 20_000
 
 
 class TunerError(Exception):
@@ -100,8 +100,13 @@ def text_of(error: BaseException) -> str:
     """Return an exception's message, cut at `MOST_LETTERS`; that of a plugin's may itself raise."""
     try:
         return str(error)[:MOST_LETTERS]
-    except Exception as second:  # noqa: BLE001 - as it says
+    except Exception as second:  # noqa: BLE001 - of any class
         return f"its text raised {type(second).__name__}"
+
+
+def trace_of(error: BaseException) -> str:
+    """Return an exception's traceback: its end, of `MOST_TRACE` letters."""
+    return "".join(traceback.format_exception(error))[-MOST_TRACE:]
 
 
 def place_of(error: BaseException) -> str:

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.confined import ONE_LINE, confined
-from benchmarks.hostile_bundles import Case, cases, is_well, judged
+from benchmarks.hostile_bundles import is_well, judged
+from benchmarks.hostile_cases import cases
+from benchmarks.malformed import Case
 from tuner.cli.app import call
 
 #: Of these the benchmark takes care: they take seconds to be made.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.tiny_task import NET, SPACE, Cli, draw, write
+from tests.cli.tiny_task import Cli, write_all
 from tuner.cli.app import call
 
 
@@ -19,13 +19,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def task(tmp_path: Path, cache: None) -> Path:
     """A task on tiny pictures: its model knows cat and dog, the user adds hat."""
-    for part in ("global/train", "global/val", "local/train", "local/val"):
-        for index, name in enumerate(("cat", "dog") if part.startswith("global") else ("hat",)):
-            for number in range(6):
-                draw(tmp_path / part / name / f"{number}.png", index * 6 + number + len(part) * 12)
-    (tmp_path / "net.py").write_text(NET)
-    (tmp_path / "space.toml").write_text(SPACE)
-    return write(tmp_path, "")
+    return write_all(tmp_path)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.cli.tiny_task import NET, SPACE, draw, write
+from tests.cli.tiny_task import write_all
 from tuner.store.store import Store
 from tuner.task import load_task
 
@@ -60,13 +60,7 @@ def tuner(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Run a task on pictures, one trial of which runs on ONNX Runtime."""
     folder = tmp_path_factory.mktemp("home")
-    for part in ("global/train", "global/val", "local/train", "local/val"):
-        for index, name in enumerate(("cat", "dog") if part.startswith("global") else ("hat",)):
-            for number in range(6):
-                draw(folder / part / name / f"{number}.png", index * 6 + number + len(part) * 12)
-    (folder / "net.py").write_text(NET)
-    (folder / "space.toml").write_text(SPACE)
-    write(folder, "")
+    write_all(folder)
     for name in ("site", "tmp", "user"):
         (folder / name).mkdir()
     (folder / "site" / "sitecustomize.py").write_text(SITE.format(log=str(folder / "sockets.log")))

@@ -68,3 +68,14 @@ def write(folder: Path, more: str, factory: str = "net.py:build", local: str = "
         """
     )
     return path
+
+
+def write_all(folder: Path) -> Path:
+    """Write a whole task: its model knows cat and dog, the user adds hat."""
+    for part in ("global/train", "global/val", "local/train", "local/val"):
+        for index, name in enumerate(("cat", "dog") if part.startswith("global") else ("hat",)):
+            for number in range(6):
+                draw(folder / part / name / f"{number}.png", index * 6 + number + len(part) * 12)
+    (folder / "net.py").write_text(NET)
+    (folder / "space.toml").write_text(SPACE)
+    return write(folder, "")

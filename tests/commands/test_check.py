@@ -76,7 +76,7 @@ def test_a_folder_of_a_package_is_checked(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("clean")
-def test_a_fault_is_told_once_and_the_rules_behind_it_are_not_checked(tmp_path: Path) -> None:
+def test_a_fault_is_reported_once_and_the_rules_behind_it_are_not_checked(tmp_path: Path) -> None:
     path = tmp_path / "tuner_checked.py"
     path.write_text(OPTIMISER)
     report = check_plugin(str(path))

@@ -1,4 +1,4 @@
-"""A strategy, a backend or an optimiser that fails again and again takes no further part, and the study goes on."""
+"""A strategy, a backend or an optimiser that fails again and again takes no further part, and the study continues."""
 
 import time
 from collections.abc import Mapping, Sequence

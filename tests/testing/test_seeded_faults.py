@@ -1,4 +1,4 @@
-"""Faults that authors of plugins make: the host, the kit or the trial names each, and the study goes on."""
+"""Faults that authors of plugins make: the host, the kit or the trial names each, and the study continues."""
 
 import importlib.util
 import re

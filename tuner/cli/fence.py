@@ -34,7 +34,7 @@ finished is kept; --resume continues a run)" >&2
 def ended_after(seconds: float | None, started: float) -> Iterator[None]:
     """End this process where a block takes longer than it may, whatever it does: also in code that holds the GIL.
 
-    What ends by itself is not touched: it has 2 % and 0.75 s more. What was running is told in one line on stderr, and
+    What ends by itself is left alone: it has 2 % and 0.75 s more. What was running is named in one line on stderr, and
     the exit code is 1. Only a command line should end its process; a program that calls `tuner.run` should not.
 
     Args:

@@ -73,11 +73,11 @@ def check_plugin(package: str) -> PluginReport:
         message = f"importing {called} must not raise, but it raised {type(error).__name__}: {error}{_raised_in(error)}"
         checked.append(CheckedRule("plugin", "it can be imported", "broken", " ".join(message.split()), ""))
     else:
-        told = set[tuple[str, str]]()
+        reported = set[tuple[str, str]]()
         for rule in rules_of(plugin):
             broken = rule.broken()
-            again = bool(broken) and (rule.subject, broken) in told  # the first fault is in the way of other rules
-            told.add((rule.subject, broken or ""))
+            again = bool(broken) and (rule.subject, broken) in reported  # the first fault is in the way of other rules
+            reported.add((rule.subject, broken or ""))
             verdict: Verdict = "not checked" if broken is None or again else "broken" if broken else "held"
             checked.append(CheckedRule(rule.subject, rule.text, verdict, "" if again else broken or "", rule.place))
     verdicts = [rule.verdict for rule in checked]

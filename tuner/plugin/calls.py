@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 R = TypeVar("R")
 #: What a call may take: of a function that only computes; of an observer, which may write; of an import.
 CALL_SECONDS, OBSERVER_SECONDS, IMPORT_SECONDS = 2.0, 5.0, 10.0
-#: Code that catches the exception and goes on is interrupted again.
+#: Code that catches the exception and continues is interrupted again.
 AGAIN_SECONDS = 0.5
 #: However little is left of a run's time, a call that only computes ends within this.
 LEAST_SECONDS = 0.2

@@ -31,7 +31,7 @@ class EstimateErrors:
 
 
 def estimate_errors(records: Iterable[TrialRecord]) -> dict[str, EstimateErrors]:
-    """Return the errors of a run's estimates by cost; costs of which no trial tells are left out.
+    """Return the errors of a run's estimates by cost; costs that no trial has measured are left out.
 
     Seconds are those of trials that trained to their end.
     """

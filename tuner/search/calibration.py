@@ -6,7 +6,7 @@ prior spread, so that one trial moves its own kind most and every other a little
 as unsure as at the start. Source: Bayesian linear regression; Bishop 2006, "Pattern Recognition and Machine Learning",
 section 3.3. Outliers move the errors less, by Huber's weights (1964), as a busy moment of the device is no property of
 a plan; they count in the noise. Quantiles are Student's t, as the noise is estimated too: a conformal quantile at 95 %
-needs 19 trials before it says anything.
+needs 19 trials before it gives a figure.
 """
 
 import math
@@ -28,7 +28,7 @@ ROUNDS = 4
 
 
 class Observation(NamedTuple):
-    """What a finished trial tells: the errors that its estimate may have, and log(measured / expected)."""
+    """What a finished trial shows: the errors that its estimate may have, and log(measured / expected)."""
 
     errors: Errors
     log_ratio: float

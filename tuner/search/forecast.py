@@ -179,7 +179,7 @@ class Forecast:
         return self._planned_peaks.get(form)
 
     def _observed_bytes(self, record: TrialRecord) -> Observation | None:
-        """Return what a trial tells of the estimates of memory; None where filling hides it, or it is not known."""
+        """Return what a trial shows of the estimates of memory; None where filling hides it, or it is not known."""
         plan, limit = record.plan, self._setting.limits.memory_bytes
         if plan is None or (plan.traits.changes_shapes and limit is not None):  # it obeys the limit itself
             return None
@@ -193,7 +193,7 @@ class Forecast:
         return None if measured <= memory.least else Observation(memory.errors, math.log(measured / memory.nbytes))
 
     def _observed_seconds(self, record: TrialRecord) -> Observation | None:
-        """Return what a trial tells of the estimates of training's seconds."""
+        """Return what a trial shows of the estimates of training's seconds."""
         plan, rates = record.plan, self._setting.rates
         if plan is None or record.state not in SCORED or record.values["train_seconds"] <= 0:
             return None
@@ -281,5 +281,5 @@ def _form(plan: TrialPlan) -> tuple[Any, ...]:
 
 
 def _kind(plan: TrialPlan) -> tuple[str, bool, tuple[str, ...], bool]:
-    """Return what tells plans apart whose errors are their own: backend, caching, tail edits, the executor."""
+    """Return what distinguishes plans whose errors are their own: backend, caching, tail edits, the executor."""
     return plan.runtime.backend, plan.cached, tuple(edit.kind for edit in plan.shape), cost.worth_planning(plan)

@@ -13,7 +13,7 @@ class Strikes:
     """Counts for one study.
 
     Args:
-        say: Told in one line when a strategy leaves.
+        say: Called with one line when a strategy takes no further part.
 
     Attributes:
         barred: Names of the strategies and optimisers that take no further part.

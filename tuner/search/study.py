@@ -2,7 +2,6 @@
 
 import math
 import time
-import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +12,7 @@ import optuna
 from optuna.trial import Trial as OptunaTrial
 
 from tuner.backends.base import CHECKPOINT, Trial
-from tuner.errors import TunerError
+from tuner.errors import TunerError, trace_of
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
 from tuner.plugin.calls import CALL_SECONDS
@@ -213,7 +212,7 @@ class Study:
         except StrategyError as error:
             refuse_full_disk(self._setting)
             self._strikes.count_error(error, tried=True)
-            trace = "".join(traceback.format_exception(error.__cause__ or error))[-20_000:]
+            trace = trace_of(error.__cause__ or error)
             return replace(base, reason=str(error), notes=(trace,), constraint={"failed": 1.0})
         plan = at_rung(composed.plan, rung)
         base = replace(base, plan=plan, knobs=composed.values)

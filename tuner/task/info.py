@@ -1,4 +1,4 @@
-"""A task in the numbers that a plan holds, and in what else is told of it to a process that does not load it."""
+"""A task in the numbers that a plan holds; and its outline, for processes that do not load it."""
 
 from dataclasses import dataclass
 
@@ -40,7 +40,7 @@ class TaskOutline:
 
 
 def outline(task: Task) -> TaskOutline:
-    """Return what other processes are told of a task.
+    """Return what other processes need to know of a task.
 
     Raises:
         TaskError: A sample cannot be read.

@@ -1,61 +1,20 @@
 """The service: explores, stores samples, asks for rounds, accepts better models only, and continues to answer."""
 
-import json
 import random
-import shutil
-import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from tuner.bundle.rounds import EXPORTED, install_round, roll_back, rounds_in_use
+from tests.runtime.service.lived import ALWAYS, POLICY, Copying, Make, lived
+from tuner.bundle.rounds import EXPORTED, rounds_in_use
 from tuner.errors import BundleError, TaskError
 from tuner.runtime import Bundle, Orchestrator, Policy, Ring, RoundTraining, World
-from tuner.runtime.service.conditions import Conditions, Readings
+from tuner.runtime.service.conditions import Conditions
 from tuner.runtime.service.monitor import Watch
 from tuner.runtime.service.orchestrator import NO_TRAINER
-from tuner.runtime.service.serving import UnusableError
 from tuner.runtime.service.state import read_state
-
-Make = Callable[..., Any]
-ALWAYS = Readings(load=0.0, charging=True, celsius=30.0, minute=0)
-POLICY = Policy(watch=Watch(exploration=0.0, enough=60, least=60))
-
-
-@dataclass
-class Copying:
-    """A trainer that copies a bundle made beforehand, and remembers what it was given."""
-
-    made: Path
-    received: tuple[int, Sequence[str] | None] = (0, None)
-
-    def train(self, samples: Sequence[Any], labels: Sequence[str] | None) -> Path:
-        self.received = (len(samples), labels)
-        out = self.made.with_name(f"{self.made.name}-copy")
-        shutil.copytree(self.made, out)
-        return out
-
-
-@pytest.fixture
-def serve(tmp_path: Path) -> Callable[..., Orchestrator]:
-    """Return a function that puts a bundle into service, with a ring of its own and draws that repeat."""
-
-    def start(bundle: Path, trainer: Any = None, policy: Policy = POLICY, readings: Readings = ALWAYS) -> Orchestrator:
-        training = None if trainer is None else RoundTraining(lambda _: trainer)
-        world = World(lambda: readings, draw=random.Random(0), threads=1)
-        return Orchestrator(bundle, Ring(tmp_path / "ring"), training, policy, world)
-
-    return start
-
-
-def lived(service: Orchestrator, sample: Make, count: int, labels: str | None = None, first: int = 0) -> None:
-    """Answer samples of a, b, c in turn; `labels` names the label of each of the three."""
-    for number in range(first, first + count):
-        service.infer(sample(number % 3, number), labels[number % 3] if labels else None)
 
 
 def test_answers_are_counted_and_remembered(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
@@ -224,54 +183,11 @@ def test_new_classes_raise_errors_and_doubt(make: Make, pointing: Make, sample: 
         assert service.state.asked.startswith("drift: ")
 
 
-def test_a_broken_round_is_passed_over(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
-    bundle = make("old", [pointing(2.0), pointing(2.0)], [0.5])
-    install_round(bundle, make("new", [pointing(2.0), pointing(2.0)], [0.5]))
-    install_round(bundle, make("newer", [pointing(2.0), pointing(2.0)], [0.5]))
-    (bundle / "device/rounds/0002/segments/1.onnx").write_bytes(b"torn")
-    with serve(bundle) as service:
-        assert service.infer(sample(2)).label == "c"
-        assert service.state.round == "0001"
-        (problem,) = service.state.problems
-        assert problem.line.startswith("round 0002 is not used: ")
-
-
-def test_a_round_that_breaks_as_it_runs_is_passed_over(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
-    bundle = make("old", [pointing(2.0)])
-    wide = np.zeros((4, 3))
-    install_round(bundle, make("new", [pointing(2.0), wide], [0.9]))  # the second segment wants another width
-    content = json.loads((bundle / "bundle.json").read_text())
-    assert content["input_shape"] == [3]
-    with serve(bundle) as service:
-        assert service.state.round == "0001"
-        assert service.infer(sample(2, strength=0.1)).label == "c"
-        assert service.state.round == EXPORTED
-        assert "failed while it ran" in service.state.problems[-1].line
-
-
-def test_a_bundle_that_never_works_is_reported(make: Make, pointing: Make, serve: Make, sample: Make) -> None:
-    with (
-        serve(make("broken", [pointing(2.0), np.zeros((4, 3))], [0.9])) as service,
-        pytest.raises(UnusableError, match="neither a round nor the exported bundle can be used"),
-    ):
-        service.infer(sample(2, strength=0.1))
-
-
 def test_a_wrong_sample_changes_nothing(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
     with serve(make("old", [pointing(2.0)])) as service:
         with pytest.raises(BundleError, match=r"takes numbers of shape \[3\]"):
             service.infer(np.zeros(5, np.float32))
         assert (service.state.answers, len(service.ring), service.state.problems) == (0, 0, ())
-
-
-def test_a_rollback_is_noticed(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
-    bundle = make("old", [pointing(2.0)])
-    install_round(bundle, make("new", [pointing(2.0, (1, 0, 2))]))
-    with serve(bundle) as service:
-        assert service.infer(sample(0)).label == "b"
-        roll_back(bundle)
-        assert service.infer(sample(0)).label == "a"
-        assert service.state.answers == 1
 
 
 def test_a_full_disk_is_a_problem_and_not_the_end(
@@ -289,34 +205,6 @@ def test_a_full_disk_is_a_problem_and_not_the_end(
         assert ["No space left on device" in problem.line for problem in service.state.problems] == [True, True]
         assert service.infer(sample(1)).label == "b"
         assert len(service.ring) == 1
-
-
-def test_a_round_trained_from_a_model_that_was_rolled_back_is_not_put_in_place(
-    make: Make, pointing: Make, sample: Make, serve: Make
-) -> None:
-    bundle, trainer = make("old", [pointing(2.0)]), Copying(make("new", [pointing(2.0, (1, 0, 2))]))
-    train, rolled_back = trainer.train, threading.Event()
-
-    def train_meanwhile(samples: Sequence[Any], labels: Sequence[str] | None) -> Path:
-        assert rolled_back.wait(60)
-        return train(samples, labels)
-
-    trainer.train = train_meanwhile  # type: ignore[method-assign]  # this one's
-    install_round(bundle, make("first", [pointing(3.0)]))
-    with serve(bundle, trainer) as service:
-        lived(service, sample, 90, labels="bac")
-        service.tend()
-        roll_back(bundle)
-        rolled_back.set()
-        verdict = service.tend(wait=True)
-        assert verdict is not None
-        assert verdict.reason == (
-            "the new bundle cannot be put in place (round 0001, which it was trained from, was replaced by 0000 "
-            "meanwhile): the old one stays"
-        )
-        assert rounds_in_use(bundle) == (EXPORTED,)
-        assert service.infer(sample(0)).label == "a"
-    assert not trainer.made.with_name("new-copy").exists()
 
 
 def test_a_clock_that_is_set_back_by_a_day_stops_neither_rounds_nor_the_state(

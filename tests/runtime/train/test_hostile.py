@@ -30,6 +30,19 @@ def sealed(bundle: Path) -> Path:
     return bundle
 
 
+def copied(folder: Path, of: str = "digits") -> Path:
+    bundle = folder / "bundle"
+    shutil.copytree(FIXTURES / of / "bundle", bundle)
+    return bundle
+
+
+def refuse(bundle: Path) -> None:
+    """Check that training is refused in one line, though every hash is right."""
+    with pytest.raises(TunerError) as refused:
+        train(sealed(bundle))
+    assert len(str(refused.value).splitlines()) == 1
+
+
 def train(bundle: Path) -> None:
     """Train as a round does: on a few samples with labels."""
     opened = Bundle.open(bundle)
@@ -94,12 +107,9 @@ STEPS: dict[str, Callable[[dict[str, Any]], object]] = {
 
 @pytest.mark.parametrize("name", STEPS)
 def test_a_step_whose_metadata_is_not_what_the_file_says_is_refused(name: str, tmp_path: Path) -> None:
-    bundle = tmp_path / "bundle"
-    shutil.copytree(FIXTURES / "digits" / "bundle", bundle)
+    bundle = copied(tmp_path)
     step(bundle / "train/step.onnx", STEPS[name])
-    with pytest.raises(TunerError) as refused:
-        train(sealed(bundle))
-    assert len(str(refused.value).splitlines()) == 1
+    refuse(bundle)
 
 
 def test_no_buffer_is_bound_to_a_larger_output(tmp_path: Path) -> None:
@@ -138,12 +148,9 @@ RECORDS: dict[str, Callable[[dict[str, Any], dict[str, str]], object]] = {
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_replay_that_does_not_fit_is_refused(name: str, tmp_path: Path) -> None:
-    bundle = tmp_path / "bundle"
-    shutil.copytree(FIXTURES / "digits" / "bundle", bundle)
+    bundle = copied(tmp_path)
     tensors(bundle / "train/replay.safetensors", RECORDS[name])
-    with pytest.raises(TunerError) as refused:
-        train(sealed(bundle))
-    assert len(str(refused.value).splitlines()) == 1
+    refuse(bundle)
 
 
 OTHERS: dict[str, tuple[str, Edit]] = {
@@ -184,12 +191,9 @@ OTHERS: dict[str, tuple[str, Edit]] = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_weights_and_plans_that_do_not_fit_are_refused(name: str, tmp_path: Path) -> None:
     of, edit = OTHERS[name]
-    bundle = tmp_path / "bundle"
-    shutil.copytree(FIXTURES / of / "bundle", bundle)
+    bundle = copied(tmp_path, of)
     edit(bundle)
-    with pytest.raises(TunerError) as refused:
-        train(sealed(bundle))
-    assert len(str(refused.value).splitlines()) == 1
+    refuse(bundle)
 
 
 @pytest.mark.parametrize("of", ["digits", "exits"])
@@ -199,8 +203,7 @@ def test_a_bundle_that_means_no_harm_trains(of: str) -> None:
 
 @pytest.mark.parametrize("name", ["train/step.onnx", "train/replay.safetensors", "plan.toml", "weights.safetensors"])
 def test_a_file_without_a_hash_is_not_used(name: str, tmp_path: Path) -> None:
-    bundle = tmp_path / "bundle"
-    shutil.copytree(FIXTURES / "digits" / "bundle", bundle)
+    bundle = copied(tmp_path)
     content = json.loads((bundle / "bundle.json").read_text())
     del content["files"][name]
     (bundle / "bundle.json").write_text(json.dumps(content))

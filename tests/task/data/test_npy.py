@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 
+from benchmarks.malformed_files import header, npy
 from tuner.errors import TaskError
 from tuner.task import Task, read_npy
 from tuner.task.data.npy import read_array
@@ -21,22 +22,9 @@ from tuner.task.data.npz import open_npz
 Load = Callable[..., Task]
 
 
-def header(shape: object, dtype: object = "<f4", order: object = False) -> bytes:
-    """Return the header of an array file that says what it likes."""
-    text = f"{{'descr': {dtype!r}, 'fortran_order': {order!r}, 'shape': {shape!r}, }}".encode()
-    text += b" " * (-(len(text) + 11) % 64) + b"\n"
-    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
-
-
-def saved(array: Any) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
-
-
 @pytest.mark.parametrize("array", [np.eye(3, dtype=np.float32), np.array(5), np.zeros((0, 4)), np.array(["a", "bc"])])
 def test_an_array_reads_back(array: Any) -> None:
-    content = saved(array)
+    content = npy(array)
     back = read_array(io.BytesIO(content), len(content))
     assert (back == array).all()
     assert (back.shape, back.dtype) == (array.shape, array.dtype)
@@ -60,7 +48,7 @@ def test_an_array_reads_back(array: Any) -> None:
         (b"not an array at all", "magic string is not correct"),
         (b"", "EOF"),
         (b"\x80\x04cos\nsystem\n(S'true'\ntR.", "magic string is not correct"),
-        (saved(np.eye(8))[:-9], "but only"),
+        (npy(np.eye(8))[:-9], "but only"),
     ],
 )
 def test_a_header_that_lies_is_refused_before_anything_is_allocated(
@@ -89,7 +77,7 @@ def test_an_array_that_does_not_fit_into_memory_is_refused(tmp_path: Path) -> No
 def test_a_member_of_a_zip_file_that_lies_is_refused(tmp_path: Path, load: Load) -> None:
     with zipfile.ZipFile(tmp_path / "data.npz", "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("x.npy", header((10**11,)) + bytes(10**6))
-        file.writestr("y.npy", saved(np.zeros(4, np.int64)))
+        file.writestr("y.npy", npy(np.zeros(4, np.int64)))
     base = {"model.factory": "m:build", "local.kind": "arrays", "local.train": "data.npz"}
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(TaskError, match=r"data\.npz: cannot be read as \.npz \(its header says float32"):

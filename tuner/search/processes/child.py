@@ -138,7 +138,7 @@ def _wait_for(pid: int, control: socket.socket) -> None:
 def _opened(start: Start, control: socket.socket) -> tuple[Sessions, dict[What, str]]:
     """Return, by backend, what gives the task opened on it, and the plugins by the kind of edit that they realise.
 
-    The parent is told of the task before the libraries are loaded. What opening raised is raised again by every job.
+    The task is reported to the parent before the libraries are loaded. What opening raised is raised by every job.
     """
     if start.memory_bytes is not None:
         os.environ[MEMORY_LIMIT] = str(start.memory_bytes)

@@ -27,7 +27,7 @@ Phase = Literal["loading", "opening", "idle", "forking", "running", "lost"]
 
 
 class LostError(TunerError):
-    """The process that children are forked from has ended, is stopped, or says what makes no sense."""
+    """The process that children are forked from has ended, is stopped, or sends an invalid message."""
 
 
 class ForkServer:
@@ -98,7 +98,7 @@ class ForkServer:
         """Take in what the process says, and wait for that for so long at most.
 
         Raises:
-            LostError: It has ended, is stopped, or says what makes no sense.
+            LostError: It has ended, is stopped, or sends an invalid message.
             TunerError: It cannot open the task; one line.
         """
         try:
@@ -109,7 +109,7 @@ class ForkServer:
             try:
                 self._take_in(kind, content)
             except FrameError:
-                raise LostError("it says what makes no sense") from None
+                raise LostError("it sent an invalid message") from None
         if not frames:
             self._notice_a_stop()
 
@@ -147,14 +147,14 @@ class ForkServer:
         }
         following = expected.get((self.phase, kind))
         if following is None:
-            raise LostError("it says what makes no sense")
+            raise LostError("it sent an invalid message")
         if kind == TASK:
             self.task = task_from(content)
         elif kind != OPENED:
             try:
                 number = int(content)
             except ValueError:
-                raise LostError("it says what makes no sense") from None
+                raise LostError("it sent an invalid message") from None
             if kind == FORKED:  # no other process is ever killed at its word
                 self.child = number if number in children(self.pid) else None
             else:

@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.backends.base import Exported, Filling
-from tuner.errors import BudgetError, ModelError, PluginError, StoreError, TaskError, TunerError
+from tuner.errors import (
+    MOST_LETTERS,
+    MOST_TRACE,
+    BudgetError,
+    ModelError,
+    PluginError,
+    StoreError,
+    TaskError,
+    TunerError,
+)
 from tuner.plan.info import ModelInfo
 from tuner.planner.device import FirstSteps, Rates
 from tuner.planner.memory.step import StepPlan
@@ -26,7 +35,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
 
 #: Characters of a failure's line, and of its traceback.
-LINE, TRACE = 2_000, 20_000
+LINE, TRACE = MOST_LETTERS, MOST_TRACE
 #: No number of a model, a device or a count is larger: arithmetic on it stays finite.
 LARGEST = 1e18
 #: What is done, by the name of that; and what it is out of.

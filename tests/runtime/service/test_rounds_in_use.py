@@ -1,0 +1,85 @@
+"""Rounds in service: broken ones are passed over, a rollback is noticed, also while a round trains."""
+
+import json
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.runtime.service.lived import Copying, Make, lived
+from tuner.bundle.rounds import EXPORTED, install_round, roll_back, rounds_in_use
+from tuner.runtime.service.serving import UnusableError
+
+
+def test_a_broken_round_is_passed_over(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
+    bundle = make("old", [pointing(2.0), pointing(2.0)], [0.5])
+    install_round(bundle, make("new", [pointing(2.0), pointing(2.0)], [0.5]))
+    install_round(bundle, make("newer", [pointing(2.0), pointing(2.0)], [0.5]))
+    (bundle / "device/rounds/0002/segments/1.onnx").write_bytes(b"torn")
+    with serve(bundle) as service:
+        assert service.infer(sample(2)).label == "c"
+        assert service.state.round == "0001"
+        (problem,) = service.state.problems
+        assert problem.line.startswith("round 0002 is not used: ")
+
+
+def test_a_round_that_breaks_as_it_runs_is_passed_over(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
+    bundle = make("old", [pointing(2.0)])
+    wide = np.zeros((4, 3))
+    install_round(bundle, make("new", [pointing(2.0), wide], [0.9]))  # the second segment wants another width
+    content = json.loads((bundle / "bundle.json").read_text())
+    assert content["input_shape"] == [3]
+    with serve(bundle) as service:
+        assert service.state.round == "0001"
+        assert service.infer(sample(2, strength=0.1)).label == "c"
+        assert service.state.round == EXPORTED
+        assert "failed while it ran" in service.state.problems[-1].line
+
+
+def test_a_bundle_that_never_works_is_reported(make: Make, pointing: Make, serve: Make, sample: Make) -> None:
+    with (
+        serve(make("broken", [pointing(2.0), np.zeros((4, 3))], [0.9])) as service,
+        pytest.raises(UnusableError, match="neither a round nor the exported bundle can be used"),
+    ):
+        service.infer(sample(2, strength=0.1))
+
+
+def test_a_rollback_is_noticed(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
+    bundle = make("old", [pointing(2.0)])
+    install_round(bundle, make("new", [pointing(2.0, (1, 0, 2))]))
+    with serve(bundle) as service:
+        assert service.infer(sample(0)).label == "b"
+        roll_back(bundle)
+        assert service.infer(sample(0)).label == "a"
+        assert service.state.answers == 1
+
+
+def test_a_round_trained_from_a_model_that_was_rolled_back_is_not_put_in_place(
+    make: Make, pointing: Make, sample: Make, serve: Make
+) -> None:
+    bundle, trainer = make("old", [pointing(2.0)]), Copying(make("new", [pointing(2.0, (1, 0, 2))]))
+    train, rolled_back = trainer.train, threading.Event()
+
+    def train_meanwhile(samples: Sequence[Any], labels: Sequence[str] | None) -> Path:
+        assert rolled_back.wait(60)
+        return train(samples, labels)
+
+    trainer.train = train_meanwhile  # type: ignore[method-assign]  # this one's
+    install_round(bundle, make("first", [pointing(3.0)]))
+    with serve(bundle, trainer) as service:
+        lived(service, sample, 90, labels="bac")
+        service.tend()
+        roll_back(bundle)
+        rolled_back.set()
+        verdict = service.tend(wait=True)
+        assert verdict is not None
+        assert verdict.reason == (
+            "the new bundle cannot be put in place (round 0001, which it was trained from, was replaced by 0000 "
+            "meanwhile): the old one stays"
+        )
+        assert rounds_in_use(bundle) == (EXPORTED,)
+        assert service.infer(sample(0)).label == "a"
+    assert not trainer.made.with_name("new-copy").exists()
