@@ -1,15 +1,17 @@
 """Which trial is exported: by number, by name, or the reason why none can be."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tuner.cli.app import call
 from tuner.errors import RunError
 from tuner.plan.example import example_model, example_task
 from tuner.results.config import RunConfig
 from tuner.results.folder import Identity, RunInfo
 from tuner.results.objectives import OBJECTIVES
-from tuner.results.pick import nothing_feasible, pick_trial
+from tuner.results.pick import PICKS, named_picks, nothing_feasible, pick_trial
 from tuner.results.records import TrialRecord
 from tuner.results.run import Run
 
@@ -53,7 +55,11 @@ RUN = run_of(*RECORDS, front=(0, 1, 3, 4), knee=3)
         ("knee", 3),
         ("0", 0),
         ("2", 2),
+        ("best", 0),
         ("max(local_accuracy)", 0),
+        ("global_accuracy >= 60 % and max(local_accuracy)", 3),
+        ("local_accuracy>=80% and min(train_seconds)", 4),
+        ("global_accuracy >= 69.9 % and local_accuracy > .7", 3),
         ("min(train_seconds)", 1),
         ("global_accuracy >= 0.6 and max(local_accuracy)", 3),
         ("max(local_accuracy) and global_accuracy >= 0.6", 3),
@@ -76,9 +82,13 @@ def test_a_front_without_a_knee_gives_its_first_member() -> None:
     ("pick", "message"),
     [
         ("9", "runs/clothing has no trial 9: it has 0 to 4"),
-        ("²", "must be knee, a trial's number or an expression, got '²'"),
-        ("knees", "cannot read 'knees'"),
-        ("best one", "must be knee, a trial's number or an expression, got 'best one': for example 'max"),
+        ("²", "must be one of knee, best, fastest, smallest, safest, a trial's number, or an expression, got '²'"),
+        ("knees", r"must be one of knee, .*, got 'knees' \(did you mean 'knee'\?\)"),
+        ("best one", "must be one of knee, .*, got 'best one': for example 'global"),
+        ("global_accuracy >= 50", "global_accuracy is a share from 0 to 1, got 50: write 50 %"),
+        ("train_seconds < 50 %", "train_seconds is no share, got 50 %: leave out the %"),
+        ("global_accuracy >= percent(x)", "compares a value with a number, got 'percent"),
+        (f"train_seconds < {'9' * 400} and local_accuracy > 0.95", "no member of the front meets"),
         ("local_accuracy >= 0.95", "no member of the front meets 'local_accuracy >= 0.95': `tuner show runs/clothing`"),
         (
             "local_acuracy >= 0.5",
@@ -92,12 +102,52 @@ def test_a_front_without_a_knee_gives_its_first_member() -> None:
         ("0.5 < local_accuracy < 0.9", "cannot read '0.5 < local_accuracy < 0.9'"),
         ("local_accuracy > 0.5 or train_seconds < 3", "cannot read"),
         ("__import__('os')", "supports min and max, got '__import__'"),
-        ("\0", "must be knee, a trial's number or an expression"),
+        ("\0", "must be one of knee"),
     ],
 )
 def test_a_pick_that_means_nothing_is_refused_with_what_would(pick: str, message: str) -> None:
     with pytest.raises(RunError, match=message):
         pick_trial(RUN, pick)
+
+
+def gaining_run() -> Run:
+    """A front with a trial at chance, which is the fastest, the smallest and the one that forgets nothing."""
+    values = {
+        0: (0.20, 0.99, 1.0, 1e6),  # as good as always the most frequent class
+        1: (0.90, 0.50, 80.0, 9e7),
+        2: (0.60, 0.90, 9.0, 8e7),
+        3: (0.60, 0.80, 9.0, 7e7),
+        4: (0.90, 0.60, 90.0, 5e7),
+        5: (0.21, 0.97, 2.0, 2e6),  # near-equal to another: not shown
+    }
+    names = ("local_accuracy", "global_accuracy", "train_seconds", "peak_bytes")
+    records = [TrialRecord(n, "done", None, values=dict(zip(names, own, strict=True))) for n, own in values.items()]
+    info = replace(INFO, untouched={"local_accuracy": 0.1}, task=replace(INFO.task, most_frequent=0.2))
+    return replace(run_of(*records, front=(0, 1, 2, 3, 4, 5), knee=2), info=info, shortlist=(0, 1, 2, 3, 4))
+
+
+@pytest.mark.parametrize(("pick", "trial"), [("best", 4), ("fastest", 2), ("smallest", 4), ("safest", 2)])
+def test_a_named_pick_is_no_trial_at_chance(pick: str, trial: int) -> None:
+    assert pick_trial(gaining_run(), pick).trial == trial
+
+
+def test_every_name_is_answered_or_refused_with_what_would_do() -> None:
+    assert named_picks(gaining_run()) == {"knee": 2, "best": 4, "fastest": 2, "smallest": 4, "safest": 2}
+    hopeless = replace(gaining_run(), info=replace(INFO, untouched={"local_accuracy": 0.95}))
+    assert named_picks(hopeless) == {"knee": 2, "best": 4}
+    with pytest.raises(RunError, match="none of runs/clothing does: pick knee, best or a trial's number"):
+        pick_trial(hopeless, "safest")
+    with pytest.raises(RunError, match="smallest compares peak_bytes, which this run did not measure"):
+        pick_trial(RUN, "smallest")
+    assert set(named_picks(RUN)) < set(PICKS) == set(named_picks(gaining_run()))
+    assert named_picks(run_of()) == {}
+
+
+def test_the_help_and_the_docs_define_every_name(capsys: pytest.CaptureFixture[str]) -> None:
+    call(["export", "--help"])
+    help_text = capsys.readouterr().out
+    docs = Path("docs/commands.md").read_text(encoding="utf-8")
+    assert [name for name in PICKS if name not in help_text or f"| `{name}` | " not in docs] == []
 
 
 def refused(trial: int, **constraint: float) -> TrialRecord:

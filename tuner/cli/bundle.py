@@ -32,7 +32,9 @@ def export(
     out
         The bundle's folder, which must be empty or not exist yet.
     pick
-        knee, a trial's number, or an expression: 'global_accuracy >= 0.5 and min(train_seconds)'.
+        A trial's number; an expression: 'global_accuracy >= 50 % and min(train_seconds)'; or a name: knee (the balanced
+        trial), best (highest local accuracy), fastest, smallest or safest (least training time, least training memory,
+        least loss of global accuracy, each of the trials that gain on the user's data).
     trainable
         Let the bundle train again without PyTorch; it then holds features of global samples.
     task

@@ -48,8 +48,8 @@ def export(
     Args:
         run: A run, finished or interrupted, as `tuner.run` or ``tuner.Run.open`` returns it.
         out: Folder of the bundle, which must be empty or not exist yet.
-        pick: Trial to export: ``knee``, a trial's number, or an expression over the values of the front such as
-            ``global_accuracy >= 0.5 and min(train_seconds)``.
+        pick: Trial to export: ``knee``, ``best``, ``fastest``, ``smallest`` or ``safest``; a trial's number; or an
+            expression over the values of the front such as ``global_accuracy >= 50 % and min(train_seconds)``.
         trainable: Whether the bundle can train again without PyTorch, by `tuner.runtime.Trainer`, or by
             `tuner.runtime.ExitsTrainer` where it has exits. It then holds features of global samples.
         task: The run's task, where its file is elsewhere by now, or the run was not made on this device.

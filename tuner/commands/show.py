@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
 from tuner.results.estimates import estimate_errors
+from tuner.results.pick import named_picks
 from tuner.results.records import STATES, TrialRecord
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def as_json(run: "Run") -> dict[str, Any]:
         "scored_samples": run.scored_samples,
         "estimate_errors": {name: asdict(errors) for name, errors in estimate_errors(run.records).items()},
         "shortlist": list(run.shortlist),
+        "picks": named_picks(run),
         "front": [_member(run, trial, plan) for trial in run.front if (plan := run.record(trial).plan) is not None],
         "trials": [_trial(record) for record in run.records],
     }

@@ -1,10 +1,12 @@
-"""Pick a trial: the knee, a number, or an expression over the values of the front."""
+"""Pick a trial: a name such as the knee, a number, or an expression over the values of the front."""
 
 import ast
 import operator
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 
 from tuner.errors import RunError, nearest
+from tuner.results.objectives import ACCURACY
 from tuner.results.records import TrialRecord, binding
 from tuner.results.run import Run
 
@@ -14,7 +16,18 @@ COMPARE: dict[type[ast.cmpop], Callable[[float, float], bool]] = {
     ast.LtE: operator.le,
     ast.Lt: operator.lt,
 }
-EXAMPLE = "for example 'max(local_accuracy)' or 'global_accuracy >= 0.5 and min(train_seconds)'"
+EXAMPLE = "for example 'global_accuracy >= 50 % and min(train_seconds)'"
+#: What each named pick means, for people.
+PICKS: Mapping[str, str] = {
+    "knee": "the balanced one",
+    "best": "highest local accuracy",
+    "fastest": "least training time of those that gain on the user's data",
+    "smallest": "least training memory of those that gain on the user's data",
+    "safest": "least loss of global accuracy of those that gain on the user's data",
+}
+#: Of each named pick that compares members by one value: the value, and 1 where the least counts, -1 where the most.
+_BY = {"fastest": ("train_seconds", 1.0), "smallest": ("peak_bytes", 1.0), "safest": ("global_accuracy", -1.0)}
+_PERCENT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*%")
 
 
 def pick_trial(run: Run, pick: str) -> TrialRecord:
@@ -22,16 +35,16 @@ def pick_trial(run: Run, pick: str) -> TrialRecord:
 
     Args:
         run: Run whose front is not empty.
-        pick: ``knee``; a trial's number; or conditions joined by ``and``, of which at most one is ``max(NAME)`` or
-            ``min(NAME)``: among the front members that meet the others, the one with the largest or smallest value.
+        pick: One of `PICKS`; a trial's number; or conditions joined by ``and``, of which at most one is ``max(NAME)``
+            or ``min(NAME)``: among the front members that meet the others, the one with the largest or smallest value.
 
     Raises:
         RunError: The front is empty, nothing meets the conditions, or the expression cannot be read.
     """
     if not run.front:
         raise RunError(f"{run.folder} has no front to pick from: {nothing_feasible(run)}")
-    if pick == "knee":
-        return run.record(run.front[0] if run.knee is None else run.knee)
+    if pick in PICKS:
+        return _named(run, pick)
     if pick.isdecimal():
         return run.record(int(pick))
     members = [run.record(trial) for trial in run.front]
@@ -44,6 +57,44 @@ def pick_trial(run: Run, pick: str) -> TrialRecord:
         return knee or candidates[0]
     sign, name = best
     return min(candidates, key=lambda member: (sign * member.values[name], member.trial))
+
+
+def named_picks(run: Run) -> dict[str, int]:
+    """Return the trial of each of `PICKS` that a run can answer."""
+    trials: dict[str, int] = {}
+    for name in PICKS if run.front else ():
+        try:
+            trials[name] = _named(run, name).trial
+        except RunError:
+            continue
+    return trials
+
+
+def _named(run: Run, name: str) -> TrialRecord:
+    members = [run.record(trial) for trial in run.front]
+    if name == "knee":
+        return run.record(run.front[0] if run.knee is None else run.knee)
+    if name == "best":
+        return min(members, key=_by_accuracy)
+    value, sign = _BY[name]
+    shown = set(run.shortlist or run.front)
+    free = max(run.info.untouched.get("local_accuracy", 0.0), run.info.task.most_frequent)
+    gaining = [one for one in members if one.trial in shown and one.values.get("local_accuracy", 0.0) > free]
+    if not gaining:
+        raise RunError(
+            f"--pick {name} chooses among trials that gain on the user's data, but none of {run.folder} does: "
+            "pick knee, best or a trial's number"
+        )
+    if any(value not in one.values for one in gaining):
+        raise RunError(f"--pick {name} compares {value}, which this run did not measure: pick another")
+    return min(gaining, key=lambda one: (sign * one.values[value], *_by_accuracy(one)))
+
+
+def _by_accuracy(record: TrialRecord) -> tuple[float, float, float, int]:
+    """Order records: higher local, then higher global accuracy, then less training time, come first."""
+    values = record.values
+    local, global_ = values.get("local_accuracy", 0.0), values.get("global_accuracy", 0.0)
+    return -local, -global_, values.get("train_seconds", 0.0), record.trial
 
 
 def nothing_feasible(run: Run) -> str:
@@ -63,9 +114,11 @@ def nothing_feasible(run: Run) -> str:
 
 def _parsed(pick: str, names: tuple[str, ...]) -> tuple[list[Callable[[TrialRecord], bool]], tuple[float, str] | None]:
     try:
-        tree = ast.parse(pick, mode="eval").body
+        tree = ast.parse(_PERCENT.sub(r"percent(\1)", pick), mode="eval").body
     except (SyntaxError, ValueError):
-        raise RunError(f"--pick must be knee, a trial's number or an expression, got {pick!r}: {EXAMPLE}") from None
+        raise RunError(f"--pick must be {_choices()}, got {pick!r}: {EXAMPLE}") from None
+    if isinstance(tree, ast.Name):
+        raise RunError(f"--pick must be {_choices()}, got {pick!r}{nearest(pick, PICKS)}")
     parts = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
     conditions: list[Callable[[TrialRecord], bool]] = []
     best: tuple[float, str] | None = None
@@ -83,11 +136,28 @@ def _parsed(pick: str, names: tuple[str, ...]) -> tuple[list[Callable[[TrialReco
 
 def _condition(part: ast.Compare, pick: str, names: tuple[str, ...]) -> Callable[[TrialRecord], bool]:
     name = _name(part.left, pick, names)
-    bound = part.comparators[0]
-    if not isinstance(bound, ast.Constant) or not isinstance(bound.value, int | float):
-        raise RunError(f"--pick compares a value with a number, got {ast.unparse(bound)!r}: {EXAMPLE}")
-    number, compare = float(bound.value), COMPARE[type(part.ops[0])]
+    number, compare = _number(part.comparators[0], name), COMPARE[type(part.ops[0])]
     return lambda record: compare(record.values[name], number)
+
+
+def _number(node: ast.expr, name: str) -> float:
+    """Return the number that a value is compared with: 50 % is 0.5."""
+    bound, is_percent = node, False
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "percent" and len(node.args) == 1:
+        bound, is_percent = node.args[0], True
+    if not isinstance(bound, ast.Constant) or not isinstance(bound.value, int | float):
+        raise RunError(f"--pick compares a value with a number, got {ast.unparse(node)!r}: {EXAMPLE}")
+    is_share = name.endswith(ACCURACY)
+    if is_percent and not is_share:
+        raise RunError(f"--pick: {name} is no share, got {bound.value} %: leave out the %")
+    if is_share and not is_percent and bound.value > 1:
+        raise RunError(f"--pick: {name} is a share from 0 to 1, got {bound.value}: write {bound.value} %")
+    number = float(min(bound.value, 1e300))  # a larger integer is no float
+    return round(number / 100, 12) if is_percent else number
+
+
+def _choices() -> str:
+    return f"one of {', '.join(PICKS)}, a trial's number, or an expression"
 
 
 def _name(node: ast.expr, pick: str, names: tuple[str, ...]) -> str:

@@ -10,7 +10,7 @@ from tuner.metrics import wilson
 from tuner.plan.text import describe
 from tuner.results.estimates import EstimateErrors, estimate_errors
 from tuner.results.objectives import Objective
-from tuner.results.pick import nothing_feasible
+from tuner.results.pick import named_picks, nothing_feasible
 from tuner.results.run import Run
 from tuner.results.shortlist import DOMAINS
 from tuner.units import format_bytes, format_seconds
@@ -41,7 +41,8 @@ def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
     if not run.front:
         console.print(f"the front is empty: {nothing_feasible(run)}")
     elif run.knee is not None:
-        console.print(f"→ the knee: tuner export {run.folder} OUT --pick knee", highlight=False)
+        picks = ", ".join(f"{name} {trial}" for name, trial in named_picks(run).items())
+        console.print(f"→ the knee: tuner export {run.folder} OUT --pick knee ({picks})", highlight=False)
     if info.spent.phases:
         spent = sorted(info.spent.phases.items(), key=lambda phase: -phase[1])
         console.print("time: " + ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in spent))
