@@ -3,11 +3,15 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
+from cyclopts.validators import mutually_exclusive
 
 from tuner.cli.options import Flag, Json, LocalPlugins, Memory, Time, print_line, progress
+from tuner.cli.printable import one_line
+
+_FORMAT = Group("output", show=False, validator=mutually_exclusive)
 
 
 def export(
@@ -97,33 +101,53 @@ def predict(
     files: Annotated[list[Path], Parameter(consume_multiple=True)],
     /,
     *,
+    csv_output: Annotated[bool, Parameter(name="--csv", negative="", group=("Parameters", _FORMAT))] = False,
     time: Time = None,
     memory: Memory = None,
-    json_output: Json = False,
+    json_output: Annotated[Json, Parameter(group=("Parameters", _FORMAT))] = False,
 ) -> None:
-    """Predict the labels of files with a bundle.
+    """Predict the labels of files, and of the files in folders, with a bundle.
 
     Parameters
     ----------
     bundle
         A bundle's folder.
     files
-        Images, or .npy arrays for a model of arrays, or .npy recordings [channels, time] for a model of signals.
+        Images, or .npy arrays for a model of arrays, or .npy recordings [channels, time] for a model of signals; or
+        folders of them.
+    csv_output
+        Print CSV: a header, then a line for each file as soon as it is predicted.
     """
     from tuner.cli.fence import guarded
-    from tuner.cli.text.bundle import format_prediction
+    from tuner.cli.text.bundle import CSV_HEADER, format_prediction, prediction_as_csv
     from tuner.commands.limits import CommandLimits
+    from tuner.commands.predict import predict as answers_of
+    from tuner.errors import TaskError, TunerError
     from tuner.runtime import Personaliser
 
+    predictions: list[dict[str, Any]] = []
+    refused: list[dict[str, str]] = []
     with guarded("predicting", CommandLimits.read(time, memory)):
         personaliser = Personaliser(bundle)
-        predictions = [(path, personaliser.predict_file(path)) for path in files]
+        if csv_output:
+            print_line(CSV_HEADER)
+        for path, answer in answers_of(personaliser, files):
+            if isinstance(answer, TunerError):
+                if files == [path]:
+                    raise answer
+                refused.append({"file": str(path), "reason": str(answer)})
+                _warn(one_line(str(answer)))
+            elif json_output:
+                predictions.append({"file": str(path), **answer.to_dict()})
+            elif csv_output:
+                print_line(prediction_as_csv(path, answer))
+            else:
+                print_line(format_prediction(path, answer, exits=personaliser.exits))
     if json_output:
-        content = [{"file": str(path), **prediction.to_dict()} for path, prediction in predictions]
-        print_line(json.dumps({"predictions": content}))
-        return
-    for path, prediction in predictions:
-        print_line(format_prediction(path, prediction, exits=personaliser.exits))
+        print_line(json.dumps({"predictions": predictions, "refused": refused}))
+    if refused:
+        noun = "file was" if len(refused) == 1 else "files were"
+        raise TaskError(f"{len(refused)} {noun} not predicted, as the lines above say: replace or remove them")
 
 
 def _print_bundle(folder: Path, *, json_output: bool) -> None:

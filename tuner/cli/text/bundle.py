@@ -1,11 +1,17 @@
 """A bundle, and what it predicts, as text."""
 
+import csv
+import io
 from pathlib import Path
 
 from tuner.bundle.info import BundleInfo
 from tuner.cli.printable import printable
 from tuner.runtime.infer.personaliser import Prediction
 from tuner.units import format_bytes
+
+CSV_HEADER = "file,label,probability,exit,seconds"
+#: A spreadsheet takes a cell that begins with one of these for a formula.
+_FORMULA = ("=", "+", "-", "@")
 
 
 def format_bundle(folder: Path, info: BundleInfo) -> str:
@@ -31,3 +37,17 @@ def format_prediction(file: Path, prediction: Prediction, *, exits: int) -> str:
     left = f", exit {prediction.exit}" if exits > 1 else ""
     name, label = printable(str(file)), printable(prediction.label)
     return f"{name}: {label} ({100 * prediction.probability:.0f} %{left})"
+
+
+def prediction_as_csv(file: Path, prediction: Prediction) -> str:
+    """Return a prediction as one line of CSV under `CSV_HEADER`.
+
+    What cannot be printed in a name is escaped, line breaks too: a file is one line. A name that a spreadsheet would
+    take for a formula is written with ``./`` before it, which leads to the same file.
+    """
+    name = printable(str(file))
+    name = f"./{name}" if name.startswith(_FORMULA) else name
+    line = io.StringIO()
+    cells = (name, printable(prediction.label), f"{prediction.probability:.6g}", prediction.exit)
+    csv.writer(line, lineterminator="").writerow((*cells, f"{prediction.seconds:.3g}"))
+    return line.getvalue()
