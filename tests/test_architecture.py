@@ -30,7 +30,7 @@ ARROW = (
     ("augment", "store"),
     ("untrusted",),
     ("files", "reading", "units"),
-    ("arrays", "errors", "metrics", "process_memory"),
+    ("arrays", "errors", "metrics", "printable", "process_memory"),
 )
 #: A file that nears this is split by subject, not packed.
 MOST_LINES = {"tuner": 300, "plugins": 300, "tests": 400, "benchmarks": 400, "examples": 400}

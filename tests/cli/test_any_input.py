@@ -12,7 +12,7 @@ from benchmarks.inputs import answer_to
 from benchmarks.malformed import Case, cases
 from tests.cli.tiny_task import NET, Cli, draw, write
 from tuner.cli.app import call
-from tuner.cli.printable import MOST_LETTERS, one_line, printable
+from tuner.printable import MOST_LETTERS, one_line, printable
 from tuner.task import load_task
 
 LOCALES = ({"LC_ALL": "C", "PYTHONUTF8": "0"}, {"LC_ALL": "C.UTF-8"})

@@ -11,12 +11,12 @@ from tuner.cli.bundle import apply, export, predict
 from tuner.cli.describe import describe
 from tuner.cli.options import ReaderGoneError
 from tuner.cli.plugins import plugins_app
-from tuner.cli.printable import one_line
 from tuner.cli.prior import prior_app
 from tuner.cli.run import demo, run, show
 from tuner.cli.service import rollback, status, watch
 from tuner.cli.store import forget, store_app
 from tuner.errors import TunerError, disk_error, missing_extra
+from tuner.printable import one_line
 
 DONE, MISTAKE, USAGE, INTERRUPTED = 0, 1, 2, 130
 app = App(

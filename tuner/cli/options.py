@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter, Token
 
-from tuner.cli.printable import printable
+from tuner.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tuner.cli.progress import Progress
+    from tuner.commands.progress import Progress
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object and nothing else.")]
 Flag = Parameter(negative="")
@@ -72,6 +72,6 @@ def stdout_console() -> "Console":
 
 def progress() -> "Progress":
     """Return a listener that shows progress on stderr."""
-    from tuner.cli.progress import Progress
+    from tuner.commands.progress import Progress
 
     return Progress()

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from tuner.cli.options import Flag, Json, Whole, print_line
-from tuner.cli.printable import one_line, printable
+from tuner.printable import one_line, printable
 
 
 def watch(

@@ -5,7 +5,7 @@ import io
 from pathlib import Path
 
 from tuner.bundle.info import BundleInfo
-from tuner.cli.printable import printable
+from tuner.printable import printable
 from tuner.runtime.infer.personaliser import Prediction
 from tuner.units import format_bytes
 

@@ -10,8 +10,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tuner.cli.printable import printable
 from tuner.plan.text import describe
+from tuner.printable import printable
 from tuner.results.objectives import Objective
 from tuner.results.records import STATES, TrialRecord, eligible
 from tuner.search.listener import Listener

@@ -5,7 +5,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from tuner.cli.progress import Progress
+from tuner.commands.progress import Progress
 from tuner.results.objectives import OBJECTIVES
 from tuner.results.records import TrialRecord
 
