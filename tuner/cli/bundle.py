@@ -9,7 +9,7 @@ from cyclopts import Group, Parameter
 from cyclopts.validators import mutually_exclusive
 
 from tuner.cli.options import Flag, Json, LocalPlugins, Memory, Time, print_line, progress
-from tuner.cli.printable import one_line
+from tuner.printable import one_line
 
 _FORMAT = Group("output", show=False, validator=mutually_exclusive)
 
