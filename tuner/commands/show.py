@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
+from tuner.results.answer import answer
 from tuner.results.estimates import estimate_errors
 from tuner.results.pick import named_picks
 from tuner.results.records import STATES, TrialRecord
@@ -49,6 +50,7 @@ def as_json(run: "Run") -> dict[str, Any]:
             "phases": info.spent.phases,
         },
         "ended": info.ended,
+        "answer": answer(run),
         "objectives": [{"name": objective.name, "direction": objective.direction} for objective in run.objectives],
         "counts": counts(run),
         "scored_samples": run.scored_samples,

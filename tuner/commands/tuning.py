@@ -13,6 +13,7 @@ from tuner.plan.info import ModelInfo
 from tuner.plugin.host import Host
 from tuner.plugin.strategy import Strategy
 from tuner.plugin.versions import differences, taking_part
+from tuner.results.classes import Classes
 from tuner.results.config import RunConfig
 from tuner.results.folder import JOURNAL, Identity, RunInfo, Spent, open_records, read_run, write_run
 from tuner.results.objectives import Objective
@@ -257,6 +258,7 @@ class Tuning:
             spent=self._spent(None),
             plugins=self._plugins,
             mark=mark_of(self._config),
+            classes=Classes.of(self._task),
         )
 
     def _store_cap(self) -> tuple[int | None, str]:

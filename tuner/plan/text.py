@@ -19,6 +19,15 @@ def describe(plan: TrialPlan) -> str:
     return f"train {_part(plan)} on {_data(plan)}{_source(plan)}, {_recipe(plan)}{changes}{backend}"
 
 
+def trained_part(plan: TrialPlan) -> str:
+    """Return what of the model a plan trains, for a sentence: ``"the last 3 of 20 blocks"``."""
+    if not plan.trainable:
+        return f"{len(plan.heads.exits)} early exit{'' if len(plan.heads.exits) == 1 else 's'}"
+    if plan.split == 0:
+        return "the whole model"
+    return "the last block" if plan.trainable == 1 else f"the last {plan.trainable} of {plan.model.num_blocks} blocks"
+
+
 def _part(plan: TrialPlan) -> str:
     if not plan.trainable:
         return "side heads only"

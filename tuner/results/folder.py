@@ -12,6 +12,7 @@ from tuner.files import write_private
 from tuner.plan.info import ModelInfo, TaskInfo
 from tuner.plan.trial import TrialPlan
 from tuner.reading import read_bytes
+from tuner.results.classes import Classes
 from tuner.results.config import RunConfig
 from tuner.results.objectives import Objective
 from tuner.results.records import TrialRecord
@@ -77,6 +78,7 @@ class RunInfo:
         untouched_share: Share of the validation samples that the given model was scored on.
         plugins: Distribution and version of each plugin that takes part, by name; empty in runs of earlier versions.
         mark: What shows that the run was made on this device; see `tuner.results.origin`.
+        classes: Names of the classes; empty in runs of earlier versions.
     """
 
     identity: Identity
@@ -93,6 +95,7 @@ class RunInfo:
     untouched_share: float = 1.0
     plugins: dict[str, str] = field(default_factory=dict)
     mark: str = ""
+    classes: Classes = field(default_factory=Classes)
 
     @property
     def template(self) -> TrialPlan:
@@ -129,6 +132,9 @@ def read_run(folder: Path) -> RunInfo:
         raise RunError(f"{folder / FILE} cannot be read: {place}: {error.errors()[0]['msg']}") from None
     if not all((objective.name + objective.unit).isprintable() for objective in info.objectives):
         raise RunError(f"{folder / FILE} cannot be read: objectives: a name or unit is no text: run it again")
+    rows = len(info.classes.labels)
+    if not all(0 <= row < rows for row in info.classes.local) or not 0 <= info.classes.known <= rows:
+        raise RunError(f"{folder / FILE} cannot be read: classes: a row is none of the {rows} labels: run it again")
     return info
 
 

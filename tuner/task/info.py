@@ -24,6 +24,8 @@ class TaskOutline:
         input_shape: Shape of one sample, without the batch.
         loss: Whether a sample has one label or several.
         left_out: One line on files that cannot be read and are left out; empty where there are none.
+        local_labels: Rows that occur in the local data.
+        known: Number of rows that the given model knew: the first ones.
     """
 
     info: TaskInfo
@@ -32,6 +34,8 @@ class TaskOutline:
     input_shape: tuple[int, ...]
     loss: LossKind
     left_out: str = ""
+    local_labels: tuple[int, ...] = ()
+    known: int = 0
 
     @property
     def has_global(self) -> bool:
@@ -45,8 +49,8 @@ def outline(task: Task) -> TaskOutline:
     Raises:
         TaskError: A sample cannot be read.
     """
-    lines = left_out(task.skipped)
-    return TaskOutline(task_info(task), task.labels, task.input, task.input_shape, task.loss, lines)
+    lines, rows = left_out(task.skipped), (task.local_labels, len(task.head_rows))
+    return TaskOutline(task_info(task), task.labels, task.input, task.input_shape, task.loss, lines, *rows)
 
 
 def task_info(task: Task) -> TaskInfo:

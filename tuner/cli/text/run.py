@@ -8,6 +8,7 @@ from rich.table import Table
 from tuner.commands.show import counts
 from tuner.metrics import wilson
 from tuner.plan.text import describe
+from tuner.results.answer import answer
 from tuner.results.estimates import EstimateErrors, estimate_errors
 from tuner.results.objectives import Objective
 from tuner.results.pick import named_picks, nothing_feasible
@@ -51,6 +52,7 @@ def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
     states = ", ".join(f"{number} {state}" for state, number in counts(run).items())
     seconds, stored = format_seconds(info.spent.seconds), format_bytes(info.spent.storage_bytes)
     console.print(f"trials: {states} · spent {seconds} · the store now holds {stored}")
+    console.print(answer(run), highlight=False)
 
 
 def _errors(name: str, errors: EstimateErrors) -> str:

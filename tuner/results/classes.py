@@ -1,0 +1,56 @@
+"""The classes of a task by name, as a run keeps them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner.task.info import TaskOutline
+
+#: As many names as a sentence lists, and as many letters.
+MOST_NAMES, MOST_LETTERS = 4, 40
+
+
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """Names of the classes, and which of them are whose.
+
+    Attributes:
+        labels: Rows of the union head.
+        local: Rows that occur in the local data.
+        known: Number of rows that the given model knew: the first ones.
+        several: Whether a sample may have several labels.
+    """
+
+    labels: tuple[str, ...] = ()
+    local: tuple[int, ...] = ()
+    known: int = 0
+    several: bool = False
+
+    @classmethod
+    def of(cls, task: TaskOutline) -> "Classes":
+        """Return the classes of a task."""
+        return cls(task.labels, task.local_labels, task.known, task.loss == "multi-label")
+
+    @property
+    def are_new(self) -> bool:
+        """Whether the given model knew none of the local classes."""
+        return bool(self.local) and min(self.local) >= self.known
+
+    @property
+    def local_names(self) -> str:
+        """The local classes for a sentence: ``7–9``, ``cups and plates``, ``the user's 10 classes``."""
+        return listed([self.labels[row] for row in self.local]) or f"the user's {len(self.local)} classes"
+
+    @property
+    def known_names(self) -> str:
+        """The classes that the given model knew, likewise."""
+        return listed(self.labels[: self.known]) or f"the {self.known:,} known classes"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as a range or a list; empty where they are too many or too long for a sentence."""
+    if len(names) > 2 and all(name.isdecimal() for name in names):  # noqa: PLR2004 - two are a list
+        numbers = sorted(map(int, names))
+        if numbers == list(range(numbers[0], numbers[-1] + 1)):
+            return f"{numbers[0]}–{numbers[-1]}"
+    text = " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+    return text if len(names) <= MOST_NAMES and len(text) <= MOST_LETTERS else ""
