@@ -31,6 +31,7 @@ ARROW = (
     ("untrusted",),
     ("files", "reading", "units"),
     ("arrays", "errors", "metrics", "printable", "process_memory"),
+    ("distribution",),
 )
 #: A file that nears this is split by subject, not packed.
 MOST_LINES = {"tuner": 300, "plugins": 300, "tests": 400, "benchmarks": 400, "examples": 400}

@@ -11,6 +11,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import ClassVar
 
+from tuner.distribution import install_command
+
 #: Letters of an exception's message, and of a traceback, that are kept.
 MOST_LETTERS, MOST_TRACE = 2_000, 20_000
 
@@ -144,7 +146,7 @@ def missing_extra(error: ModuleNotFoundError) -> TunerError | None:
     library = (error.name or "").split(".")[0]
     if library not in EXTRAS:
         return None
-    return TunerError(f'this needs {library}, which is not installed: pip install "tuner[{EXTRAS[library]}]"')
+    return TunerError(f"this needs {library}, which is not installed: {install_command(EXTRAS[library])}")
 
 
 #: Way out where the system does not let a file be written.

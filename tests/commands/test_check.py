@@ -103,7 +103,7 @@ def test_without_pytest_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, caps
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pytest", None)
     assert call(["plugins", "check", "freeze"]) == 1
-    assert 'this needs pytest, which is not installed: pip install "tuner[kit]"' in capsys.readouterr().err
+    assert 'this needs pytest, which is not installed: pip install "device-tuner[kit]"' in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def test_installed_plugins_are_found() -> None:
     host = build_host()
     assert host.strategies.keys() >= CORE | {"gdm", "freeze", "cache"}
     assert host.refused == []
-    assert {one.origin.split()[0] for one in host.plugins} >= {"core", "tuner"}
+    assert {one.origin.split()[0] for one in host.plugins} >= {"core", "device-tuner"}
 
 
 def test_a_host_can_be_built_twice() -> None:
@@ -326,4 +326,4 @@ def test_the_list_names_what_was_refused_and_why(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code]
     ended = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(tmp_path)}, check=True)
     assert "  raising (raising 1.2): refused: RuntimeError: half installed" in ended.stdout.splitlines()
-    assert "  freeze (tuner 0.1.0): tuner_freeze" in ended.stdout.splitlines()
+    assert "  freeze (device-tuner 0.1.0): tuner_freeze" in ended.stdout.splitlines()

@@ -56,7 +56,7 @@ def test_our_own_plugins_load_before_those_of_others(site: Path) -> None:
 
 def test_a_plugin_of_ours_keeps_its_own_name_too(site: Path) -> None:
     install(site, "freeze", NAMED)
-    assert "a plugin called 'freeze' is loaded already, from tuner 0.1.0" in refusals(build_host())["freeze"]
+    assert "a plugin called 'freeze' is loaded already, from device-tuner 0.1.0" in refusals(build_host())["freeze"]
 
 
 def test_what_a_plugin_prints_is_no_part_of_the_output(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -166,7 +166,8 @@ def test_installed_plugins_are_switched_off(site: Path, monkeypatch: pytest.Monk
     assert host.refused == []
     assert {plugin.name for plugin in host.plugins if plugin.off} == {"broken", "growth"}
     assert "growth" not in host.strategies
-    assert "  growth (tuner 0.1.0): switched off by TUNER_PLUGINS" in format_plugins(plugin_list(host)).splitlines()
+    lines = format_plugins(plugin_list(host)).splitlines()
+    assert "  growth (device-tuner 0.1.0): switched off by TUNER_PLUGINS" in lines
 
 
 @pytest.mark.parametrize(

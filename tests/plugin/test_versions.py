@@ -23,17 +23,17 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_strategies_edits_and_backends_name_their_plugins(site: Path) -> None:
     host = build_host()
     assert taking_part(host, ["freeze", "shift", "recipe"], ["torch"]) == {
-        "freeze": "tuner 0.1.0",
+        "freeze": "device-tuner 0.1.0",
         "shift": "shift 1.2",
     }
     plain = TrialPlan(model=example_model(2), task=example_task())
-    assert trained_by(host, plain, ["freeze.trainable_blocks", "recipe.epochs"]) == {"freeze": "tuner 0.1.0"}
+    assert trained_by(host, plain, ["freeze.trainable_blocks", "recipe.epochs"]) == {"freeze": "device-tuner 0.1.0"}
     assert trained_by(host, replace(plain, shape=(TailEdit("shift"),)), []) == {"shift": "shift 1.2"}
 
 
 def test_other_versions_and_missing_plugins_are_said(site: Path) -> None:
     host = build_host()
-    assert differences(host, {}) == differences(host, {"shift": "shift 1.2", "freeze": "tuner 0.1.0"}) == ""
+    assert differences(host, {}) == differences(host, {"shift": "shift 1.2", "freeze": "device-tuner 0.1.0"}) == ""
     assert differences(host, {"shift": "shift 1.1", "twist": "tuner-twist 3.0"}) == (
         "plugin shift was shift 1.1, and is shift 1.2 now; plugin twist was tuner-twist 3.0, and is not installed now"
     )

@@ -76,7 +76,7 @@ def test_trials_resuming_and_export_load_it(tune: Tune, mine: Path, tmp_path: Pa
     assert len(tune(SPACE, trials=3, resume=True).records) == 3
     recorded = Bundle.open(tuner.export(run, tmp_path / "bundle")).info.plugins
     assert recorded["mine"].startswith("mine.py ")
-    assert recorded.items() >= {("freeze", "tuner 0.1.0"), ("misbehaving", "misbehaving 1.0")}
+    assert recorded.items() >= {("freeze", "device-tuner 0.1.0"), ("misbehaving", "misbehaving 1.0")}
 
 
 def test_a_space_names_it_relative_to_its_file(tune: Tune, mine: Path) -> None:
@@ -121,9 +121,9 @@ def test_a_refused_plugin_and_other_versions_are_said_by_a_run(
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     run = tune(trials=1, listener=heard)
     assert "plugin bias takes no part: RuntimeError: no licence" in heard.lines
-    write_run(run.folder, replace(read_run(run.folder), plugins={"freeze": "tuner 0.0.9"}))
+    write_run(run.folder, replace(read_run(run.folder), plugins={"freeze": "device-tuner 0.0.9"}))
     tune(trials=2, resume=True, listener=heard)
-    assert "warning: plugin freeze was tuner 0.0.9, and is tuner 0.1.0 now" in heard.lines
+    assert "warning: plugin freeze was device-tuner 0.0.9, and is device-tuner 0.1.0 now" in heard.lines
 
 
 def test_a_lowering_that_raises_is_named_with_its_plugin(digits: Callable[[str, int], Run]) -> None:

@@ -135,7 +135,7 @@ def test_digits_never_share_a_sample_between_partitions() -> None:
 
 def test_digits_without_scikit_learn_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(TaskError, match=r'pip install "tuner\[demo\]"'):
+    with pytest.raises(TaskError, match=r'pip install "device-tuner\[demo\]"'):
         digits()
 
 

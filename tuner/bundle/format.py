@@ -16,6 +16,7 @@ from tuner.bundle.info import FORMAT, BundleInfo
 from tuner.bundle.onnxcheck import check_model
 from tuner.bundle.rounds import current
 from tuner.bundle.scores import DeviceScores, Scores
+from tuner.distribution import installed_version
 from tuner.errors import BundleError, TunerError, first_line
 from tuner.files import write_private
 from tuner.reading import open_regular, read_bytes
@@ -187,12 +188,10 @@ def successor(
     Raises:
         BundleError: As `new_folder`.
     """
-    from importlib.metadata import version  # imports much that a process which only predicts does without
-
     info = replace(
         parent.info,
         made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        tuner=version("tuner"),
+        tuner=installed_version(),
         parent=parent.identity,
         scores=Scores(untouched=parent.info.scores.untouched, device=scores),
         exits=exits or parent.exits,

@@ -15,6 +15,7 @@ from tuner.cli.prior import prior_app
 from tuner.cli.run import demo, run, show
 from tuner.cli.service import rollback, status, watch
 from tuner.cli.store import forget, store_app
+from tuner.distribution import installed_version
 from tuner.errors import TunerError, disk_error, missing_extra
 from tuner.printable import one_line
 
@@ -22,6 +23,7 @@ DONE, MISTAKE, USAGE, INTERRUPTED = 0, 1, 2, 130
 app = App(
     name="tuner",
     help="Tune how a model is personalised on this device, within a time and memory budget.",
+    version=installed_version,
     version_flags=["--version"],
     result_action="return_value",
     suppress_keyboard_interrupt=False,  # `call` reports it in one line

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from time import gmtime, strftime
 from typing import Any
@@ -12,6 +11,7 @@ from tuner.bundle.format import PLAN, WEIGHTS, new_folder, seal
 from tuner.bundle.info import FORMAT, BundleInfo
 from tuner.commands.limits import CommandLimits
 from tuner.commands.tune import plugins_of_run
+from tuner.distribution import installed_version
 from tuner.errors import BundleError, RunError
 from tuner.files import check_room, write_private
 from tuner.plan.text import describe
@@ -156,7 +156,7 @@ def write_bundle(
         "format": FORMAT,
         "name": task.info.name,
         "made": strftime("%Y-%m-%dT%H:%M:%SZ", gmtime()),
-        "tuner": version("tuner"),
+        "tuner": installed_version(),
         "labels": task.labels,
         "input": asdict(task.input),
         "input_shape": task.input_shape,

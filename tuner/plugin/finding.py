@@ -8,13 +8,12 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 
+from tuner.distribution import NAME
 from tuner.errors import PluginError, nearest
 from tuner.files import import_file
 from tuner.reading import kind_of
 
 GROUP = "tuner"
-#: Distribution of the first-party plugins.
-OURS = "tuner"
 #: Environment variable that switches installed plugins off, as in ``TUNER_PLUGINS=-bias,-lora``.
 SWITCH = "TUNER_PLUGINS"
 
@@ -72,7 +71,7 @@ def installed_plugins() -> tuple[list[Found], list[Found]]:
     ours, others = list[Found](), list[Found]()
     for point in points:
         found = Found(point.name, _origin(point), point.load, off=point.name in off)
-        (ours if point.dist is not None and point.dist.name == OURS else others).append(found)
+        (ours if point.dist is not None and point.dist.name == NAME else others).append(found)
     return ours, others
 
 

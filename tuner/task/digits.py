@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tuner.arrays import RowNumbers
+from tuner.distribution import install_command
 from tuner.errors import TaskError
 from tuner.task.data.samples import ArraySamples, Subset
 from tuner.task.partition import stratified_holdout
@@ -27,7 +28,7 @@ def digits() -> Task:
     """
     package = find_spec("sklearn")  # not imported: that takes a second and 70 MB
     if package is None or package.origin is None:
-        raise TaskError('the digits task reads scikit-learn\'s data: pip install "tuner[demo]"')
+        raise TaskError(f"the digits task reads scikit-learn's data: {install_command('demo')}")
     table = np.loadtxt(Path(package.origin).with_name("datasets") / "data" / "digits.csv.gz", delimiter=",")
     pixels = (table[:, :-1].reshape(-1, 1, 8, 8) / 16).astype(np.float32)  # 0..16 -> [0, 1], float32 [n, 1, 8, 8]
     labels = table[:, -1].astype(np.int64)

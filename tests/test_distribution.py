@@ -1,0 +1,94 @@
+"""The package's name, extras and licences: what messages say to install exists, NOTICE has every library's licence."""
+
+import re
+import subprocess
+import tomllib
+from importlib.metadata import metadata
+from pathlib import Path
+
+import pytest
+
+from tuner.distribution import NAME, install_command, installed_version
+from tuner.errors import EXTRAS, missing_extra
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+REQUIRED = re.compile(r"^[A-Za-z0-9_.-]+")
+#: Classifiers of packages whose metadata has no licence expression.
+CLASSIFIERS = {"Apache Software License": "Apache-2.0", "BSD License": "BSD-3-Clause", "MIT License": "MIT"}
+#: Text of metadata that has neither.
+TEXTS = {"BSD": "BSD-3-Clause", "MIT License": "MIT"}
+
+
+def libraries() -> set[str]:
+    """Return what the package and its extras need, without the package itself."""
+    needed = [*PROJECT["dependencies"], *(one for extra in PROJECT["optional-dependencies"].values() for one in extra)]
+    names = (REQUIRED.match(one) for one in needed)
+    return {name[0] for name in names if name} - {NAME}
+
+
+def noticed() -> dict[str, str]:
+    """Return the licences in NOTICE by library; a line that is indented further continues the one before it."""
+    section = (ROOT / "NOTICE").read_text(encoding="utf-8").partition("Dependencies\n")[2]
+    rows = re.findall(r"^    (\S+) +(\S.*(?:\n {10,}\S.*)*)", section, re.MULTILINE)
+    return {name: " ".join(licence.split()) for name, licence in rows}
+
+
+def stated(library: str) -> str:
+    """Return the licence that an installed library's own metadata states."""
+    about = metadata(library)
+    if "License-Expression" in about:
+        return about["License-Expression"]
+    marked = [line.rpartition(" :: ")[2] for line in about.get_all("Classifier") or () if line.startswith("License ::")]
+    named = [CLASSIFIERS[line] for line in marked if line in CLASSIFIERS]
+    text = about["License"].split("\n", maxsplit=1)[0] if "License" in about else ""
+    return (named or [TEXTS.get(text, text)])[0]
+
+
+def test_the_name_is_that_of_the_project() -> None:
+    assert PROJECT["name"] == NAME
+    assert installed_version() == PROJECT["version"]
+
+
+def test_every_missing_library_has_an_extra_that_brings_it() -> None:
+    for library, extra in EXTRAS.items():
+        brought = {one.partition("[")[2].rstrip("]") for one in PROJECT["optional-dependencies"][extra]} | {extra}
+        needed = [one for name in brought if name for one in PROJECT["optional-dependencies"].get(name, ())]
+        package = {"sklearn": "scikit-learn"}.get(library, library)
+        assert package in {REQUIRED.match(one)[0] for one in needed if REQUIRED.match(one)}, library  # type: ignore[index]
+        line = str(missing_extra(ModuleNotFoundError(name=f"{library}.part")))
+        assert line == f"this needs {library}, which is not installed: {install_command(extra)}"
+    assert len(EXTRAS) >= 8
+
+
+def test_what_is_said_to_install_is_this_package_and_an_extra_of_it() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()  # noqa: S607
+    texts = [ROOT / name for name in listed if name.endswith((".md", ".txt", ".py", ".toml", ".ipynb", "Dockerfile"))]
+    asked = [
+        (path.name, *match)
+        for path in texts
+        if path.exists() and "changelog" not in path.parts
+        for match in re.findall(r"([\w-]*tuner|\.)\[([a-z]+)\]\\?\"", path.read_text(encoding="utf-8"))
+    ]
+    wrong = [one for one in asked if one[1] not in {NAME, "."} or one[2] not in PROJECT["optional-dependencies"]]
+    assert wrong == []
+    assert len(asked) >= 15
+
+
+def test_the_notice_has_every_library_with_the_licence_that_it_states() -> None:
+    licences = noticed()
+    assert licences.keys() == libraries()
+    for library, licence in licences.items():
+        try:
+            own = stated(library)
+        except ModuleNotFoundError:
+            continue  # of an extra that is not installed here
+        if library == "torch":  # one file of its wheel says all, another build's only the project's own
+            assert own.split(" ")[0] in licence
+        else:
+            assert licence.split(";")[0] == own, library
+
+
+@pytest.mark.parametrize("extra", ["tune", "kit"])
+def test_the_command_names_the_index_and_a_checkout(extra: str) -> None:
+    assert install_command(extra) == f'pip install "device-tuner[{extra}]", or in a checkout: pip install ".[{extra}]"'
