@@ -1,10 +1,22 @@
 """Progress of a study, as people see it."""
 
+import os
+import pty
+import select
+import shlex
+import signal
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from io import StringIO
+from pathlib import Path
 
+import pytest
 from rich.console import Console
 
+from tuner.cli.text.next import continue_command
+from tuner.commands import progress as shown
 from tuner.commands.progress import Progress
 from tuner.results.objectives import OBJECTIVES
 from tuner.results.records import TrialRecord
@@ -17,17 +29,18 @@ def record(trial: int, accuracy: float, seconds: float, **constraint: float) -> 
     return TrialRecord(trial, "done", None, values=values, constraint=constraint)
 
 
-def test_the_panel_appears_with_the_limits_and_is_removed_at_the_end() -> None:
+def test_the_panel_appears_with_the_first_phase_and_is_removed_at_the_end() -> None:
     out = StringIO()
     progress = Progress(Console(file=out, force_terminal=True, width=100))
-    progress.close()
-    assert out.getvalue() == ""  # an error before leaves the cursor as it was
     progress.ends(time.monotonic() + 60)
+    assert out.getvalue() == ""  # an error before leaves the cursor as it was
+    progress.phase("filling the feature store")
     progress.step("features", 1, 2)
     progress.close()
     text = out.getvalue()
     assert text.count(HIDE) == text.count(SHOW) == 1
     assert "s left; no trial yet" in text
+    assert "filling the feature store: features" in text
 
 
 def test_earlier_trials_are_counted_and_the_best_of_them_shown() -> None:
@@ -58,11 +71,104 @@ def test_the_fronts_hypervolume_is_shown_over_time_and_anew_on_a_higher_rung() -
         progress.front(area, 2, None)
     for area in [0.30, *[0.36] * 60, 0.40]:
         progress.front(area, 0, 0.0123)
-    console.print(progress._panel())
-    shown = out.getvalue()
-    assert "front: hypervolume 0.400 on all samples, expected to grow by 0.012 until the end" in shown
-    line = next(line for line in shown.splitlines() if line.startswith("hypervolume")).split()[1]
+    console.print(*progress.lines(), sep="\n")
+    text = out.getvalue()
+    assert "front: hypervolume 0.400 on all samples, expected to grow by 0.012 until the end" in text
+    line = next(line for line in text.splitlines() if line.startswith("  hypervolume")).split()[1]
     assert line == "▁" + "▅" * 38 + "█"
     progress.front(0.1, 3, None)
-    console.print(progress._panel())
+    console.print(*progress.lines(), sep="\n")
     assert "front: hypervolume 0.100 on 1/8 of the samples" in out.getvalue()
+
+
+class Terminal:
+    """A pseudo-terminal of 80 columns: what it was sent, and when."""
+
+    def __init__(self) -> None:
+        self.own, self.theirs = pty.openpty()
+        self.text, self.times = "", [time.monotonic()]
+
+    def listen(self, until: float) -> None:
+        """Read until a clock (`time.monotonic`) or until nobody writes any more."""
+        while (left := until - time.monotonic()) > 0:
+            if select.select([self.own], [], [], left)[0]:
+                try:
+                    self.text += os.read(self.own, 65536).decode(errors="replace")
+                except OSError:  # the other end is closed
+                    return
+                self.times.append(time.monotonic())
+
+    @property
+    def longest_silence(self) -> float:
+        """Longest time between two outputs, in seconds."""
+        return max(after - before for before, after in zip(self.times, self.times[1:], strict=False))
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    made = Terminal()
+    yield made
+    for handle in (made.own, made.theirs):
+        if handle >= 0:
+            os.close(handle)
+
+
+def test_a_phase_that_says_nothing_moves_on_a_terminal(terminal: Terminal) -> None:
+    with os.fdopen(terminal.theirs, "w", closefd=False) as file:
+        progress = Progress(Console(file=file, force_terminal=True, width=80))
+        progress.step("training on rung 2", 5, 5)  # what follows the last step is part of the phase
+        progress.phase("trying plans")
+        terminal.listen(time.monotonic() + 1.5)
+        progress.close()
+    assert "trying plans" in terminal.text
+    assert len(set("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏") & set(terminal.text)) > 2
+    assert terminal.longest_silence < 1.0
+
+
+def test_off_a_terminal_silence_ends_after_a_while_with_the_phase_and_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shown, "PLAIN_SECONDS", 0.05)
+    out = StringIO()
+    progress = Progress(Console(file=out, width=200))
+    progress.phase("trying plans")
+    progress.step("training on rung 2", 3, 70)
+    time.sleep(0.3)  # one long epoch
+    progress.close()
+    first, *others = out.getvalue().splitlines()
+    assert first == "trying plans"
+    assert len(others) >= 2
+    assert all(line.startswith("trying plans for 0.") for line in others)
+    assert all(line.endswith("; training on rung 2: 3 of 70; no trial yet") for line in others)
+    time.sleep(0.1)
+    assert len(out.getvalue().splitlines()) == 1 + len(others)  # nothing after the end
+
+
+def test_a_task_that_hangs_shows_signs_of_life_and_ctrl_c_gives_the_command_that_continues(
+    tmp_path: Path, terminal: Terminal
+) -> None:
+    """The task sleeps while it is loaded."""
+    (tmp_path / "my task.py").write_text("import time\n\ndef load():\n    time.sleep(60)\n")
+    words = ["run", "my task.py:load", "--time", "90s", "--seed", "3", "--out", "a run"]
+    command = [sys.executable, "-m", "tuner", *words]
+    environment = {**os.environ, "TUNER_CACHE": str(tmp_path), "TERM": "xterm"}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=terminal.theirs) as process:
+        os.close(terminal.theirs)
+        terminal.theirs = -1
+        while "opening the task" not in terminal.text and process.poll() is None:
+            terminal.listen(time.monotonic() + 0.2)
+        terminal.times = [time.monotonic()]
+        terminal.listen(time.monotonic() + 2)
+        process.send_signal(signal.SIGINT)
+        terminal.listen(time.monotonic() + 20)
+        assert process.wait() == 130
+    assert terminal.longest_silence < 1.5
+    assert shlex.split(terminal.text.splitlines()[-1]) == ["tuner", *words]
+
+
+def test_the_command_that_continues_keeps_the_options_that_were_given(tmp_path: Path) -> None:
+    plugins = (Path("a.py"), Path("b c.py"))
+    options = {"space": None, "memory": "1GB", "deterministic": True, "plugin": plugins, "out": None}
+    text = continue_command("digits", options, tmp_path / "my run")
+    assert shlex.split(text) == [
+        *["tuner", "run", "digits", "--memory", "1GB", "--deterministic", "--plugin", "a.py", "--plugin", "b c.py"],
+        *["--out", str(tmp_path / "my run"), "--resume"],
+    ]

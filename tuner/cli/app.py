@@ -17,7 +17,7 @@ from tuner.cli.service import rollback, status, watch
 from tuner.cli.store import forget, store_app
 from tuner.distribution import installed_version
 from tuner.errors import TunerError, disk_error, missing_extra
-from tuner.printable import one_line
+from tuner.printable import one_line, printable
 
 DONE, MISTAKE, USAGE, INTERRUPTED = 0, 1, 2, 130
 app = App(
@@ -61,8 +61,10 @@ def call(arguments: list[str]) -> int:
             raise
         print(f"tuner: {one_line(line)}", file=sys.stderr)
         return MISTAKE
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
         print("tuner: interrupted; what was finished is kept", file=sys.stderr)
+        for command in interruption.args:
+            print(f"to continue:\n{printable(command)}", file=sys.stderr)
         return INTERRUPTED
     except ReaderGoneError:
         with suppress(OSError):  # what is still buffered goes nowhere, without an error at exit

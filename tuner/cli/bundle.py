@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -52,8 +53,8 @@ def export(
 
     limits = CommandLimits.read(time, memory)
     result = Run.open(run)
-    print("exporting; validation samples run through ONNX Runtime for a check", file=sys.stderr, flush=True)
-    with terminated_as_interrupted(), ended_by(limits.end):
+    with closing(progress()) as listener, terminated_as_interrupted(), ended_by(limits.end):
+        listener.phase("exporting; validation samples run through ONNX Runtime for a check")
         folder = write(
             result, out, pick, trainable=trainable, task=task, plugins=plugin, time=time, memory=memory, warn=_warn
         )

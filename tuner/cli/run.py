@@ -104,30 +104,51 @@ def run(
             )
         print_line(json.dumps(asdict(preview)) if json_output else format_dry_run(preview))
         return
+    from tuner.cli.text.next import continue_command, next_commands
     from tuner.cli.text.run import print_run
     from tuner.commands.show import as_json
+    from tuner.commands.tune import DEFAULT_SPACE
     from tuner.commands.tune import run as tune
 
-    with ended_after(seconds, started):
-        result = tune(
-            task,
-            space=space,
-            **limits,  # type: ignore[arg-type]  # mypy does not follow the names of a dictionary
-            backend=backend,
-            seed=seed,
-            deterministic=deterministic,
-            out=out,
-            store=store,
-            earlier=None if earlier is None else str(earlier),
-            resume=resume,
-            plugins=plugin,
-            started=started,
-            listener=progress(),
-        )
+    listener = progress()
+    try:
+        with ended_after(seconds, started):
+            result = tune(
+                task,
+                space=space,
+                **limits,  # type: ignore[arg-type]  # mypy does not follow the names of a dictionary
+                backend=backend,
+                seed=seed,
+                deterministic=deterministic,
+                out=out,
+                store=store,
+                earlier=None if earlier is None else str(earlier),
+                resume=resume,
+                plugins=plugin,
+                started=started,
+                listener=listener,
+            )
+    except KeyboardInterrupt:
+        options = {
+            "space": None if space == DEFAULT_SPACE else space,
+            **{name.replace("_", "-"): value for name, value in limits.items()},
+            "backend": backend,
+            "seed": seed or None,
+            "deterministic": deterministic,
+            "store": store,
+            "from": earlier,
+            "plugin": plugin,
+            "json": json_output,
+            "out": out,
+            "resume": resume,
+        }
+        raise KeyboardInterrupt(continue_command(task, options, listener.folder)) from None
     if json_output:
         print_line(json.dumps(as_json(result)))
     else:
         print_run(result, stdout_console())
+        for command in next_commands(result):
+            listener.say(f"next: {command}")
     if not result.front:
         from tuner.errors import BudgetError
         from tuner.results.pick import nothing_feasible

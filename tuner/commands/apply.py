@@ -17,7 +17,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
 from tuner.plugin.versions import differences, trained_by
 from tuner.search.journal import seeded
-from tuner.search.listener import Listener
+from tuner.search.listener import FINISHING, OPENING, SCORING, TRAINING, Listener
 from tuner.search.processes.guard import JobLimits
 from tuner.search.processes.remote import open_remote
 from tuner.store.store import open_store
@@ -62,6 +62,7 @@ def apply_bundle(
     plan = bundle.plan()
     backend = plan.runtime.backend
     try:
+        listener.phase(OPENING)
         with (
             new_folder(out) as part,
             open_remote(
@@ -75,8 +76,10 @@ def apply_bundle(
             plan = plan.carried_to(session.model, session.task.info)
             if source == "bundle":
                 plan = _without_finished_edits(plan, bundle)
+            listener.phase(SCORING)
             untouched = session.untouched(store, plan.runtime.threads)
             trial = Trial(plan, seeded(0, plan.key()), store, weights)
+            listener.phase(TRAINING)
             job_limits = JobLimits(kill_at=limits.end, memory_bytes=limits.memory_bytes)
             result = session.try_train(trial, job_limits, lambda progress: _show(progress, listener))
             try:
@@ -88,6 +91,7 @@ def apply_bundle(
                 "scores": {"trial": outcome.values, "untouched": untouched},
                 "parent": bundle.identity,
             }
+            listener.phase(FINISHING)
             trainable = bundle.info.train is not None
             write_bundle(session, plan, weights, part, origin, trainable=trainable)
     finally:

@@ -1,13 +1,14 @@
 """Progress of a study for people, on stderr: a live panel on a terminal, plain lines elsewhere."""
 
+import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
 from rich.text import Text
 
 from tuner.plan.text import describe
@@ -18,47 +19,71 @@ from tuner.search.listener import Listener
 from tuner.units import format_seconds
 
 REFRESH_PER_SECOND = 4
-PLAIN_SECONDS = 10.0
+#: Off a terminal, a line is printed after so much silence.
+PLAIN_SECONDS = 8.0
+BAR_WIDTH = 20
 BARS, MOST_BARS = "▁▂▃▄▅▆▇█", 40
 
 
 class Progress(Listener):
-    """Shows the time left, the number of trials by state and the best value so far of each objective.
+    """Shows the phase and how far it is, the time left, the number of trials by state and the best values so far.
 
-    The panel appears with the first progress: an error before that leaves the terminal as it was.
+    The panel appears with the first phase: an error before that leaves the terminal as it was.
 
     Args:
         console: Console to show it on; stderr where it is not given.
+
+    Attributes:
+        folder: The run's folder; None until it is known.
     """
 
     def __init__(self, console: Console | None = None) -> None:
+        self.folder: Path | None = None
         self._console = console or Console(stderr=True)
         self._end: float | None = None
         self._counts: Counter[str] = Counter()
         self._best: dict[str, tuple[Objective, float, int]] = {}
         self._objectives: Sequence[Objective] = ()
-        self._step, self._done, self._of = "starting", 0.0, 1.0
-        self._last_line_at = 0.0
-        self._live: Live | None = None
+        self._phase, self._begun_at, self._step = "", 0.0, ""
+        self._announced: set[str] = set()
+        self._last_line_at = time.monotonic()
+        self._panel: _Panel | None = None
+        self._closed = threading.Event()
+        self._reminder: threading.Thread | None = None
         self._front, self._rung, self._areas = "", -1, list[float]()
+
+    def begins(self, folder: Path) -> None:
+        """Note the run's folder."""
+        self.folder = folder
 
     def ends(self, at: float | None) -> None:
         """Count down to a clock (`time.monotonic`); None for no limit."""
         self._end = at
-        self._show()
+
+    def phase(self, name: str) -> None:
+        """Show a phase, with a pulse; off a terminal, print its name the first time."""
+        if name != self._phase:
+            self._phase, self._begun_at = name, time.monotonic()
+        self._step = ""
+        self._begin()
+        if self._panel is not None:
+            self._panel.show(name, name)
+        elif name not in self._announced:
+            self._announced.add(name)
+            self.say(name)
 
     def say(self, line: str) -> None:
         """Print a line above the panel."""
+        self._last_line_at = time.monotonic()
         self._console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
 
     def step(self, what: str, done: float, of: float) -> None:
-        """Move the bar; off a terminal, print a line every 10 s."""
-        self._step, self._done, self._of = what, done, of
-        self._show()
-        now = time.monotonic()
-        if self._live is None and now - self._last_line_at >= PLAIN_SECONDS:
-            self._last_line_at = now
-            self.say(f"{what}: {done:,.0f} of {of:,.0f}; {self._left()}")
+        """Move the bar."""
+        self._step = f"{what}: {done:,.0f} of {of:,.0f}"
+        self._begin()
+        if self._panel is not None:
+            named = self._phase if what in {"", self._phase} else f"{self._phase}: {what}"
+            self._panel.show(self._phase, named, done, of)
 
     def untouched(self, values: Mapping[str, float], objectives: Sequence[Objective]) -> None:
         """Print the scores of the given model."""
@@ -93,15 +118,40 @@ class Progress(Listener):
             self._front += f", expected to grow by {gain:.3f} until the end"
 
     def close(self) -> None:
-        """Remove the panel."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        """Remove the panel, and print no more reminders."""
+        self._closed.set()
+        if self._reminder is not None:
+            self._reminder.join()
+        if self._panel is not None:
+            self._panel.stop()
+            self._panel = None
 
-    def _show(self) -> None:
-        if self._live is None and self._console.is_terminal:
-            self._live = Live(console=self._console, refresh_per_second=REFRESH_PER_SECOND, get_renderable=self._panel)
-            self._live.start()
+    def lines(self) -> Iterable[RenderableType]:
+        """Yield what the panel shows below the bar."""
+        yield Text(f"  {self._left()}")
+        if self._areas:
+            yield Text(f"  hypervolume {_sparkline(self._areas)}")
+        for objective, value, trial in list(self._best.values()):
+            yield Text(f"  best {objective.name} {objective.text(value)} (trial {trial})")
+
+    def _begin(self) -> None:
+        """Show the panel, or off a terminal begin to remind; once."""
+        if self._closed.is_set() or self._panel is not None or self._reminder is not None:
+            return
+        if self._console.is_interactive:
+            self._panel = _Panel(self, self._console)
+            self._panel.start()
+        else:
+            self._last_line_at = time.monotonic()
+            self._reminder = threading.Thread(target=self._remind, daemon=True)
+            self._reminder.start()
+
+    def _remind(self) -> None:
+        """Print where the study is whenever nothing was printed for a while."""
+        while not self._closed.wait(max(0.0, self._last_line_at + PLAIN_SECONDS - time.monotonic())):
+            if time.monotonic() - self._last_line_at >= PLAIN_SECONDS:
+                since = f"for {format_seconds(time.monotonic() - self._begun_at)}"
+                self.say("; ".join([f"{self._phase} {since}".strip(), *filter(None, [self._step]), self._left()]))
 
     def _count(self, record: TrialRecord) -> None:
         if record.same_as is None:
@@ -132,15 +182,36 @@ class Progress(Listener):
             parts.insert(0, f"{format_seconds(max(0.0, self._end - time.monotonic()))} left")
         return "; ".join(parts)
 
-    def _panel(self) -> Group:
-        table = Table.grid(padding=(0, 2))
-        table.add_row(Text(self._step), ProgressBar(total=max(self._of, 1e-9), completed=self._done, width=40))
-        table.add_row(Text("study"), Text(self._left()))
-        if self._areas:
-            table.add_row(Text("hypervolume"), Text(_sparkline(self._areas)))
-        for objective, value, trial in self._best.values():
-            table.add_row(Text(f"best {objective.name}"), Text(f"{objective.text(value)} (trial {trial})"))
-        return Group(table)
+
+class _Panel(Bars):
+    """A bar for the current phase, and what a study says of itself below it; rich's own thread keeps it moving."""
+
+    def __init__(self, study: Progress, console: Console) -> None:
+        self._study = study
+        super().__init__(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=BAR_WIDTH),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            refresh_per_second=REFRESH_PER_SECOND,
+        )
+        self._bar, self._phase = self.add_task("", total=None), ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Yield the bar, and the lines below it."""
+        yield self.make_tasks_table(self.tasks)
+        yield from self._study.lines()
+
+    def show(self, phase: str, what: str, done: float = 0.0, of: float = 0.0) -> None:
+        """Show how much is done; a pulse where that is not known, or all is done and the phase continues."""
+        if phase != self._phase:
+            self._phase = phase
+            self.reset(self._bar)
+        bar = next(one for one in self.tasks if one.id == self._bar)
+        bar.description, bar.completed = what, done  # `update` cannot take a total away, and stops the clock at it
+        bar.total = of if done < of else None
 
 
 def _sparkline(values: Sequence[float]) -> str:

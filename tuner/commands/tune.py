@@ -21,7 +21,7 @@ from tuner.results.origin import is_own
 from tuner.results.prior import read_prior
 from tuner.results.run import Run
 from tuner.search.budget import LIMITS, budget, check_seed
-from tuner.search.listener import Listener
+from tuner.search.listener import OPENING, Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import open_remote
 from tuner.search.setting import CLOSING_SECONDS, backends_of, check_measured, objectives_for, participants
@@ -96,31 +96,33 @@ def run(
     limits = budget(texts, search_space.limits, deterministic=deterministic)
     started = started if started is not None else monotonic()
     end = None if limits.time_seconds is None else started + limits.time_seconds
-    local = [*search_space.plugins, *plugins]
-    host = build_host(local=local, end=end)
-    folder = None if out is None else Path(out)
-    if resume and folder is None:  # its plugins have to be known before the task is opened for good
-        with open_remote(host, task, backends_of(host, backend)[:1], kill_at=end) as sessions:
-            folder = _folder_of(next(iter(sessions.values())).task)
-    if resume and folder is not None and (folder / FILE).exists():
-        recorded = plugins_of_run(read_run(folder), folder, host.local)
-        host = build_host(local=[*recorded, *local], end=end) if recorded else host
-    host.check_local()
-    config = RunConfig(
-        task=text_from(_absolute(task)),
-        space=text_from(space),
-        seed=check_seed(seed),
-        backend=backend,
-        deterministic=deterministic,
-        limits=limits,
-        plugins=tuple(map(text_from, host.local)),
-    )
     listener, interrupt = listener or Listener(), Interrupt()
-    strategies, objectives = participants(host, search_space)
-    backends = backends_of(host, backend)
-    check_measured(host, objectives, backends)
+    listener.ends(end)
     with ExitStack() as stack:
         stack.callback(listener.close)
+        local = [*search_space.plugins, *plugins]
+        host = build_host(local=local, end=end)
+        folder = None if out is None else Path(out)
+        if resume and folder is None:  # its plugins have to be known before the task is opened for good
+            listener.phase(OPENING)
+            with open_remote(host, task, backends_of(host, backend)[:1], kill_at=end) as sessions:
+                folder = _folder_of(next(iter(sessions.values())).task)
+        if resume and folder is not None and (folder / FILE).exists():
+            recorded = plugins_of_run(read_run(folder), folder, host.local)
+            host = build_host(local=[*recorded, *local], end=end) if recorded else host
+        host.check_local()
+        config = RunConfig(
+            task=text_from(_absolute(task)),
+            space=text_from(space),
+            seed=check_seed(seed),
+            backend=backend,
+            deterministic=deterministic,
+            limits=limits,
+            plugins=tuple(map(text_from, host.local)),
+        )
+        strategies, objectives = participants(host, search_space)
+        backends = backends_of(host, backend)
+        check_measured(host, objectives, backends)
         for plugin in host.refused:
             listener.say(f"plugin {plugin.name} takes no part: {plugin.refused}")
         begun: bool | None = None
@@ -138,9 +140,11 @@ def run(
             memory_bytes=limits.memory_bytes,
             many_jobs=True,
         )
+        listener.phase(OPENING)
         sessions = stack.enter_context(opening)
         outline = sessions[backends[0]].task
         folder = folder or _folder_of(outline)
+        listener.begins(folder)
         if begun is None:
             begun = stack.enter_context(lock_folder(folder, resume=resume))
         tuning = Tuning(config, search_space, outline, folder, listener, interrupt, started, host, earlier)

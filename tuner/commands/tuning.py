@@ -20,7 +20,7 @@ from tuner.results.objectives import Objective
 from tuner.results.origin import mark_of
 from tuner.results.prior import Prior, newest_run, prior_of, read_prior, remember_run
 from tuner.results.run import Run
-from tuner.search.listener import Listener
+from tuner.search.listener import FINISHING, LOOKING, MEASURING, Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.rates import rates_of
@@ -128,7 +128,6 @@ class Tuning:
         from tuner.search.journal import open_study  # while the child imports its tensor library
         from tuner.search.study import Study
 
-        self._listener.ends(end)
         session = sessions[backends[0]]
         setting = self._setting(session, backends[0], strategies, objectives, end)
         self._choose_engine(store, setting)
@@ -159,6 +158,7 @@ class Tuning:
         self._listener.resumed(study.records)
         try:
             study.run()
+            self._listener.phase(FINISHING)
         finally:
             info = replace(info, ended=study.ended or info.ended, spent=self._spent(study))
             write_run(self._folder, info)
@@ -183,12 +183,14 @@ class Tuning:
             objectives: The study's objectives.
             end: Clock (`time.monotonic`) at which the command must be over; None for never.
         """
+        self._listener.phase(LOOKING)
         config, model, task = self._config, session.model, self._task.info
         if model.note:
             self._listener.say(model.note)
         check_knobs(self._space, strategies, model, task)
         started = time.monotonic()
         self._phases["starting"] = started - self._started
+        self._listener.phase(MEASURING)
         rates = rates_of(
             session,
             backend,

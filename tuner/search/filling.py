@@ -13,7 +13,7 @@ from tuner.errors import BudgetError, MemoryLimitError
 from tuner.plan.parts import DataPlan, per_class_counts
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
-from tuner.search.listener import Listener
+from tuner.search.listener import FILLING, Listener
 from tuner.search.processes.guard import JobLimits
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.rates import keep_rates
@@ -203,6 +203,7 @@ class Filler:
         hard = None if end is None else end - CLOSING_SECONDS / 2
         limits = JobLimits(soft if math.isfinite(soft) else None, hard, memory, self._setting.limits.storage_bytes)
         started = time.monotonic()
+        self._listener.phase(FILLING)
         session = self._sessions[plans[0].runtime.backend]
         result = session.try_fill(plans, self._store, limits, self._progress)
         self.seconds += time.monotonic() - started

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from tuner.errors import BudgetError
 from tuner.plan.info import TaskInfo
-from tuner.search.listener import Listener
+from tuner.search.listener import SCORING, Listener
 from tuner.search.rungs import SAMPLES
 
 
@@ -34,6 +34,7 @@ class GivenModel:
         """Return the scores on a rung's samples; those on another rung's where the time is up."""
         if rung not in self._known:
             started = time.monotonic()
+            self._listener.phase(SCORING)
             try:
                 self._known[rung] = self._score(SAMPLES**rung)
             except BudgetError as error:

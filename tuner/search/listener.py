@@ -1,9 +1,14 @@
 """Progress of a study, for a screen, a log or a test."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from tuner.results.objectives import Objective
 from tuner.results.records import TrialRecord
+
+OPENING, LOOKING, MEASURING = "opening the task", "looking at the model", "measuring the device"
+SCORING, FILLING = "scoring the untouched model", "filling the feature store"
+TRYING, PROMOTING, TRAINING, FINISHING = "trying plans", "promoting", "training", "finishing"
 
 
 class Listener:
@@ -12,11 +17,17 @@ class Listener:
     def ends(self, at: float | None) -> None:
         """Report the clock (`time.monotonic`) at which the time is up; None for never."""
 
+    def begins(self, folder: Path) -> None:
+        """Report the folder of the run, once it is known."""
+
+    def phase(self, name: str) -> None:
+        """Report the phase that begins now, such as `OPENING`; how long it takes is unknown until `step` says so."""
+
     def say(self, line: str) -> None:
         """Report a message for the user."""
 
     def step(self, what: str, done: float, of: float) -> None:
-        """Report progress within a long step."""
+        """Report progress within the current phase."""
 
     def untouched(self, values: Mapping[str, float], objectives: Sequence[Objective]) -> None:
         """Report the scores of the given model; `objectives` are the study's."""

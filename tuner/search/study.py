@@ -42,7 +42,7 @@ from tuner.search.journal import (
     tell,
     tell_unreported,
 )
-from tuner.search.listener import Listener
+from tuner.search.listener import PROMOTING, TRYING, Listener
 from tuner.search.outlook import Outlook
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession
@@ -117,6 +117,7 @@ class Study:
         idle = 0
         while not (reason := self._reason_to_end(idle)):
             self._interrupt.check()
+            self._listener.phase(TRYING)
             record = self._try(trial := self._next())
             self._keep(trial, record)
             idle = 0 if record.state in SCORED and record.same_as is None else idle + 1
@@ -202,8 +203,7 @@ class Study:
 
     def _try(self, trial: OptunaTrial) -> TrialRecord:
         """Carry one suggestion through to its record."""
-        started = time.monotonic()
-        rung, promoted = trial.user_attrs[RUNG], trial.user_attrs.get(PROMOTED)
+        started, rung, promoted = time.monotonic(), trial.user_attrs[RUNG], trial.user_attrs.get(PROMOTED)
         base = TrialRecord(trial=trial.number, state="failed", plan=None, rung=rung, promoted=promoted)
         try:
             composed = self._compose(optuna_values(trial))
@@ -231,6 +231,7 @@ class Study:
             return unfilled_record(base, error)
         self._where = f" on rung {rung}" if rung else ""
         self._ladder.floor, given, training = self._given.floor(rung), self._given.on(rung), time.monotonic()
+        self._listener.phase(TRYING if promoted is None else PROMOTING)
         seed, weights = seeded(self._setting.seed, plan.key()), self._weights(trial.number)
         job = Trial(plan, seed, self._store, weights, objectives=self._setting.objective_names)
         limits = trial_limits(self._setting, expected.estimate)
