@@ -21,7 +21,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["run"], "task"),
+        (["init"], "photos"),
         (["run", "digits", "--tme", "5m"], "--tme"),
         (["run", "digits", "--trials", "many"], "trials"),
         (["rnu", "digits"], "rnu"),

@@ -9,6 +9,7 @@ from cyclopts import App, CycloptsError
 
 from tuner.cli.bundle import apply, export, predict
 from tuner.cli.describe import describe
+from tuner.cli.init import init
 from tuner.cli.options import ReaderGoneError
 from tuner.cli.plugins import plugins_app
 from tuner.cli.prior import prior_app
@@ -34,7 +35,7 @@ app = App(
 app.command(store_app)
 app.command(prior_app)
 app.command(plugins_app)
-for command in (run, show, export, apply, predict, describe, demo, forget, watch, status, rollback):
+for command in (init, run, show, export, apply, predict, describe, demo, forget, watch, status, rollback):
     app.command(command)
 
 

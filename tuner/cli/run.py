@@ -1,6 +1,7 @@
 """The commands of a run: run, show, demo."""
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -8,10 +9,11 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from tuner.cli.options import Flag, Json, LocalPlugins, Whole, print_line, progress, stdout_console
+from tuner.printable import printable
 
 
 def run(
-    task: str,
+    task: str = ".",
     /,
     *,
     space: str = "board-10min",
@@ -38,7 +40,7 @@ def run(
     Parameters
     ----------
     task
-        A task.toml, a file.py:function, or the name of a built-in task.
+        A task.toml or its folder, a folder of photos, a file.py:function, or the name of a built-in task.
     space
         A search space's file, or one of board-10min, early-exits, every-strategy, phone-overnight, smoke, wearable.
     time
@@ -93,7 +95,7 @@ def run(
 
         with ended_after(None if seconds is None else max(seconds, LOOKING_SECONDS), started):
             preview = look(
-                task,
+                _file_of(task, out),
                 space=space,
                 limits=limits,
                 backend=backend,
@@ -114,7 +116,7 @@ def run(
     try:
         with ended_after(seconds, started):
             result = tune(
-                task,
+                _file_of(task, out),
                 space=space,
                 **limits,  # type: ignore[arg-type]  # mypy does not follow the names of a dictionary
                 backend=backend,
@@ -154,6 +156,24 @@ def run(
         from tuner.results.pick import nothing_feasible
 
         raise BudgetError(f"no trial fits: {nothing_feasible(result)}")
+
+
+def _file_of(task: str, out: Path | None) -> str:
+    """Return what names a task; for a folder of photos, its task file, which is written where there is none yet."""
+    from tuner.reading import kind_of
+
+    folder = Path(task)
+    if not task or kind_of(folder) != "folder" or kind_of(folder / "task.toml") != "nothing":
+        return task
+    from tuner.cli.text.init import format_found
+    from tuner.commands.init import task_of_photos
+    from tuner.plugin.core import build_host
+
+    if task in build_host().tasks:
+        return task
+    file = task_of_photos(folder, out, lambda prepared: print(printable(format_found(prepared), "\n"), file=sys.stderr))
+    print(f"task: {printable(str(file))}", file=sys.stderr, flush=True)
+    return str(file)
 
 
 def show(

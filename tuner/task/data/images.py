@@ -12,6 +12,7 @@ from PIL import Image, ImageOps
 
 from tuner.arrays import Array, Codes, Floats
 from tuner.errors import TaskError
+from tuner.reading import open_regular
 from tuner.reading import read_bytes as read_regular
 from tuner.task.spec import InputSpec
 
@@ -62,6 +63,19 @@ def check_image(path: str | Path, spec: InputSpec) -> None:
             else:
                 image.draft("RGB", (1, 1))
                 image.load()
+    except Exception as error:
+        raise _undecodable(str(path), error) from error
+
+
+def short_side(path: str | Path) -> int:
+    """Return an image's shorter side in pixels, as its header says.
+
+    Raises:
+        TaskError: As `decode_image`.
+    """
+    try:
+        with open_regular(path) as file, Image.open(file, formats=FORMATS) as image:
+            return min(image.size)
     except Exception as error:
         raise _undecodable(str(path), error) from error
 

@@ -38,6 +38,8 @@ def load_task(text: str, builtin: Mapping[str, Callable[[], Task]] = {}, *, look
             f"{text}: a task must be a .toml file or file.py:function, "
             f"got {path.suffix or 'a file without an ending'!r}"
         )
+    if kind_of(path) == "folder":
+        raise TaskError(f"{text}: no task.toml in this folder: `tuner init {text}` writes one for a folder of photos")
     raise TaskError(
         f"no task {text!r}{nearest(text, builtin)}: give a task.toml, file.py:function, "
         f"or a built-in ({', '.join(sorted(builtin)) or 'none here'})"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tuner.errors import TaskError
 from tuner.reading import read_toml, text_from
@@ -34,7 +34,23 @@ def task_from_toml(path: Path, *, look: bool = True) -> Task:
     Raises:
         TaskError: The file, or what it names, cannot be used; one line with the reason.
     """
-    file = _read(path)
+    return task_from_values(read_toml(path, TaskError, "give a task file"), path, look=look)
+
+
+def task_from_values(values: dict[str, Any], path: Path, *, look: bool = True) -> Task:
+    """Read the data that a task lists.
+
+    Args:
+        values: The content of a task file, parsed.
+        path: Absolute path that the file has, or is to have.
+        look: As `task_from_toml`.
+
+    Raises:
+        TaskError: As `task_from_toml`.
+    """
+    from tuner.task.file import schema
+
+    file = schema.parse(expand(values, path), path)
     labelled = file.local.labels == "given"
     if not labelled and file.global_ is None:
         raise TaskError(
@@ -67,13 +83,6 @@ def task_from_toml(path: Path, *, look: bool = True) -> Task:
         labelled=labelled,
         skipped=skipped,
     )
-
-
-def _read(path: Path) -> "TaskFile":
-    from tuner.task.file import schema
-
-    values = read_toml(path, TaskError, "give a task file")
-    return schema.parse(expand(values, path), path)
 
 
 def _union_head(file: "TaskFile", folder: Path, local_entries: Entries, global_entries: Entries | None) -> UnionHead:

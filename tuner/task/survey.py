@@ -1,0 +1,112 @@
+"""What a person should know of their photos before anything trains: classes, sizes, and photos that occur twice."""
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median_low
+
+from tuner.task.data.images import short_side
+from tuner.task.data.samples import Samples
+from tuner.task.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCount:
+    """How many photos a class has.
+
+    Attributes:
+        name: Name of the class.
+        train: Photos to train on.
+        val: Photos to validate with.
+        test: Photos that are scored once.
+    """
+
+    name: str
+    train: int
+    val: int
+    test: int
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What was found in the user's photos.
+
+    Attributes:
+        classes: Count of each class, in the order of the model's head.
+        short_sides: Smallest, median and largest short side, in pixels.
+        leaks: Photos of which the same content is in ``train`` and in ``val`` or ``test``, as pairs of files.
+        conflicts: Photos of which the same content is in two classes of ``train``, as pairs of files.
+        repeats: Number of photos of ``train`` whose content another one of the same class has.
+        unreadable: Files that cannot be read, each with the reason.
+    """
+
+    classes: tuple[ClassCount, ...]
+    short_sides: tuple[int, int, int]
+    leaks: tuple[tuple[str, str], ...]
+    conflicts: tuple[tuple[str, str], ...]
+    repeats: int
+    unreadable: tuple[str, ...]
+
+    @property
+    def balance(self) -> float:
+        """Largest number of training photos of a class, divided by the smallest."""
+        counts = [count.train for count in self.classes]
+        return max(counts) / max(1, min(counts))
+
+
+def survey(task: Task) -> Survey:
+    """Look at every local photo of a task: its content and its size.
+
+    Args:
+        task: A single-label task on image files.
+
+    Raises:
+        TaskError: A file was removed since the task was loaded.
+    """
+    partitions = dict(task.local.partitions())
+    counts = {name: Counter(samples.labels.tolist()) for name, samples in partitions.items()}
+    ids = {name: _ids(samples) for name, samples in partitions.items()}
+    train = partitions["train"]
+    known: dict[str, list[int]] = defaultdict(list)
+    for index, content in enumerate(ids["train"]):
+        known[content].append(index)
+    leaks = [
+        (train.name(known[content][0]), samples.name(index))
+        for name, samples in partitions.items()
+        if name != "train"
+        for index, content in enumerate(ids[name])
+        if content in known
+    ]
+    conflicts, repeats = [], 0
+    for same in known.values():
+        for other in same[1:]:
+            if train.labels[other] == train.labels[same[0]]:
+                repeats += 1
+            else:
+                conflicts.append((train.name(same[0]), train.name(other)))
+    sides = _short_sides([samples.name(index) for samples in partitions.values() for index in range(len(samples))])
+    return Survey(
+        tuple(
+            ClassCount(
+                task.labels[row], *(counts[name][row] if name in counts else 0 for name in ("train", "val", "test"))
+            )
+            for row in task.local_labels
+        ),
+        (min(sides), median_low(sides), max(sides)),
+        tuple(leaks),
+        tuple(conflicts),
+        repeats,
+        task.skipped,
+    )
+
+
+def _ids(samples: Samples) -> list[str]:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(samples.sample_id, range(len(samples))))
+
+
+def _short_sides(files: Sequence[str]) -> list[int]:
+    return [short_side(Path(file)) for file in files]
