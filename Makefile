@@ -1,12 +1,15 @@
-# The README's two commands are `make demo` and `make test`; each sets up .venv first, once.
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# The README's two commands are `make demo` and `make test`; each sets up .venv first, once. Nothing needs to be set before.
+# The first of these that is new enough: the tests ran with 3.11.
+PYTHON ?= $(shell for name in python3.11 python3 python3.12 python3.13 python3.14; do \
+	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$name; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
-PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
+DEMO := $(VENV)/.installed-demo
+ALL := $(VENV)/.installed
 PYTEST ?= $(BIN)/python -m pytest -q
 # Tests run in two processes; each steals what the other has not begun. Short ones are handed out a few at a time.
 PARALLEL ?= -n 2 --dist worksteal
+INSTALL = $(or $(PYTHON),$(error tuner needs Python 3.11 or newer: make PYTHON=/path/to/python3.11)) tools/install.py
 
 .PHONY: help install demo test fast coverage check docs format bench-quick clean
 
@@ -19,43 +22,42 @@ help:
 	@echo "make bench-quick   the benchmarks' short arms"
 	@echo "make clean   remove what make, the tests and the demo wrote here"
 
-# torch first: asked for by another package it might come as a build with gigabytes of CUDA libraries.
-# hatchling builds the editable package in .venv itself, at its pinned version, instead of in an environment of its own.
-$(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit("tuner needs Python 3.11 or newer: make PYTHON=/path/to/python3.11") if sys.version_info < (3, 11) else None'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing into $(VENV), once; a few minutes" >&2
-	@$(PIP) torch==2.13.0 hatchling
-	@$(PIP) --no-build-isolation --editable ".[test]"
+# `make demo` needs less than the tests do. What installed all has installed that too.
+$(DEMO): pyproject.toml constraints.txt
+	@$(INSTALL) $(VENV) demo
 	@touch $@
 
-install: $(STAMP)
+$(ALL): pyproject.toml constraints.txt
+	@$(INSTALL) $(VENV) test
+	@touch $(DEMO) $@
 
-demo: $(STAMP)
+install: $(ALL)
+
+demo: $(DEMO)
 	@$(BIN)/tuner demo
 
-test: $(STAMP)
+test: $(ALL)
 	@$(PYTEST) $(PARALLEL)
 
-fast: $(STAMP)
+fast: $(ALL)
 	@$(PYTEST) -n 2 --dist load -m "not slow and not data"
 
-coverage: $(STAMP)
+coverage: $(ALL)
 	@$(PYTEST) $(PARALLEL) --cov --cov-report=term:skip-covered --cov-report=html:build/coverage
 
-check: $(STAMP)
+check: $(ALL)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-docs: $(STAMP)
+docs: $(ALL)
 	@$(BIN)/python docs/build.py
 
-format: $(STAMP)
+format: $(ALL)
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench-quick: $(STAMP)
+bench-quick: $(ALL)
 	@set -e; for file in benchmarks/*.py; do \
 		grep -q '__main__' $$file || continue; \
 		name=$$(basename $$file .py); echo "== $$name"; $(BIN)/python -m benchmarks.$$name --quick; \

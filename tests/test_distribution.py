@@ -1,7 +1,6 @@
 """The package's name, extras and licences: what messages say to install exists, NOTICE has every library's licence."""
 
 import re
-import subprocess
 import tomllib
 from importlib.metadata import metadata
 from pathlib import Path
@@ -62,12 +61,16 @@ def test_every_missing_library_has_an_extra_that_brings_it() -> None:
 
 
 def test_what_is_said_to_install_is_this_package_and_an_extra_of_it() -> None:
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()  # noqa: S607
-    texts = [ROOT / name for name in listed if name.endswith((".md", ".txt", ".py", ".toml", ".ipynb", "Dockerfile"))]
+    folders = [ROOT / name for name in ("tuner", "plugins", "docs", "examples", "tests", "tools")]
+    files = [
+        *(path for path in ROOT.iterdir() if path.is_file()),
+        *(path for one in folders for path in one.rglob("*")),
+    ]
+    kinds = {".md", ".txt", ".py", ".toml", ".ipynb", ".yml"}
     asked = [
         (path.name, *match)
-        for path in texts
-        if path.exists() and "changelog" not in path.parts
+        for path in files
+        if path.suffix in kinds or path.name in {"Makefile", "Dockerfile"}
         for match in re.findall(r"([\w-]*tuner|\.)\[([a-z]+)\]\\?\"", path.read_text(encoding="utf-8"))
     ]
     wrong = [one for one in asked if one[1] not in {NAME, "."} or one[2] not in PROJECT["optional-dependencies"]]

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from collections.abc import Sequence
@@ -45,11 +46,17 @@ def ran(command: Sequence[str | Path], folder: Path, code: int = 0) -> subproces
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder with the source distribution, and the wheel that was built from it."""
     folder = tmp_path_factory.mktemp("wheel")
-    ran([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT], folder)
-    (built,) = folder.glob("*.whl")
-    return built
+    ran([sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT], folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    (wheel,) = built.glob("*.whl")
+    return wheel
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +116,32 @@ def test_the_wheel_holds_the_packages_and_the_search_spaces(wheel: Path) -> None
     templates = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tuner/commands/templates").iterdir()}
     assert templates <= set(names)
     assert len(templates) >= 4
+
+
+def test_the_metadata_is_what_the_index_takes_and_has_the_licences(built: Path, wheel: Path, tmp_path: Path) -> None:
+    files = sorted(built.iterdir())
+    assert [file.name.partition("-0")[0] for file in files] == ["device_tuner", "device_tuner"]
+    checked = ran([sys.executable, "-m", "twine", "--no-color", "check", "--strict", *files], tmp_path).stdout
+    assert checked.count("PASSED") == len(files) == 2
+    with zipfile.ZipFile(wheel) as archive:
+        (about,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        text = archive.read(about).decode()
+        assert {name.rpartition("/")[2] for name in archive.namelist() if "/licenses/" in name} == {"LICENSE", "NOTICE"}
+    assert "Name: device-tuner\n" in text
+    for line in ("Requires-Dist: torch", "Requires-Dist: optuna", "Requires-Dist: scikit-learn"):
+        assert all("; extra ==" in row for row in text.splitlines() if row.startswith(line)), line
+    assert "/opt/" not in text
+
+
+def test_the_source_distribution_holds_what_git_does(built: Path) -> None:
+    (archive,) = built.glob("*.tar.gz")
+    with tarfile.open(archive) as content:
+        names = {member.name.partition("/")[2] for member in content.getmembers() if member.isfile()}
+    tracked = ran(["git", "ls-files"], ROOT).stdout.splitlines() if (ROOT / ".git").exists() else []
+    assert {name for name in tracked if not name.startswith(".ci/") and (ROOT / name).exists()} <= names
+    made = ("build/", "dist/", ".venv/", "runs/", "tuner-demo", "tests/__pycache__")
+    assert [name for name in names if name.startswith(made) or name.endswith((".pyc", ".log.gz"))] == []
+    assert {"NOTICE", "LICENSE", "README.md", "pyproject.toml", "constraints.txt", "Makefile"} <= names
 
 
 def test_the_base_package_brings_no_tensor_library(device: Path, tmp_path: Path) -> None:
