@@ -20,6 +20,7 @@ import pytest
 import tuner
 import tuner.runtime
 from tuner.cli.app import app
+from tuner.cli.settings import FROM_FILE
 from tuner.plan.example import example_model, example_task
 from tuner.plugin.core import build_host
 from tuner.plugin.lookup import select
@@ -31,7 +32,7 @@ ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(tuner [^`]+)`")
-META = {"--help", "--version", "-h"}
+META = {"--help", "--version", "-h", "--install-completion"}
 
 
 def text(path: Path) -> str:
@@ -99,6 +100,8 @@ def test_every_toml_block_is_read() -> None:
             tasks += 1
         elif {"knobs", "strategies"} & set(values):
             spaces += 1
+        elif "tool" in values:
+            assert {option for table in values["tool"]["tuner"].values() for option in table} <= FROM_FILE
         else:
             assert {"project", "build-system"} & set(values), f"{name}: what is this block?\n{content}"
     assert tasks >= 2

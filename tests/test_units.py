@@ -25,7 +25,23 @@ def test_durations_are_read_as_people_write_them(text: str, value: float) -> Non
     assert parse_seconds(text) == value
 
 
-@pytest.mark.parametrize(("text", "value"), [("512MB", 512 * 10**6), ("1GiB", 2**30), ("1.5kb", 1500), ("7 B", 7)])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("512MB", 512 * 10**6),
+        ("1GiB", 2**30),
+        ("1.5kb", 1500),
+        ("7 B", 7),
+        ("1G", 2**30),
+        ("512MiB", 2**29),
+        ("1.5GB", 1.5e9),
+        ("0.5 g", 2**29),
+        ("100k", 102_400),
+        ("2M", 2**21),
+        ("1T", 2**40),
+        ("1tb", 10**12),
+    ],
+)
 def test_sizes_are_read_as_people_write_them(text: str, value: int) -> None:
     assert parse_size(text) == value
 
@@ -38,7 +54,7 @@ def test_a_text_that_is_no_duration_is_refused_with_an_example(text: str) -> Non
 
 @pytest.mark.parametrize("text", ["", "512", "MB", "512 megs", "-1MB", "1MB?"])
 def test_a_text_that_is_no_size_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(TunerError, match="--memory must be a size such as 512MB or 1GiB, got"):
+    with pytest.raises(TunerError, match="--memory must be a size such as 512MB, 1GiB or 1G, got"):
         parse_size(text, "--memory")
 
 

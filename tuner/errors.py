@@ -21,6 +21,10 @@ class TunerError(Exception):
     """An error the user can act on; reported in one line."""
 
 
+class UsageError(TunerError):
+    """A command was given options or arguments that mean nothing, or nothing together; the exit code is 2."""
+
+
 class TaskError(TunerError):
     """A task file, its data or its model cannot be used as they are."""
 

@@ -3,10 +3,15 @@
 import math
 import re
 
-from tuner.errors import TunerError
+from tuner.errors import TunerError, UsageError
 
 SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+#: A letter alone is binary, as in Docker, systemd and ``sort -S``.
+BYTES = {"b": 1} | {
+    prefix + suffix: base**power
+    for power, prefix in enumerate("kmgt", 1)
+    for suffix, base in (("b", 1000), ("ib", 1024), ("", 1024))
+}
 #: Largest number of seconds or bytes: 300 centuries, an exabyte.
 MOST = 1e18
 PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
@@ -26,7 +31,7 @@ def parse_seconds(text: str, what: str = "time") -> float:
 
 
 def parse_size(text: str, what: str = "memory") -> int:
-    """Parse a size such as ``"512MB"`` (10⁶) or ``"1GiB"`` (2³⁰); return bytes.
+    """Parse a size such as ``"512MB"`` (10⁶), ``"1GiB"`` or ``"1G"`` (both 2³⁰); return bytes.
 
     Args:
         text: Numbers with units.
@@ -35,7 +40,7 @@ def parse_size(text: str, what: str = "memory") -> int:
     Raises:
         TunerError: The text is no size above zero.
     """
-    return int(_parse(text, BYTES, what, "a size such as 512MB or 1GiB"))
+    return int(_parse(text, BYTES, what, "a size such as 512MB, 1GiB or 1G"))
 
 
 def parse_share(text: str, what: str = "share") -> float:
@@ -54,7 +59,7 @@ def parse_share(text: str, what: str = "share") -> float:
     except ValueError:
         share = math.nan
     if rest or not 0 < share <= 1:
-        raise TunerError(f"{what} must be a share above 0 and at most 100%, such as 3%, got {text!r}")
+        raise _wrong(what, f"must be a share above 0 and at most 100%, such as 3%, got {text!r}")
     return share
 
 
@@ -79,10 +84,15 @@ def _parse(text: str, units: dict[str, float] | dict[str, int], what: str, form:
     parts = PATTERN.findall(text)
     rest = "".join(PATTERN.sub("", text).split())
     if not parts or rest or any(unit.lower() not in units for _, unit in parts):
-        raise TunerError(f"{what} must be {form}, got {text!r}")
+        raise _wrong(what, f"must be {form}, got {text!r}")
     total = sum(float(number) * units[unit.lower()] for number, unit in parts)
     if total <= 0:
-        raise TunerError(f"{what} must be above zero, got {text!r}")
+        raise _wrong(what, f"must be above zero, got {text!r}")
     if total > MOST:
-        raise TunerError(f"{what} must be at most {MOST:.0e}, got {text!r}")
+        raise _wrong(what, f"must be at most {MOST:.0e}, got {text!r}")
     return total
+
+
+def _wrong(what: str, rule: str) -> TunerError:
+    """Return the error of a value: of an option it is wrong usage, of a file's key it is not."""
+    return (UsageError if what.startswith("--") else TunerError)(f"{what} {rule}")

@@ -76,7 +76,7 @@ def test_first_plans_that_cannot_be_read_are_named_before_anything_is_loaded(cli
 @pytest.mark.parametrize("seed", ["-1", str(2**32)])
 def test_a_seed_that_no_generator_takes(cli: Cli, task: Path, seed: str) -> None:
     code, line = cli("run", task, "--space", task.parent / "space.toml", "--seed", seed)
-    assert (code, line) == (1, f"tuner: --seed must be a whole number from 0 to 4294967295, got {seed}")
+    assert (code, line) == (2, f"tuner: --seed must be a whole number from 0 to 4294967295, got {seed}")
 
 
 @pytest.mark.parametrize("option", ["--trials", "--seed"])

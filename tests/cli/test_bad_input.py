@@ -68,21 +68,27 @@ def test_a_space_that_is_not_there(cli: Cli, task: Path) -> None:
     [
         (("--time", "soon"), "--time must be a duration such as 90s, 5m or 1h30m, got 'soon'"),
         (("--time", "0s"), "--time must be above zero, got '0s'"),
-        (("--memory", "12"), "--memory must be a size such as 512MB or 1GiB, got '12'"),
+        (("--memory", "12"), "--memory must be a size such as 512MB, 1GiB or 1G, got '12'"),
         (("--trials", "0"), "--trials must be a whole number from 1 to 999999999, got '0'"),
         (("--memory", "9" * 400 + "GB"), "--memory must be at most 1e+18, got '999"),
-        (("--backend", "torhc"), "there is no backend 'torhc' (did you mean 'torch'?)"),
+        (("--forget-at-most", "7"), "--forget-at-most must be a share above 0"),
     ],
 )
-def test_invalid_limits(tune: Cli, task: Path, arguments: tuple[str, str], message: str) -> None:
+def test_a_limit_that_is_none_is_wrong_usage(tune: Cli, task: Path, arguments: tuple[str, str], message: str) -> None:
     code, line = tune(task, *arguments)
-    assert code == 1
+    assert code == 2
     assert message in line
+
+
+def test_a_backend_that_is_not_there(tune: Cli, task: Path) -> None:
+    code, line = tune(task, "--backend", "torhc")
+    assert code == 1
+    assert "there is no backend 'torhc' (did you mean 'torch'?)" in line
 
 
 def test_a_time_for_a_run_without_clocks(tune: Cli, task: Path) -> None:
     code, line = tune(task, "--deterministic", "--time", "1s")
-    assert code == 1
+    assert code == 2
     assert line.endswith("not after --time 1s: remove --time or --deterministic")
     assert not (task.parent / "run").exists()
 

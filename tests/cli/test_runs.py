@@ -141,20 +141,19 @@ def test_apply_looks_at_its_folder_before_it_trains(
 
 
 @pytest.mark.parametrize(
-    ("pick", "message"),
+    ("pick", "code", "message"),
     [
-        ("99", "has no trial 99"),
-        ("max(local_acuracy)", "did you mean 'local_accuracy'?"),
-        ("best", "--pick cannot read 'best'"),
-        ("local_accuracy > 2", "no member of the front meets"),
+        ("99", 1, "has no trial 99"),
+        ("max(local_acuracy)", 2, "did you mean 'local_accuracy'?"),
+        ("bset", 2, "must be one of knee, best, fastest, smallest, safest"),
+        ("local_accuracy > 99.99 % and local_accuracy < 0.1", 1, "no member of the front meets"),
     ],
 )
 def test_picks_that_mean_nothing_are_refused(
-    run: Path, home: Path, pick: str, message: str, capsys: pytest.CaptureFixture[str]
+    run: Path, home: Path, pick: str, code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = call(["export", str(run), str(home / "nothing"), "--pick", pick])
+    assert call(["export", str(run), str(home / "nothing"), "--pick", pick]) == code
     error = capsys.readouterr().err
-    assert code == 1, error
     assert message in error
     assert not (home / "nothing").exists()
 

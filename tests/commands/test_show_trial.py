@@ -30,7 +30,7 @@ def run(tmp_path: Path) -> Run:
 
 def shown(run: Run, trial: int, capsys: pytest.CaptureFixture[str], *more: str) -> str:
     capsys.readouterr()
-    assert call(["show", str(run.folder), "--trial", str(trial), *more]) == 0
+    assert call(["show", str(run.folder), str(trial), *more]) == 0
     return capsys.readouterr().out
 
 
@@ -75,5 +75,5 @@ def test_a_run_of_an_earlier_version_shows_the_errors_of_the_estimates_that_it_h
 
 
 def test_a_trial_that_is_not_there_is_named(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(["show", str(run.folder), "--trial", "999"]) == 1
+    assert call(["show", str(run.folder), "999"]) == 1
     assert "has no trial 999: it has 0 to" in capsys.readouterr().err

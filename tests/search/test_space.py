@@ -158,7 +158,7 @@ def test_every_limit_may_be_set_in_a_space(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("trials", ["²", "9" * 5001, "1e3", "inf", "0"])
 def test_trials_are_a_number_that_can_be_counted_to(trials: str) -> None:
-    with pytest.raises(BudgetError, match="--trials must be a whole number from 1 to 999999999, got"):
+    with pytest.raises(BudgetError, match="the search space's trials must be a whole number from 1 to 999999999, got"):
         budget({}, {"trials": trials}, deterministic=False)
 
 

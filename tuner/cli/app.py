@@ -13,11 +13,13 @@ from tuner.cli.init import init
 from tuner.cli.options import ReaderGoneError
 from tuner.cli.plugins import plugins_app
 from tuner.cli.prior import prior_app
-from tuner.cli.run import demo, run, show
+from tuner.cli.run import demo, run
 from tuner.cli.service import rollback, status, watch
+from tuner.cli.settings import ENVIRONMENT, from_project
+from tuner.cli.show import diff, show
 from tuner.cli.store import forget, store_app
 from tuner.distribution import installed_version
-from tuner.errors import TunerError, disk_error, missing_extra
+from tuner.errors import TunerError, UsageError, disk_error, missing_extra
 from tuner.printable import one_line, printable
 
 DONE, MISTAKE, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -28,6 +30,7 @@ app = App(
     version_flags=["--version"],
     result_action="return_value",
     suppress_keyboard_interrupt=False,  # `call` reports it in one line
+    config=[ENVIRONMENT, from_project],
     help_format="plaintext",  # markdown would cost a quarter of the time that --help takes
 )
 
@@ -35,8 +38,11 @@ app = App(
 app.command(store_app)
 app.command(prior_app)
 app.command(plugins_app)
-for command in (init, run, show, export, apply, predict, describe, demo, forget, watch, status, rollback):
+for command in (init, run, show, diff, export, apply, predict, describe, demo, forget, watch, status, rollback):
     app.command(command)
+
+
+app.register_install_completion_command(help="Install completion of commands and options for this shell.")
 
 
 def main() -> None:
@@ -54,24 +60,34 @@ def call(arguments: list[str]) -> int:
     try:
         app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        print(f"tuner: {one_line(' '.join(str(error).split()))} See tuner --help.", file=sys.stderr)
-        return USAGE
+        return _failed(USAGE, f"{' '.join(str(error).split())} See tuner --help.")
+    except UsageError as error:
+        return _failed(USAGE, str(error))
     except (TunerError, ModuleNotFoundError, OSError, SystemExit) as error:
+        if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
+            _reader_gone()  # rich ends so when nobody reads the help
+            return DONE
         line = _line(error)
         if line is None:
             raise
-        print(f"tuner: {one_line(line)}", file=sys.stderr)
-        return MISTAKE
+        return _failed(MISTAKE, line)
     except KeyboardInterrupt as interruption:
-        print("tuner: interrupted; what was finished is kept", file=sys.stderr)
-        for command in interruption.args:
-            print(f"to continue:\n{printable(command)}", file=sys.stderr)
-        return INTERRUPTED
+        commands = (f"to continue:\n{printable(command)}" for command in interruption.args)
+        return _failed(INTERRUPTED, "interrupted; what was finished is kept", *commands)
     except ReaderGoneError:
-        with suppress(OSError):  # what is still buffered goes nowhere, without an error at exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
+        _reader_gone()
     return DONE
+
+
+def _failed(code: int, line: str, *more: str) -> int:
+    """Print why a command failed, and more lines, and return its exit code."""
+    print(f"tuner: {one_line(line)}", *more, sep="\n", file=sys.stderr)
+    return code
+
+
+def _reader_gone() -> None:
+    with suppress(OSError):  # what is still buffered goes nowhere, without an error at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _line(error: BaseException) -> str | None:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from tuner.cli.options import Json, Memory, Time, print_line
-from tuner.errors import TunerError
+from tuner.errors import UsageError
 
 
 def describe(
@@ -39,7 +39,7 @@ def describe(
         from tuner.planner.nntrainer.describe import describe_ini
 
         if plan is not None:
-            raise TunerError(f"--plan is for a task, but {task} is a model file: leave it out")
+            raise UsageError(f"--plan is for a task, but {task} is a model file: leave it out")
         with guarded("describing the model", limits):
             layers = describe_ini(Path(task), picture)
         print_line(json.dumps(layers) if json_output else format_ini(layers))
@@ -48,7 +48,7 @@ def describe(
     from tuner.commands.describe import describe_task
 
     if picture is not None and plan is None:
-        raise TunerError(f"--picture of the task {task!r} shows a plan's step, but there is no --plan: give one")
+        raise UsageError(f"--picture of the task {task!r} shows a plan's step, but there is no --plan: give one")
     with ended_by(limits.end):
         description = describe_task(task, plan, picture, limits)
     print_line(json.dumps(description.to_dict()) if json_output else format_task(description))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tuner.cli.options import Flag, Json, print_line
+from tuner.cli.options import Flag, Json, OutFile, print_line
 
 
 def init(
@@ -17,7 +17,7 @@ def init(
     model: str = "mobilenet_v2",
     weights: str | None = None,
     global_: Annotated[Path | None, Parameter(name="--global")] = None,
-    out: Path = Path("task.toml"),
+    out: OutFile = Path("task.toml"),
     force: Annotated[bool, Flag] = False,
     json_output: Json = False,
 ) -> None:

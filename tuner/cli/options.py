@@ -20,9 +20,11 @@ Flag = Parameter(negative="")
 
 def _whole_number(_: type, tokens: Sequence[Token]) -> int:
     """Return a whole number; cyclopts itself rounds what has a decimal point."""
-    if not re.fullmatch(r"[+-]?[0-9]{1,18}", tokens[0].value):
-        raise ValueError(f"{tokens[0].keyword} must be a whole number, got {tokens[0].value[:40]!r}.")
-    return int(tokens[0].value)
+    token = tokens[0]
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", token.value):
+        place = "" if token.source in {"cli", "env"} else f" in {token.source}"
+        raise ValueError(f"{token.keyword or 'it'}{place} must be a whole number, got {token.value[:40]!r}.")
+    return int(token.value)
 
 
 Whole = Parameter(converter=_whole_number)
@@ -36,6 +38,8 @@ LocalPlugins = Annotated[
     ),
 ]
 
+Out = Annotated[Path | None, Parameter(name=["--out", "-o"])]
+OutFile = Annotated[Path, Parameter(name=["--out", "-o"])]
 Time = Annotated[str | None, Parameter(help="Limit on the whole command, such as 90s or 10m.")]
 Memory = Annotated[str | None, Parameter(help="Limit on the memory that the work adds to its process, such as 512MB.")]
 

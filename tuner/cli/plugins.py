@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from tuner.cli.options import Json, LocalPlugins, print_line
+from tuner.cli.options import Json, LocalPlugins, Out, print_line
 from tuner.errors import TunerError
 
 plugins_app = App(
@@ -58,7 +58,7 @@ def new(
     /,
     *,
     kind: Annotated[str, Parameter(name="--kind")] = "lowering",
-    out: Path | None = None,
+    out: Out = None,
     json_output: Json = False,
 ) -> None:
     """Write a package with a plugin: its module, its test, a search space, a README and a CI file.

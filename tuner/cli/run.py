@@ -1,4 +1,4 @@
-"""The commands of a run: run, show, demo."""
+"""The commands that tune: run, demo."""
 
 import json
 import sys
@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tuner.cli.options import Flag, Json, LocalPlugins, Whole, print_line, progress, stdout_console
+from tuner.cli.options import Flag, Json, LocalPlugins, Out, Whole, print_line, progress, stdout_console
 from tuner.printable import printable
 
 
@@ -27,7 +27,7 @@ def run(
     backend: str | None = None,
     seed: Annotated[int, Whole] = 0,
     deterministic: Annotated[bool, Flag] = False,
-    out: Path | None = None,
+    out: Out = None,
     store: Path | None = None,
     earlier: Annotated[Path | None, Parameter(name="--from")] = None,
     resume: Annotated[bool, Flag] = False,
@@ -176,41 +176,7 @@ def _file_of(task: str, out: Path | None) -> str:
     return str(file)
 
 
-def show(
-    run: Path,
-    /,
-    *,
-    whole: Annotated[bool, Parameter(name="--all", negative="")] = False,
-    trial: Annotated[int | None, Whole] = None,
-    json_output: Json = False,
-) -> None:
-    """Show a run: the untouched model, the Pareto front, the number of trials by state, and what was spent.
-
-    Parameters
-    ----------
-    run
-        A run's folder.
-    whole
-        Show the whole front: also members that are near-equal, or no better than the untouched model.
-    trial
-        Show one trial instead: its plan, values, estimate, reason, notes, and the traceback of an exception.
-    """
-    from tuner.cli.text.run import print_run
-    from tuner.cli.text.trial import format_trial
-    from tuner.commands.show import as_json, trial_as_json
-    from tuner.results.run import Run
-
-    result = Run.open(run)
-    if trial is not None:
-        content = trial_as_json(result.record(trial))
-        print_line(json.dumps(content) if json_output else format_trial(result, result.record(trial)))
-    elif json_output:
-        print_line(json.dumps(as_json(result)))
-    else:
-        print_run(result, stdout_console(), whole=whole)
-
-
-def demo(*, out: Path | None = None) -> None:
+def demo(*, out: Out = None) -> None:
     """Tune, export and predict on real handwritten digits; takes about half a minute and needs no data.
 
     Parameters

@@ -49,16 +49,16 @@ def watch(
     """
     from tuner.commands.watch import SampleSource
     from tuner.commands.watch import watch as serve
-    from tuner.errors import BudgetError
+    from tuner.errors import UsageError
     from tuner.runtime import Policy
     from tuner.runtime.service.conditions import ANY_TIME, Conditions, read_window
     from tuner.runtime.service.monitor import Watch
     from tuner.units import parse_size
 
     if enough < 1:
-        raise BudgetError(f"--enough must be at least 1 sample, got {enough}")
+        raise UsageError(f"--enough must be at least 1 sample, got {enough}")
     if not 0 <= exploration <= 1:
-        raise BudgetError(f"--exploration must be a probability from 0 to 1, got {exploration:g}")
+        raise UsageError(f"--exploration must be a probability from 0 to 1, got {exploration:g}")
     hours = None if window is None else read_window(window)
     conditions = ANY_TIME if any_time else Conditions(window=hours)
     policy = Policy(watch=Watch(exploration=exploration, enough=enough), conditions=conditions)

@@ -12,7 +12,7 @@ from tuner.bundle.adapt import adapted
 from tuner.bundle.format import WEIGHTS, Bundle, new_folder
 from tuner.commands.export import write_bundle
 from tuner.commands.limits import NO_LIMITS, CommandLimits
-from tuner.errors import BundleError, TunerError
+from tuner.errors import BundleError, TunerError, UsageError
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
 from tuner.plugin.versions import differences, trained_by
@@ -49,10 +49,11 @@ def apply_bundle(
         The new bundle's folder.
 
     Raises:
+        UsageError: `source` is neither.
         TunerError: The plan does not fit the task, or training failed.
     """
     if source not in SOURCES:
-        raise BundleError(f"--from must be {' or '.join(SOURCES)}, got {source!r}")
+        raise UsageError(f"--from must be {' or '.join(SOURCES)}, got {source!r}")
     bundle = Bundle.open(folder)
     host = build_host(local=plugins, end=limits.end)
     host.check_local()

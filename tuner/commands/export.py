@@ -64,6 +64,7 @@ def export(
     Raises:
         RunError: `pick` names no trial with weights, the task has changed since the run, or the run was not made on
             this device and names code that was not given again.
+        UsageError: `pick` cannot be read.
         BundleError: `out` is in use, the written model differs from PyTorch's, or the tail's training step cannot be
             written.
         BudgetError: A limit was broken.

@@ -5,7 +5,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from tuner.errors import PluginError, nearest
+from tuner.errors import PluginError, UsageError, nearest
 from tuner.plugin.core import build_host
 from tuner.reading import kind_of
 
@@ -37,7 +37,7 @@ def write_package(name: str, kind: str, folder: Path) -> tuple[Path, list[str]]:
         PluginError: The name is not one that a plugin can have or is taken, the kind is none, or the folder is in use.
     """
     if kind not in kinds():
-        raise PluginError(f"--kind must be one of {', '.join(kinds())}, got {kind!r}{nearest(kind, kinds())}")
+        raise UsageError(f"--kind must be one of {', '.join(kinds())}, got {kind!r}{nearest(kind, kinds())}")
     if not re.fullmatch(rf"[a-z][a-z0-9_]{{0,{MOST_LETTERS - 1}}}", name):
         raise PluginError(
             f"a plugin's name must be lower-case letters, digits and _, at most {MOST_LETTERS}, got {name!r}: "

@@ -63,7 +63,7 @@ def as_json(run: "Run") -> dict[str, Any]:
 
 
 def trial_as_json(record: TrialRecord) -> dict[str, Any]:
-    """Return everything that ``tuner show --trial N --json`` prints: what the run shows of a trial, and its notes."""
+    """Return everything that ``tuner show RUN N --json`` prints: what the run shows of a trial, and its notes."""
     return {**_trial(record), "notes": record.notes, "knobs": record.knobs, "constraint": record.constraint}
 
 

@@ -5,7 +5,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 
-from tuner.errors import RunError, nearest
+from tuner.errors import RunError, UsageError, nearest
 from tuner.results.objectives import ACCURACY
 from tuner.results.records import TrialRecord, binding
 from tuner.results.run import Run
@@ -39,7 +39,8 @@ def pick_trial(run: Run, pick: str) -> TrialRecord:
             or ``min(NAME)``: among the front members that meet the others, the one with the largest or smallest value.
 
     Raises:
-        RunError: The front is empty, nothing meets the conditions, or the expression cannot be read.
+        RunError: The front is empty, or nothing meets the conditions.
+        UsageError: `pick` cannot be read.
     """
     if not run.front:
         raise RunError(f"{run.folder} has no front to pick from: {nothing_feasible(run)}")
@@ -116,9 +117,9 @@ def _parsed(pick: str, names: tuple[str, ...]) -> tuple[list[Callable[[TrialReco
     try:
         tree = ast.parse(_PERCENT.sub(r"percent(\1)", pick), mode="eval").body
     except (SyntaxError, ValueError):
-        raise RunError(f"--pick must be {_choices()}, got {pick!r}: {EXAMPLE}") from None
+        raise UsageError(f"--pick must be {_choices()}, got {pick!r}: {EXAMPLE}") from None
     if isinstance(tree, ast.Name):
-        raise RunError(f"--pick must be {_choices()}, got {pick!r}{nearest(pick, PICKS)}")
+        raise UsageError(f"--pick must be {_choices()}, got {pick!r}{nearest(pick, PICKS)}")
     parts = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
     conditions: list[Callable[[TrialRecord], bool]] = []
     best: tuple[float, str] | None = None
@@ -127,10 +128,10 @@ def _parsed(pick: str, names: tuple[str, ...]) -> tuple[list[Callable[[TrialReco
             conditions.append(_condition(part, pick, names))
         elif isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and len(part.args) == 1 and best is None:
             if part.func.id not in {"min", "max"}:
-                raise RunError(f"--pick supports min and max, got {part.func.id!r}: {EXAMPLE}")
+                raise UsageError(f"--pick supports min and max, got {part.func.id!r}: {EXAMPLE}")
             best = (1.0 if part.func.id == "min" else -1.0, _name(part.args[0], pick, names))
         else:
-            raise RunError(f"--pick cannot read {ast.unparse(part)!r}: {EXAMPLE}")
+            raise UsageError(f"--pick cannot read {ast.unparse(part)!r}: {EXAMPLE}")
     return conditions, best
 
 
@@ -146,12 +147,12 @@ def _number(node: ast.expr, name: str) -> float:
     if isinstance(node, ast.Call) and ast.unparse(node.func) == "percent" and len(node.args) == 1:
         bound, is_percent = node.args[0], True
     if not isinstance(bound, ast.Constant) or not isinstance(bound.value, int | float):
-        raise RunError(f"--pick compares a value with a number, got {ast.unparse(node)!r}: {EXAMPLE}")
+        raise UsageError(f"--pick compares a value with a number, got {ast.unparse(node)!r}: {EXAMPLE}")
     is_share = name.endswith(ACCURACY)
     if is_percent and not is_share:
-        raise RunError(f"--pick: {name} is no share, got {bound.value} %: leave out the %")
+        raise UsageError(f"--pick: {name} is no share, got {bound.value} %: leave out the %")
     if is_share and not is_percent and bound.value > 1:
-        raise RunError(f"--pick: {name} is a share from 0 to 1, got {bound.value}: write {bound.value} %")
+        raise UsageError(f"--pick: {name} is a share from 0 to 1, got {bound.value}: write {bound.value} %")
     number = float(min(bound.value, 1e300))  # a larger integer is no float
     return round(number / 100, 12) if is_percent else number
 
@@ -163,5 +164,7 @@ def _choices() -> str:
 def _name(node: ast.expr, pick: str, names: tuple[str, ...]) -> str:
     if not isinstance(node, ast.Name) or node.id not in names:
         word = ast.unparse(node)
-        raise RunError(f"--pick {pick!r}: there is no value {word!r}{nearest(word, names)}; known: {', '.join(names)}")
+        raise UsageError(
+            f"--pick {pick!r}: there is no value {word!r}{nearest(word, names)}; known: {', '.join(names)}"
+        )
     return node.id

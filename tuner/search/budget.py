@@ -1,12 +1,14 @@
 """The limits of a run: what the user gave, else what the search space says."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
-from tuner.errors import BudgetError
+from tuner.errors import BudgetError, UsageError
 from tuner.results.config import Budget
 from tuner.units import parse_seconds, parse_share, parse_size
 
+N = TypeVar("N", int, float)
 DEFAULT_TRIALS = 20
 MOST_SEED = 2**32 - 1
 COUNT = re.compile(r"[0-9]{1,9}")
@@ -18,10 +20,10 @@ def check_seed(seed: int) -> int:
     """Return a study's seed.
 
     Raises:
-        BudgetError: No generator of random numbers takes it.
+        UsageError: No generator of random numbers takes it.
     """
     if not 0 <= seed <= MOST_SEED:
-        raise BudgetError(f"--seed must be a whole number from 0 to {MOST_SEED}, got {seed}")
+        raise UsageError(f"--seed must be a whole number from 0 to {MOST_SEED}, got {seed}")
     return seed
 
 
@@ -29,35 +31,42 @@ def budget(asked: Mapping[str, str | int | None], defaults: Mapping[str, str], *
     """Return the limits asked for, the search space's where none is; a deterministic run has no limit on its time.
 
     Raises:
-        TunerError: One is no duration, size or count.
-        BudgetError: None would ever end the run, or a time is asked of a deterministic one.
+        UsageError: One that was asked for is no duration, size or count, or a time is asked of a deterministic run.
+        TunerError: One of the search space is none.
+        BudgetError: None would ever end the run.
     """
 
-    def text(name: str) -> str | None:
-        value = asked.get(name)
-        return str(value) if value is not None else defaults.get(name)
+    def read(name: str, parse: Callable[[str, str], N]) -> N | None:
+        if (value := asked.get(name)) is not None:
+            return parse(str(value), f"--{name}")
+        return parse(defaults[name], f"the search space's {name}") if name in defaults else None
 
-    time, train, memory, storage, trials, forget, flat = map(text, LIMITS)
-    count = int(trials) if trials is not None and COUNT.fullmatch(trials) else None
-    if trials is not None and not count:
-        raise BudgetError(f"--trials must be a whole number from 1 to 999999999, got {trials!r}")
+    count, time = read("trials", _count), None if deterministic else read("time", parse_seconds)
     if deterministic and asked.get("time") is not None:
-        raise BudgetError(
+        raise UsageError(
             f"--deterministic runs end after --trials, not after --time {asked['time']}: "
             "remove --time or --deterministic"
         )
     if deterministic and asked.get("stop-when-flat") is not None:
-        raise BudgetError("--deterministic runs end after --trials, not by the clock: remove --stop-when-flat")
+        raise UsageError("--deterministic runs end after --trials, not by the clock: remove --stop-when-flat")
     if deterministic:
-        flat, count = None, count or DEFAULT_TRIALS
+        count = count or DEFAULT_TRIALS
     elif time is None and count is None:
         raise BudgetError("a run ends by --time or by --trials, but neither is given: add one")
     return Budget(
-        time_seconds=None if time is None or deterministic else parse_seconds(time, "--time"),
-        train_seconds=None if train is None else parse_seconds(train, "--train-time"),
-        memory_bytes=None if memory is None else parse_size(memory, "--memory"),
-        storage_bytes=None if storage is None else parse_size(storage, "--storage"),
+        time_seconds=time,
+        train_seconds=read("train-time", parse_seconds),
+        memory_bytes=read("memory", parse_size),
+        storage_bytes=read("storage", parse_size),
         trials=count,
-        flat_seconds=None if flat is None else parse_seconds(flat, "--stop-when-flat"),
-        forgetting=None if forget is None else parse_share(forget, "--forget-at-most"),
+        flat_seconds=None if deterministic else read("stop-when-flat", parse_seconds),
+        forgetting=read("forget-at-most", parse_share),
     )
+
+
+def _count(text: str, what: str) -> int:
+    count = int(text) if COUNT.fullmatch(text) else 0
+    if not count:
+        kind = UsageError if what.startswith("--") else BudgetError
+        raise kind(f"{what} must be a whole number from 1 to 999999999, got {text!r}")
+    return count

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from tuner.errors import TunerError
+from tuner.errors import UsageError
 
 MINUTES_A_DAY = 24 * 60
 WINDOW = re.compile(r"(\d{1,2}):([0-5]\d)-(\d{1,2}):([0-5]\d)")
@@ -85,7 +85,7 @@ def read_window(text: str) -> tuple[int, int]:
     """Read ``"01:00-05:30"`` as minutes of the day.
 
     Raises:
-        TunerError: It is not two times of the day.
+        UsageError: It is not two times of the day.
     """
     match = WINDOW.fullmatch(text.strip())
     if match:
@@ -93,7 +93,7 @@ def read_window(text: str) -> tuple[int, int]:
         begin, end = 60 * begin_hour + begin_minute, 60 * end_hour + end_minute
         if begin != end and max(begin, end) <= MINUTES_A_DAY:
             return begin, end
-    raise TunerError(f"--window must be two times of the day such as 01:00-05:30, got {text!r}")
+    raise UsageError(f"--window must be two times of the day such as 01:00-05:30, got {text!r}")
 
 
 def format_window(window: tuple[int, int]) -> str:

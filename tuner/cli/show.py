@@ -1,0 +1,90 @@
+"""The commands that show what there is: show, diff."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from tuner.cli.options import Flag, Json, Whole, print_line, stdout_console
+
+
+def show(
+    folder: Path,
+    trial: Annotated[int | None, Whole] = None,
+    /,
+    *,
+    whole: Annotated[bool, Parameter(name="--all", negative="")] = False,
+    trials: Annotated[bool, Flag] = False,
+    json_output: Json = False,
+) -> None:
+    """Show a run, one of its trials, or a bundle.
+
+    Of a run: the untouched model, the Pareto front, the number of trials by state, and what was spent.
+
+    Parameters
+    ----------
+    folder
+        A run's folder, or a bundle's: what it predicts, its plan, scores, sizes, and whether it can train again.
+    trial
+        Number of a trial of the run: its plan, values, estimate, reason, notes, and the traceback of an exception.
+    whole
+        Show the whole front: also members that are near-equal, or no better than the untouched model.
+    trials
+        Show all trials: state and values, and why a trial was refused or ended early.
+    """
+    from tuner.commands.card import card_of, is_bundle
+    from tuner.errors import UsageError
+
+    if trials + whole + (trial is not None) > 1:
+        raise UsageError("show takes one of a trial's number, --trials and --all: leave the others out")
+    if is_bundle(folder):
+        from tuner.cli.text.card import format_card
+
+        if trials or whole or trial is not None:
+            raise UsageError(f"{folder} is a bundle, which has no trials: leave out the number, --trials and --all")
+        card = card_of(folder)
+        print_line(json.dumps(card.to_dict()) if json_output else format_card(card))
+        return
+    _show_run(folder, trial, whole=whole, trials=trials, json_output=json_output)
+
+
+def _show_run(folder: Path, trial: int | None, *, whole: bool, trials: bool, json_output: bool) -> None:
+    from tuner.cli.text.run import print_run
+    from tuner.cli.text.trial import format_trial
+    from tuner.cli.text.trials import format_trials
+    from tuner.commands.show import as_json, trial_as_json
+    from tuner.results.run import Run
+
+    run = Run.open(folder)
+    if trial is not None:
+        record = run.record(trial)
+        print_line(json.dumps(trial_as_json(record)) if json_output else format_trial(run, record))
+    elif trials:
+        content = [trial_as_json(record) for record in run.records]
+        print_line(json.dumps({"trials": content}) if json_output else format_trials(run))
+    elif json_output:
+        print_line(json.dumps(as_json(run)))
+    else:
+        print_run(run, stdout_console(), whole=whole)
+
+
+def diff(one: Path, other: Path, /, *, json_output: Json = False) -> None:
+    """Compare two runs: settings that differ, results, fronts, hypervolume and knees side by side.
+
+    Parameters
+    ----------
+    one
+        A run's folder.
+    other
+        The folder of the run to compare it with.
+    """
+    from tuner.cli.text.diff import format_diff
+    from tuner.commands.diff import diff as compare
+    from tuner.results.run import Run
+
+    runs = Run.open(one), Run.open(other)
+    found = compare(*runs)
+    objectives = {objective.name: objective for run in runs for objective in run.objectives}
+    print_line(json.dumps(asdict(found)) if json_output else format_diff(found, objectives))

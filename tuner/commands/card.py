@@ -1,0 +1,75 @@
+"""What a bundle is: what it predicts, how good it is, how large, and whether it can train again."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.bundle.format import PLAN, Bundle
+from tuner.bundle.info import BundleInfo
+from tuner.bundle.rounds import EXPORTED, rounds_in_use
+from tuner.metrics import wilson
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A bundle, described.
+
+    Attributes:
+        folder: Folder of the bundle.
+        info: Content of ``bundle.json`` of the round in use.
+        round: Name of the round of training in use; None for the bundle as it was exported.
+        intervals: 95 % interval of each accuracy of the exported files, by name, where its number of samples is known.
+        bytes: Size of each file, by its path in the folder.
+    """
+
+    folder: Path
+    info: BundleInfo
+    round: str | None
+    intervals: Mapping[str, tuple[float, float]]
+    bytes: Mapping[str, int]
+
+    @property
+    def parameters(self) -> int | None:
+        """Number of the model's parameters, if the trial recorded it."""
+        number = self.info.scores.trial.get("parameters")
+        return None if number is None else int(number)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything that ``tuner show BUNDLE --json`` prints."""
+        content = self.info.to_dict()
+        return {
+            "bundle": str(self.folder),
+            "round": self.round,
+            "trainable": self.info.train is not None,
+            "intervals": {name: list(interval) for name, interval in self.intervals.items()},
+            "bytes": dict(self.bytes),
+            **{name: value for name, value in content.items() if name not in {"files", "format"}},
+        }
+
+
+def is_bundle(folder: Path) -> bool:
+    """Return whether a folder holds a bundle, and no run."""
+    return (folder / "bundle.json").exists()
+
+
+def card_of(folder: Path) -> Card:
+    """Describe a bundle; of one that has trained on the device, the round in use.
+
+    Raises:
+        BundleError: It is not a bundle, comes from a newer version, or a part has changed since it was written.
+    """
+    bundle = Bundle.open(folder)
+    in_use = rounds_in_use(folder)[0]
+    sizes = {name: (bundle.folder / name).stat().st_size for name in bundle.info.files}
+    return Card(folder, bundle.info, None if in_use == EXPORTED else in_use, _intervals(bundle), sizes)
+
+
+def _intervals(bundle: Bundle) -> dict[str, tuple[float, float]]:
+    """Return the intervals of the accuracies; with several labels a value is an area, and has none."""
+    if bundle.loss != "single-label" or PLAN not in bundle.info.files:
+        return {}
+    task = bundle.plan().task
+    counts = {"local_accuracy": task.local_val, "global_accuracy": task.global_val}
+    values = bundle.info.scores.from_pixels
+    return {name: wilson(values[name], count) for name, count in counts.items() if count and name in values}
