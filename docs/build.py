@@ -28,10 +28,12 @@ MODULES = (
     "tuner.task",
     "tuner.testing",
     "tuner.backends.base",
+    "tuner.events",
     "tuner.planner.device",
     "tuner.planner.memory.step",
     "tuner.results.folder",
     "tuner.results.records",
+    "tuner.results.run",
     "tuner.store.store",
 )
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)

@@ -18,7 +18,7 @@ ARROW = (
     ("__main__",),
     ("cli",),
     ("commands",),
-    ("testing",),
+    ("events", "testing"),
     ("search",),
     ("plugin",),
     ("backends",),

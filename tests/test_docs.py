@@ -81,7 +81,7 @@ def test_every_block_is_in_a_language_that_is_checked() -> None:
     counts = {language: languages.count(language) for language in ("sh", "python", "toml")}
     assert counts["sh"] >= 10
     assert counts["toml"] >= 5
-    checked = {"README.md": 1, "commands.md": 2, "tasks.md": 1}  # by this file
+    checked = {"README.md": 1, "commands.md": 2, "tasks.md": 1, "python.md": 4}  # by this file
     checked |= {"plugins.md": 6, "cookbook.md": 8}  # by test_plugins_doc and test_cookbook
     assert {name: [own for own, _ in blocks("python")].count(name) for name in checked} == checked
     assert counts["python"] == sum(checked.values())
@@ -310,6 +310,14 @@ def test_the_readmes_lines_for_the_shell_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_readmes_lines_of_python_run(tmp_path: Path) -> None:
+def test_the_lines_of_python_run_one_after_the_other(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
     (program,) = [content for name, content in blocks("python") if name == "README.md"]
-    assert "Prediction(label=" in printed([sys.executable, "-c", program], tmp_path)
+    following = [content for name, content in blocks("python") if name == "python.md"]
+    output = printed([sys.executable, "-c", "\n".join([program, *following])], tmp_path)
+    assert "Prediction(label=" in output
+    assert "<Run 'runs/digits-python' of digits: 2 done" in output
+    assert "… opening the task\n" in output
+    assert "trial 2 " in output
+    assert "local_accuracy  train_seconds" in output
+    assert len(following) >= 4

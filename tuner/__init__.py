@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tuner.commands.export import export
+    from tuner.commands.run import Run
     from tuner.commands.tune import run
     from tuner.plugin.hookspecs import hookimpl
-    from tuner.results.run import Run
     from tuner.task import Task, load_task
 
 #: From 1.29 on, ONNX Runtime sends what it runs to its maker, unless this is set before it is imported.
@@ -16,7 +16,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 __all__ = ["Run", "Task", "export", "hookimpl", "load_task", "run"]
 
 _HOMES = {
-    "Run": "tuner.results.run",
+    "Run": "tuner.commands.run",
     "export": "tuner.commands.export",
     "run": "tuner.commands.tune",
     "Task": "tuner.task",

@@ -137,6 +137,8 @@ EXTRAS = {
     "onnx": "tune",
     "onnxscript": "tune",
     "optuna": "tune",
+    "optuna_dashboard": "dashboard",
+    "pandas": "pandas",
     "pytest": "kit",
     "scipy": "tune",
     "sklearn": "demo",

@@ -12,6 +12,7 @@ import pytest
 
 from tuner.commands.export import export
 from tuner.errors import BudgetError, RunError
+from tuner.events import Event, Finished, TrialFinished
 from tuner.results.run import Run
 from tuner.search.processes.remote import RemoteSession, open_remote
 from tuner.task import Task
@@ -67,6 +68,23 @@ def test_a_run_continues_where_it_ended(tune: Tune, moods: Moods) -> None:
     assert len(second.records) == 4
     assert second.info.spent.seconds > first.info.spent.seconds
     assert second.info.untouched == first.info.untouched == {"local_accuracy": 0.0, "global_accuracy": 0.9}
+
+
+def test_what_listens_may_end_the_run_which_continues(tune: Tune, moods: Moods) -> None:
+    def stop(event: Event) -> None:
+        match event:
+            case TrialFinished():
+                raise LookupError("enough")
+
+    moods("well")
+    with pytest.raises(LookupError, match="enough"):
+        tune(trials=2, on_event=stop)
+    heard = list[Event]()
+    run = tune(trials=2, resume=True, on_event=heard.append)
+    assert [event.record for event in heard if isinstance(event, TrialFinished)] == [run.records[1]]
+    assert len(run.records) == 2
+    assert heard[-1] == Finished(run)
+    assert heard.index(Finished(run)) == len(heard) - 1
 
 
 def test_the_untouched_model_is_scored_where_an_earlier_command_ended_before_it_was(

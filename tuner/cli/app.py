@@ -8,6 +8,7 @@ from io import TextIOWrapper
 from cyclopts import App, CycloptsError
 
 from tuner.cli.bundle import apply, export, predict
+from tuner.cli.dashboard import dashboard
 from tuner.cli.describe import describe
 from tuner.cli.init import init
 from tuner.cli.options import ReaderGoneError
@@ -38,7 +39,22 @@ app = App(
 app.command(store_app)
 app.command(prior_app)
 app.command(plugins_app)
-for command in (init, run, show, diff, export, apply, predict, describe, demo, forget, watch, status, rollback):
+for command in (
+    init,
+    run,
+    show,
+    diff,
+    dashboard,
+    export,
+    apply,
+    predict,
+    describe,
+    demo,
+    forget,
+    watch,
+    status,
+    rollback,
+):
     app.command(command)
 
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tuner.commands.show import counts
 from tuner.results.objectives import Objective
 from tuner.results.pareto import area
 from tuner.results.pick import named_picks
@@ -78,7 +77,7 @@ def _results(run: Run) -> dict[str, Any]:
     return {
         "ended": run.info.ended,
         "spent_seconds": run.info.spent.seconds,
-        **{f"trials_{state}": number for state, number in counts(run).items()},
+        **{f"trials_{state}": number for state, number in run.counts.items()},
         **{f"scored_{domain}": number for domain, number in run.scored_samples.items()},
         **{f"untouched_{name}": value for name, value in run.info.untouched.items()},
         "front_members": len(members),

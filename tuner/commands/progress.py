@@ -1,5 +1,6 @@
 """Progress of a study for people, on stderr: a live panel on a terminal, plain lines elsewhere."""
 
+import sys
 import threading
 import time
 from collections import Counter
@@ -221,3 +222,15 @@ def _sparkline(values: Sequence[float]) -> str:
     low, high = min(shown), max(shown)
     scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
     return "".join(BARS[round((value - low) * scale)] for value in shown)
+
+
+def progress_shown(*, anywhere: bool) -> list[Listener]:
+    """Return what shows progress of a call from Python: nothing where nobody looks at stderr, as in a service.
+
+    Args:
+        anywhere: Whether to show it also where stderr is neither a terminal nor a notebook's.
+    """
+    console = Console(stderr=True)
+    if console.is_jupyter:  # plain lines: there is no panel that stays in its place
+        return [Progress(Console(file=sys.stderr, force_jupyter=False, force_terminal=False))]
+    return [Progress(console)] if anywhere or console.is_terminal else []

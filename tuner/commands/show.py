@@ -1,6 +1,5 @@
 """A run for people and for scripts."""
 
-from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +8,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.results.answer import answer
 from tuner.results.estimates import estimate_errors
 from tuner.results.pick import named_picks
-from tuner.results.records import STATES, TrialRecord
+from tuner.results.records import TrialRecord
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
@@ -52,7 +51,7 @@ def as_json(run: "Run") -> dict[str, Any]:
         "ended": info.ended,
         "answer": answer(run),
         "objectives": [{"name": objective.name, "direction": objective.direction} for objective in run.objectives],
-        "counts": counts(run),
+        "counts": run.counts,
         "scored_samples": run.scored_samples,
         "estimate_errors": {name: asdict(errors) for name, errors in estimate_errors(run.records).items()},
         "shortlist": list(run.shortlist),
@@ -65,12 +64,6 @@ def as_json(run: "Run") -> dict[str, Any]:
 def trial_as_json(record: TrialRecord) -> dict[str, Any]:
     """Return everything that ``tuner show RUN N --json`` prints: what the run shows of a trial, and its notes."""
     return {**_trial(record), "notes": record.notes, "knobs": record.knobs, "constraint": record.constraint}
-
-
-def counts(run: "Run") -> dict[str, int]:
-    """Return the number of trials in each state; a plan suggested again is not counted again."""
-    numbers = Counter(record.state for record in run.records if record.same_as is None)
-    return {state: numbers[state] for state in STATES}
 
 
 def _member(run: "Run", trial: int, plan: TrialPlan) -> dict[str, Any]:

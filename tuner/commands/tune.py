@@ -2,15 +2,17 @@
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
 from types import ModuleType
 
 from tuner.commands.interruption import stopping
+from tuner.commands.run import Run
 from tuner.commands.tuning import NO_RUN, Tuning
 from tuner.errors import RunError, disk_error
+from tuner.events import Event, Events, log
 from tuner.plugin.core import build_host
 from tuner.plugin.finding import local_plugin
 from tuner.reading import kind_of, path_from, text_from
@@ -19,9 +21,8 @@ from tuner.results.folder import FILE, RunInfo, read_run
 from tuner.results.lock import lock_folder
 from tuner.results.origin import is_own
 from tuner.results.prior import read_prior
-from tuner.results.run import Run
 from tuner.search.budget import LIMITS, budget, check_seed
-from tuner.search.listener import OPENING, Listener
+from tuner.search.listener import OPENING, Listener, together
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import open_remote
 from tuner.search.setting import CLOSING_SECONDS, backends_of, check_measured, objectives_for, participants
@@ -52,6 +53,8 @@ def run(
     earlier: str | Path | None = None,
     resume: bool = False,
     plugins: Iterable[str | Path | ModuleType] = (),
+    progress: bool | None = None,
+    on_event: Callable[[Event], object] | None = None,
     listener: Listener | None = None,
     started: float | None = None,
 ) -> Run:
@@ -80,11 +83,15 @@ def run(
         resume: Whether to continue the run in `out`, if there is one.
         plugins: Plugins that are not installed: Python files, or modules, which are loaded again from their files in
             the processes that trials run in.
-        listener: Receives progress.
+        progress: Whether to show progress on stderr; by default on a terminal and in a notebook, unless `on_event` or
+            `listener` is given. Every event is logged to the logger ``tuner.run`` in any case.
+        on_event: Called with each event of `tuner.events`, in the calling thread: it should return at once. An
+            exception that it raises ends the run, which can be continued with `resume`.
+        listener: Receives progress as the command line does, before it becomes events.
         started: Clock (`time.monotonic`) from which `time` counts; now where it is not given.
 
     Returns:
-        The run, as `Run.open` reads it from its folder.
+        The run, as ``tuner.Run.open`` reads it from its folder.
 
     Raises:
         TunerError: The task, the space, a plugin, a limit or the folder cannot be used as asked.
@@ -96,7 +103,7 @@ def run(
     limits = budget(texts, search_space.limits, deterministic=deterministic)
     started = started if started is not None else monotonic()
     end = None if limits.time_seconds is None else started + limits.time_seconds
-    listener, interrupt = listener or Listener(), Interrupt()
+    listener, interrupt = _audience(listener, on_event, progress=progress), Interrupt()
     listener.ends(end)
     with ExitStack() as stack:
         stack.callback(listener.close)
@@ -155,7 +162,22 @@ def run(
             tuning.tune(Path(store) if store is not None else None, sessions, strategies, objectives, end)
         except OSError as error:
             raise disk_error(error, folder, then=", then continue with --resume") or error from None
-    return Run.open(folder, None if isinstance(task, str) else task)
+    result = Run.open(folder, None if isinstance(task, str) else task)
+    listener.finished(result)
+    return result
+
+
+def _audience(
+    listener: Listener | None, on_event: Callable[[Event], object] | None, *, progress: bool | None
+) -> Listener:
+    """Return all that progress is reported to: the log, what the caller gave, and stderr where somebody looks."""
+    receivers = (log,) if on_event is None else (log, on_event)
+    own = [] if listener is None else [listener]
+    if progress or (progress is None and listener is None and on_event is None):
+        from tuner.commands.progress import progress_shown
+
+        own += progress_shown(anywhere=bool(progress))
+    return together([Events(*receivers), *own])
 
 
 def plugins_of_run(info: RunInfo, folder: Path, given: Iterable[str]) -> list[str]:

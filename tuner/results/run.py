@@ -1,19 +1,26 @@
 """A run, read from its folder."""
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 from tuner.errors import RunError
+from tuner.metrics import wilson
 from tuner.results.folder import RunInfo, read_records, read_run
+from tuner.results.frame import frame
 from tuner.results.objectives import Objective
 from tuner.results.pareto import front, knee
-from tuner.results.records import TrialRecord, comparable
-from tuner.results.shortlist import shortlist, useful
+from tuner.results.records import STATES, TrialRecord, comparable
+from tuner.results.shortlist import DOMAINS, shortlist, useful
 from tuner.task import Task
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Run:
     """A finished or interrupted run, read from its folder.
 
@@ -35,6 +42,42 @@ class Run:
     shortlist: tuple[int, ...] = ()
     task: Task | None = field(default=None, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        """Return one line: the task, the trials by state, the front and its knee."""
+        states = ", ".join(f"{number} {state}" for state, number in self.counts.items() if number) or "no trial"
+        front = f"front of {len(self.front)}" if self.front else "empty front"
+        if self.knee is not None:
+            values = self.record(self.knee).values  # noqa: PD011 - a record's, no frame's
+            texts = (f"{one.name} {one.text(values[one.name])}" for one in self.objectives)
+            front += f", knee {self.knee}: {', '.join(texts)}"
+        return f"<Run {str(self.folder)!r} of {self.info.task_name}: {states}; {front}>"
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of trials by state; a plan suggested again is not counted again."""
+        numbers = Counter(record.state for record in self.records if record.same_as is None)
+        return {state: numbers[state] for state in STATES}
+
+    def text(self, objective: Objective, value: float) -> str:
+        """Return a value with its unit; an accuracy with its 95 % interval (Wilson)."""
+        count = self.scored_samples.get(DOMAINS.get(objective.name, ""), 0)
+        if not count:
+            return objective.text(value)
+        low, high = wilson(value, count)
+        return f"{objective.text(value)} ({100 * low:.0f}–{100 * high:.0f})"
+
+    def frame(self) -> "DataFrame":
+        """Return the trials as a table of pandas, one row for each, with the trial's number as the index.
+
+        Its columns: ``state``, ``rung``, ``on_front`` and ``knee``; the measured values by their names, such as
+        ``local_accuracy`` (a fraction); ``spent_seconds``, ``reason`` and ``sentence``; and as many of
+        ``estimate.NAME``, ``constraint.NAME``, ``knob.NAME`` and ``plan.NAME`` as the trials have.
+
+        Raises:
+            TunerError: pandas is not installed; the message names the extra.
+        """
+        return frame(self.records, self.front, self.knee)
+
     @property
     def objectives(self) -> tuple[Objective, ...]:
         """The study's objectives."""
@@ -52,7 +95,7 @@ class Run:
         raise RunError(f"{self.folder} has no trial {trial}: it has 0 to {len(self.records) - 1}")
 
     @classmethod
-    def open(cls, folder: str | Path, task: Task | None = None) -> "Run":
+    def open(cls, folder: str | Path, task: Task | None = None) -> Self:
         """Read a run.
 
         Args:

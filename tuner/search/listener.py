@@ -1,10 +1,13 @@
 """Progress of a study, for a screen, a log or a test."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tuner.results.objectives import Objective
 from tuner.results.records import TrialRecord
+from tuner.results.run import Run
 
 OPENING, LOOKING, MEASURING = "opening the task", "looking at the model", "measuring the device"
 SCORING, FILLING = "scoring the untouched model", "filling the feature store"
@@ -48,4 +51,21 @@ class Listener:
         """
 
     def close(self) -> None:
-        """Report the end of the study."""
+        """Report the end of the study, however it ended."""
+
+    def finished(self, run: Run) -> None:
+        """Report the run, read from its folder: the last report, and only of a run that ended by itself."""
+
+
+def together(listeners: Sequence[Listener]) -> Listener:
+    """Return a listener that passes every report to each of several listeners, in their order."""
+
+    def report(name: str, *arguments: Any) -> None:
+        for listener in listeners:
+            getattr(listener, name)(*arguments)
+
+    joined = Listener()
+    for name in vars(Listener):
+        if not name.startswith("_"):
+            setattr(joined, name, partial(report, name))
+    return joined

@@ -5,15 +5,11 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from tuner.commands.show import counts
-from tuner.metrics import wilson
 from tuner.plan.text import describe
 from tuner.results.answer import answer
 from tuner.results.estimates import EstimateErrors, estimate_errors
-from tuner.results.objectives import Objective
 from tuner.results.pick import named_picks, nothing_feasible
 from tuner.results.run import Run
-from tuner.results.shortlist import DOMAINS
 from tuner.units import format_bytes, format_seconds
 
 
@@ -49,7 +45,7 @@ def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
         console.print("time: " + ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in spent))
     if errors := estimate_errors(run.records):
         console.print(f"estimates: {'; '.join(map(_errors, errors, errors.values()))}", highlight=False, soft_wrap=True)
-    states = ", ".join(f"{number} {state}" for state, number in counts(run).items())
+    states = ", ".join(f"{number} {state}" for state, number in run.counts.items())
     seconds, stored = format_seconds(info.spent.seconds), format_bytes(info.spent.storage_bytes)
     console.print(f"trials: {states} · spent {seconds} · the store now holds {stored}")
     console.print(answer(run), highlight=False)
@@ -89,18 +85,9 @@ def _table(run: Run, members: Sequence[int]) -> Table:
     table.add_row("untouched", *cells)
     for trial in members:
         values = run.record(trial).values
-        cells = (_text(run, objective, values[objective.name]) for objective in run.objectives)
+        cells = (run.text(objective, values[objective.name]) for objective in run.objectives)
         table.add_row(f"{_mark(run, trial)}{trial}", *cells)
     return table
-
-
-def _text(run: Run, objective: Objective, value: float) -> str:
-    """Return a value with its unit; an accuracy with its 95 % interval."""
-    count = run.scored_samples.get(DOMAINS.get(objective.name, ""), 0)
-    if not count:
-        return objective.text(value)
-    low, high = wilson(value, count)
-    return f"{objective.text(value)} ({100 * low:.0f}–{100 * high:.0f})"
 
 
 def _mark(run: Run, trial: int) -> str:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 
-from tuner.commands.show import counts
 from tuner.results.records import TrialRecord, binding
 from tuner.results.run import Run
 
@@ -21,7 +20,7 @@ def format_trials(run: Run) -> str:
     if limits:
         refused = ", ".join(f"{number} because of {binding(name)}" for name, number in limits.most_common())
         lines.append(f"do not count: {refused}")
-    lines.append(f"trials: {', '.join(f'{number} {state}' for state, number in counts(run).items())}")
+    lines.append(f"trials: {', '.join(f'{number} {state}' for state, number in run.counts.items())}")
     return "\n".join(lines)
 
 

@@ -1,0 +1,56 @@
+"""A run as a study of Optuna, for optuna-dashboard."""
+
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.trial import Trial, TrialState
+
+from tuner.plan.text import describe
+from tuner.results.records import comparable
+from tuner.results.run import Run
+
+pytest.importorskip("optuna_dashboard")
+OLD = Path(__file__).parent.parent / "fixtures" / "02e8440"
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["digits", "exits", "grown", "signals"])
+def test_a_run_is_a_study_with_its_names_notes_and_flat_attributes(name: str) -> None:
+    from optuna_dashboard import get_note
+
+    from tuner.search.dashboard import study_of
+
+    folder = OLD / name / "run"
+    before, run = contents(folder), Run.open(folder)
+    study = study_of(run)
+    assert contents(folder) == before
+    assert study.study_name == f"{run.info.task_name} (run)"
+    assert study.metric_names == [objective.name for objective in run.objectives]
+    trials = study.get_trials()
+    best = comparable(run.records)
+    assert [trial.number for trial in study.best_trials] == list(run.front)
+    assert {trial.number for trial in trials if trial.state is TrialState.COMPLETE} == set(best)
+    varied = {
+        knob for record in run.records for knob, value in record.knobs.items() if value != run.records[0].knobs[knob]
+    }
+    for record, trial in zip(run.records, trials, strict=True):
+        assert trial.params == {knob: record.knobs[knob] for knob in varied}
+        assert record.plan is not None
+        assert describe(record.plan) in get_note(Trial(study, trial._trial_id))
+        assert trial.user_attrs["plan.recipe.epochs"] == record.plan.recipe.epochs
+        assert all(isinstance(value, str | int | float) for value in trial.user_attrs.values())
+    assert varied
+
+
+def test_a_knob_that_spans_decades_has_a_logarithmic_range() -> None:
+    from tuner.search.dashboard import _range
+
+    assert _range([1e-4, 1e-2]) == optuna.distributions.FloatDistribution(1e-4, 1e-2, log=True)
+    assert _range([1, 3]) == optuna.distributions.IntDistribution(1, 3)
+    assert _range(["sgd", "adam", "sgd"]) == optuna.distributions.CategoricalDistribution(["adam", "sgd"])
+    assert _range([True, False]) == optuna.distributions.CategoricalDistribution([False, True])

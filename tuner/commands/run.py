@@ -1,0 +1,17 @@
+"""A run as programs and notebooks get it."""
+
+from tuner.results import run
+from tuner.results.html import as_html
+
+
+class Run(run.Run):
+    """A finished or interrupted run, as `tuner.run` returns it, or ``tuner.Run.open(folder)`` reads it.
+
+    It shows itself: as one line in a terminal, and in a notebook as a table of the front. Its attributes and methods
+    are those of `tuner.results.run.Run`.
+    """
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
