@@ -34,6 +34,8 @@ LEAST_TRIALS, FIRST_SHARE = 2, 0.05
 LOOKED_AT = 64
 #: Plans that may be drawn until one is new, and the best plans that may be asked whether they are within the limits.
 DRAWS, TRIES = 30, 16
+#: Suggestions until the study that they are asked of is made anew: Optuna keeps each in memory.
+MOST_ASKED = 32
 
 
 class Candidates:
@@ -51,7 +53,7 @@ class Candidates:
         self._accuracies = [one for one in setting.objectives if one.direction == "maximise"]
         local = "local_accuracy" in {one.name for one in self._accuracies}
         self._weighs = setting.sampler == WEIGHED and local and setting.foreseen
-        self._rung, self._knobs = -1, dict[str, Knob]()
+        self._rung, self._asked, self._knobs = -1, 0, dict[str, Knob]()
         self._surrogate: Surrogate | None = None
 
     def best(
@@ -71,9 +73,8 @@ class Candidates:
         """
         if self._setting.sampler == GENERATIONS:
             return None
-        if rung != self._rung:  # in memory: what is not chosen leaves no trace
-            self._seen, self._copied = optuna.create_study(directions=self._study.directions), set[int]()
-            self._rung, self._surrogate = rung, None
+        if rung != self._rung:
+            self._rung, self._surrogate, self._asked = rung, None, MOST_ASKED
         number = len(self._study.get_trials(deepcopy=False))
         try:
             found = self._suggested(number, SUGGESTED if self._weighs else 1)
@@ -93,6 +94,10 @@ class Candidates:
 
     def _suggested(self, number: int, count: int) -> list[Composed]:
         """Return what the sampler suggests, which sees the trials of one rung."""
+        if self._asked >= MOST_ASKED:  # in memory: what is not chosen leaves no trace
+            self._seen, self._copied = optuna.create_study(directions=self._study.directions), set[int]()
+            self._asked = 0
+        self._asked += count
         new = [trial for trial in trials_of_one_rung(self._study, self._rung) if trial.number not in self._copied]
         self._seen.add_trials(new)
         self._copied |= {trial.number for trial in new}

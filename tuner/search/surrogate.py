@@ -24,6 +24,8 @@ LEAST_SPREAD = 0.05
 #: Length scales are fitted when there are so many times as many plans as the last time, in so many rounds.
 REFIT, ROUNDS, STEP = 1.5, 2, 1.6
 FIRST_FIT = 4
+#: The last plans that are learned from: time grows with the cube of their number, memory with its square.
+LEARNS_FROM = 256
 
 
 class Coordinates:
@@ -82,16 +84,16 @@ class Surrogate:
         self._fitted: tuple[int, Doubles] = (0, np.empty(0))
 
     def fit(self, plans: Sequence[Mapping[str, Scalar]], scores: Doubles) -> None:
-        """Learn from some plans; the length scales follow from the first of them, so that they change rarely.
+        """Learn from the last plans; the length scales follow from the first ones, so that they change rarely.
 
         Args:
             plans: Values of their knobs, in the order that they were tried in.
             scores: float64 [n, m].
         """
-        self._points = self._coordinates.points(plans)
+        self._scales = self._likeliest(plans[:LEARNS_FROM], scores[:LEARNS_FROM])
+        self._points, scores = self._coordinates.points(plans[-LEARNS_FROM:]), scores[-LEARNS_FROM:]
         self._mean, spread = scores.mean(axis=0), scores.std(axis=0)
         self._spread = np.maximum(spread, LEAST_SPREAD)
-        self._scales = self._likeliest(scores)
         scaled = (scores - self._mean) / self._spread
         self._factor, self._weights, _ = _solved(self._points, scaled, self._scales)
 
@@ -102,7 +104,7 @@ class Surrogate:
         left = np.sqrt(np.maximum(1.0 - np.square(known).sum(axis=0), 1e-6))
         return self._mean + near @ self._weights * self._spread, left[:, None] * self._spread
 
-    def _likeliest(self, scores: Doubles) -> Doubles:
+    def _likeliest(self, plans: Sequence[Mapping[str, Scalar]], scores: Doubles) -> Doubles:
         """Return a length scale for each column: those under which the scores of the first plans are likeliest."""
         groups, count = self._coordinates.groups, FIRST_FIT
         scales = np.full(groups.max(initial=-1) + 1, LENGTH)
@@ -114,7 +116,7 @@ class Surrogate:
             return self._fitted[1]
         first = scores[:count]
         first = (first - first.mean(axis=0)) / np.maximum(first.std(axis=0), LEAST_SPREAD)
-        points = self._points[:count]
+        points = self._coordinates.points(plans[:count])
 
         def likelihood(tried: Doubles) -> float:
             prior = 0.5 * float(np.square(np.log(tried / LENGTH)).sum())

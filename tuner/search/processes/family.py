@@ -77,10 +77,10 @@ def end_descendants(pid: int, spare: Collection[int] = ()) -> None:
     """Kill all that a process has started: they are stopped first, as they may start others meanwhile."""
     for number, done in ((signal.SIGSTOP, "TZX"), (signal.SIGKILL, "ZX")):
         until = time.monotonic() + END_SECONDS
-        while living := [one for one in descendants(pid, spare) if state(one) not in done]:
-            for one in living:
+        while found := descendants(pid, spare):
+            for one in found:
                 kill(one, number)
-            if time.monotonic() >= until:
+            if all(state(one) in done for one in found) or time.monotonic() >= until:
                 break  # what waits for a disk ends when it can
             time.sleep(0.001)
 

@@ -225,7 +225,6 @@ class Guard:
         above, limit = memory.above(), self._limits.memory_bytes
         self.most_bytes = max(self.most_bytes, above)
         if memory.processes > MOST_PROCESSES:
-            kill_group(memory.pid)
             return "failure", Failure(f"it started more than {MOST_PROCESSES} processes, and was killed", "")
         if limit is None:
             return None

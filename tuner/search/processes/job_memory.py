@@ -9,6 +9,7 @@ from too. Files in memory are those below ``/dev/shm`` and ``memfd_create``'s, a
 
 import os
 import signal
+import threading
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +22,10 @@ SHM = Path("/dev/shm")  # noqa: S108 - it is watched, nothing is written there
 RESTING_SHARE, RESTING_BYTES = 0.05, 8_000_000
 #: Readings between two looks for further processes, and for files in memory, while there are none.
 OTHERS_EVERY, FILES_EVERY = 2, 4
-MOST_PROCESSES = 128
+#: More processes than a job may start: those that double need to be stopped before they keep every core busy.
+MOST_PROCESSES = max(32, 4 * (os.cpu_count() or 1))
+#: How long the shares of several processes are waited for.
+READING_SECONDS = 0.05
 #: Readings in a row that may be put off because processes come and go meanwhile.
 MOST_CHANGES = 5
 
@@ -68,6 +72,7 @@ class JobMemory:
         self._resting: int | None = None
         self._group_rest: int | None = None
         self._last_in_all = self._changing = 0
+        self._reading: _SharesReading | None = None
         self._others: list[int] = []
         self._files: dict[tuple[int, int], Path] = {}
         self._before = set(_entries())
@@ -105,12 +110,17 @@ class JobMemory:
         return [one for one in descendants(self._server, self._spare) if one != self.pid]
 
     def _above_in_all(self, above: int) -> int:
-        """Return the bytes of all processes above rest.
+        """Return the bytes of all processes above rest, or those of the last reading where a new one is not done yet.
 
         Args:
             above: Those of the job's own process.
         """
-        shares = _shares((self._server, self.pid), self._others)
+        if self._reading is None:
+            self._reading = _SharesReading((self._server, self.pid), self._others)
+        self._reading.join(READING_SECONDS)
+        if self._reading.is_alive():
+            return self._last_in_all
+        shares, self._reading = self._reading.shares, None
         if self._started() != self._others and self._changing < MOST_CHANGES:
             self._changing += 1  # shares read before and after a process was started do not add up
             return self._last_in_all
@@ -170,6 +180,19 @@ def sizes(pid: int) -> Sizes | None:
     if len(values) < len(Sizes._fields):
         return None
     return Sizes(values[b"VmRSS:"], values[b"RssAnon:"] + values[b"RssShmem:"], values[b"RssShmem:"])
+
+
+class _SharesReading(threading.Thread):
+    """Reads shares in a thread: the kernel lets a reader wait while a process forks, and some fork without end."""
+
+    def __init__(self, family: Collection[int], others: Collection[int]) -> None:
+        super().__init__(daemon=True)
+        self._family, self._others, self.shares = family, others, GroupShares(0, 0)
+        self.start()
+
+    def run(self) -> None:
+        """Read."""
+        self.shares = _shares(self._family, self._others)
 
 
 def _shares(family: Collection[int], others: Collection[int]) -> GroupShares:
