@@ -47,7 +47,7 @@ EXIT_PARENT_GONE = 3
 #: A job reports its steps no more often: each report wakes the parent, which takes time from the job.
 STEP_SECONDS = 0.05
 #: Processes and threads that may be started in all: the next one fails, before the device comes to a halt.
-MOST_TASKS = 4096
+MOST_TASKS = 512 + 64 * (os.cpu_count() or 1)
 #: How often a job looks whether the processes above it were stopped, by Ctrl-Z: it is in a group of its own.
 LOOK_SECONDS = 1.0
 #: What a parent that does not read may have still to read; further progress is dropped.

@@ -7,8 +7,8 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 
 #: How long processes that were killed may take to be gone.
 END_SECONDS = 1.0
@@ -83,6 +83,26 @@ def end_descendants(pid: int, spare: Collection[int] = ()) -> None:
             if all(state(one) in done for one in found) or time.monotonic() >= until:
                 break  # what waits for a disk ends when it can
             time.sleep(0.001)
+
+
+@contextmanager
+def own_priority() -> Iterator[None]:
+    """Give this thread the priority back that it has now, where `take_precedence` changes it."""
+    policy = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        yield
+    finally:
+        if os.sched_getscheduler(0) != policy[0]:
+            os.sched_setscheduler(0, *policy)
+
+
+def take_precedence() -> None:
+    """Let this thread run before all that double: hundreds of them would take its turns. Only root may do so.
+
+    Nor has root a bound on processes, see `bound_processes`.
+    """
+    with suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
 
 
 def bound_processes(more: int) -> None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from tuner.search.processes.family import descendants, kill_group, state
+from tuner.search.processes.family import descendants, kill_group, state, take_precedence
 
 SHM = Path("/dev/shm")  # noqa: S108 - it is watched, nothing is written there
 #: What a job may take before it says that it rests, as a share of its limit: imports, and threads of the libraries.
@@ -26,6 +26,8 @@ OTHERS_EVERY, FILES_EVERY = 2, 4
 MOST_PROCESSES = max(32, 4 * (os.cpu_count() or 1))
 #: How long the shares of several processes are waited for.
 READING_SECONDS = 0.05
+#: A job with more processes than this may be one that starts them without end.
+CROWD = 8
 #: Readings in a row that may be put off because processes come and go meanwhile.
 MOST_CHANGES = 5
 
@@ -98,6 +100,8 @@ class JobMemory:
             return 0
         if self._others or self._turn % OTHERS_EVERY == 0:
             self._others = self._started()
+            if len(self._others) > CROWD:
+                take_precedence()
         in_files = self._find_files() if self._files or self._turn % FILES_EVERY == 0 else 0
         above = now.own - self._forked if self._resting is None else now.resident - self._resting
         if not self._others:

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from tuner.errors import TaskError, TunerError
 from tuner.search.processes.endings import oom_kills
+from tuner.search.processes.family import own_priority
 from tuner.search.processes.frames import Channel
 from tuner.search.processes.guard import POLL_SECONDS, Guard, Interrupt, JobLimits, JobResult, Progress, Verdict
 from tuner.search.processes.job_memory import JobMemory
@@ -61,7 +62,8 @@ class Supervisor:
         started = time.monotonic()
         for _ in range(ATTEMPTS):
             try:
-                result = self._run(job, limits, progress)
+                with own_priority():
+                    result = self._run(job, limits, progress)
             except LostError as error:
                 reason = str(error)
                 self._replace(reason)
