@@ -105,3 +105,19 @@ def test_a_reader_that_has_gone_is_no_error(arguments: str) -> None:
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], check=False, capture_output=True, text=True)  # noqa: S607 - any bash
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("where", ["tuner.cli.app", "cyclopts"])
+def test_ctrl_c_while_the_command_line_is_imported_is_one_line(where: str) -> None:
+    code = f"""
+import sys
+class Interrupted:
+    def find_spec(self, name, *_):
+        if name == {where!r}:
+            exec("raise KeyboardInterrupt")
+sys.meta_path.insert(0, Interrupted())
+from tuner.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "tuner: interrupted\n")

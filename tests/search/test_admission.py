@@ -12,7 +12,7 @@ from tuner.planner import cost
 from tuner.planner.cost import Estimate
 from tuner.results.config import Budget
 from tuner.results.records import TrialRecord
-from tuner.search.admission import Admission, Admitted, Refused
+from tuner.search.admission import REFUSALS, Admission, Admitted, Refused
 from tuner.search.filling import UnfilledError
 from tuner.search.forecast import Expected
 from tuner.search.processes.guard import JobResult
@@ -123,8 +123,14 @@ def test_memory_is_refused_unless_it_fits_surely_and_time_only_if_it_surely_does
     assert isinstance(decide(study, plan, Budget(memory_bytes=470_000_000)), Admitted)
     assert isinstance(decide(study, plan, Budget(train_seconds=3.5)), Admitted)
     refused = TrialRecord(0, "rejected", plan, constraint={"memory": 0.1})
-    ended = [replace(refused, trial=0, state="done", constraint={}), *[refused] * 2]
-    for records, limit, admitted in (([refused] * 3, 450, True), (ended, 450, False), ([refused] * 3, 439, False)):
+    done = replace(refused, state="done", constraint={})
+    for records, limit, admitted in (
+        ([refused] * REFUSALS, 441, True),
+        ([refused] * REFUSALS, 439, False),
+        ([refused] * (REFUSALS // 2), 456, True),
+        ([refused] * (REFUSALS // 2), 453, False),
+        ([*[refused] * REFUSALS, done, refused], 460, False),
+    ):
         decision = decide(study, plan, Budget(memory_bytes=limit * 10**6), records)
         assert isinstance(decision, Admitted) == admitted
     long = decide(study, plan, Budget(train_seconds=2.5))

@@ -61,14 +61,14 @@ for command in (
 app.register_install_completion_command(help="Install completion of commands and options for this shell.")
 
 
-def main() -> None:
-    """Run the command line and exit with its code."""
+def run_program() -> int:
+    """Run the command line on the program's arguments and return its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a locale may know ASCII only, and a file's name may be any bytes
             stream.reconfigure(errors="backslashreplace")
     if isinstance(sys.stdin, TextIOWrapper):  # `tuner watch` reads names of files there
         sys.stdin.reconfigure(errors="surrogateescape")
-    sys.exit(call(sys.argv[1:]))
+    return call(sys.argv[1:])
 
 
 def call(arguments: list[str]) -> int:

@@ -16,9 +16,9 @@ from tuner.search.processes.guard import JobLimits
 from tuner.search.setting import CLOSING_SECONDS, RUN_RESERVE, Setting
 from tuner.store.store import disk_bytes
 
-#: So many plans refused for memory in a row: then one is tried that fits by its estimate. If it does fit, estimates are
-#: surer from there on; if not, they rise.
-REFUSALS = 3
+#: With each plan that is refused for memory in a row, one that fits less surely may be tried; after so many, one that
+#: fits by its estimate. If it does fit, estimates are surer from there on; if not, they rise.
+REFUSALS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Admission:
         if reason:
             return Refused(expected, reason, {"support": 1.0})
         whole = expected if full in {None, plan} else self._forecast.expected(full, 0, records)
-        reasons, constraint = self._over(expected, whole, sure=not _all_refused(records[-REFUSALS:]))
+        reasons, constraint = self._over(expected, whole, _caution(records))
         if reasons:
             return Refused(expected, "; ".join(reasons), constraint)
         unfilled = self._filler.refusal(plan)
@@ -106,7 +106,7 @@ class Admission:
             self._extensions[name] = self._host.extensions(name)
         return self._extensions[name].lacking(plan) or self._host.supports(plan)
 
-    def _over(self, now: Expected, whole: Expected, *, sure: bool) -> tuple[list[str], dict[str, float]]:
+    def _over(self, now: Expected, whole: Expected, caution: float) -> tuple[list[str], dict[str, float]]:
         """Return which limits a plan breaks, for people and as a constraint.
 
         Of memory it must be sure that the plan fits; of time, that it does not: a trial that takes a little too long
@@ -115,7 +115,7 @@ class Admission:
         Args:
             now: The plan as it would run now.
             whole: The same on the top rung.
-            sure: Whether memory must be sure; else the estimate itself decides.
+            caution: How sure memory must be: 1 for the interval's end, 0 for the estimate itself.
         """
         limits, reasons, constraint = self._setting.limits, [], {}
         left = self._setting.seconds_left - CLOSING_SECONDS
@@ -124,13 +124,14 @@ class Admission:
             (whole.low.train_seconds, whole.high.train_seconds),
         )
         peak, stored = (whole.low.peak_bytes, whole.high.peak_bytes), whole.estimate.storage_bytes
+        least = whole.estimate.peak_bytes
         checks = (
             Check("time", *spend, spend[0], left if math.isfinite(left) else None, "s", 1.0, TIME_LEVEL),
             Check("train-time", *train, train[0], limits.train_seconds, "s", 1.0, TIME_LEVEL),
             Check(
                 "memory",
                 *peak,
-                peak[1] if sure else whole.estimate.peak_bytes,
+                least * (peak[1] / max(1, least)) ** caution,
                 limits.memory_bytes,
                 "MB",
                 1e6,
@@ -184,9 +185,16 @@ def trial_limits(setting: Setting, estimate: Estimate) -> JobLimits:
     return JobLimits(end - CLOSING_SECONDS - scoring, end - CLOSING_SECONDS / 2, memory, file)
 
 
-def _all_refused(last: Sequence[TrialRecord]) -> bool:
-    """Return whether the last plans were all refused for memory, and there are as many as it takes."""
-    return len(last) == REFUSALS and all(one.state == "rejected" and "memory" in one.constraint for one in last)
+def _caution(records: Sequence[TrialRecord]) -> float:
+    """Return how sure memory must be after the last plans: less, the more of them were refused for it in a row."""
+    fits = (place for place, one in enumerate(reversed(records)) if "memory" not in _refused(one))
+    refused = next(fits, len(records))
+    return max(0.0, 1.0 - refused / REFUSALS)
+
+
+def _refused(record: TrialRecord) -> Mapping[str, float]:
+    """Return the limits that a plan was refused for, unrun."""
+    return record.constraint if record.state == "rejected" else {}
 
 
 def _failed_before(plan: TrialPlan, records: Sequence[TrialRecord]) -> str:

@@ -1,5 +1,6 @@
 """Jobs that mean harm: the parent answers in time, believes nothing, and leaves nothing of them behind."""
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tuner.search.processes import guard, wire
+from tuner.search.processes import guard, job_memory, wire
 from tuner.search.processes.child import EXIT_PARENT_GONE
 from tuner.search.processes.guard import JobLimits, JobResult
 from tuner.search.processes.messages import Job, Start
@@ -193,3 +194,21 @@ def test_a_job_that_ends_the_process_that_forks_has_failed(plugin: Path, task: T
         assert ended.failure is not None
         assert ended.failure.text == "the process that trials are forked from was lost under it 2 times: it is stopped"
         assert supervisor.run(ANSWER, JobLimits()).verdict == "result"
+
+
+def test_whose_processes_multiply_is_watched_ahead_of_them_and_the_rest_as_before(obey: Obey) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root may take precedence")
+    before = os.sched_getscheduler(0)
+    policies = list[int]()
+    original = job_memory.take_precedence
+
+    def noted() -> None:
+        original()
+        policies.append(os.sched_getscheduler(0))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job_memory, "take_precedence", noted)
+        obey("for at in range(4): os.fork()\ntime.sleep(3600)", 1.0)
+    assert set(policies) == {os.SCHED_RR}
+    assert os.sched_getscheduler(0) == before

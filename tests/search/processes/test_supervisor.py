@@ -1,6 +1,8 @@
 """Jobs under guard: what comes back, what is killed, what is left behind."""
 
 import os
+import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -253,3 +255,13 @@ def wait_for(holds: Callable[[], bool], seconds: float = 15.0) -> None:
     while not holds():
         assert time.monotonic() < end, "it never came"
         time.sleep(0.01)
+
+
+def test_ctrl_c_does_not_reach_the_other_process_while_it_is_imported(task: Task) -> None:
+    with Supervisor(start(task)) as supervisor:
+        status = Path(f"/proc/{supervisor._server.pid}/status").read_text(encoding="utf-8")
+        assert int(re.findall(r"SigBlk:\s*(\w+)", status)[0], 16) >> (signal.SIGINT - 1) & 1
+        assert supervisor.run(ANSWER, JobLimits()).verdict == "result"
+        status = Path(f"/proc/{supervisor._server.pid}/status").read_text(encoding="utf-8")
+        assert int(re.findall(r"SigIgn:\s*(\w+)", status)[0], 16) >> (signal.SIGINT - 1) & 1
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())

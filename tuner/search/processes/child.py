@@ -64,6 +64,7 @@ def main(control_handle: int, parent: int) -> None:
     """Serve jobs until the parent goes away."""
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what ends
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked until here
     os.umask(0o077)  # whatever a backend writes is the user's own
     adopt_orphans()
     bound_processes(MOST_TASKS)

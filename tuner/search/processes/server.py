@@ -3,10 +3,13 @@
 import os
 import pickle
 import secrets
+import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from tuner.errors import TunerError
@@ -54,7 +57,7 @@ class ForkServer:
         self._stopped_since: float | None = None
         ours, theirs = socket.socketpair()
         name, _, value = self._mark.partition("=")
-        with theirs:
+        with theirs, _without_interrupts():
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tuner.search.processes.child", str(theirs.fileno()), str(os.getpid())],
                 pass_fds=[theirs.fileno()],
@@ -169,6 +172,16 @@ class ForkServer:
         self._stopped_since = self._stopped_since or now
         if now - self._stopped_since >= STOPPED_SECONDS:
             raise LostError("it is stopped")
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Block SIGINT: a process that is started meanwhile does not get it either, until it has prepared for it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _has_descriptor(stream: Any) -> bool:
