@@ -110,12 +110,12 @@ def _command(argv: Sequence[str], environment: Mapping[str, str], out: Path, err
         os.execve(  # noqa: S606 - no shell is wanted
             sys.executable, [sys.executable, "-m", "tuner", *argv], {**os.environ, **environment}
         )
-    from tuner.cli import app
+    from tuner.__main__ import main as program
 
     sys.argv = ["tuner", *argv]
     sys.stdout, sys.stderr = (io.TextIOWrapper(os.fdopen(descriptor, "wb")) for descriptor in (1, 2))
     try:
-        app.main()
+        program()
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 70
     except BaseException:  # noqa: BLE001 - this is what is looked for

@@ -9,7 +9,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tuner.search.processes import guard, job_memory, wire
+from tuner.search.processes import guard, wire
+from tuner.search.processes.family import take_precedence
 from tuner.search.processes.child import EXIT_PARENT_GONE
 from tuner.search.processes.guard import JobLimits, JobResult
 from tuner.search.processes.messages import Job, Start
@@ -201,14 +202,12 @@ def test_whose_processes_multiply_is_watched_ahead_of_them_and_the_rest_as_befor
         pytest.skip("only root may take precedence")
     before = os.sched_getscheduler(0)
     policies = list[int]()
-    original = job_memory.take_precedence
-
     def noted() -> None:
-        original()
+        take_precedence()
         policies.append(os.sched_getscheduler(0))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job_memory, "take_precedence", noted)
+        patch.setattr("tuner.search.processes.job_memory.take_precedence", noted)
         obey("for at in range(4): os.fork()\ntime.sleep(3600)", 1.0)
     assert set(policies) == {os.SCHED_RR}
     assert os.sched_getscheduler(0) == before
