@@ -2,6 +2,7 @@
 
 import math
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -125,7 +126,9 @@ class Tuning:
         if self._task.left_out:
             self._listener.say(self._task.left_out)
         self._plugins = taking_part(self._host, (strategy.name for strategy in strategies), backends)
-        from tuner.search.journal import open_study  # while the child imports its tensor library
+        with warnings.catch_warnings():  # in a notebook, on a progress bar that Optuna is not asked for
+            warnings.filterwarnings("ignore", "IProgress not found")
+            from tuner.search.journal import open_study  # while the child imports its tensor library
         from tuner.search.study import Study
 
         session = sessions[backends[0]]

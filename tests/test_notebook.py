@@ -1,0 +1,61 @@
+"""The notebook runs from its top, and its committed outputs are those of such a run."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+NOTEBOOK = ROOT / "examples" / "quickstart.ipynb"
+
+
+def read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def kinds(notebook: dict[str, Any]) -> list[list[str]]:
+    """Return, by cell, its outputs: streams by name, others by what they can be shown as."""
+    return [
+        [" ".join(output.get("data", {output.get("name", "error"): None})) for output in cell.get("outputs", ())]
+        for cell in notebook["cells"]
+    ]
+
+
+def steady(notebook: dict[str, Any]) -> list[str]:
+    """Return the outputs' text without what a clock, or another machine's arithmetic, changes."""
+    outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", ())]
+    texts = ["".join(output.get("text") or output["data"]["text/plain"]) for output in outputs]
+    return [re.sub(r"\d+(\.\d+)?", "#", text) for text in texts]
+
+
+def test_the_committed_outputs_name_no_machine_and_no_moment() -> None:
+    notebook = read(NOTEBOOK)
+    assert set(notebook["metadata"]) == {"kernelspec"}
+    assert [cell["metadata"] for cell in notebook["cells"]] == [{}] * len(notebook["cells"])
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    assert not re.search(r"(?<![\w.<])/(?:tmp|home|root|usr|work)/|Warning|Traceback|\\u001b", NOTEBOOK.read_text())
+    assert sum(len(cell["outputs"]) for cell in code) >= 5
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_and_shows_what_is_committed(tmp_path: Path) -> None:
+    for library in ("nbclient", "ipykernel", "pandas"):
+        pytest.importorskip(library)
+    environment = {**os.environ, "TUNER_CACHE": str(tmp_path / "cache"), "IPYTHONDIR": str(tmp_path / "ipython")}
+    command = [sys.executable, str(ROOT / "examples" / "execute.py"), str(NOTEBOOK), "out.ipynb"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=280
+    )
+    assert done.returncode == 0, done.stderr
+    ours, made = read(NOTEBOOK), read(tmp_path / "out.ipynb")
+    assert kinds(made) == kinds(ours)
+    assert [cell["source"] for cell in made["cells"]] == [cell["source"] for cell in ours["cells"]]
+    assert [text.partition("\n")[0] for text in steady(made)] == [text.partition("\n")[0] for text in steady(ours)]
+    assert sorted(path.name for path in tmp_path.glob("quickstart-bundle/*.onnx")) == ["model.onnx"]
