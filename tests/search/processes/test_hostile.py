@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from tuner.search.processes import guard, wire
-from tuner.search.processes.family import take_precedence
 from tuner.search.processes.child import EXIT_PARENT_GONE
+from tuner.search.processes.family import take_precedence
 from tuner.search.processes.guard import JobLimits, JobResult
 from tuner.search.processes.messages import Job, Start
 from tuner.search.processes.supervisor import Supervisor
@@ -202,6 +202,7 @@ def test_whose_processes_multiply_is_watched_ahead_of_them_and_the_rest_as_befor
         pytest.skip("only root may take precedence")
     before = os.sched_getscheduler(0)
     policies = list[int]()
+
     def noted() -> None:
         take_precedence()
         policies.append(os.sched_getscheduler(0))
