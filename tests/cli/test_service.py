@@ -3,7 +3,11 @@
 import importlib.util
 import io
 import json
+import os
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -115,6 +119,54 @@ def test_files_that_hold_no_sample_are_reported_and_the_service_continues(
     assert set(refused) == {"broken.npy", "wide.npy"}
     assert "takes numbers of shape [3], got float64 [7]" in refused["wide.npy"]
     assert sum("label" in event for event in events) == 3
+
+
+def test_files_are_predicted_as_they_come_whole_and_sigterm_ends_it(
+    bundle: Path, samples: Path, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("inotify_simple", reason="the extra watch is not installed")
+    np.save(tmp_path / "whole.npy", np.array([0, 0, 2], np.float32))
+    content = (tmp_path / "whole.npy").read_bytes()
+    settled = 0.3
+    monkeypatch.setattr("tuner.runtime.service.incoming.SETTLED_SECONDS", settled)
+    came = threading.Event()
+
+    def printed(line: str) -> None:
+        sys.stdout.write(f"{line}\n")
+        if "4.npy" in line:
+            came.set()
+
+    monkeypatch.setattr("tuner.cli.service.print_line", printed)
+
+    def live() -> None:
+        with (samples / "b" / "4.npy").open("wb", buffering=0) as file:
+            for part in (content[:100], content[100:]):  # half of it is there for a while
+                file.write(part)
+                time.sleep(settled / 2)
+        came.wait(60)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    writer = threading.Timer(0.2, live)
+    writer.start()
+    code, events, error = run("watch", bundle, "--samples", samples)
+    writer.join()
+    assert code == 130
+    assert error.splitlines() == ["tuner: interrupted; what was finished is kept"]
+    assert [(Path(event["file"]).name, event.get("label")) for event in events][-1] == ("4.npy", "c")
+    assert len(events) == 4
+    _, (status,), _ = run("status", bundle)
+    assert status["answers"] == 4
+
+
+def test_without_inotify_it_says_how_often_it_looks(
+    bundle: Path, samples: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("tuner.commands.watch.watch", lambda *_, **__: None)
+    assert run("watch", bundle, "--samples", samples)[2].startswith(
+        'tuner: the folder is looked at every 10 s; to be woken by a new file: pip install "device-tuner[watch]"'
+    )
+    assert run("watch", bundle, "--samples", samples, "--once")[2] == ""
 
 
 def test_paths_come_as_a_stream(bundle: Path, samples: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

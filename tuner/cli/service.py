@@ -47,10 +47,15 @@ def watch(
     keep
         Largest size of the samples kept, such as 256MB; the oldest are removed.
     """
+    from importlib.util import find_spec
+
+    from tuner.commands.interruption import terminated_as_interrupted
     from tuner.commands.watch import SampleSource
     from tuner.commands.watch import watch as serve
+    from tuner.distribution import install_command
     from tuner.errors import UsageError
     from tuner.runtime import Policy
+    from tuner.runtime.service.arrivals import POLL_SECONDS
     from tuner.runtime.service.conditions import ANY_TIME, Conditions, read_window
     from tuner.runtime.service.monitor import Watch
     from tuner.units import parse_size
@@ -63,7 +68,14 @@ def watch(
     conditions = ANY_TIME if any_time else Conditions(window=hours)
     policy = Policy(watch=Watch(exploration=exploration, enough=enough), conditions=conditions)
     listener = _print_json if json_output else _print_event
-    serve(bundle, SampleSource(samples, once), listener, policy=policy, most_bytes=parse_size(keep, "--keep"))
+    source, most_bytes = SampleSource(samples, once), parse_size(keep, "--keep")
+    if source.waits and find_spec("inotify_simple") is None:
+        hint = (
+            f"the folder is looked at every {POLL_SECONDS:g} s; to be woken by a new file: {install_command('watch')}"
+        )
+        print(f"tuner: {hint}", file=sys.stderr, flush=True)
+    with terminated_as_interrupted():
+        serve(bundle, source, listener, policy=policy, most_bytes=most_bytes)
 
 
 def status(bundle: Path, /, *, json_output: Json = False) -> None:

@@ -11,14 +11,20 @@ from tuner.bundle.rounds import folder_of, rounds_in_use
 from tuner.errors import TunerError
 from tuner.files import cache_folder
 from tuner.runtime import Bundle, Orchestrator, Policy, Ring
+from tuner.runtime.service.arrivals import Arrivals
 from tuner.runtime.service.gate import Verdict
-from tuner.runtime.service.incoming import IncomingFile, files_from_lines, files_in
+from tuner.runtime.service.incoming import (
+    IncomingFile,
+    class_folders,
+    files_from_lines,
+    files_in,
+    seconds_until_settled,
+)
 from tuner.runtime.service.local_training import local_training
 from tuner.runtime.service.serving import UnusableError
 from tuner.runtime.service.state import Problem, Round, ServiceState, read_state
 from tuner.task.data.samples import content_id
 
-POLL_SECONDS = 1.0
 STREAM = "-"
 Event = dict[str, Any]
 
@@ -34,6 +40,11 @@ class SampleSource:
 
     samples: str
     once: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether files may still come to a folder."""
+        return self.samples != STREAM and not self.once
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,16 +269,21 @@ def _incoming(service: Orchestrator, source: SampleSource) -> Iterator[IncomingF
         return
     folder, kind = Path(source.samples), service.model.bundle.input.kind
     seen = {file.mark for file in files_in(folder, kind) if file.mark <= service.state.watched}
-    while True:
-        files = files_in(folder, kind)
-        new = [file for file in files if file.mark not in seen]  # not by its time alone: the clock may be set back
-        seen = {file.mark for file in files}
-        yield from new
-        if source.once and not new:
-            return
-        if not new:
-            yield None
-            time.sleep(POLL_SECONDS)
+    with Arrivals() as arrivals:
+        while True:
+            arrivals.follow((folder, *class_folders(folder)))  # before the files are listed: none comes unnoticed
+            files = files_in(folder, kind)
+            new = [file for file in files if file.mark not in seen]  # not by its time alone: the clock may be set back
+            now_ns = time.time_ns()
+            unsettled = {} if source.once else {file: seconds_until_settled(file, now_ns) for file in new}
+            whole = [file for file in new if not unsettled.get(file)]
+            seen = {file.mark for file in files}.difference(file.mark for file in new if file not in whole)
+            yield from whole
+            if source.once and not new:
+                return
+            if not whole:
+                yield None
+                arrivals.wait(max(unsettled.values(), default=service.rest_seconds))
 
 
 def _task_mark(name: str) -> str:

@@ -13,8 +13,8 @@ from tuner.errors import BundleError, TaskError
 from tuner.runtime import Bundle, Orchestrator, Policy, Ring, RoundTraining, World
 from tuner.runtime.service.conditions import Conditions
 from tuner.runtime.service.monitor import Watch
-from tuner.runtime.service.orchestrator import NO_TRAINER
-from tuner.runtime.service.state import read_state
+from tuner.runtime.service.orchestrator import NO_TRAINER, RESTING_SECONDS, WAITING_SECONDS
+from tuner.runtime.service.state import SAVE_SECONDS, read_state
 
 
 def test_answers_are_counted_and_remembered(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
@@ -223,6 +223,26 @@ def test_a_clock_that_is_set_back_by_a_day_stops_neither_rounds_nor_the_state(
         lived(service, sample, 60, labels="abc", first=30)
         assert service.tend(wait=True) is not None
         assert read_state(bundle).answers == 90
+
+
+def test_an_idle_service_rests_and_writes_nothing(
+    make: Make, pointing: Make, sample: Make, serve: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle, trainer = make("old", [pointing(2.0)]), Copying(make("new", [pointing(2.0)]))
+    monkeypatch.setattr("tuner.runtime.service.state.SAVE_SECONDS", 0.0)
+    with serve(bundle) as service:
+        service.infer(sample(0))
+        assert service.rest_seconds == SAVE_SECONDS  # what was counted is not on the disk yet
+        service.tend()
+        assert service.rest_seconds == RESTING_SECONDS
+        written = (bundle / "device" / "state.json").stat().st_mtime_ns
+        service.tend()
+        assert (bundle / "device" / "state.json").stat().st_mtime_ns == written
+    busy = World(lambda: replace(ALWAYS, load=9.0), lambda: 2e9, random.Random(0), 1)
+    with Orchestrator(bundle, service.ring, RoundTraining(lambda _: trainer), POLICY, busy) as service:
+        lived(service, sample, 90, labels="abc")
+        service.tend()
+        assert service.rest_seconds == WAITING_SECONDS  # a round is due, and waits for an idle device
 
 
 def test_files_watched_in_the_future_are_a_problem_that_is_reported(make: Make, pointing: Make, serve: Make) -> None:

@@ -11,6 +11,8 @@ SUFFIXES = {
     "arrays": frozenset({".npy"}),
     "signals": frozenset({".npy"}),
 }
+#: A file that nothing was written to for so long counts as whole.
+SETTLED_SECONDS = 1.0
 Mark = tuple[int, str]
 
 
@@ -34,6 +36,15 @@ class IncomingFile:
         return self.changed_ns, str(self.path)
 
 
+def class_folders(folder: Path) -> list[Path]:
+    """Return the class folders in a folder, sorted.
+
+    Raises:
+        TaskError: The folder does not exist or cannot be read.
+    """
+    return [path for path in _listed(folder) if path.is_dir() and not path.name.startswith(".")]
+
+
 def files_in(folder: Path, kind: str) -> list[IncomingFile]:
     """Return the files of a folder and of the class folders in it, in the order of their arrival.
 
@@ -44,13 +55,8 @@ def files_in(folder: Path, kind: str) -> list[IncomingFile]:
     Raises:
         TaskError: The folder does not exist or cannot be read.
     """
-    try:
-        inside = sorted(folder.iterdir())
-    except OSError as error:
-        raise TaskError(f"--samples {folder} cannot be read ({error.strerror}): give a folder of files") from None
-    classes = [path for path in inside if path.is_dir() and not path.name.startswith(".")]
-    labelled: list[tuple[Path, str | None]] = [(path, None) for path in inside]
-    labelled += [(path, class_.name) for class_ in classes for path in _inside(class_)]
+    labelled: list[tuple[Path, str | None]] = [(path, None) for path in _listed(folder)]
+    labelled += [(path, class_.name) for class_ in class_folders(folder) for path in _inside(class_)]
     return sorted(_stamped((path, label) for path, label in labelled if path.suffix.lower() in SUFFIXES[kind]))
 
 
@@ -60,6 +66,24 @@ def files_from_lines(lines: Iterable[str]) -> Iterator[IncomingFile]:
         path, _, label = line.rstrip("\n").partition("\t")
         if path:
             yield IncomingFile(0, Path(path), label or None)
+
+
+def seconds_until_settled(file: IncomingFile, now_ns: int) -> float:
+    """Return how long to wait until a file counts as whole, as nothing was written to it lately; 0 for one that does.
+
+    Args:
+        file: A file.
+        now_ns: Time of day; where it is before the file's change, the clock was set, and the file counts as whole.
+    """
+    age = (now_ns - file.changed_ns) / 1e9
+    return SETTLED_SECONDS - age if 0 <= age < SETTLED_SECONDS else 0.0
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        raise TaskError(f"--samples {folder} cannot be read ({error.strerror}): give a folder of files") from None
 
 
 def _inside(folder: Path) -> list[Path]:

@@ -37,9 +37,11 @@ from tuner.runtime.service.monitor import (
 from tuner.runtime.service.ring import Ring
 from tuner.runtime.service.round import RoundResult, RoundTraining, run_round
 from tuner.runtime.service.serving import ServingModel
-from tuner.runtime.service.state import SHOWN, Round, ServiceState, StateFile
+from tuner.runtime.service.state import SAVE_SECONDS, SHOWN, Round, ServiceState, StateFile
 
-LOOK_SECONDS = 1.0  # between two checks of whether a round may start
+LOOK_SECONDS = 1.0  # between two checks of whether a round may start, and of whether it has ended
+#: Between two checks while no file comes: whether a round that is due may start, and whether all is as it was.
+WAITING_SECONDS, RESTING_SECONDS = 60.0, 900.0
 LOCK = "watching.lock"
 SET_BACK = (
     "the clock was set back, or a file is dated in the future: files that came while nobody watched may be passed "
@@ -200,6 +202,15 @@ class Orchestrator:
             self.save()
         return verdict
 
+    @property
+    def rest_seconds(self) -> float:
+        """Time after which `tend` has something to do, though no file comes."""
+        if self._round is not None:
+            return LOOK_SECONDS
+        if self._memory.is_changed:
+            return SAVE_SECONDS
+        return WAITING_SECONDS if self._training is not None and self._due() is not None else RESTING_SECONDS
+
     def waiting(self) -> str | None:
         """Return what a round that is due waits for; None where none is due, or one is training."""
         if self._due() is None or self._round is not None:
@@ -208,8 +219,11 @@ class Orchestrator:
 
     def save(self) -> None:
         """Write the state; a full disk is a problem, not the end."""
-        self._memory.state = replace(self.state, due=self._due(), waits=self.waiting())
-        self._memory.save()
+        due, waits = self._due(), self.waiting()
+        if (due, waits) != (self.state.due, self.state.waits):
+            self._memory.state = replace(self.state, due=due, waits=waits)
+        if self._memory.is_changed:
+            self._memory.save()
 
     def mark_watched(self, mark: Mark) -> None:
         """Note that a file has been predicted, so that the next start continues after it."""

@@ -191,7 +191,7 @@ class StateFile:
 
     def __init__(self, bundle: Path, clock: Callable[[], float]) -> None:
         self._bundle, self._clock = bundle, clock
-        self._saved = -math.inf
+        self._saved, self._written = -math.inf, ServiceState()
         remove_parts(inside_device(bundle, FILE))
         self.state = read_state(bundle)
 
@@ -200,11 +200,17 @@ class StateFile:
         """Whether the state was written long enough ago."""
         return time.monotonic() - self._saved >= SAVE_SECONDS
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether the state is another one than was written: an idle service spares the flash."""
+        return self.state is not self._written
+
     def save(self) -> None:
         """Write the state; a full disk is a problem, not the end."""
         self._saved = time.monotonic()  # the time of day may be set back, by a day say
         try:
             write_state(self._bundle, self.state)
+            self._written = self.state
         except OSError as error:
             self.add_problem(
                 f"{self._bundle} cannot be written ({error.strerror}), so the latest counts may be lost: "
