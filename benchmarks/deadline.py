@@ -1,6 +1,6 @@
 """Limits with trials that mean harm: the wall clock, the memory of all their processes, and the parent's own.
 
-``python -m benchmarks.deadline [--quick] [--only NAME ...] [--json FILE]``
+``python -m benchmarks.deadline [--quick] [--only NAME ...] [--budgets SECONDS ...] [--json FILE]``
 
 The command line in a process of its own, on digits, with `benchmarks.misdeeds` as a local plugin: the first trial
 trains, every later one misbehaves in one way. The overrun is of the whole command, from its start to its exit, with
@@ -215,6 +215,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="budgets of 20 s only, and 200 trivial trials")
     parser.add_argument("--only", nargs="*", choices=list(MISDEEDS), default=list(MISDEEDS), metavar="NAME")
+    parser.add_argument("--budgets", nargs="*", type=float, default=BUDGETS, metavar="SECONDS")
     parser.add_argument("--json", type=Path, metavar="FILE")
     asked = parser.parse_args()
     trials = 200 if asked.quick else TRIVIAL
@@ -222,7 +223,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         watched("nothing", ["--trials", "2", "--memory", f"{LIMIT_BYTES}B"], folder)  # pretrains and measures, once
-        for budget in QUICK_BUDGETS if asked.quick else BUDGETS:
+        for budget in QUICK_BUDGETS if asked.quick else asked.budgets:
             rows += [hostile_row(one, budget, folder) for one in asked.only if one != "nothing"]
         if rows:
             judged += claims(rows)
