@@ -98,6 +98,26 @@ def test_a_line_that_is_no_record_is_reported(line: str, says: str, tmp_path: Pa
         read_records(tmp_path, INFO.template)
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "says"),
+    [
+        (("values", "global_accuracy"), 9e18, "global_accuracy must be between 0 and 1"),
+        (("plan", "data", "alpha"), 1e308, r"data.alpha must be in \[0, 1\]"),
+        (("plan", "recipe", "learning_rate"), float("nan"), "recipe.learning_rate must be above 0"),
+        (("trial",), float("inf"), "cannot convert float infinity"),
+    ],
+)
+def test_values_that_no_trial_has_are_reported(place: tuple[str, ...], value: float, says: str, tmp_path: Path) -> None:
+    content = replace(record(0), plan=PLAN).to_dict()
+    inner = content
+    for name in place[:-1]:
+        inner = inner[name]
+    inner[place[-1]] = value
+    (tmp_path / TRIALS).write_text(json.dumps(content) + "\n")
+    with pytest.raises(RunError, match=says):
+        read_records(tmp_path, INFO.template)
+
+
 def test_records_nested_too_deeply_are_left_out(tmp_path: Path) -> None:
     append_record(tmp_path, record(0))
     with (tmp_path / TRIALS).open("a") as file:

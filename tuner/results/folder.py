@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import RunError, first_line
+from tuner.errors import PlanError, RunError, first_line
 from tuner.files import write_private
 from tuner.plan.info import ModelInfo, TaskInfo
 from tuner.plan.trial import TrialPlan
@@ -163,7 +163,7 @@ def read_records(folder: Path, template: TrialPlan) -> tuple[TrialRecord, ...]:
             read.append(TrialRecord.from_dict(records[trial], template))
     except OSError as error:
         raise RunError(f"{path} cannot be read: {reason_of(error)}") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, PlanError) as error:
         of_trial = "" if trial is None else f" of trial {trial}"
         raise RunError(f"{path}: the record{of_trial} cannot be read ({first_line(error)}): run it again") from None
     return tuple(read)

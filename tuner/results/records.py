@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.plan.parts import Scalar
 from tuner.plan.text import describe
-from tuner.plan.trial import TrialPlan
+from tuner.plan.trial import TrialPlan, check
 from tuner.planner.cost import Estimate
 
 if TYPE_CHECKING:
@@ -90,12 +90,23 @@ class TrialRecord:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any], template: TrialPlan) -> "TrialRecord":
-        """Read a record back; `template` holds the model and the task that the study is about."""
+        """Read a record back; `template` holds the model and the task that the study is about.
+
+        Raises:
+            ValueError: A value has another type, or is no accuracy where it should be one.
+            PlanError: The plan breaks a rule.
+        """
         values = {name: value for name, value in content.items() if name not in {"key", "sentence"}}
         if values["plan"] is not None:
             base = {"model": asdict(template.model), "task": asdict(template.task)}
             values["plan"] = {**base, **values["plan"]}
-        return _adapter().validate_python(values)
+        record = _adapter().validate_python(values)
+        for name in ("local_accuracy", "global_accuracy"):
+            if record.values.get(name, 0.0) < 0 or record.values.get(name, 0.0) > 1:  # NaN is reported by the run
+                raise ValueError(f"{name} must be between 0 and 1, got {record.values[name]}")
+        if record.plan is not None:
+            check(record.plan)
+        return record
 
 
 @cache

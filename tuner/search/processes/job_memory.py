@@ -25,7 +25,7 @@ OTHERS_EVERY, FILES_EVERY = 2, 4
 #: More processes than a job may start: those that double need to be stopped before they keep every core busy.
 MOST_PROCESSES = max(32, 4 * (os.cpu_count() or 1))
 #: How long the shares of several processes are waited for.
-READING_SECONDS = 0.05
+READING_SECONDS = 0.01
 #: A job with more processes than this may be one that starts them without end.
 CROWD = 8
 #: Readings in a row that may be put off because processes come and go meanwhile.
@@ -114,7 +114,7 @@ class JobMemory:
         return [one for one in descendants(self._server, self._spare) if one != self.pid]
 
     def _above_in_all(self, above: int) -> int:
-        """Return the bytes of all processes above rest, or those of the last reading where a new one is not done yet.
+        """Return the bytes of all processes above rest; while they are read, those of the last reading and the growth.
 
         Args:
             above: Those of the job's own process.
@@ -123,7 +123,7 @@ class JobMemory:
             self._reading = _SharesReading((self._server, self.pid), self._others)
         self._reading.join(READING_SECONDS)
         if self._reading.is_alive():
-            return self._last_in_all
+            return self._last_in_all + self._reading.grown()
         shares, self._reading = self._reading.shares, None
         if self._started() != self._others and self._changing < MOST_CHANGES:
             self._changing += 1  # shares read before and after a process was started do not add up
@@ -192,7 +192,12 @@ class _SharesReading(threading.Thread):
     def __init__(self, family: Collection[int], others: Collection[int]) -> None:
         super().__init__(daemon=True)
         self._family, self._others, self.shares = family, others, GroupShares(0, 0)
+        self._began = {pid: now.own for pid in others if (now := sizes(pid))}
         self.start()
+
+    def grown(self) -> int:
+        """Return the bytes that the other processes have taken since it began."""
+        return sum(now.own - own for pid, own in self._began.items() if (now := sizes(pid)))
 
     def run(self) -> None:
         """Read."""
