@@ -32,7 +32,7 @@ ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(tuner [^`]+)`")
-META = {"--help", "--version", "-h", "--install-completion"}
+META = {"--help", "--version", "-h", "--install-completion", "-v", "-vv", "-q", "--color"}
 
 
 def text(path: Path) -> str:

@@ -1,5 +1,9 @@
 """Text as a terminal may have it: names of files are any bytes, and messages quote them."""
 
+import os
+import textwrap
+from typing import TextIO
+
 MOST_LETTERS = 4000  # of an error's line
 
 
@@ -19,3 +23,34 @@ def one_line(text: str) -> str:
     """Return an error's message as one printable line of bounded length."""
     line = printable(" ".join(text.split("\n")))
     return line if len(line) <= MOST_LETTERS else f"{line[: MOST_LETTERS // 2]} … {line[-MOST_LETTERS // 2 :]}"
+
+
+def wrapped(text: str, stream: TextIO) -> str:
+    """Return a text whose lines fit a terminal, broken between words only; off a terminal, as it is.
+
+    Args:
+        text: May have several lines; what continues one is indented.
+        stream: Where it will be printed.
+    """
+    width = _width(stream)
+    if width is None:
+        return text
+    lines = []
+    for line in text.split("\n"):
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        wrapper = textwrap.TextWrapper(
+            width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, expand_tabs=False
+        )
+        lines += wrapper.wrap(line) if len(line) > width else [line]
+    return "\n".join(lines)
+
+
+def _width(stream: TextIO) -> int | None:
+    """Return the number of columns of the terminal behind a stream; None where there is none."""
+    try:
+        if not stream.isatty():
+            return None
+        columns = os.environ.get("COLUMNS", "")
+        return int(columns) if columns.isdecimal() else os.get_terminal_size(stream.fileno()).columns or None
+    except (OSError, ValueError):  # closed, or no file
+        return None

@@ -8,6 +8,7 @@ from io import TextIOWrapper
 from cyclopts import App, CycloptsError
 
 from tuner.cli.bundle import apply, export, predict
+from tuner.cli.common import HELP, applied, split
 from tuner.cli.dashboard import dashboard
 from tuner.cli.describe import describe
 from tuner.cli.init import init
@@ -21,12 +22,13 @@ from tuner.cli.show import diff, show
 from tuner.cli.store import forget, store_app
 from tuner.distribution import installed_version
 from tuner.errors import TunerError, UsageError, disk_error, missing_extra
-from tuner.printable import one_line, printable
+from tuner.printable import one_line, printable, wrapped
 
 DONE, MISTAKE, USAGE, INTERRUPTED = 0, 1, 2, 130
 app = App(
     name="tuner",
     help="Tune how a model is personalised on this device, within a time and memory budget.",
+    help_epilogue=HELP,
     version=installed_version,
     version_flags=["--version"],
     result_action="return_value",
@@ -74,7 +76,9 @@ def run_program() -> int:
 def call(arguments: list[str]) -> int:
     """Run one command and return its exit code: 0 done, 1 the user's mistake or a limit, 2 usage, 130 interrupted."""
     try:
-        app(arguments, exit_on_error=False, print_error=False)
+        common = split(arguments)
+        with applied(common):
+            app(common.rest, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         return _failed(USAGE, f"{' '.join(str(error).split())} See tuner --help.")
     except UsageError as error:
@@ -97,7 +101,7 @@ def call(arguments: list[str]) -> int:
 
 def _failed(code: int, line: str, *more: str) -> int:
     """Print why a command failed, and more lines, and return its exit code."""
-    print(f"tuner: {one_line(line)}", *more, sep="\n", file=sys.stderr)
+    print(wrapped(f"tuner: {one_line(line)}", sys.stderr), *more, sep="\n", file=sys.stderr)
     return code
 
 

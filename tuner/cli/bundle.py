@@ -1,7 +1,6 @@
 """The commands of a bundle: export, apply, predict."""
 
 import json
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Group, Parameter
 from cyclopts.validators import mutually_exclusive
 
-from tuner.cli.options import Flag, Json, LocalPlugins, Memory, Time, print_line, progress
+from tuner.cli.options import Flag, Json, LocalPlugins, Memory, Time, note, print_line, progress
 from tuner.printable import one_line
 
 _FORMAT = Group("output", show=False, validator=mutually_exclusive)
@@ -165,4 +164,4 @@ def _print_bundle(folder: Path, *, json_output: bool) -> None:
 
 
 def _warn(message: str) -> None:
-    print(f"warning: {message}", file=sys.stderr, flush=True)
+    note(f"warning: {message}")

@@ -1,13 +1,14 @@
 """What the commands share: options, progress on stderr, and printing that notices when nobody reads."""
 
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter, Token
 
-from tuner.printable import printable
+from tuner.printable import printable, wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,7 +56,8 @@ def print_line(text: str) -> None:
         ReaderGoneError: Nobody reads it.
     """
     try:
-        print(printable(text, keep="\n"), flush=True)
+        line = printable(text, keep="\n")
+        print(line if line.startswith("{") else wrapped(line, sys.stdout), flush=True)  # JSON stays one line
     except BrokenPipeError:
         raise ReaderGoneError from None
 
@@ -71,11 +73,26 @@ def stdout_console() -> "Console":
         def on_broken_pipe(self) -> None:
             raise ReaderGoneError
 
-    return Stdout(soft_wrap=True, markup=False, emoji=False)  # a name may hold what looks like either
+    is_terminal = sys.stdout.isatty()  # elsewhere lines stay whole, for programs that read them
+    return Stdout(soft_wrap=not is_terminal, markup=False, emoji=False)  # a name may hold what looks like either
 
 
 def progress() -> "Progress":
-    """Return a listener that shows progress on stderr."""
+    """Return a listener that shows progress on stderr: nothing with -q, refused trials too with -v."""
+    from logging import INFO, WARNING, getLogger
+
+    from rich.console import Console
+
     from tuner.commands.progress import Progress
 
-    return Progress()
+    logger = getLogger("tuner")  # its level is what -v and -q chose
+    quiet, verbose = not logger.isEnabledFor(WARNING), logger.isEnabledFor(INFO)
+    return Progress(Console(stderr=True, quiet=quiet), verbose=verbose)
+
+
+def note(text: str) -> None:
+    """Print a message for people to stderr, unless -q was given."""
+    from logging import WARNING, getLogger
+
+    if getLogger("tuner").isEnabledFor(WARNING):
+        print(wrapped(printable(text, keep="\n"), sys.stderr), file=sys.stderr, flush=True)

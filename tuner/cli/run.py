@@ -1,15 +1,13 @@
 """The commands that tune: run, demo."""
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from tuner.cli.options import Flag, Json, LocalPlugins, Out, Whole, print_line, progress, stdout_console
-from tuner.printable import printable
+from tuner.cli.options import Flag, Json, LocalPlugins, Out, Whole, note, print_line, progress, stdout_console
 
 
 def run(
@@ -171,8 +169,8 @@ def _file_of(task: str, out: Path | None) -> str:
 
     if task in build_host().tasks:
         return task
-    file = task_of_photos(folder, out, lambda prepared: print(printable(format_found(prepared), "\n"), file=sys.stderr))
-    print(f"task: {printable(str(file))}", file=sys.stderr, flush=True)
+    file = task_of_photos(folder, out, lambda prepared: note(format_found(prepared)))
+    note(f"task: {file}")
     return str(file)
 
 

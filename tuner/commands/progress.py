@@ -33,14 +33,16 @@ class Progress(Listener):
 
     Args:
         console: Console to show it on; stderr where it is not given.
+        verbose: Whether to print trials that were rejected, too.
 
     Attributes:
         folder: The run's folder; None until it is known.
     """
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Console | None = None, *, verbose: bool = False) -> None:
         self.folder: Path | None = None
         self._console = console or Console(stderr=True)
+        self._verbose = verbose
         self._end: float | None = None
         self._counts: Counter[str] = Counter()
         self._best: dict[str, tuple[Objective, float, int]] = {}
@@ -76,7 +78,8 @@ class Progress(Listener):
     def say(self, line: str) -> None:
         """Print a line above the panel."""
         self._last_line_at = time.monotonic()
-        self._console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
+        wrap = self._console.is_terminal  # at words; elsewhere a line stays whole
+        self._console.print(printable(line), highlight=False, markup=False, soft_wrap=not wrap)
 
     def step(self, what: str, done: float, of: float) -> None:
         """Move the bar."""
@@ -100,9 +103,9 @@ class Progress(Listener):
             self.say(f"continuing after {', '.join((self._states(), *best))}")
 
     def trial(self, record: TrialRecord) -> None:
-        """Count a trial, and print it unless it was rejected or its plan was trained before."""
+        """Count a trial, and print it unless its plan was trained before; a rejected one only if verbose."""
         self._count(record)
-        if record.same_as is not None or record.state == "rejected":
+        if record.same_as is not None or (record.state == "rejected" and not self._verbose):
             return
         result = self._format_values(record.values) or record.reason
         sentence = describe(record.plan) if record.plan else ""

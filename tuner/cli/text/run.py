@@ -31,7 +31,7 @@ def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
     for trial in members:
         plan = run.record(trial).plan
         sentence = describe(plan) if plan else ""
-        console.print(f"{_mark(run, trial)}{trial}: {sentence}", highlight=False, soft_wrap=True)
+        console.print(f"{_mark(run, trial)}{trial}: {sentence}", highlight=False)
     if len(members) < len(run.front):
         left = len(run.front) - len(members)
         console.print(f"{left} more of the front: near-equal, or no better than the untouched model; --all shows them")
@@ -44,7 +44,7 @@ def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
         spent = sorted(info.spent.phases.items(), key=lambda phase: -phase[1])
         console.print("time: " + ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in spent))
     if errors := estimate_errors(run.records):
-        console.print(f"estimates: {'; '.join(map(_errors, errors, errors.values()))}", highlight=False, soft_wrap=True)
+        console.print(f"estimates: {'; '.join(map(_errors, errors, errors.values()))}", highlight=False)
     states = ", ".join(f"{number} {state}" for state, number in run.counts.items())
     seconds, stored = format_seconds(info.spent.seconds), format_bytes(info.spent.storage_bytes)
     console.print(f"trials: {states} · spent {seconds} · the store now holds {stored}")

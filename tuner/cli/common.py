@@ -1,0 +1,105 @@
+"""Options of every command, wherever they stand before ``--``: -v, -q and --color."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tuner.errors import UsageError, nearest
+from tuner.printable import one_line
+
+if TYPE_CHECKING:
+    from logging import LogRecord
+
+COLORS = ("auto", "always", "never")
+HELP = (
+    "Every command takes -v (more messages, such as why trials are refused; -vv for tracebacks and debugging), "
+    "-q (no progress and no warnings), and --color auto, always or never (NO_COLOR is obeyed)."
+)
+#: Variables of the environment that decide on colours, for rich and for what is started.
+_VARIABLES = ("NO_COLOR", "FORCE_COLOR", "TTY_INTERACTIVE")
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What the options of every command say.
+
+    Attributes:
+        rest: The other arguments.
+        verbosity: Number of -v without that of -q.
+        color: One of `COLORS`.
+    """
+
+    rest: tuple[str, ...]
+    verbosity: int
+    color: str
+
+
+def split(arguments: list[str]) -> Common:
+    """Take the common options from a command's arguments.
+
+    Raises:
+        UsageError: ``--color`` has another value than one of `COLORS`.
+    """
+    rest, verbosity, color = list[str](), 0, "auto"
+    words = iter(arguments)
+    for word in words:
+        if word == "--":
+            rest += [word, *words]
+        elif word in {"-v", "-vv", "--verbose"}:
+            verbosity += 2 if word == "-vv" else 1
+        elif word in {"-q", "--quiet"}:
+            verbosity -= 1
+        elif word == "--color" or word.startswith("--color="):
+            color = word.partition("=")[2] if "=" in word else next(words, "")
+            if color not in COLORS:
+                raise UsageError(f"--color must be one of {', '.join(COLORS)}, got {color!r}{nearest(color, COLORS)}")
+        else:
+            rest.append(word)
+    return Common(tuple(rest), verbosity, color)
+
+
+@contextmanager
+def applied(common: Common) -> Iterator[None]:
+    """Show colours and messages of the logger ``tuner`` as the common options say, while a command runs."""
+    import logging
+
+    class Stderr(logging.Handler):
+        """Prints messages; those of a run's progress are shown by the progress itself."""
+
+        def emit(self, record: "LogRecord") -> None:
+            if record.name == "tuner.run":
+                return
+            print(f"{record.levelname.lower()}: {one_line(record.getMessage())}", file=sys.stderr, flush=True)
+            if record.exc_info and common.verbosity > 1:
+                print(logging.Formatter().formatException(record.exc_info), file=sys.stderr, flush=True)
+
+    logger, handler = logging.getLogger("tuner"), Stderr()
+    level = min(max(logging.WARNING - 10 * common.verbosity, logging.DEBUG), logging.ERROR)
+    before, variables = logger.level, {name: os.environ.get(name) for name in _VARIABLES}
+    _choose_colors(common.color)
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+        for name, value in variables.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _choose_colors(color: str) -> None:
+    if color == "never":
+        os.environ["NO_COLOR"] = "1"
+        os.environ.pop("FORCE_COLOR", None)
+    elif color == "always":
+        os.environ["FORCE_COLOR"] = "1"
+        os.environ.pop("NO_COLOR", None)
+        if not sys.stderr.isatty():
+            os.environ["TTY_INTERACTIVE"] = "0"  # colours, but no panel that is drawn again and again
