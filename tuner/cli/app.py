@@ -4,6 +4,7 @@ import os
 import sys
 from contextlib import suppress
 from io import TextIOWrapper
+from typing import Literal
 
 from cyclopts import App, CycloptsError
 
@@ -12,12 +13,12 @@ from tuner.cli.common import HELP, applied, split
 from tuner.cli.dashboard import dashboard
 from tuner.cli.describe import describe
 from tuner.cli.init import init
-from tuner.cli.options import ReaderGoneError
+from tuner.cli.options import ReaderGoneError, print_line
 from tuner.cli.plugins import plugins_app
 from tuner.cli.prior import prior_app
 from tuner.cli.run import demo, run
 from tuner.cli.service import rollback, status, watch
-from tuner.cli.settings import ENVIRONMENT, from_project
+from tuner.cli.settings import from_environment, from_project
 from tuner.cli.show import diff, show
 from tuner.cli.store import forget, store_app
 from tuner.distribution import installed_version
@@ -33,7 +34,7 @@ app = App(
     version_flags=["--version"],
     result_action="return_value",
     suppress_keyboard_interrupt=False,  # `call` reports it in one line
-    config=[ENVIRONMENT, from_project],
+    config=[from_environment, from_project],
     help_format="plaintext",  # markdown would cost a quarter of the time that --help takes
 )
 
@@ -60,7 +61,22 @@ for command in (
     app.command(command)
 
 
-app.register_install_completion_command(help="Install completion of commands and options for this shell.")
+@app.command(name="--install-completion")
+def install_completion(*, shell: Literal["bash", "zsh", "fish"] | None = None) -> None:
+    """Install completion of commands and options for a shell: a script, and a line in its start file that loads it.
+
+    Parameters
+    ----------
+    shell
+        The shell [default: the one that runs].
+    """
+    from cyclopts.completion.detect import ShellDetectionError
+
+    try:
+        script = app.install_completion(shell=shell)
+    except ShellDetectionError:
+        raise UsageError("the shell cannot be found out: give --shell bash, zsh or fish") from None
+    print_line(f"{script} is installed: start a new shell")
 
 
 def run_program() -> int:

@@ -64,6 +64,25 @@ def split(arguments: list[str]) -> Common:
 @contextmanager
 def applied(common: Common) -> Iterator[None]:
     """Show colours and messages of the logger ``tuner`` as the common options say, while a command runs."""
+    variables = {name: os.environ.get(name) for name in _VARIABLES}
+    _choose_colors(common.color)
+    try:
+        if {"--help", "-h", "--version"} & {*common.rest}:  # shows no message, and is fast without `logging`
+            yield
+        else:
+            with _logged(common.verbosity):
+                yield
+    finally:
+        for name, value in variables.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _logged(verbosity: int) -> Iterator[None]:
+    """Print messages of the logger ``tuner`` to stderr, while a command runs."""
     import logging
 
     class Stderr(logging.Handler):
@@ -73,13 +92,12 @@ def applied(common: Common) -> Iterator[None]:
             if record.name == "tuner.run":
                 return
             print(f"{record.levelname.lower()}: {one_line(record.getMessage())}", file=sys.stderr, flush=True)
-            if record.exc_info and common.verbosity > 1:
+            if record.exc_info and verbosity > 1:
                 print(logging.Formatter().formatException(record.exc_info), file=sys.stderr, flush=True)
 
     logger, handler = logging.getLogger("tuner"), Stderr()
-    level = min(max(logging.WARNING - 10 * common.verbosity, logging.DEBUG), logging.ERROR)
-    before, variables = logger.level, {name: os.environ.get(name) for name in _VARIABLES}
-    _choose_colors(common.color)
+    level = min(max(logging.WARNING - 10 * verbosity, logging.DEBUG), logging.ERROR)
+    before = logger.level
     logger.addHandler(handler)
     logger.setLevel(level)
     try:
@@ -87,11 +105,6 @@ def applied(common: Common) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)
-        for name, value in variables.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def _choose_colors(color: str) -> None:

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cyclopts.config import Dict, Env
-
 from tuner.errors import TunerError, nearest
 
 if TYPE_CHECKING:
@@ -12,8 +10,6 @@ if TYPE_CHECKING:
 
 FILE = "pyproject.toml"
 MOST_BYTES = 2**20
-#: ``TUNER_RUN_MEMORY=1G`` is ``--memory 1G`` of ``tuner run``.
-ENVIRONMENT = Env("TUNER_", show=False)
 #: Options that a file in the current folder may set: limits, numbers, and a folder to write to. None of them names code
 #: that is run (a task, a plugin, a search space, which may name plugins) or data that are believed (a store, a run).
 FROM_FILE = frozenset(
@@ -24,12 +20,21 @@ FROM_FILE = frozenset(
 )
 
 
+def from_environment(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollection") -> None:
+    """Set the options of a command that variables name: ``TUNER_RUN_MEMORY=1G`` is ``tuner run --memory 1G``."""
+    from cyclopts.config import Env  # not needed for --help
+
+    Env("TUNER_", show=False)(app, commands, arguments)
+
+
 def from_project(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollection") -> None:
     """Set the options of a command that ``[tool.tuner.COMMAND]`` of the current folder's pyproject.toml names.
 
     Raises:
         TunerError: The file cannot be read, or names an option that there is not or that a file may not set.
     """
+    from cyclopts.config import Dict
+
     path = Path(FILE)
     if not path.exists():
         return
