@@ -11,11 +11,16 @@ PYTEST ?= $(BIN)/python -m pytest -q
 PARALLEL ?= -n 2 --dist worksteal
 INSTALL = $(or $(PYTHON),$(error tuner needs Python 3.11 or newer: make PYTHON=/path/to/python3.11)) tools/install.py
 
-.PHONY: help install demo test fast coverage check docs format bench-quick clean
+# uv brings the interpreters of test-pythons; where it is not installed, it comes from the package index into .venv.
+UV = $(or $(shell command -v uv),$(BIN)/uv)
+PYTHONS ?= 3.12 3.13 3.14
+
+.PHONY: help install demo test test-pythons fast coverage check docs format bench-quick clean
 
 help:
 	@echo "make demo    tune, export and predict on handwritten digits, about a minute after the install"
 	@echo "make test    every test (make fast: without the slow ones and those that read real data)"
+	@echo "make test-pythons   the fast tests with Python 3.12, 3.13 and 3.14, each in an environment of its own"
 	@echo "make coverage   every test, and which lines and branches they reach"
 	@echo "make check   ruff, ruff format, mypy"
 	@echo "make docs    the API reference, into build/docs, and a check of every link"
@@ -38,6 +43,17 @@ demo: $(DEMO)
 
 test: $(ALL)
 	@$(PYTEST) $(PARALLEL)
+
+$(BIN)/uv: $(ALL)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt uv
+
+test-pythons: $(UV)
+	@failed=; for version in $(PYTHONS); do \
+		echo "== Python $$version"; \
+		environment=build/python-$$(echo $$version | tr -c '0-9.\n' _); \
+		$(UV) run --no-project --python $$version tools/install.py $$environment test \
+			&& $$environment/bin/python -m pytest -q -n 2 -m "not slow and not data" || failed="$$failed $$version"; \
+	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 fast: $(ALL)
 	@$(PYTEST) -n 2 --dist load -m "not slow and not data"

@@ -144,6 +144,27 @@ def test_the_source_distribution_holds_what_git_does(built: Path) -> None:
     assert {"NOTICE", "LICENSE", "README.md", "pyproject.toml", "constraints.txt", "Makefile"} <= names
 
 
+def test_the_dockerfile_builds_the_same_wheel_from_what_it_copies(wheel: Path, tmp_path: Path) -> None:
+    lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines() if line[:1] == "!"}
+    copied = {
+        name for line in lines if line.startswith("COPY ") and "--from" not in line for name in line.split()[1:-1]
+    }
+    assert copied == let_in
+    for name in copied:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, tmp_path)
+    ran([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path / "out", tmp_path], tmp_path)
+    (same,) = (tmp_path / "out").glob("*.whl")
+    assert sorted(zipfile.ZipFile(same).namelist()) == sorted(zipfile.ZipFile(wheel).namelist())
+    assert {line.split()[-1] for line in lines if line.startswith("FROM ")} == {"wheel", "base", "demo", "runtime"}
+    torch = next(line for line in lines if "--index-url" in line)
+    assert "--index-url https://download.pytorch.org/whl/cpu torch torchvision" in torch
+
+
 def test_the_base_package_brings_no_tensor_library(device: Path, tmp_path: Path) -> None:
     names = ", ".join(f"{name!r}" for name in (*EXTRAS_ONLY, "plugins", "onnxruntime"))
     code = f"from importlib.util import find_spec; print([name for name in ({names}) if find_spec(name)])"
