@@ -16,6 +16,7 @@ SIZE = 160
 MEAN, STD = "[0.485, 0.456, 0.406]", "[0.229, 0.224, 0.225]"
 MOST_NAMED = 30  # classes in a comment
 COLUMNS = 100
+UNBROKEN = "\u00a0"  # a space at which no line is broken
 #: What `tuner.task.file.variables` would replace.
 VARIABLE = "${"
 
@@ -122,12 +123,13 @@ class Draft:
 def _class_comments(survey: Survey | None) -> tuple[str, ...]:
     if survey is None:
         return ()
-    counts = [f"{printable(count.name)} {count.train:,}" for count in survey.classes[:MOST_NAMED]]
+    counts = [f"{printable(count.name)}{UNBROKEN}{count.train:,}" for count in survey.classes[:MOST_NAMED]]
     more = len(survey.classes) - MOST_NAMED
     listed = ", ".join((*counts, *((f"and {more} more",) if more > 0 else ())))
     train, val = sum(count.train for count in survey.classes), sum(count.val for count in survey.classes)
     text = f"{train:,} photos to train on and {val:,} to validate with. To train on: {listed}"
-    return tuple(wrap(text, COLUMNS, initial_indent="# ", subsequent_indent="# ", break_long_words=False))
+    lines = wrap(text, COLUMNS, initial_indent="# ", subsequent_indent="# ", break_long_words=False)
+    return tuple(line.replace(UNBROKEN, " ") for line in lines)
 
 
 def _input(survey: Survey | None) -> tuple[str, ...]:
