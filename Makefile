@@ -23,7 +23,7 @@ help:
 	@echo "make test-pythons   the fast tests with Python 3.12, 3.13 and 3.14, each in an environment of its own"
 	@echo "make coverage   every test, and which lines and branches they reach"
 	@echo "make check   ruff, ruff format, mypy"
-	@echo "make docs    the API reference, into build/docs, and a check of every link"
+	@echo "make docs    the documents as a site, into build/docs, and a check of every link"
 	@echo "make bench-quick   the benchmarks' short arms"
 	@echo "make clean   remove what make, the tests and the demo wrote here"
 

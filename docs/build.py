@@ -1,42 +1,25 @@
-"""Build the API reference from docstrings and check the links, in it and in the Markdown documents.
+"""Build the site from the Markdown documents and the docstrings, and check every link, in it and in the documents.
 
-``python docs/build.py [FOLDER]``; FOLDER is ``build/docs`` by default. It needs no network.
+``python docs/build.py [FOLDER]``; FOLDER is ``build/docs`` by default. Warnings are errors. It needs no network, and
+neither do readers: a page that would load something from elsewhere is an error.
 """
 # ruff: noqa: INP001, T201 - a program: run by its path, and it prints
 
 import argparse
 import re
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
 from html.parser import HTMLParser
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
-
-import pdoc
-import pdoc.doc
-import pdoc.render
+from urllib.parse import unquote
 
 ROOT = Path(__file__).parent.parent
-#: What authors of plugins and programs that embed `tuner` import, and the types of what these return.
-MODULES = (
-    "tuner",
-    "tuner.plugin",
-    "tuner.runtime",
-    "tuner.task",
-    "tuner.testing",
-    "tuner.backends.base",
-    "tuner.events",
-    "tuner.planner.device",
-    "tuner.planner.memory.step",
-    "tuner.results.folder",
-    "tuner.results.records",
-    "tuner.results.run",
-    "tuner.store.store",
-)
-FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+#: What a page loads by itself, by tag: the attribute that names it.
+LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -44,38 +27,33 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "build" / "docs")
     folder = parser.parse_args(arguments).folder
-    build(folder)
+    if build(folder) != 0:
+        return 1
     pages, documents = sorted(folder.rglob("*.html")), markdown_files()
     links = [*html_links(pages), *markdown_links(documents)]
-    broken = [(source, target) for source, target in links if not leads_somewhere(source, target)]
+    outside = sorted({target for _, target in links if "://" in target})
+    inside = [(source, target) for source, target in links if "://" not in target]
+    broken = [(source, target) for source, target in inside if not leads_somewhere(source, target)]
+    fetched = [(page, target) for page in pages for target in read_page(page).loaded if "//" in target]
     for source, target in broken:
         print(f"broken link: {source}: {target}")
+    for page, target in fetched:
+        print(f"loaded from elsewhere: {page}: {target}")
+    (folder / "external-links.txt").write_text("".join(f"{target}\n" for target in outside), encoding="utf-8")
     sources = f"{len(pages)} pages and {len(documents)} documents"
-    print(f"{folder}: {sources} with {len(links)} links, of which {len(broken)} are broken")
-    return 1 if broken else 0
+    print(f"{folder}: {sources} with {len(inside)} links, of which {len(broken)} are broken")
+    print(f"{folder / 'external-links.txt'}: {len(outside)} addresses outside, not fetched")
+    return 1 if broken or fetched else 0
 
 
-def build(folder: Path) -> None:
-    """Write a page for each of `MODULES`, an index and a search index.
+def build(folder: Path) -> int:
+    """Build the site into an empty folder, and return Sphinx's exit code."""
+    from sphinx.cmd.build import build_main
 
-    Raises:
-        AttributeError: A module offers a name that it does not have.
-    """
-    pdoc.render.configure(docformat="google", footer_text="tuner", show_source=False)
-    modules = {name: pdoc.doc.Module(_with_lazy_names(import_module(name))) for name in MODULES}
-    for name, module in modules.items():
-        page = folder / f"{name.replace('.', '/')}.html"
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(pdoc.render.html_module(module, modules), encoding="utf-8")
-    (folder / "index.html").write_text(pdoc.render.html_index(modules), encoding="utf-8")
-    (folder / "search.js").write_text(pdoc.render.search_index(modules), encoding="utf-8")
-
-
-def _with_lazy_names(module: ModuleType) -> ModuleType:
-    """Return the module with every name that it offers in its dictionary, where pdoc looks for them."""
-    for name in getattr(module, "__all__", ()):
-        setattr(module, name, getattr(module, name))
-    return module
+    shutil.rmtree(folder, ignore_errors=True)
+    between = folder.with_name(f"{folder.name}-doctrees")
+    strict = ("--fresh-env", "--fail-on-warning", "--keep-going", "--quiet")
+    return build_main([*strict, "-b", "html", "-d", str(between), str(ROOT / "docs"), str(folder)])
 
 
 def markdown_files() -> list[Path]:
@@ -84,24 +62,24 @@ def markdown_files() -> list[Path]:
 
 
 def markdown_links(documents: Sequence[Path]) -> Iterator[tuple[Path, str]]:
-    """Yield (document, target) of every link within the project."""
+    """Yield (document, target) of every link and picture."""
     for path in documents:
         for target in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", path.read_text(encoding="utf-8"))):
-            if "://" not in target:
-                yield path, target
+            yield path, target
 
 
 def html_links(pages: Sequence[Path]) -> Iterator[tuple[Path, str]]:
-    """Yield (page, target) of every link within the reference."""
+    """Yield (page, target) of everything that a page links to or loads."""
     for path in pages:
-        for target in read_page(path).links:
-            if "://" not in target:
+        for target in (*read_page(path).links, *read_page(path).loaded):
+            if not target.startswith(("data:", "mailto:")):
                 yield path, target
 
 
 def leads_somewhere(source: Path, target: str) -> bool:
     """Return whether a link's file exists and, if it names an anchor, has it."""
     name, _, anchor = target.partition("#")
+    name, anchor = unquote(name.partition("?")[0]), unquote(anchor)
     path = (source.parent / name).resolve() if name else source
     if not path.exists():
         return False
@@ -123,12 +101,13 @@ def headings(document: Path) -> set[str]:
 
 
 class Page(HTMLParser):
-    """The links of a page, and what links to it may lead to."""
+    """The links of a page, what it loads by itself, and what links to it may lead to."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.links: list[str] = []
-        self.anchors: set[str] = set()
+        self.loaded: list[str] = []
+        self.anchors: set[str] = {""}
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -136,6 +115,8 @@ class Page(HTMLParser):
         values = {name: value for name, value in attrs if value}
         if tag == "a" and "href" in values:
             self.links.append(values["href"])
+        if values.get(LOADED.get(tag, "")):
+            self.loaded.append(values[LOADED[tag]])
         self.anchors |= {values[name] for name in ("id", "name") if name in values}
 
 

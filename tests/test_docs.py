@@ -203,7 +203,7 @@ def build() -> ModuleType:
 
 
 def test_every_link_between_documents_leads_somewhere() -> None:
-    links = list(build().markdown_links(build().markdown_files()))
+    links = [link for link in build().markdown_links(build().markdown_files()) if "://" not in link[1]]
     assert [link for link in links if not build().leads_somewhere(*link)] == []
     assert len(links) >= 30
     assert {source.name for source, _ in links} >= {"README.md", "architecture.md", "plugins.md", "exits.md"}
@@ -217,19 +217,6 @@ def test_a_broken_link_and_a_broken_anchor_are_found(tmp_path: Path) -> None:
         assert build().leads_somewhere(document, target), target
     for target in ("two.md", "#twice-2", "one.md#heading", "page.html#second"):
         assert not build().leads_somewhere(document, target), target
-
-
-@pytest.mark.slow
-def test_the_reference_is_built_and_every_link_in_it_leads_somewhere(tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "error::UserWarning", str(ROOT / "docs" / "build.py"), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    assert "of which 0 are broken" in done.stdout
-    for name in build().MODULES:
-        page = text(tmp_path / f"{name.replace('.', '/')}.html")
-        offered = getattr(importlib.import_module(name), "__all__", ())
-        assert [one for one in offered if f'id="{one}"' not in page] == [], name
-    assert len(build().MODULES) >= 6
 
 
 def test_the_pythons_imports_and_calls_are_what_is_offered() -> None:

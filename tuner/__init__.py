@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tuner.plugin.hookspecs import hookimpl
     from tuner.task import Task, load_task
 
-#: From 1.29 on, ONNX Runtime sends what it runs to its maker, unless this is set before it is imported.
+#: From 1.29 on, ONNX Runtime reports its use to its maker, unless this is set before it is imported.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __all__ = ["Run", "Task", "export", "hookimpl", "load_task", "run"]

@@ -68,7 +68,7 @@ def new(
     name
         Name of the plugin, such as sparse; the package is then tuner-sparse.
     kind
-        What it adds: backend, lowering (a strategy with an edit of the tail), strategy or task.
+        What it adds: backend, data, loss, lowering (a strategy with an edit of the tail), objective, strategy or task.
     out
         Folder of the package, which must be empty or not exist yet [default: NAME].
     """

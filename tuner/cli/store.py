@@ -35,7 +35,13 @@ def forget(task: str, /, *, store: Path | None = None, json_output: Json = False
 
 @store_app.command(name="list")
 def store_list(*, store: Path | None = None, json_output: Json = False) -> None:
-    """List the files of the feature store; those at the top are deleted first when space is short."""
+    """List the files of the feature store; those at the top are deleted first when space is short.
+
+    Parameters
+    ----------
+    store
+        The feature store's folder [default: in the user's cache].
+    """
     from tuner.cli.text.store import format_store
     from tuner.commands.store import store_files
 
@@ -45,7 +51,13 @@ def store_list(*, store: Path | None = None, json_output: Json = False) -> None:
 
 @store_app.command(name="clear")
 def store_clear(*, store: Path | None = None, json_output: Json = False) -> None:
-    """Delete everything in the feature store."""
+    """Delete everything in the feature store.
+
+    Parameters
+    ----------
+    store
+        The feature store's folder [default: in the user's cache].
+    """
     from tuner.commands.store import clear_store
     from tuner.units import format_bytes
 
