@@ -66,7 +66,7 @@ def before(name: str, tasks: Sequence[Task]) -> Row:
     for task in tasks:
         backend = TorchBackend()
         with tempfile.TemporaryDirectory() as folder:
-            values.append(open_session(backend, task).untouched(Store(Path(folder)), 1, silent))
+            values.append(open_session(backend, task).untouched(Store(Path(folder)), 1, silent).values)
     return {
         "scenario": name,
         "arm": "before stage 2",

@@ -44,7 +44,7 @@ class Delegate(Session):
         """Return a plan's training step."""
         return self.session.plan_step(plan)
 
-    def untouched(self, store: Store, threads: int, report: Report = silent, share: float = 1.0) -> dict[str, float]:
+    def untouched(self, store: Store, threads: int, report: Report = silent, share: float = 1.0) -> Outcome:
         """Return the given model's own accuracies."""
         return self.session.untouched(store, threads, report, share)
 

@@ -73,7 +73,7 @@ def main() -> None:
             }
         )
         before = total
-    given = untouched(here, 1.0)
+    given = untouched(here, 1.0).values
     rows.append({"arm": "untouched model", "local accuracy": 0.0, "global accuracy": given["global_accuracy"]})
     finish("moil_chain", rows, [*_arithmetic(), *_judged(scored, given["global_accuracy"], seconds)], asked.json)
 

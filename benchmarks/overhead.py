@@ -85,7 +85,7 @@ class TimedSession(Delegate):
         with timed_job("model"):
             return super().model
 
-    def untouched(self, store: Store, threads: int, report: Report = silent, share: float = 1.0) -> dict[str, float]:
+    def untouched(self, store: Store, threads: int, report: Report = silent, share: float = 1.0) -> Outcome:
         """Score the given model, timed."""
         with timed_job("untouched"):
             return super().untouched(store, threads, report, share)

@@ -77,7 +77,7 @@ def record(name: str) -> dict[str, Any]:
         plans = grid(strategies, session.model, info, wanted)
         widest = {one.plan.cuts: one.plan for one in sorted(plans, key=lambda one: one.plan.data.alpha)}
         session.try_fill(list(widest.values()), store, limits).unwrap("features")
-        untouched = session.untouched(store, 2)
+        untouched = session.untouched(store, 2).values
         rows, started = [], time.monotonic()
         for number, one in enumerate(plans):
             scores, losses = [], []

@@ -18,7 +18,7 @@ ARROW = (
     ("__main__",),
     ("cli",),
     ("commands",),
-    ("events", "testing"),
+    ("events", "testing", "report"),
     ("search",),
     ("plugin",),
     ("backends",),

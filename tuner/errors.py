@@ -135,6 +135,7 @@ def nearest(word: str, candidates: Iterable[str]) -> str:
 #: Extra that installs a library which the base package does without.
 EXTRAS = {
     "inotify_simple": "watch",
+    "matplotlib": "report",
     "onnx": "tune",
     "onnxscript": "tune",
     "optuna": "tune",

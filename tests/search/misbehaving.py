@@ -75,8 +75,8 @@ class MisbehavingSession(Session):
     def measure(self, threads: int, within: float = math.inf) -> Rates:
         return nominal(self.model)
 
-    def untouched(self, store: Store, threads: int, report: Report = silent, share: float = 1.0) -> dict[str, float]:
-        return {"local_accuracy": 0.0, "global_accuracy": 0.9}
+    def untouched(self, store: Store, threads: int, report: Report = silent, share: float = 1.0) -> Outcome:
+        return Outcome({"local_accuracy": 0.0, "global_accuracy": 0.9})
 
     def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:
         return 1_000_000

@@ -86,6 +86,27 @@ class Exported:
     sections: Mapping[str, Any] = field(default_factory=dict)
 
 
+#: As many misread samples are shown.
+MOST_MISREAD = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Misread:
+    """A sample that a trained model has wrong, for people to look at.
+
+    Attributes:
+        truth: Row of its class in the union head.
+        taken_for: Row that is predicted.
+        probability: Of that row, by the model.
+        jpeg: A small picture of the sample: JPEG in base64.
+    """
+
+    truth: int
+    taken_for: int
+    probability: float
+    jpeg: str
+
+
 class Session(ABC):
     """A task opened on a backend. Children forked from its process inherit it; a process trains one plan at most."""
 
@@ -121,8 +142,8 @@ class Session(ABC):
         return None
 
     @abstractmethod
-    def untouched(self, store: Store, threads: int, report: Report = silent, share: float = 1.0) -> dict[str, float]:
-        """Return the given model's own accuracies, global rows only.
+    def untouched(self, store: Store, threads: int, report: Report = silent, share: float = 1.0) -> Outcome:
+        """Return the given model's own accuracies, global rows only, and its predictions by class.
 
         Args:
             store: Stored features, which are read where all that are needed are there.
@@ -161,6 +182,18 @@ class Session(ABC):
         Raises:
             BundleError: The check failed, or the tail's training step cannot be written.
         """
+
+    def misread(self, plan: TrialPlan, weights: Path) -> tuple[Misread, ...]:  # noqa: ARG002 - optional
+        """Return local validation samples that a trained plan has wrong, the surest first; at most `MOST_MISREAD`.
+
+        Args:
+            plan: The plan that was trained.
+            weights: The trained tail.
+
+        Returns:
+            Nothing where samples are no pictures, have several labels or none, or leave at exits.
+        """
+        return ()
 
 
 class Backend(ABC):

@@ -16,6 +16,7 @@ from tuner.cli.init import init
 from tuner.cli.options import ReaderGoneError, print_line
 from tuner.cli.plugins import plugins_app
 from tuner.cli.prior import prior_app
+from tuner.cli.report import report
 from tuner.cli.run import demo, run
 from tuner.cli.service import rollback, status, watch
 from tuner.cli.settings import from_environment, from_project
@@ -47,6 +48,7 @@ for command in (
     run,
     show,
     diff,
+    report,
     dashboard,
     export,
     apply,

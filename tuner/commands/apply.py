@@ -78,7 +78,7 @@ def apply_bundle(
             if source == "bundle":
                 plan = _without_finished_edits(plan, bundle)
             listener.phase(SCORING)
-            untouched = session.untouched(store, plan.runtime.threads)
+            untouched = session.untouched(store, plan.runtime.threads).values
             trial = Trial(plan, seeded(0, plan.key()), store, weights)
             listener.phase(TRAINING)
             job_limits = JobLimits(kill_at=limits.end, memory_bytes=limits.memory_bytes)

@@ -10,19 +10,17 @@ from typing import Any
 from tuner.bundle.format import PLAN, WEIGHTS, new_folder, seal
 from tuner.bundle.info import FORMAT, BundleInfo
 from tuner.commands.limits import CommandLimits
-from tuner.commands.tune import plugins_of_run
+from tuner.commands.opening import host_of_run, opened_run
 from tuner.distribution import installed_version
 from tuner.errors import BundleError, RunError
 from tuner.files import check_room, write_private
 from tuner.plan.text import describe
 from tuner.plan.toml import to_toml
 from tuner.plan.trial import TrialPlan
-from tuner.plugin.core import build_host
-from tuner.plugin.versions import differences, trained_by
-from tuner.results.origin import is_own
+from tuner.plugin.versions import trained_by
 from tuner.results.pick import pick_trial
 from tuner.results.run import Run
-from tuner.search.processes.remote import RemoteSession, open_remote
+from tuner.search.processes.remote import RemoteSession
 
 #: An export that fails with less room on the disk may have failed for that.
 SPARE_BYTES = 1_000_000
@@ -75,26 +73,8 @@ def export(
     if record.plan is None or not weights.is_file():
         front = ", ".join(map(str, run.front)) or "none"
         raise RunError(f"trial {record.trial} has no weights: only trials of the front keep them ({front}); pick one")
-    name = task or str(run.info.config.task)
-    if run.task is None and name.startswith("<"):
-        raise RunError(
-            f"{run.folder} was made from a task given in Python, which it does not hold: "
-            f"call tuner.export(tuner.Run.open({str(run.folder)!r}, task), out)"
-        )
     limits = CommandLimits.read(time, memory)
-    host = build_host(local=plugins, end=limits.end)
-    if recorded := plugins_of_run(run.info, run.folder, host.local):
-        host = build_host(local=[*recorded, *plugins], end=limits.end)
-    host.check_local()
-    is_named = run.task is None and task is None and name not in host.tasks
-    if is_named and not is_own(run.info.config, run.info.mark):
-        raise RunError(
-            f"{run.folder} has no mark of this device (it was made elsewhere, by an earlier version, or before the "
-            f"cache was deleted), and its task {name} may be code: read it, then give --task {name}"
-        )
-    if changed := differences(host, run.info.plugins):
-        warn(f"the run was made with other plugins: {changed}")
-    backend = record.plan.runtime.backend
+    host = host_of_run(run, task, plugins, limits, warn)
     scores = {"trial": record.values, "untouched": run.info.untouched}
     origin = {
         "run": {"trial": record.trial, "seed": run.info.config.seed},
@@ -102,11 +82,8 @@ def export(
         "scores": scores,
         "parent": None,
     }
-    opening = open_remote(host, run.task or name, [backend], kill_at=limits.end, memory_bytes=limits.memory_bytes)
-    with new_folder(Path(out)) as part, opening as sessions:
-        session = sessions[backend]
-        if session.task.info.fingerprint != run.info.identity.task:
-            raise RunError(f"the task {name} has changed since {run.folder} was made: run it again")
+    opening = opened_run(run, host, record.plan, task, limits)
+    with new_folder(Path(out)) as part, opening as session:
         info = write_bundle(session, record.plan, weights, part, origin, trainable=trainable)
         if trainable and info.train is None:
             raise BundleError(

@@ -35,6 +35,8 @@ from tuner.units import format_bytes
 
 #: In place of a run: no plan of an earlier one is tried first.
 NO_RUN = "none"
+#: What `RunInfo` holds of the given model: its scores, its predictions by class, and the share of samples.
+GIVEN = ("untouched", "untouched_classes", "untouched_share")
 
 if TYPE_CHECKING:
     from tuner.search.study import Study
@@ -78,8 +80,7 @@ class Tuning:
             deterministic=config.deterministic,
         )
         self._earlier = Spent()
-        self._untouched: dict[str, float] = {}
-        self._share = 1.0
+        self._scores: dict[str, Any] = {}
         self._plugins: dict[str, str] = {}
         self._phases: dict[str, float] = {}
         self._from = earlier
@@ -101,7 +102,7 @@ class Tuning:
                 f"{self._folder} was made with another {' and '.join(changed)}, which --resume cannot change: "
                 "give the same, or another --out"
             )
-        self._earlier, self._untouched, self._share = info.spent, info.untouched, info.untouched_share
+        self._earlier, self._scores = info.spent, {name: getattr(info, name) for name in GIVEN}
         if changed_plugins := differences(self._host, info.plugins):
             self._listener.say(f"warning: {changed_plugins}")
 
@@ -145,12 +146,13 @@ class Tuning:
             nonlocal info
             if info.untouched and info.untouched_share == share:
                 return info.untouched
-            values = session.untouched(store, self._threads, share=share)
+            given = session.untouched(store, self._threads, share=share)
             if not info.untouched or share > info.untouched_share:
-                info = replace(info, untouched=values, untouched_share=share, spent=self._spent(study))
+                scores: dict[str, Any] = dict(zip(GIVEN, (given.values, given.classes, share), strict=True))
+                info = replace(info, **scores, spent=self._spent(study))
                 write_run(self._folder, info)
-                self._listener.untouched(values, objectives)
-            return values
+                self._listener.untouched(given.values, objectives)
+            return given.values
 
         study = Study(
             setting, self._host, journal, records, sessions, store, untouched, self._listener, self._interrupt
@@ -258,12 +260,11 @@ class Tuning:
             model=setting.model,
             task=setting.task,
             objectives=tuple(setting.objectives),
-            untouched=self._untouched,
-            untouched_share=self._share,
             spent=self._spent(None),
             plugins=self._plugins,
             mark=mark_of(self._config),
             classes=Classes.of(self._task),
+            **self._scores,
         )
 
     def _store_cap(self) -> tuple[int | None, str]:

@@ -14,6 +14,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.reading import read_bytes
 from tuner.results.classes import Classes
 from tuner.results.config import RunConfig
+from tuner.results.counts import ClassCounts
 from tuner.results.objectives import Objective
 from tuner.results.records import TrialRecord
 from tuner.untrusted import inside, parse_json, read_json, reason_of
@@ -79,6 +80,7 @@ class RunInfo:
         plugins: Distribution and version of each plugin that takes part, by name; empty in runs of earlier versions.
         mark: What shows that the run was made on this device; see `tuner.results.origin`.
         classes: Names of the classes; empty in runs of earlier versions.
+        untouched_classes: The given model's predictions by domain, counted by class; empty in runs of earlier versions.
     """
 
     identity: Identity
@@ -96,6 +98,7 @@ class RunInfo:
     plugins: dict[str, str] = field(default_factory=dict)
     mark: str = ""
     classes: Classes = field(default_factory=Classes)
+    untouched_classes: dict[str, ClassCounts] = field(default_factory=dict)
 
     @property
     def template(self) -> TrialPlan:

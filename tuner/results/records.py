@@ -9,6 +9,7 @@ from tuner.plan.parts import Scalar
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan, check
 from tuner.planner.cost import Estimate
+from tuner.results.counts import ClassCounts
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -28,12 +29,14 @@ class Outcome:
         epochs: Loss, seconds and, with patience, local validation accuracy of every epoch.
         stopped: Why training ended early; empty if it did not.
         notes: Notes for the user, such as which engine ran the steps.
+        classes: Predictions on the validation samples by domain, counted by class; nothing for several labels.
     """
 
     values: dict[str, float]
     epochs: tuple[dict[str, float], ...] = ()
     stopped: str = ""
     notes: tuple[str, ...] = ()
+    classes: dict[str, ClassCounts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ class TrialRecord:
         rung: Rung that the plan was tried on, counted from the top, which is 0: all samples, all epochs.
         promoted: Trial that tried the same knobs first, on the lowest rung; None where this one did.
         uncalibrated: Cost expected by the device's rates alone; None in records of earlier versions.
+        classes: See `Outcome`; empty in records of earlier versions.
     """
 
     trial: int
@@ -74,6 +78,7 @@ class TrialRecord:
     rung: int = 0
     promoted: int | None = None
     uncalibrated: Estimate | None = None
+    classes: dict[str, ClassCounts] = field(default_factory=dict)
 
     @property
     def config(self) -> int:

@@ -117,6 +117,7 @@ def scored_record(
         epochs=outcome.epochs,
         notes=outcome.notes,
         constraint=constraint,
+        classes=outcome.classes,
     )
 
 

@@ -8,15 +8,18 @@ import numpy as np
 import pytest
 
 from tests.plan.plans import PLAN
-from tuner.backends.base import Exported, Filling
+from tuner.backends.base import Exported, Filling, Misread
 from tuner.planner.device import nominal
 from tuner.planner.memory.lifetimes import Tensor
 from tuner.planner.memory.step import StepPlan
+from tuner.results.counts import ClassCounts
 from tuner.results.records import Outcome
 from tuner.search.processes import frames, wire
 from tuner.search.processes.frames import FrameError, frame
 
-OUTCOME = Outcome({"peak_bytes": 1.0, "nan": math.inf}, ({"epoch": 1.0, "loss": 0.5},), "", ("a note: ü",))
+COUNTS = {"local": ClassCounts(((7, 34, 36), (9, 35, 35)), ((7, 1, 2),))}
+OUTCOME = Outcome({"peak_bytes": 1.0, "nan": math.inf}, ({"epoch": 1.0, "loss": 0.5},), "", ("a note: ü",), COUNTS)
+CONFUSED = Outcome({}, classes={"local": ClassCounts((), ((0, 1, 1),) * 101)})
 
 
 @pytest.mark.parametrize(
@@ -26,10 +29,11 @@ OUTCOME = Outcome({"peak_bytes": 1.0, "nan": math.inf}, ({"epoch": 1.0, "loss": 
         ("measure", nominal(PLAN.model)),
         ("plan_step", StepPlan((Tensor("x", 4, 0, 1, "input"),), ("forward", "backward"), 10**12)),
         ("plan_step", None),
-        ("untouched", {"local_accuracy": 0.5}),
         ("missing", 3),
+        ("untouched", OUTCOME),
         ("fill", Filling(1, 0.5, {3: 0.1}, 7, {(3, 8): (Path("/a/ü"), Path("/b/\udcff"))}, stopped=True)),
         ("train", OUTCOME),
+        ("misread", (Misread(7, 1, 0.75, "/9j/"),)),
         ("export", Exported({"parity": 1e-6}, {"train": {"shapes": [1, 2], "name": None}})),
     ],
 )
@@ -50,7 +54,15 @@ def test_numbers_of_numpy_and_lone_surrogates_cross() -> None:
         ("train", '{"values": {"a": null}}', "values.a: input should be a valid number, got None"),
         ("train", '{"values": {}, "epochs": [{"epoch": 1}]}', "every epoch has a loss, one has none"),
         ("train", "null", "input should be an object, got None"),
-        ("untouched", '{"a": true}', "a: input should be a valid number, got True"),
+        ("misread", wire.encode([Misread(7, 1, 0.75, "")] * 9).decode(), "at most 8 misread samples are shown, got 9"),
+        ("untouched", '{"values": {"a": true}}', "a: input should be a valid number, got True"),
+        (
+            "train",
+            '{"values": {}, "classes": {"local": {"rows": [[0, 3, 2]]}}}',
+            "at most all of its samples are right",
+        ),
+        ("train", '{"values": {}, "classes": {"local": {"rows": [[-1, 1, 2]]}}}', "at most all of its samples"),
+        ("train", wire.encode(CONFUSED).decode(), "at most 100 confusions are counted"),
         ("missing", "1" + "0" * 400, "numbers are at most 1e+18, got 1000"),
         ("missing", "3.5", "got 3.5"),
         ("model", '{"name": "m", "fingerprint": "f", "outputs": 3, "blocks": []}', "at least one block, got none"),

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import torch
 
-from tuner.backends.base import Exported, Filling, Session, Trial, silent
+from tuner.backends.base import Exported, Filling, Misread, Session, Trial, silent
 from tuner.backends.extensions import Extensions
 from tuner.backends.measuring import MeasuredTrial, Measuring
 from tuner.backends.torch.exits.trial import train_exits
 from tuner.backends.torch.export import segments, whole
+from tuner.backends.torch.export.misread import misread
 from tuner.backends.torch.features.access import Access, prefix_hash
 from tuner.backends.torch.features.fill import fill, missing
 from tuner.backends.torch.features.needs import needed
@@ -91,7 +92,7 @@ class TorchSession(Session):
         except StepError:
             return None
 
-    def untouched(self, store: Store, threads: int, report: Report = silent, share: float = 1.0) -> dict[str, float]:
+    def untouched(self, store: Store, threads: int, report: Report = silent, share: float = 1.0) -> Outcome:
         """Score the given model."""
         torch.set_num_threads(threads)
         return untouched(Access(self._opened.task, self._opened.model, store, threads, report), share)
@@ -116,6 +117,10 @@ class TorchSession(Session):
         """Write the personalised model, and with `trainable` its training step and the replay."""
         write = segments.export if plan.heads.exits else whole.export
         return write(self._of(plan), plan, weights, folder, trainable=trainable)
+
+    def misread(self, plan: TrialPlan, weights: Path) -> tuple[Misread, ...]:
+        """Run the local validation samples through the trained model."""
+        return misread(self._of(plan), plan, weights)
 
     def _of(self, plan: TrialPlan) -> OpenTask:
         """Return the task with its model as a plan describes it.

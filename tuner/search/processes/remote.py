@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tuner.backends.base import Exported, Filling, Session, Trial, silent
+from tuner.backends.base import Exported, Filling, Misread, Session, Trial, silent
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import FirstSteps, Rates
@@ -78,11 +78,11 @@ class RemoteSession(Session):
         threads: int,
         report: Report = silent,  # noqa: ARG002 - short
         share: float = 1.0,
-    ) -> dict[str, float]:
-        """Return the given model's own accuracies."""
+    ) -> Outcome:
+        """Score the given model."""
         arguments = {"store": store, "threads": threads, "share": share}
-        values: dict[str, float] = self._call("scoring the untouched model", "untouched", **arguments)
-        return values
+        outcome: Outcome = self._call("scoring the untouched model", "untouched", **arguments)
+        return outcome
 
     def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:
         """Return how many samples a filling pass would run the prefix on."""
@@ -103,6 +103,11 @@ class RemoteSession(Session):
             "the export", "export", plan=plan, weights=weights, folder=folder, trainable=trainable
         )
         return exported
+
+    def misread(self, plan: TrialPlan, weights: Path) -> tuple[Misread, ...]:
+        """Return local validation samples that a trained plan has wrong."""
+        found: tuple[Misread, ...] = self._call("looking for misread samples", "misread", plan=plan, weights=weights)
+        return found
 
     def try_fill(
         self, plans: Sequence[TrialPlan], store: Store, limits: JobLimits, progress: Progress | None = None

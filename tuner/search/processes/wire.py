@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.backends.base import Exported, Filling
+from tuner.backends.base import MOST_MISREAD, Exported, Filling, Misread
 from tuner.errors import (
     MOST_LETTERS,
     MOST_TRACE,
@@ -76,11 +76,12 @@ RESULTS: Mapping[str, Any] = {
     "measure": Rates,
     "first_steps": FirstSteps,
     "plan_step": StepPlan | None,
-    "untouched": dict[str, float],
+    "untouched": Outcome,
     "missing": int,
     "fill": _FillingMessage,
     "train": Outcome,
     "export": Exported,
+    "misread": tuple[Misread, ...],
 }
 
 
@@ -219,7 +220,11 @@ def _problem(value: Any) -> str:
     if isinstance(value, ModelInfo) and not value.blocks:
         return "a model has at least one block, got none"
     if isinstance(value, Outcome):
-        return "" if all("loss" in epoch for epoch in value.epochs) else "every epoch has a loss, one has none"
+        if not all("loss" in epoch for epoch in value.epochs):
+            return "every epoch has a loss, one has none"
+        return next((counts.problem for counts in value.classes.values() if counts.problem), "")
+    if isinstance(value, tuple) and len(value) > MOST_MISREAD:
+        return f"at most {MOST_MISREAD} misread samples are shown, got {len(value)}"
     if isinstance(value, ModelInfo | Rates | FirstSteps | StepPlan | Filling | int):
         wrong = next((number for number in _numbers(value) if not abs(number) <= LARGEST), None)
         return "" if wrong is None else f"numbers are at most {LARGEST:g}, got {str(wrong)[:30]}"

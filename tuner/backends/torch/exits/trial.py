@@ -23,10 +23,12 @@ from tuner.backends.torch.model.fingerprint import state_hash
 from tuner.backends.torch.trial.choice import chosen_selections, mixed_metadata
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.run import TrainedTail, train_tail
+from tuner.backends.torch.trial.scoring import classes_of
 from tuner.errors import TrainingError
 from tuner.metrics import score
 from tuner.plan.trial import TrialPlan
 from tuner.process_memory import PeakMeter
+from tuner.results.counts import ClassCounts
 from tuner.results.records import Outcome
 from tuner.runtime.infer.calibration import confidences, exits_taken
 from tuner.runtime.train.exit_calibration import ExitCalibration, calibrate_exits
@@ -64,14 +66,16 @@ def train_exits(trial: Trial, opened: OpenTask) -> TrainedTail:
             "changes its own weights or buffers in evaluation mode"
         )
     sample = torch.from_numpy(task.batch(task.local.val, [0]))
-    values, calibration, notes = _scored(opened, plan, heads, final, inputs, sample)
+    scored, calibration = _scored(opened, plan, heads, final, inputs, sample)
+    values = dict(scored.values)
     values["train_seconds"] = tail.outcome.values.get("train_seconds", 0.0) + log.seconds
     peak = max(tail.outcome.values.get("peak_bytes", 0.0), meter.peak_bytes() + meter.resting - start.resting)
     values["peak_bytes"] = float(max(0, peak))
     state = model.tail(plan.split).state_dict() if plan.trainable else {}
     write_exits(trial.weights, state, heads, calibration, mixed_metadata(plan, training) or {})
     ended = "; ".join(reason for reason in (tail.outcome.stopped, log.ended) if reason)
-    outcome = Outcome(values, (*tail.outcome.epochs, *log.entries), ended, (*tail.outcome.notes, *notes))
+    notes = (*tail.outcome.notes, *scored.notes)
+    outcome = Outcome(values, (*tail.outcome.epochs, *log.entries), ended, notes, scored.classes)
     trained = [heads] if tail.trained is None else [tail.trained, heads]
     return TrainedTail(outcome, log.requested, nn.ModuleList(trained), tail.continued)
 
@@ -100,7 +104,7 @@ def _train(trial: Trial, opened: OpenTask, heads: nn.ModuleList, final: nn.Modul
 
 def _scored(
     opened: OpenTask, plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, inputs: ExitInputs, sample: torch.Tensor
-) -> tuple[dict[str, float], ExitCalibration, list[str]]:
+) -> tuple[Outcome, ExitCalibration]:
     """Calibrate, then score the policy that came out on the validation samples.
 
     Args:
@@ -117,13 +121,15 @@ def _scored(
     costs = exit_costs(opened.model, plan, heads, sample)
     calibration = calibrate_exits(logits, truth, plan.heads, costs, multi=multi, prune=True)
     notes = describe_exits(plan, calibration, logits, truth, multi=multi)
-    values: dict[str, float] = {}
+    values, classes = dict[str, float](), dict[str, ClassCounts]()
     for domain, samples in inputs.validation.items():
         logits = exit_logits(plan, heads, final, samples)
         truth = truths(task, domain, logits, samples.labels)
         kept = logits[[*calibration.kept, -1]]
         exits = exits_taken(confidences(kept, calibration.temperature, multi=multi), calibration.thresholds)
-        values[f"{domain}_accuracy"] = score(kept[exits, np.arange(len(exits))], truth, multi=multi)
+        answers = kept[exits, np.arange(len(exits))]
+        values[f"{domain}_accuracy"] = score(answers, truth, multi=multi)
+        classes |= {domain: counts} if (counts := classes_of(task, answers, truth)) else {}
         values[f"final_{domain}_accuracy"] = score(logits[-1], truth, multi=multi)
         for place, own in enumerate(kept[:-1]):
             values[f"exit{place}_{domain}_accuracy"] = score(own, truth, multi=multi)
@@ -133,4 +139,4 @@ def _scored(
             values["mean_latency_seconds"] = float(rates @ kept_costs.seconds.cumulative())
             values["mean_flops"] = float(rates @ kept_costs.flops.cumulative())
             values["whole_latency_seconds"] = costs.seconds.reached[-1]
-    return values, calibration, notes
+    return Outcome(values, notes=tuple(notes), classes=classes), calibration

@@ -20,7 +20,7 @@ from tuner.backends.torch.trial.edits import edited, probe_of
 from tuner.backends.torch.trial.evolving import room
 from tuner.backends.torch.trial.inputs import TailInputs, TrialInputs, training_inputs
 from tuner.backends.torch.trial.opened import OpenTask
-from tuner.backends.torch.trial.scoring import logits, score, sizes
+from tuner.backends.torch.trial.scoring import logits, score, scores, sizes
 from tuner.errors import TrainingError
 from tuner.files import private_file, remove_parts
 from tuner.plan.parts import RecipePlan
@@ -89,13 +89,8 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     notes = (*steps.notes, *steps.finish())
     _refuse_broken(tail, plan.recipe)
     tail = edits.finish(steps.example)
-    values = {
-        "local_accuracy": score(task, tail, local),
-        "train_seconds": log.seconds,
-        **sizes(model, plan.split, tail, steps.example),
-    }
-    if "global" in inputs.validation:
-        values["global_accuracy"] = score(task, tail, inputs.validation["global"])
+    values, classes = scores(task, tail, inputs.validation)
+    values |= {"train_seconds": log.seconds, **sizes(model, plan.split, tail, steps.example)}
     if model.chain and state_hash(model.prefix(plan.split)) != before:
         raise TrainingError(
             "the frozen prefix changed while the tail was trained, so the trial does not count: check whether the "
@@ -108,7 +103,8 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
         save_file(tensors, part, mixed_metadata(plan, training))
     checkpoint.clear()
     values["peak_bytes"] = float(meter.peak_bytes())
-    return TrainedTail(Outcome(values, log.entries, log.ended, notes), log.requested, tail.eval(), len(start.entries))
+    outcome = Outcome(values, log.entries, log.ended, notes, classes)
+    return TrainedTail(outcome, log.requested, tail.eval(), len(start.entries))
 
 
 def _with_teacher(train: TailInputs, access: Access, plan: TrialPlan, training: Sequence[Selection]) -> TailInputs:

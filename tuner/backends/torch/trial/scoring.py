@@ -1,16 +1,19 @@
 """Scores and sizes of a trained tail."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from tuner.arrays import Floats
+from tuner.arrays import Floats, Labels
 from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.errors import TrainingError
 from tuner.metrics import score as score_outputs
+from tuner.results.counts import ClassCounts
 from tuner.task import Task
 from tuner.training.schedule import batches_of
 
@@ -34,6 +37,34 @@ def score(task: Task, tail: nn.Module, inputs: TailInputs) -> float:
         TrainingError: Some logits are not finite.
     """
     return score_outputs(logits(tail, inputs), inputs.labels, multi=task.loss == "multi-label")
+
+
+def scores(
+    task: Task, tail: nn.Module, validation: Mapping[str, TailInputs]
+) -> tuple[dict[str, float], dict[str, ClassCounts]]:
+    """Return the accuracy on each domain's validation samples by the name of the value, and the classes by domain.
+
+    Raises:
+        TrainingError: Some logits are not finite.
+    """
+    values, classes = dict[str, float](), dict[str, ClassCounts]()
+    for domain, inputs in validation.items():
+        outputs = logits(tail, inputs)
+        values[f"{domain}_accuracy"] = score_outputs(outputs, inputs.labels, multi=task.loss == "multi-label")
+        classes |= {domain: counts} if (counts := classes_of(task, outputs, inputs.labels)) else {}
+    return values, classes
+
+
+def classes_of(task: Task, outputs: Floats, labels: Labels) -> ClassCounts | None:
+    """Return the predictions counted by class; None where samples have several labels, or none.
+
+    Args:
+        task: What the samples are of.
+        outputs: float32 [n, outputs].
+        labels: Their labels.
+    """
+    counted = task.loss == "single-label" and task.labelled
+    return ClassCounts.of(outputs.argmax(axis=1), labels) if counted else None
 
 
 def logits(tail: nn.Module, inputs: TailInputs) -> Floats:

@@ -8,16 +8,18 @@ from tuner.backends.torch.features.access import VALIDATION_BITS, Access
 from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import Selection, validation_selections
 from tuner.backends.torch.trial.inputs import TailInputs, tail_inputs
-from tuner.backends.torch.trial.scoring import logits
+from tuner.backends.torch.trial.scoring import classes_of, logits
 from tuner.metrics import score
+from tuner.results.counts import ClassCounts
+from tuner.results.records import Outcome
 from tuner.store.disk import StoreFull
 
 
-def untouched(access: Access, share: float) -> dict[str, float]:
-    """Return the given model's accuracies, its own rows only; see `tuner.backends.base.Session.untouched`."""
+def untouched(access: Access, share: float) -> Outcome:
+    """Score the given model, its own rows only; see `tuner.backends.base.Session.untouched`."""
     task, model = access.task, access.loaded
     rows = model.trusted_rows
-    values = {}
+    values, classes = dict[str, float](), dict[str, ClassCounts]()
     for selection in validation_selections(task, share):
         name = f"{selection.domain}_accuracy"
         access.report({"scoring": name})
@@ -31,7 +33,9 @@ def untouched(access: Access, share: float) -> dict[str, float]:
         else:
             outputs[:, rows:] = -np.inf
             values[name] = score(outputs, inputs.labels, multi=False) if rows else 0.0
-    return values
+            counts = classes_of(task, outputs, inputs.labels) if rows else None
+            classes |= {selection.domain: counts} if counts else {}
+    return Outcome(values, classes=classes)
 
 
 def _inputs(access: Access, selection: Selection) -> tuple[int, TailInputs]:

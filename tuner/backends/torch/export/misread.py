@@ -1,0 +1,71 @@
+"""The user's validation samples that a trained tail has wrong, as small pictures."""
+
+import base64
+import io
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from tuner.arrays import Array, Floats
+from tuner.backends.base import MOST_MISREAD, Misread
+from tuner.backends.torch.export.whole import trained_tail
+from tuner.backends.torch.features.selection import validation_selections
+from tuner.backends.torch.trial.inputs import computed_inputs, inference_prefix
+from tuner.backends.torch.trial.opened import OpenTask
+from tuner.backends.torch.trial.scoring import logits
+from tuner.plan.trial import TrialPlan
+
+#: Pixels of a picture's longer side, and the dimensions of samples that can be one: [channels, height, width].
+SIDE, DIMENSIONS = 128, 3
+
+
+def misread(opened: OpenTask, plan: TrialPlan, weights: Path) -> tuple[Misread, ...]:
+    """Return the surest mistakes on the local validation samples; see `tuner.backends.base.Session.misread`."""
+    task, model = opened.task, opened.model
+    is_picture = len(task.input_shape) == DIMENSIONS and task.input_shape[0] in {1, 3} and task.input.kind != "signals"
+    if plan.heads.exits or task.loss == "multi-label" or not task.labelled or not is_picture:
+        return ()
+    torch.set_num_threads(plan.runtime.threads)
+    kept = load_file(weights)
+    tail = trained_tail(opened, plan, kept).tail
+    tail.load_state_dict(kept)
+    selection = next(one for one in validation_selections(task, plan.data.share) if one.domain == "local")
+    inputs = computed_inputs(task, inference_prefix(model, plan.split), [selection])
+    outputs = logits(tail.eval(), inputs)
+    shares = _softmax(outputs)
+    predicted = outputs.argmax(axis=1)
+    wrong = np.flatnonzero(predicted != inputs.labels)
+    surest = wrong[np.argsort(-shares[wrong, predicted[wrong]], kind="stable")][:MOST_MISREAD]
+    return tuple(
+        Misread(
+            truth=int(inputs.labels[place]),
+            taken_for=int(predicted[place]),
+            probability=float(shares[place, predicted[place]]),
+            jpeg=_jpeg(selection.samples.load(int(selection.indices[place]))),
+        )
+        for place in surest
+    )
+
+
+def _softmax(outputs: Floats) -> Floats:
+    powers = np.exp(outputs - outputs.max(axis=1, keepdims=True))
+    shares: Floats = powers / powers.sum(axis=1, keepdims=True)
+    return shares
+
+
+def _jpeg(sample: Array) -> str:
+    """Return a sample [1 or 3, height, width] as a small JPEG in base64; what is no uint8 is stretched to its range."""
+    pixels = sample
+    if pixels.dtype != np.uint8:
+        low, high = float(pixels.min()), float(pixels.max())
+        pixels = ((pixels - low) / max(high - low, 1e-9) * 255).astype(np.uint8)
+    image = Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0)))
+    if max(image.size) < SIDE:
+        image = image.resize((SIDE, SIDE * image.size[1] // image.size[0]), Image.Resampling.NEAREST)
+    image.thumbnail((SIDE, SIDE))
+    content = io.BytesIO()
+    image.convert("RGB").save(content, "JPEG", quality=80)
+    return base64.b64encode(content.getvalue()).decode()

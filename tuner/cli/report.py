@@ -1,0 +1,54 @@
+"""The command that writes a report of a run."""
+
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+from tuner.cli.options import Flag, LocalPlugins, Memory, OutFile, Time, print_line, progress
+
+
+def report(
+    run: Path,
+    /,
+    *,
+    out: OutFile = Path("report.html"),
+    with_photos: Annotated[bool, Flag] = False,
+    task: str | None = None,
+    plugin: LocalPlugins = (),
+    time: Time = None,
+    memory: Memory = None,
+) -> None:
+    """Write a report of a run: one HTML file with pictures, which needs no network and no script.
+
+    Parameters
+    ----------
+    run
+        A run's folder.
+    out
+        The file, which is replaced if it exists.
+    with_photos
+        Put up to eight of the user's validation photos into the file: those that the knee has wrong.
+    task
+        The run's task, where its file is elsewhere by now, or the run was not made on this device.
+    """
+    from tuner.cli.fence import ended_by
+    from tuner.commands.interruption import terminated_as_interrupted
+    from tuner.commands.limits import CommandLimits
+    from tuner.commands.report import report as write
+    from tuner.results.run import Run
+
+    limits = CommandLimits.read(time, memory)
+    result = Run.open(run)
+    with closing(progress()) as listener, terminated_as_interrupted(), ended_by(limits.end):
+        listener.phase("planning the memory of the knee's training step; drawing")
+        path = write(
+            result,
+            out,
+            with_photos=with_photos,
+            task=task,
+            plugins=plugin,
+            time=time,
+            memory=memory,
+            warn=lambda line: listener.say(f"warning: {line}"),
+        )
+    print_line(str(path))

@@ -1,0 +1,276 @@
+"""The sections of a report, from a run and what was found out about it."""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from tuner.plan.text import describe
+from tuner.planner.memory.picture import picture
+from tuner.planner.memory.placement import smallest
+from tuner.planner.memory.step import StepPlan
+from tuner.planner.memory.summary import memory_summary
+from tuner.report.classes import class_pictures
+from tuner.report.drawing import Picture
+from tuner.report.fronts import cost_pictures, front_pictures
+from tuner.report.html import figure, inline, note, pictures, table, tag, text
+from tuner.report.knobs import knob_picture
+from tuner.results.classes import Classes
+from tuner.results.objectives import Objective
+from tuner.results.per_class import confusions
+from tuner.results.pick import nothing_feasible
+from tuner.results.points import interval
+from tuner.results.records import STATES, TrialRecord
+from tuner.results.run import Run
+from tuner.units import format_bytes, format_seconds
+
+#: As many confusions and refused trials are listed.
+MOST_CONFUSIONS, MOST_REFUSED = 8, 20
+#: As many names of classes are listed.
+MOST_NAMES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Photo:
+    """A validation sample of the user that a trial's model has wrong.
+
+    Attributes:
+        truth: Name of its class.
+        taken_for: Name of the class that was predicted.
+        probability: Of that class, by the model.
+        jpeg: The photo, small.
+    """
+
+    truth: str
+    taken_for: str
+    probability: float
+    jpeg: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a report shows besides the run itself.
+
+    Attributes:
+        importance: Shares of 1 by knob, by objective.
+        importance_trials: Number of trials that they are of.
+        step: The winner's training step; None where there is none to show.
+        no_step: Why.
+        photos: Photos that the winner has wrong; empty unless they were asked for.
+        lacks_photos: Whether photos were asked for, and there are none to show.
+    """
+
+    importance: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    importance_trials: int = 0
+    step: StepPlan | None = None
+    no_step: str = ""
+    photos: tuple[Photo, ...] = ()
+    lacks_photos: bool = False
+
+
+def facts(run: Run, winner: TrialRecord) -> str:
+    """Return the winner's values next to the untouched model's."""
+    items = []
+    for objective in run.objectives:
+        value = winner.values[objective.name]
+        before = run.info.untouched.get(objective.name)
+        bounds = interval(run, objective.name, value)
+        small = [] if before is None else [f"untouched {objective.text(before)}"]
+        small += [f"95 % interval {percents(bounds)}"] if bounds else []
+        under = tag("small", text(" · ".join(small))) if small else ""
+        items.append(f"<div><dt>{text(words(objective))}</dt><dd>{text(objective.text(value))}{under}</dd></div>")
+    return f'<dl class="facts">{"".join(items)}</dl>'
+
+
+def asked(run: Run) -> str:
+    """Return the task, the model, the data, the limits and what came of the search."""
+    info, task, model = run.info, run.info.task, run.info.model
+    limits = [_limit(name, value) for name, value in asdict(info.config.limits).items() if value is not None]
+    data = f"{task.local_train:,} {task.noun} of the user to train on, {task.local_val:,} to score on"
+    if task.global_per_class:
+        data += f"; of the original data {sum(task.global_per_class):,} and {task.global_val:,}"
+    rows = {
+        "Task": info.task_name,
+        "Classes": _classes(run.info.classes),
+        "Data": data,
+        "Model": f"{model.name.rpartition(':')[0] or model.name}: {model.num_blocks} blocks, "
+        f"{sum(block.parameters for block in model.blocks) / 1e6:.3g} million parameters, "
+        f"{sum(block.flops for block in model.blocks) / 1e6:,.3g} MFLOP a prediction",
+        "Best is": ", ".join(f"{one.direction} {words(one)}" for one in run.objectives),
+        "Limits": ", ".join(limits) or "none",
+        "Search space": f"{info.space_name}, seed {info.config.seed}",
+        "Ended": info.ended,
+    }
+    items = "".join(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in rows.items() if value)
+    line = (
+        "Local is the user's own data, global that of what the given model knew. Accuracies are on validation samples."
+    )
+    return f'<dl class="asked">{items}</dl>{note(line)}'
+
+
+def front(run: Run) -> str:
+    """Return the front as pictures and as a table."""
+    if not run.front:
+        return note(f"The front is empty: {nothing_feasible(run)}.")
+    members = list(run.shortlist or run.front)
+    names = ["trial", *(words(one) for one in run.objectives), "plan"]
+    given = [
+        "untouched",
+        *(_value(run, one, run.info.untouched.get(one.name)) for one in run.objectives),
+        "the given model",
+    ]
+    rows = [given]
+    for trial in members:
+        record = run.record(trial)
+        values = [_value(run, one, record.values[one.name]) for one in run.objectives]
+        mark = "→ " if trial == run.knee else ""
+        rows.append([f"{mark}{trial}", *values, describe(record.plan) if record.plan else ""])
+    marked = members.index(run.knee) + 1 if run.knee in members else None
+    counts = " and ".join(f"{count:,} {domain}" for domain, count in run.scored_samples.items() if count)
+    several = run.info.classes.several
+    scored = f"Scored on {counts} validation {run.info.task.noun}{'; several labels: macro AUC' if several else ''}."
+    bars = "" if several else " Bars and brackets are 95 % intervals (Wilson)."
+    knee = " → is the knee: nearest to the best of everything." if run.knee is not None else ""
+    others = len(run.front) - len(members)
+    more = f" {others} more members are near-equal, or no better than the untouched model." if others else ""
+    listed = table(names, rows, len(names) - 1, marked)
+    return pictures([*front_pictures(run), *cost_pictures(run)]) + note(f"{scored}{bars}{knee}{more}") + listed
+
+
+def spent(run: Run) -> str:
+    """Return what the search took, and how its trials ended."""
+    by_state = {state: sum(one.state == state and one.same_as is None for one in run.records) for state in STATES}
+    states = ", ".join(f"{count} {state}" for state, count in by_state.items() if count) or "none"
+    took = f"{format_seconds(run.info.spent.seconds)} in all"
+    return note(f"Trials: {states}; {took}; the feature store holds {format_bytes(run.info.spent.storage_bytes)}.")
+
+
+def classes(run: Run, winner: TrialRecord | None, findings: Findings) -> str:
+    """Return what the winner does to each class, with photos where they were asked for."""
+    if winner is None:
+        return ""
+    drawn: list[Picture] = class_pictures(run, winner)
+    if not drawn:
+        if run.info.classes.several:
+            return note("Samples have several labels: there is no confusion of one class with another.")
+        return note("This run was made by a version that did not count predictions by class: run it again to see them.")
+    listed = [
+        (f"{one.count} of {one.samples}", one.name, one.taken_for, whose)
+        for domain, whose in (("local", "the user's"), ("global", "known before"))
+        for one in confusions(run, winner, domain)[:MOST_CONFUSIONS]
+    ]
+    names = ("samples", "class", "taken for", "whose")
+    most = (
+        f"<details><summary>The most frequent confusions</summary>{table(names, listed, 1)}</details>" if listed else ""
+    )
+    return pictures(drawn) + most + photos(findings)
+
+
+def photos(findings: Findings) -> str:
+    """Return photos that the winner has wrong."""
+    if findings.lacks_photos:
+        return note("There is no misread photo to show: samples are no pictures, or leave at exits, or all are right.")
+    items = [
+        f'<figure><img alt="a photo of the class {text(one.truth)}" '
+        f'src="data:image/jpeg;base64,{base64.b64encode(one.jpeg).decode()}">'
+        f"<figcaption>{text(one.truth)}, taken for {text(one.taken_for)} "
+        f"({100 * one.probability:.0f} %)</figcaption></figure>"
+        for one in findings.photos
+    ]
+    line = "Validation photos of the user that the knee has wrong, the surest first. They are inside this file."
+    return f'<h3>Misread photos</h3>{note(line)}<div class="photos">{"".join(items)}</div>' if items else ""
+
+
+def knobs(findings: Findings) -> str:
+    """Return how much each knob matters, or why that cannot be said."""
+    drawn = knob_picture(findings.importance, findings.importance_trials)
+    if drawn is not None:
+        return pictures([drawn])
+    count = findings.importance_trials
+    trials = f"{count} trial{' was' if count == 1 else 's were'} scored on the same samples"
+    return note(f"{trials}: too few to tell which knob mattered. 20 are enough.")
+
+
+def memory(winner: TrialRecord | None, findings: Findings) -> str:
+    """Return the planned memory of the winner's training step, or why there is none to show."""
+    step = findings.step
+    if winner is None or winner.plan is None:
+        return ""
+    if step is None:
+        return note(findings.no_step)
+    planner, placement = smallest(step.tensors)
+    summary = memory_summary(step.tensors, placement, planner, step.steps)
+    drawn = inline(picture(step.tensors, placement, step.steps, ""), "memory over one training step")
+    whole = format_bytes(summary["max_live_bytes"])
+    caption = (
+        f"One step of {winner.plan.recipe.batch_size} samples needs {whole} in addition to the weights, most of it at "
+        f"{summary['peak_step']['name']}. Each rectangle is a tensor, from when it is made to when it is last read."
+    )
+    shown = figure(Picture("memory", "Tensors over one training step", caption, drawn, caption), "wide")
+    rows = [(format_bytes(one["bytes"]), one["kind"], one["name"]) for one in summary["largest"]]
+    listed = table(("size", "kind", "tensor"), rows, 1)
+    return f"{shown}<details><summary>The largest tensors at the peak</summary>{listed}</details>"
+
+
+def refused(run: Run) -> str:
+    """Return the trials that were not run to their end, with the reason."""
+    ended = [one for one in run.records if one.state in {"rejected", "killed", "failed"} and one.same_as is None]
+    over = [one for one in run.records if any(value > 0 for value in one.constraint.values())]
+    listed = [*ended, *(one for one in over if one not in ended)]
+    if not listed:
+        return note("Nothing: every trial ran, and obeyed every limit.")
+    rows = [
+        (one.trial, one.state, one.reason or _broken(one), describe(one.plan) if one.plan else "")
+        for one in listed[:MOST_REFUSED]
+    ]
+    rest = len(listed) - len(rows)
+    return table(("trial", "state", "reason", "plan"), rows, 1) + note(f"{rest} more are in the run." if rest else "")
+
+
+def following(run: Run) -> str:
+    """Return the commands that come next."""
+    if not run.front:
+        return ""
+    lines = f"tuner export {run.folder} BUNDLE --pick knee\ntuner predict BUNDLE FILES"
+    return tag("pre", tag("code", text(lines)))
+
+
+def words(objective: Objective) -> str:
+    """Return an objective's name for people."""
+    return objective.name.replace("_", " ").replace("train seconds", "training time").replace("peak bytes", "memory")
+
+
+def percents(bounds: tuple[float, float]) -> str:
+    """Return an interval of shares in percent."""
+    return f"{100 * bounds[0]:.0f}–{100 * bounds[1]:.0f} %"
+
+
+def _value(run: Run, objective: Objective, value: float | None) -> str:
+    if value is None:
+        return "–"
+    bounds = interval(run, objective.name, value)
+    return objective.text(value) + (f" ({100 * bounds[0]:.0f}–{100 * bounds[1]:.0f})" if bounds else "")
+
+
+def _limit(name: str, value: float) -> str:
+    """Return a limit with its name: ``"time 3m 00s"``."""
+    what, _, unit = name.rpartition("_")
+    if unit == "bytes":
+        return f"{what.replace('_', ' ')} {format_bytes(value)}"
+    if unit == "seconds":
+        return f"{what.replace('_', ' ')} {format_seconds(value)}"
+    return f"forgetting {100 * value:.3g} %" if name == "forgetting" else f"{name} {value:,}"
+
+
+def _classes(known: Classes) -> str:
+    """Return the names of the local classes, and how many the given model knew."""
+    names = [known.labels[row] for row in known.local]
+    if not names:
+        return ""
+    listed = ", ".join(names[:MOST_NAMES]) + (", …" if len(names) > MOST_NAMES else "")
+    which = "none of them" if known.are_new else f"{sum(row < known.known for row in known.local)} of them"
+    return f"{listed} ({len(names)}); the given model knew {which}, and {known.known} classes in all"
+
+
+def _broken(record: TrialRecord) -> str:
+    """Return which limits a trial that was scored is over."""
+    return ", ".join(f"over --{name}" for name, value in record.constraint.items() if value > 0)

@@ -1,0 +1,50 @@
+"""How many samples of each class were predicted right, and what the others were taken for: counts, and no sample."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+#: As many kinds of confusion as are kept, the most frequent ones: all of them up to ten classes.
+MOST_CONFUSED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCounts:
+    """Predictions on one domain's validation samples, counted.
+
+    Attributes:
+        rows: Of each class that occurs: its row of the union head, samples that were right, samples in all; by row.
+        confused: Row of the class, row that was predicted instead, number of samples; the most frequent ones first.
+    """
+
+    rows: tuple[tuple[int, int, int], ...] = ()
+    confused: tuple[tuple[int, int, int], ...] = ()
+
+    @classmethod
+    def of(cls, predicted: npt.NDArray[np.integer], labels: npt.NDArray[np.integer]) -> "ClassCounts":
+        """Count predictions.
+
+        Args:
+            predicted: Rows that were predicted, [n].
+            labels: Rows of the classes, [n].
+        """
+        right = predicted == labels
+        rows, totals = np.unique(labels, return_counts=True)
+        hits = [int(right[labels == row].sum()) for row in rows]
+        wrong = np.stack([labels[~right], predicted[~right]])  # [2, wrong]
+        pairs, numbers = np.unique(wrong, axis=1, return_counts=True)
+        order = np.argsort(-numbers, kind="stable")[:MOST_CONFUSED]
+        return cls(
+            tuple(zip(rows.tolist(), hits, totals.tolist(), strict=True)),
+            tuple((int(pairs[0, at]), int(pairs[1, at]), int(numbers[at])) for at in order),
+        )
+
+    @property
+    def problem(self) -> str:
+        """Which rule counts break that come from elsewhere; empty where they break none."""
+        if any(row < 0 or not 0 <= right <= total or total < 1 for row, right, total in self.rows):
+            return "of a class at most all of its samples are right"
+        if len(self.confused) > MOST_CONFUSED or any(min(entry) < 0 for entry in self.confused):
+            return f"at most {MOST_CONFUSED} confusions are counted, of rows from 0"
+        return ""
