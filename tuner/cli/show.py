@@ -17,6 +17,7 @@ def show(
     *,
     whole: Annotated[bool, Parameter(name="--all", negative="")] = False,
     trials: Annotated[bool, Flag] = False,
+    plot: Annotated[bool, Flag] = False,
     json_output: Json = False,
 ) -> None:
     """Show a run, one of its trials, or a bundle.
@@ -33,19 +34,28 @@ def show(
         Show the whole front: also members that are near-equal, or no better than the untouched model.
     trials
         Show all trials: state and values, and why a trial was refused or ended early.
+    plot
+        Draw the front, how it grew, and where the time went, as text.
     """
     from tuner.commands.card import card_of, is_bundle
     from tuner.errors import UsageError
 
-    if trials + whole + (trial is not None) > 1:
-        raise UsageError("show takes one of a trial's number, --trials and --all: leave the others out")
+    if trials + whole + plot + (trial is not None) > 1 or (plot and json_output):
+        raise UsageError("show takes one of a trial's number, --trials, --all and --plot: leave the others out")
     if is_bundle(folder):
         from tuner.cli.text.card import format_card
 
-        if trials or whole or trial is not None:
-            raise UsageError(f"{folder} is a bundle, which has no trials: leave out the number, --trials and --all")
+        if trials or whole or plot or trial is not None:
+            raise UsageError(f"{folder} is a bundle, not a run: leave out the number, --trials, --all and --plot")
         card = card_of(folder)
         print_line(json.dumps(card.to_dict()) if json_output else format_card(card))
+        return
+    if plot:
+        from tuner.cli.text.plot import plots
+        from tuner.results.run import Run
+
+        console = stdout_console()
+        print_line(plots(Run.open(folder), console.width))
         return
     _show_run(folder, trial, whole=whole, trials=trials, json_output=json_output)
 

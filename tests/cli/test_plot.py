@@ -1,0 +1,55 @@
+"""`tuner show RUN --plot`: a run drawn with letters."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tuner.cli.app import call
+from tuner.cli.text.plot import plots
+from tuner.results.folder import Spent
+from tuner.results.run import Run
+
+OLD = Path(__file__).parent.parent / "fixtures" / "02e8440" / "digits" / "run"
+RUN = Run.open(OLD)
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_every_line_is_as_wide_as_allowed(width: int) -> None:
+    spent = Spent(10.0, phases={"features": 6.0, "rung 0": 3.0, "other": 1.0})
+    drawn = plots(replace(RUN, info=replace(RUN.info, spent=spent)), width)
+    pictures = drawn.partition("● front")[0]
+    assert max(map(len, pictures.splitlines())) <= width
+
+
+def test_the_untouched_model_and_the_front_are_where_they_belong() -> None:
+    first, second, *_ = plots(RUN, 80).split("\n\n")
+    rows = first.splitlines()
+    assert rows[0] == "local accuracy over global accuracy"
+    assert rows[1].startswith("  97.2 % │")
+    assert rows[1].count("●") + rows[1].count("◉") == 2
+    assert rows[14].startswith("   0.0 % │")
+    assert rows[14].endswith("★")
+    assert rows[-1].split() == ["67.9", "%", "99.6", "%"]
+    assert "training time" in second
+    assert "★" not in second
+
+
+def test_time_and_growth_are_bars() -> None:
+    spent = Spent(9.0, phases={"features": 6.0, "rung 0": 3.0})
+    drawn = plots(replace(RUN, info=replace(RUN.info, spent=spent)), 80)
+    features, trials = (
+        line.count("█") for line in drawn.splitlines() if line.lstrip().startswith(("features", "rung"))
+    )
+    assert features == 2 * trials
+    assert "0.879 on all samples, until 0.6s" in drawn
+
+
+def test_an_empty_run_has_only_its_answer() -> None:
+    assert plots(replace(RUN, records=(), front=(), knee=None), 80).startswith("No trial obeys every limit")
+
+
+def test_the_command_draws_and_takes_no_other_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["show", str(OLD), "--plot"]) == 0
+    assert "◉" in capsys.readouterr().out
+    assert call(["show", str(OLD), "--plot", "--all"]) == 2
