@@ -64,4 +64,5 @@ def test_the_winners_step_and_misread_samples_are_in_the_report(
     assert 1 <= len(photos) <= 8
     first = tmp_path / "first.jpg"
     first.write_bytes(base64.b64decode(photos[0]))
-    assert Image.open(first).size == (128, 128)
+    with Image.open(first) as image:
+        assert image.size == (128, 128)
