@@ -14,7 +14,12 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 REQUIRED = re.compile(r"^[A-Za-z0-9_.-]+")
 #: Classifiers of packages whose metadata has no licence expression.
-CLASSIFIERS = {"Apache Software License": "Apache-2.0", "BSD License": "BSD-3-Clause", "MIT License": "MIT"}
+CLASSIFIERS = {
+    "Apache Software License": "Apache-2.0",
+    "BSD License": "BSD-3-Clause",
+    "MIT License": "MIT",
+    "Python Software Foundation License": "PSF-2.0",
+}
 #: Text of metadata that has neither.
 TEXTS = {"BSD": "BSD-3-Clause", "MIT License": "MIT"}
 
