@@ -4,8 +4,9 @@ Like a backend's own module, it loads no tensor library.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from tuner.backends.base import Exported, Filling, Session, Trial, silent
 from tuner.plan.info import ModelInfo
@@ -32,13 +33,19 @@ class Delegate(Session):
         """The model's chain of blocks."""
         return self.session.model
 
-    def measure(self, threads: int, within: float = math.inf) -> Rates:
+    def measure(
+        self,
+        threads: int,
+        within: float = math.inf,
+        known: Mapping[str, float] = MappingProxyType({}),
+        report: Report = silent,
+    ) -> Rates:
         """Return this device's speed on this model."""
-        return self.session.measure(threads, within)
+        return self.session.measure(threads, within, known, report)
 
-    def first_steps(self, threads: int) -> FirstSteps:
+    def first_steps(self, threads: int, within: float = math.inf) -> FirstSteps:
         """Return what the first training step of a fresh process takes."""
-        return self.session.first_steps(threads)
+        return self.session.first_steps(threads, within)
 
     def plan_step(self, plan: TrialPlan) -> StepPlan | None:
         """Return a plan's training step."""

@@ -72,7 +72,16 @@ class MisbehavingSession(Session):
         if plan.split == 0:
             raise ValueError("the job says what is wrong")
 
-    def measure(self, threads: int, within: float = math.inf) -> Rates:
+    def measure(
+        self, threads: int, within: float = math.inf, known: Mapping[str, float] | None = None, report: Report = silent
+    ) -> Rates:
+        """Take 0.3 s a block on a slow device."""
+        figures = dict(known or {})
+        for index in range(len(BLOCKS)) if _mood() == "slow-device" else ():
+            if f"forward {index}" not in figures:
+                time.sleep(0.3)
+                figures[f"forward {index}"] = 1e-4
+                report({"figure": f"forward {index}", "value": 1e-4})
         return nominal(self.model)
 
     def untouched(self, store: Store, threads: int, report: Report = silent, share: float = 1.0) -> Outcome:

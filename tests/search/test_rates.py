@@ -1,12 +1,17 @@
-"""Rates that were measured on this device are kept for one model at one input size."""
+"""Rates that were measured on this device are kept, for one model at one input size; measuring is cut short."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.search.conftest import Moods, Tune
 from tuner.planner.device import nominal
-from tuner.search.rates import keep_rates, read_rates
+from tuner.results.records import SCORED
+from tuner.search.rates import keep_rates, rates_of, read_rates
 from tuner.testing import example_model
 
 
@@ -19,3 +24,45 @@ def test_rates_of_another_input_size_are_not_read(tmp_path: Path, monkeypatch: p
     keep_rates("torch", model, 1, rates)
     assert read_rates("torch", model, 1) == rates
     assert read_rates("torch", larger, 1) is None
+
+
+def test_measuring_stops_at_a_tenth_of_the_time_and_the_next_run_continues_it(
+    tune: Tune, moods: Moods, cache: Path, heard: Any
+) -> None:
+    """The made-up device takes 0.3 s for a forward pass of each of four blocks."""
+    moods("slow-device")
+    run = tune(trials=1, time="8s", listener=heard)
+    assert [record.state in SCORED for record in run.records] == [True]
+    assert run.info.spent.phases["measuring"] < 0.1 * 8 + 0.5
+    (file,) = (cache / "rates").iterdir()
+    figures = json.loads(file.read_text())
+    assert 1 <= len(figures) < 4
+    assert [line for line in heard.lines if line.startswith(f"measured {len(figures)} of 8 passes")]
+    tune(trials=2, time="60s", resume=True)
+    (file,) = (cache / "rates").iterdir()  # the figures are done with
+    assert not file.name.endswith(".figures.json")
+
+
+def test_a_measuring_that_the_user_ends_continues_where_it_was(cache: Path) -> None:
+    model, calls = example_model(3), list[dict[str, float]]()
+
+    class Session:
+        """Is interrupted after each figure."""
+
+        model = example_model(3)
+
+        def measure(self, _threads: int, _within: float, known: Mapping[str, float], report: Any) -> Any:
+            calls.append(dict(known))
+            if len(known) == model.num_blocks:
+                return nominal(model)
+            report({"figure": f"forward {len(known)}", "value": 0.5})
+            raise KeyboardInterrupt
+
+        def first_steps(self, _threads: int, _within: float) -> Any:
+            return nominal(model).first
+
+    for _ in range(model.num_blocks):
+        with pytest.raises(KeyboardInterrupt):
+            rates_of(Session(), "torch", measure=True)  # type: ignore[arg-type]  # it measures, no more
+    assert rates_of(Session(), "torch", measure=True) == nominal(model)  # type: ignore[arg-type]  # likewise
+    assert [len(known) for known in calls] == list(range(model.num_blocks + 1))

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from tuner.backends.extensions import Extensions
@@ -119,21 +120,32 @@ class Session(ABC):
         """Compute and keep what every job about a plan's cuts needs: called before a child is forked for the plan."""
 
     @abstractmethod
-    def measure(self, threads: int, within: float = math.inf) -> Rates:
+    def measure(
+        self,
+        threads: int,
+        within: float = math.inf,
+        known: Mapping[str, float] = MappingProxyType({}),
+        report: Report = silent,
+    ) -> Rates:
         """Return this device's speed on this model.
 
         Args:
             threads: Threads of the model.
             within: Seconds that it should take at most; what there is no time for is derived.
+            known: Figures that earlier calls reported: they are not measured again. See
+                `tuner.planner.device.rates_from`.
+            report: Called with each new figure, ``{"figure": name, "value": number}``, which is then kept whatever ends
+                the call.
         """
 
-    def first_steps(self, threads: int) -> FirstSteps:  # noqa: ARG002 - optional
+    def first_steps(self, threads: int, within: float = math.inf) -> FirstSteps:  # noqa: ARG002 - optional
         """Return what the first training step of a fresh process takes; empty where that is not known.
 
         Called in a process that ran no step of the model before.
 
         Args:
             threads: Threads of the model.
+            within: Seconds after which it may be ended from outside.
         """
         return FirstSteps()
 

@@ -1,5 +1,6 @@
 """Preview a run: what it would search, which depths fit, how long filling the store takes; nothing is trained."""
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -38,6 +39,8 @@ from tuner.store.store import open_store
 MOST_DEPTHS = 200
 #: What a preview may take in any case: it says which depths --time is too short for.
 LOOKING_SECONDS = 60.0
+#: Of what is left of it, measuring takes at most this share.
+LOOKING_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +138,8 @@ def dry_run(
         session = sessions[measuring]
         objectives = objectives_for(session.task, objectives)
         info = session.task.info
-        model, rates = session.model, rates_of(session, measuring, measure=not deterministic)
+        model, within = session.model, math.inf if end is None else LOOKING_SHARE * (end - time.monotonic())
+        rates = rates_of(session, measuring, measure=not deterministic, within=within)
         knobs = check_knobs(search_space, strategies, model, info)
         wanted = wanted_knobs(search_space, backend, deterministic=deterministic)
         try:

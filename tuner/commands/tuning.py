@@ -21,7 +21,7 @@ from tuner.results.objectives import Objective
 from tuner.results.origin import mark_of
 from tuner.results.prior import Prior, newest_run, prior_of, read_prior, remember_run
 from tuner.results.run import Run
-from tuner.search.listener import FINISHING, LOOKING, MEASURING, Listener
+from tuner.search.listener import FINISHING, LOOKING, Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.rates import rates_of
@@ -195,13 +195,12 @@ class Tuning:
         check_knobs(self._space, strategies, model, task)
         started = time.monotonic()
         self._phases["starting"] = started - self._started
-        self._listener.phase(MEASURING)
         rates = rates_of(
             session,
             backend,
             measure=not config.deterministic,
-            within=MEASURING_SHARE * (config.limits.time_seconds or math.inf),
-            announce=self._listener.say,
+            within=math.inf if end is None else max(0.0, MEASURING_SHARE * (end - started)),
+            listener=self._listener,
         )
         self._phases["measuring"] = time.monotonic() - started
         prior = self._prior(model)

@@ -1,7 +1,8 @@
 """Speed and memory of this device, measured on the model at hand or derived from its FLOPs."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from tuner.plan.info import ModelInfo
 
@@ -13,6 +14,10 @@ FILL_BATCH = 16
 #: Bytes of prefix outputs that a filling pass may hold until their scales are known, which takes so many samples of
 #: each domain.
 UNSCALED_BYTES, CALIBRATION_SAMPLES = 32_000_000, 256
+#: To trace and plan one block, where that was not measured.
+TRACE_SECONDS = 0.05
+#: The figure that a measuring ends with.
+COMPLETE = "complete"
 #: FLOPs per second of the made-up device of `nominal`.
 NOMINAL_FLOPS = 1e10
 
@@ -83,4 +88,41 @@ def nominal(model: ModelInfo) -> Rates:
         read_bytes=4e8,
         scratch_bytes=8_000_000,
         fill_peak_bytes=UNSCALED_BYTES + FILL_BATCH * 4 * widest * FLOAT_BYTES,
+    )
+
+
+def rates_from(model: ModelInfo, figures: Mapping[str, float]) -> Rates:
+    """Return the rates of a device that was measured in part.
+
+    Blocks that were not measured are computed from their FLOPs, at the pace of those that were; backward passes from
+    forward ones.
+
+    Args:
+        model: The model.
+        figures: What was measured, by name: ``"forward 3"`` and ``"train 3"`` are the seconds of a block, ``"load"``,
+            ``"step"``, ``"read"``, ``"fill peak"``, ``"latency"`` and ``"trace"`` the fields of `Rates` that begin so;
+            ``"prefix KIND"`` is the ratio of the engine that was chosen, and `COMPLETE` says that this is all.
+    """
+    made_up = nominal(model)
+    known = [index for index in range(model.num_blocks) if f"forward {index}" in figures]
+    expected = sum(made_up.forward_seconds[index] for index in known)
+    pace = sum(figures[f"forward {index}"] for index in known) / expected if expected else 1.0
+    forward = [figures.get(f"forward {index}", pace * taken) for index, taken in enumerate(made_up.forward_seconds)]
+    kind, ratio = next(
+        ((name.removeprefix("prefix "), value) for name, value in figures.items() if name.startswith("prefix ")),
+        (made_up.prefix_kind, made_up.prefix_ratio),
+    )
+    return replace(
+        made_up,
+        forward_seconds=tuple(forward),
+        train_seconds=tuple(figures.get(f"train {index}", TRAIN_PASSES * taken) for index, taken in enumerate(forward)),
+        step_seconds=figures.get("step", made_up.step_seconds),
+        load_seconds=figures.get("load", made_up.load_seconds),
+        read_bytes=figures.get("read", made_up.read_bytes),
+        fill_peak_bytes=int(figures.get("fill peak", made_up.fill_peak_bytes)),
+        prefix_kind=kind,
+        prefix_ratio=ratio,
+        latency_seconds=figures.get("latency", 0.0),
+        trace_seconds=figures.get("trace", TRACE_SECONDS),
+        complete=COMPLETE in figures,
     )

@@ -252,7 +252,7 @@ class Filler:
         missing = session.missing(plans, self._store)
         rates = self._setting.rates
         if missing * cost.fill_seconds(plans[0], rates) > left and not self._setting.deterministic:
-            with suppress(MemoryLimitError):  # they were computed from FLOPs for the same reason
+            with suppress(MemoryLimitError, BudgetError):  # they were computed from FLOPs for the same reason
                 rates = replace(session.measure(runtime.threads, MEASURING_SHARE * left), first=rates.first)
                 keep_rates(runtime.backend, self._setting.model, runtime.threads, rates)
             left = self._setting.seconds_left

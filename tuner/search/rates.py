@@ -5,19 +5,24 @@ import json
 import math
 import os
 import platform
-from collections.abc import Callable
+import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Annotated, Any
 
 from tuner.backends.base import Session
-from tuner.errors import MemoryLimitError, TunerError
+from tuner.errors import BudgetError, MemoryLimitError, TunerError
 from tuner.files import cache_folder, write_private
 from tuner.plan.info import ModelInfo
-from tuner.planner.device import Rates, nominal
+from tuner.planner.device import Rates, nominal, rates_from
+from tuner.search.listener import MEASURING, Listener
 from tuner.search.setting import cores
 
-FORMAT = 4  # of what is measured: a file of another one is measured anew
+FORMAT = 5  # of what is measured: a file of another one is measured anew
+#: How the file is called that holds the figures of a measuring that is not complete.
+FIGURES = ".figures.json"
 
 
 def read_rates(backend: str, model: ModelInfo, threads: int) -> Rates | None:
@@ -39,43 +44,107 @@ def keep_rates(backend: str, model: ModelInfo, threads: int, rates: Rates) -> No
     write_private(path, json.dumps(asdict(rates)))
 
 
-def _path(backend: str, model: ModelInfo, threads: int) -> Path:
-    machine = f"{platform.node()} {platform.machine()} {os.cpu_count()}"
-    about = f"{machine} {backend} {model.fingerprint} {model.blocks[0].in_shape} {threads} {FORMAT}"
-    key = hashlib.blake2b(about.encode(), digest_size=16).hexdigest()
-    return cache_folder() / "rates" / f"{key}.json"
-
-
 def rates_of(
     session: Session,
     backend: str,
     *,
     measure: bool,
     within: float = math.inf,
-    announce: Callable[[str], None] = lambda _line: None,
+    listener: Listener | None = None,
 ) -> Rates:
     """Return this device's rates on a session's model: as kept, or measured now.
+
+    Every figure is kept as soon as it is measured: a measuring that was cut short continues where it was. What there
+    is no time to measure is computed from FLOPs.
 
     Args:
         session: The opened task.
         backend: Its name.
         measure: Whether clocks count; else the rates are derived from FLOPs.
-        within: Seconds that a measurement should take at most.
-        announce: Called before a measurement, which takes seconds.
+        within: Seconds that a measurement takes at most.
+        listener: Receives progress.
     """
-    model = session.model
+    model, listener = session.model, listener or Listener()
     if not measure:
         return nominal(model)
     rates = read_rates(backend, model, cores())
-    if rates is None:
-        announce("measuring how fast this device runs this model, once")
-        try:
-            rates = session.measure(cores(), within)
-        except MemoryLimitError as error:
-            announce(f"warning: {error}; costs are computed from FLOPs instead")
-            return nominal(model)
-        if rates.complete:  # there is time for more
-            with suppress(TunerError, RuntimeError):  # without it, estimates are corrected by the first trials
-                rates = replace(rates, first=session.first_steps(cores()))
-        keep_rates(backend, model, cores(), rates)
+    if rates is not None:
+        return rates
+    end, figures = (
+        time.monotonic() + within,
+        _Figures(_path(backend, model, cores()).with_suffix(FIGURES), model, listener),
+    )
+    listener.phase(MEASURING)
+    try:
+        rates = session.measure(cores(), within, figures.by_name, figures.note)
+    except (MemoryLimitError, BudgetError) as error:
+        if isinstance(error, MemoryLimitError):
+            listener.say(f"warning: {error}; costs that are not measured are computed from FLOPs instead")
+        rates = rates_from(model, figures.by_name)
+    if not rates.complete:
+        figures.explain()
+        return rates
+    try:
+        rates = replace(rates, first=session.first_steps(cores(), end - time.monotonic()))
+    except BudgetError:  # the next run measures it
+        return rates
+    except (TunerError, RuntimeError):  # without it, estimates are corrected by the first trials
+        pass
+    keep_rates(backend, model, cores(), rates)
+    figures.path.unlink(missing_ok=True)
     return rates
+
+
+class _Figures:
+    """What was measured so far, kept in a file.
+
+    Attributes:
+        path: The file.
+        by_name: The figures.
+
+    Args:
+        path: See above; its folder is made.
+        model: The model.
+        listener: Receives progress.
+    """
+
+    def __init__(self, path: Path, model: ModelInfo, listener: Listener) -> None:
+        from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
+
+        self.path, self._model, self._listener = path, model, listener
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        self.by_name: dict[str, float] = {}
+        with suppress(OSError, ValidationError):
+            adapter = TypeAdapter(dict[str, Annotated[FiniteFloat, Field(ge=0)]])
+            self.by_name = adapter.validate_json(path.read_bytes())
+
+    def note(self, progress: Mapping[str, Any]) -> bool:
+        """Keep a figure that a session reports; nothing is to stop."""
+        name, value = progress.get("figure"), progress.get("value")
+        if isinstance(name, str) and isinstance(value, int | float) and 0 <= value < math.inf:
+            self.by_name[name] = value
+            with suppress(OSError):  # the disk is full: it is measured again another time
+                write_private(self.path, json.dumps(self.by_name), durable=False)
+            self._listener.step("blocks", *self._passes())
+        return False
+
+    def explain(self) -> None:
+        """Say how much was measured, where it is not all."""
+        done, of = self._passes()
+        if done < of:
+            self._listener.say(
+                f"measured {done} of {of} passes of blocks, forward and backward; the others' costs are computed from "
+                "FLOPs, and the next run continues measuring"
+            )
+
+    def _passes(self) -> tuple[int, int]:
+        """Return how many passes of blocks, forward or backward, were measured, and of how many."""
+        names = [f"{kind} {index}" for kind in ("forward", "train") for index in range(self._model.num_blocks)]
+        return sum(name in self.by_name for name in names), len(names)
+
+
+def _path(backend: str, model: ModelInfo, threads: int) -> Path:
+    machine = f"{platform.node()} {platform.machine()} {os.cpu_count()}"
+    about = f"{machine} {backend} {model.fingerprint} {model.blocks[0].in_shape} {threads} {FORMAT}"
+    key = hashlib.blake2b(about.encode(), digest_size=16).hexdigest()
+    return cache_folder() / "rates" / f"{key}.json"

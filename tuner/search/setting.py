@@ -26,7 +26,7 @@ CLOSING_SECONDS = 0.8
 #: Of ``--storage``, for trial records, scales and other small files.
 RUN_RESERVE = 2_000_000
 #: Measuring the device takes at most this share of the time that is left.
-MEASURING_SHARE = 0.05
+MEASURING_SHARE = 0.1
 #: The sampler that keeps its generations in the trials of the study.
 GENERATIONS = "nsga2"
 CORE_STRATEGIES = ("recipe", "none", "runtime")

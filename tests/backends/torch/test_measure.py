@@ -1,23 +1,53 @@
 """Measuring within a time: what there is no time for is derived."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+from unittest.mock import ANY
+
 import pytest
 
-from tuner.backends.torch import measure as measuring
-from tuner.backends.torch.measure import Clock, measure
+from tuner.backends.torch import clock as clocks
+from tuner.backends.torch.clock import Clock
+from tuner.backends.torch.measure import measure
 from tuner.backends.torch.model.load import OpenModel
-from tuner.planner.device import TRAIN_PASSES
+from tuner.planner.device import TRAIN_PASSES, nominal, rates_from
 from tuner.task import Task
+from tuner.testing import example_model
 
 
 @pytest.mark.slow
-def test_without_time_every_block_runs_forward_and_the_rest_is_derived(task: Task, loaded: OpenModel) -> None:
+def test_without_time_blocks_cost_their_flops(task: Task, loaded: OpenModel) -> None:
     rates = measure(task, loaded, 1, within=0.0)
     assert not rates.complete
-    assert len(rates.forward_seconds) == loaded.info.num_blocks
-    assert min(rates.forward_seconds) > 0
-    assert rates.train_seconds == tuple(TRAIN_PASSES * seconds for seconds in rates.forward_seconds)
+    assert rates.forward_seconds == nominal(loaded.info).forward_seconds
     assert rates.prefix_kind == "torch-fp32"
     assert rates.latency_seconds == 0.0
+
+
+@pytest.mark.slow
+def test_what_was_reported_before_is_not_measured_again(task: Task, loaded: OpenModel) -> None:
+    figures: dict[str, Any] = {}
+
+    def note(progress: Mapping[str, Any]) -> bool:
+        figures[progress["figure"]] = progress["value"]
+        return False
+
+    known = {"forward 0": 123.0, "train 1": 456.0}
+    rates = measure(task, loaded, 1, known=known, report=note)
+    assert rates.complete
+    assert (rates.forward_seconds[0], rates.train_seconds[1]) == (123.0, 456.0)
+    assert not set(known) & set(figures)
+    assert measure(task, loaded, 1, within=0.0, known={**known, **figures}) == replace(rates, load_seconds=ANY)
+
+
+def test_a_block_that_was_not_measured_costs_its_flops_at_the_pace_of_the_others() -> None:
+    model = example_model(3)
+    plain = nominal(model)
+    rates = rates_from(model, {"forward 1": 5 * plain.forward_seconds[1], "train 0": 7.0})
+    assert rates.forward_seconds == pytest.approx([5 * seconds for seconds in plain.forward_seconds])
+    assert rates.train_seconds == pytest.approx([7.0, *(TRAIN_PASSES * one for one in rates.forward_seconds[1:])])
+    assert not rates.complete
 
 
 @pytest.mark.slow
@@ -29,7 +59,7 @@ def test_with_time_all_of_it_is_measured(task: Task, loaded: OpenModel) -> None:
 
 def test_a_busy_device_has_time_for_less(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [(0.0, 0.0)]
-    monkeypatch.setattr(measuring, "_now", lambda: now[0])
+    monkeypatch.setattr(clocks, "_now", lambda: now[0])
     clock = Clock(within=10.0, threads=1)
     assert clock.has(9.0)
     assert not clock.has(10.0)

@@ -2,111 +2,164 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from importlib.util import find_spec
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 import torch
 from torch import fx, nn
 
-from tuner.arrays import Floats
-from tuner.backends.torch.features.engines import BFLOAT, ORT, TORCH, prefix_engine
+from tuner.backends.base import silent
+from tuner.backends.torch.clock import Clock, timed
 from tuner.backends.torch.model.layout import channels_last, fast, spatial
 from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.planned.program import program
+from tuner.backends.torch.prefix_choice import PREFIX, WORTH_FLOPS, engine_bytes, fastest_prefix
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import StepError
+from tuner.plan.info import BlockInfo
 from tuner.plan.parts import RecipePlan
 from tuner.planner.cost import PLANNED_BYTES
-from tuner.planner.device import FILL_BATCH, TRAIN_PASSES, Rates, unscaled_bytes
-from tuner.process_memory import KEPT_BYTES, PeakMeter, memory_limit, return_freed
+from tuner.planner.device import COMPLETE, FILL_BATCH, Rates, rates_from, unscaled_bytes
+from tuner.process_memory import PeakMeter, memory_limit
 from tuner.task import Task
+from tuner.training.epochs import Report
 
-REPEATS = 3
-SCRATCH_BYTES = 8_000_000
 LOADED_SAMPLES = 16
-#: A smaller model gains nothing from another engine.
-WORTH_FLOPS = 20_000_000
-#: Another engine's seconds over PyTorch's that it has to stay under: it is one more library and a copy of the weights
-#: in memory (MobileNetV2 at 160 px: 110 to 160 MB next to PyTorch's 60 to 80), and single timings differ by a tenth.
-WORTH_RATIO = 0.85
-COMPARED_SAMPLES = 256
-MOST_CHANGED = 0.005
 #: What cannot be cut short takes about so long on a device that does nothing else: to choose the prefix's engine, with
 #: an export; to trace a step.
 CHOICE_SECONDS, TRACING_SECONDS = 10.0, 2.0
 #: Choosing takes about so much memory; a process that may not add as much stays with PyTorch.
 CHOICE_BYTES = 200_000_000
-#: To trace and plan one block, where there is no time to measure it.
-TRACE_SECONDS = 0.05
 #: That a search space is expected to ask for.
 LARGEST_BATCH = 128
 
 
-def measure(task: Task, model: OpenModel, threads: int, within: float = math.inf) -> Rates:
+def measure(
+    task: Task,
+    model: OpenModel,
+    threads: int,
+    within: float = math.inf,
+    known: Mapping[str, float] = MappingProxyType({}),
+    report: Report = silent,
+) -> Rates:
     """Run every block a few times, forward, and forward with backward; see `tuner.backends.base.Session.measure`.
 
-    Every block runs forward once, whatever that takes. What there is no time for is derived: backward passes from
-    forward ones, and PyTorch computes the prefix.
+    Each block runs by itself, on made-up inputs: what an interrupted measuring has reported is not run again.
     """
     torch.set_num_threads(threads)
-    clock = Clock(within, threads)
+    figures = _Figures(model, Clock(within, threads), known, report)
     train = task.local.train
     count = min(LOADED_SAMPLES, len(train))
     started = time.perf_counter()
     batch = task.batch(train, range(count))
-    load_seconds = (time.perf_counter() - started) / count
+    figures.note("load", (time.perf_counter() - started) / count)
     value = torch.from_numpy(np.resize(batch, (FILL_BATCH, *batch.shape[1:])))
-    meter = PeakMeter()
     parts = model.parts()
-    folded = [fast(part) if isinstance(part, fx.GraphModule) else part for part in parts]
-    forward, backward, inputs = [], [], spatial(value)
-    for part in folded:
-        with torch.inference_mode():
-            outputs = part(inputs)
-            forward.append(_timed(lambda part=part, inputs=inputs: part(inputs), clock) / FILL_BATCH)  # type: ignore[misc]  # mypy cannot infer the lambda
-        inputs = outputs
-    fill_peak = meter.peak_bytes()
-    latency = sum(chain_seconds(folded, value[:1])) if clock.has(0.0) else 0.0
-    del folded
-    kind, ratio = TORCH, 1.0
+    _measure_forward(figures, parts, value)
     small = sum(block.flops for block in model.info.blocks) < WORTH_FLOPS
     limit = memory_limit()
-    chooses = clock.has(0.0) if small else clock.has(CHOICE_SECONDS) and (limit is None or limit >= CHOICE_BYTES)
-    if chooses:
-        kind, ratio = _fastest_prefix(task, model, value.numpy(), sum(forward[:-1]) * FILL_BATCH, threads)
-    rows = _rows_within(limit, max(block.saved_bytes for block in model.info.blocks))
-    inputs = spatial(value[:rows])
-    for part, seconds in zip(parts, forward, strict=True):
-        channels_last(part)
-        with torch.inference_mode():
-            outputs = part(inputs)
-        leaf = inputs.clone().requires_grad_()
-        if clock.has(0.0):
-            taken = _timed(lambda part=part, leaf=leaf: _step(part, leaf), clock) / rows  # type: ignore[misc]  # mypy cannot infer the lambda
-            backward.append(taken)
-        else:
-            backward.append(TRAIN_PASSES * seconds)
-        inputs = outputs
-    steps, reading = _overhead_seconds(model), _read_bytes()
-    complete = chooses and clock.has(0.0 if small else TRACING_SECONDS)
-    tracing = _trace_seconds(task, model) if complete else TRACE_SECONDS
-    if complete:  # last: it slows what follows
-        fill_peak = max(fill_peak, _engine_bytes(model, kind, value.numpy(), threads))
-    return Rates(
-        forward_seconds=tuple(forward),
-        train_seconds=tuple(backward),
-        step_seconds=steps,
-        load_seconds=load_seconds,
-        read_bytes=reading,
-        scratch_bytes=SCRATCH_BYTES,
-        fill_peak_bytes=fill_peak + unscaled_bytes(model.info),
-        prefix_kind=kind,
-        prefix_ratio=ratio,
-        latency_seconds=latency,
-        trace_seconds=tracing,
-        complete=complete,
-    )
+    affords = small or limit is None or limit >= CHOICE_BYTES
+    if (
+        figures.has("forward")
+        and not figures.prefix
+        and affords
+        and figures.clock.has(0.0 if small else CHOICE_SECONDS)
+    ):
+        figures.note(*fastest_prefix(task, model, value.numpy(), figures.prefix_seconds, threads))
+    _measure_backward(figures, parts, _rows_within(limit, max(block.saved_bytes for block in model.info.blocks)))
+    if figures.lacks("step", at_any_time=True):
+        figures.note("step", _overhead_seconds(model))
+        figures.note("read", _read_bytes())
+    chosen = figures.prefix and figures.has("train")
+    if chosen and figures.lacks(COMPLETE) and figures.clock.has(0.0 if small else TRACING_SECONDS):
+        figures.note("trace", _trace_seconds(task, model))
+        nbytes = engine_bytes(model, figures.prefix, value.numpy(), threads)  # last: it slows what follows
+        figures.note("fill peak", max(figures.by_name["fill peak"], nbytes))
+        figures.note(COMPLETE, 1.0)
+    return rates_from(model.info, figures.by_name)
+
+
+class _Figures:
+    """What was measured so far.
+
+    Attributes:
+        by_name: The figures.
+        clock: Whether there is time for more.
+        model: The model.
+
+    Args:
+        model: See above.
+        clock: See above.
+        known: Figures of earlier calls.
+        report: Receives each new figure.
+    """
+
+    def __init__(self, model: OpenModel, clock: Clock, known: Mapping[str, float], report: Report) -> None:
+        self.by_name, self.clock = dict(known), clock
+        self.model, self._blocks, self._report = model, model.info.num_blocks, report
+
+    def note(self, name: str, value: float) -> None:
+        """Keep a figure, and report it."""
+        self.by_name[name] = value
+        self._report({"figure": name, "value": value})
+
+    def lacks(self, name: str, *, at_any_time: bool = False) -> bool:
+        """Return whether a figure is not known yet, and there is time to measure it."""
+        return name not in self.by_name and (at_any_time or self.clock.has(0.0))
+
+    def has(self, kind: str) -> bool:
+        """Return whether the figures of all blocks are known, forward or of training."""
+        return all(f"{kind} {index}" in self.by_name for index in range(self._blocks))
+
+    @property
+    def prefix(self) -> str:
+        """The engine that was chosen for the prefix; empty before."""
+        return next((name.removeprefix(PREFIX) for name in self.by_name if name.startswith(PREFIX)), "")
+
+    @property
+    def prefix_seconds(self) -> float:
+        """PyTorch's seconds in fp32 for a batch, up to the last cut."""
+        return FILL_BATCH * sum(self.by_name[f"forward {index}"] for index in range(self._blocks - 1))
+
+
+def _measure_forward(figures: _Figures, parts: Sequence[nn.Module], batch: torch.Tensor) -> None:
+    """Measure each block's forward pass, and with all of them the memory of a filling pass and the latency.
+
+    Args:
+        figures: Receives them.
+        parts: The blocks.
+        batch: Samples, float32 [`FILL_BATCH`, ...].
+    """
+    meter, info = PeakMeter(), figures.model.info
+    folded = [fast(part) if isinstance(part, fx.GraphModule) else part for part in parts]
+    run_before = len(figures.by_name)
+    for index, part in enumerate(folded):
+        if figures.lacks(f"forward {index}"):
+            inputs = _made_up(info.blocks[index], FILL_BATCH)
+            with torch.inference_mode():
+                figures.note(f"forward {index}", timed(partial(part, inputs), figures.clock) / FILL_BATCH)
+    if figures.has("forward") and figures.lacks("fill peak"):
+        if len(figures.by_name) - run_before < len(folded):  # an earlier process ran the others
+            chain_seconds(folded, batch)
+        figures.note("fill peak", meter.peak_bytes() + unscaled_bytes(info))
+    if figures.lacks("latency"):
+        figures.note("latency", sum(chain_seconds(folded, batch[:1])))
+
+
+def _measure_backward(figures: _Figures, parts: Sequence[nn.Module], rows: int) -> None:
+    """Measure each block's forward and backward pass on so many samples."""
+    for index, part in enumerate(parts):
+        if figures.lacks(f"train {index}"):
+            channels_last(part)
+            leaf = _made_up(figures.model.info.blocks[index], rows).requires_grad_()
+            figures.note(f"train {index}", timed(partial(_step, part, leaf), figures.clock) / rows)
+
+
+def _made_up(block: BlockInfo, rows: int) -> torch.Tensor:
+    """Return inputs of a block: how long it takes does not depend on their values."""
+    return spatial(torch.rand(rows, *block.in_shape))
 
 
 def _rows_within(limit: int | None, saved_bytes: int) -> int:
@@ -129,105 +182,9 @@ def chain_seconds(parts: Sequence[nn.Module], sample: torch.Tensor) -> list[floa
     seconds, value = [], spatial(sample)
     with torch.inference_mode():
         for part in parts:
-            seconds.append(_timed(lambda part=part, value=value: part(value)))  # type: ignore[misc]  # mypy cannot infer the lambda
+            seconds.append(timed(lambda part=part, value=value: part(value)))  # type: ignore[misc]  # mypy cannot infer the lambda
             value = part(value)
     return seconds
-
-
-def _fastest_prefix(task: Task, model: OpenModel, batch: Floats, seconds: float, threads: int) -> tuple[str, float]:
-    """Return the engine that runs the prefix fastest, and its seconds over PyTorch's in fp32.
-
-    Args:
-        task: Its samples are what predictions are compared on.
-        model: The model.
-        batch: Normalised, float32 [n, ...].
-        seconds: PyTorch's in fp32, up to the last cut.
-        threads: Threads to run with.
-    """
-    if model.chain is None or sum(block.flops for block in model.info.blocks) < WORTH_FLOPS:
-        return TORCH, 1.0
-    deepest = [model.info.num_blocks - 1]
-    by_kind = {TORCH: seconds}
-    plain = prefix_engine(model, deepest, TORCH, threads)
-    by_kind[TORCH] = min(seconds, _timed(lambda: plain(batch)))
-    if find_spec("onnxscript") is not None:
-        try:
-            other = prefix_engine(model, deepest, ORT, threads)
-            if np.allclose(plain(batch)[0], other(batch)[0], atol=1e-3, rtol=1e-3):
-                by_kind[ORT] = _timed(lambda: other(batch))
-        except Exception:  # noqa: BLE001 - an operator the exporter lacks is no reason to stop: PyTorch runs it
-            by_kind.pop(ORT, None)
-    if torch.cpu._is_avx512_bf16_supported() and _agrees(task, model, threads):  # noqa: SLF001 - the only way to ask
-        half = prefix_engine(model, deepest, BFLOAT, threads)
-        by_kind[BFLOAT] = _timed(lambda: half(batch))
-    best = min(by_kind, key=lambda kind: by_kind[kind])
-    if by_kind[best] > WORTH_RATIO * by_kind[TORCH]:
-        best = TORCH
-    return best, by_kind[best] / max(seconds, 1e-9)
-
-
-def _engine_bytes(model: OpenModel, kind: str, batch: Floats, threads: int) -> int:
-    """Return the high-water mark of a batch through the engine that fills, with its session."""
-    if kind == TORCH or model.chain is None:
-        return 0
-    peaks = []
-    for _ in range(2):  # the first may load more than it needs again
-        return_freed(KEPT_BYTES)  # what was measured before leaves nothing to take from
-        meter = PeakMeter()
-        prefix_engine(model, [model.info.num_blocks - 1], kind, threads)(batch)
-        peaks.append(meter.peak_bytes())
-    return min(peaks)
-
-
-def _agrees(task: Task, model: OpenModel, threads: int) -> bool:
-    """Return whether bf16 features change at most 0.5 % of the predictions, and so at most 0.5 points of accuracy."""
-    cut = model.info.num_blocks - 1
-    tail = model.tail(cut).eval()
-    engines = [prefix_engine(model, [cut], kind, threads) for kind in (TORCH, BFLOAT)]
-    same = total = 0
-    for samples in [task.local.val] + ([task.global_.val] if task.global_ is not None else []):
-        for begin in range(0, min(len(samples), COMPARED_SAMPLES), FILL_BATCH):
-            indices = range(begin, min(begin + FILL_BATCH, len(samples)))
-            batch = task.batch(samples, indices)
-            with torch.inference_mode():
-                first, second = (tail(torch.from_numpy(run(batch)[0])).argmax(1) for run in engines)
-            same += int((first == second).sum())
-            total += len(batch)
-    return total - same <= MOST_CHANGED * total
-
-
-class Clock:
-    """Says whether there is time for more, on a device that may do other work.
-
-    Args:
-        within: Seconds from now.
-        threads: Threads that the model runs on.
-    """
-
-    def __init__(self, within: float, threads: int) -> None:
-        self._started, self._busy, self._within, self._threads = *_now(), within, threads
-
-    def has(self, seconds: float) -> bool:
-        """Return whether what takes so long on an idle device ends in time at the pace of now."""
-        now, busy = _now()
-        passed = now - self._started
-        pace = max(1.0, self._threads * passed / max(busy - self._busy, 1e-3)) if passed > 0.1 else 1.0  # noqa: PLR2004 - too short to tell
-        return passed + pace * seconds < self._within
-
-
-def _now() -> tuple[float, float]:
-    """Return the clock, and the processor seconds that this process has used."""
-    return time.perf_counter(), time.process_time()
-
-
-def _timed(run: Callable[[], object], clock: Clock | None = None) -> float:
-    """Return the least seconds of a few runs, the first of which counts only where there is no time for another."""
-    seconds: list[float] = []
-    while len(seconds) <= REPEATS and (not seconds or clock is None or clock.has(0.0)):
-        started = time.perf_counter()
-        run()
-        seconds.append(time.perf_counter() - started)
-    return min(seconds[1:] or seconds)
 
 
 def _step(part: nn.Module, value: torch.Tensor) -> None:
@@ -270,7 +227,7 @@ def _overhead_seconds(model: OpenModel) -> float:
             parameter.grad = torch.zeros_like(parameter)
         optimiser.step()
 
-    seconds = _timed(step)
+    seconds = timed(step)
     for parameter in parameters:
         parameter.grad = None
     return seconds + 1e-3
@@ -279,5 +236,5 @@ def _overhead_seconds(model: OpenModel) -> float:
 def _read_bytes() -> float:
     """Return the bytes of features a second that are read back and widened to float32."""
     stored = np.ones((64, 96 * 14 * 14), np.float16)
-    seconds = _timed(lambda: stored.astype(np.float32).tobytes())
+    seconds = timed(lambda: stored.astype(np.float32).tobytes())
     return stored.size * 4 / max(seconds, 1e-6) / 4

@@ -1,9 +1,10 @@
 """A task opened on PyTorch: its model is built and traced once, for every job that follows."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 
@@ -68,11 +69,17 @@ class TorchSession(Session):
         for cut in plan.cuts if opened.model.chain is not None else ():
             prefix_hash(opened.model.chain, cut)
 
-    def measure(self, threads: int, within: float = math.inf) -> Rates:
+    def measure(
+        self,
+        threads: int,
+        within: float = math.inf,
+        known: Mapping[str, float] = MappingProxyType({}),
+        report: Report = silent,
+    ) -> Rates:
         """Time every block of the model."""
-        return measure(self._opened.task, self._opened.model, threads, within)
+        return measure(self._opened.task, self._opened.model, threads, within, known, report)
 
-    def first_steps(self, threads: int) -> FirstSteps:
+    def first_steps(self, threads: int, within: float = math.inf) -> FirstSteps:  # noqa: ARG002 - ended from outside
         """Run every block once, forward and backward, from the last to the first."""
         return first_steps(self._opened.task, self._opened.model, threads)
 

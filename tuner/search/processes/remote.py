@@ -1,11 +1,13 @@
 """A session in another process: every call is a job in a fresh child, under limits."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tuner.backends.base import Exported, Filling, Misread, Session, Trial, silent
@@ -24,7 +26,9 @@ from tuner.task.info import TaskOutline
 from tuner.training.epochs import Report
 
 #: Methods whose memory counts from their start; the others look up what is there, or count it themselves.
-METERED = frozenset({"measure", "first_steps", "plan_step", "export"})
+METERED = frozenset({"plan_step", "export"})
+#: Of the seconds that measuring may take, what it is told: what it has begun by then may take the rest.
+WITHIN_SHARE = 0.8
 
 
 class RemoteSession(Session):
@@ -57,14 +61,31 @@ class RemoteSession(Session):
         model: ModelInfo = self._call("looking at the model", "model")
         return model
 
-    def measure(self, threads: int, within: float = math.inf) -> Rates:
-        """Return this device's speed on this model."""
-        rates: Rates = self._call("measuring this device", "measure", threads=threads, within=within)
+    def measure(
+        self,
+        threads: int,
+        within: float = math.inf,
+        known: Mapping[str, float] = MappingProxyType({}),
+        report: Report = silent,
+    ) -> Rates:
+        """Return this device's speed on this model; a job that does not end in time is killed."""
+        arguments = {"threads": threads, "within": WITHIN_SHARE * within, "known": dict(known)}
+        limits = self._limited(within)
+        job = Job(self._backend, "measure", arguments, reports=True, metered=limits.memory_bytes is not None)
+        rates: Rates = self._supervisor.run(job, limits, report).unwrap("measuring this device")
         return rates
 
-    def first_steps(self, threads: int) -> FirstSteps:
-        """Return what the first training step of a fresh process takes."""
-        first: FirstSteps = self._call("measuring a first step", "first_steps", threads=threads)
+    def first_steps(self, threads: int, within: float = math.inf) -> FirstSteps:
+        """Return what the first training step of a fresh process takes; a job that does not end in time is killed."""
+        limits = self._limited(within)
+        job = Job(
+            self._backend,
+            "first_steps",
+            {"threads": threads},
+            reports=False,
+            metered=limits.memory_bytes is not None,
+        )
+        first: FirstSteps = self._supervisor.run(job, limits).unwrap("measuring a first step")
         return first
 
     def plan_step(self, plan: TrialPlan) -> StepPlan | None:
@@ -131,6 +152,11 @@ class RemoteSession(Session):
             file_bytes=limits.file_bytes,
         )
         return self._supervisor.run(job, limits, progress)
+
+    def _limited(self, within: float) -> JobLimits:
+        """Return the limits of a job that may take so many seconds."""
+        ends = [at for at in (self._limits.kill_at, time.monotonic() + within) if at is not None and math.isfinite(at)]
+        return replace(self._limits, kill_at=min(ends, default=None))
 
     def _call(self, what: str, method: str, **arguments: Any) -> Any:
         limits = self._limits if method in METERED else replace(self._limits, memory_bytes=None)

@@ -1,0 +1,40 @@
+"""Time on a device that may do other work: what a call takes, and whether there is time for another."""
+
+import time
+from collections.abc import Callable
+
+REPEATS = 3
+
+
+class Clock:
+    """Says whether there is time for more, on a device that may do other work.
+
+    Args:
+        within: Seconds from now.
+        threads: Threads that the model runs on.
+    """
+
+    def __init__(self, within: float, threads: int) -> None:
+        self._started, self._busy, self._within, self._threads = *_now(), within, threads
+
+    def has(self, seconds: float) -> bool:
+        """Return whether what takes so long on an idle device ends in time at the pace of now."""
+        now, busy = _now()
+        passed = now - self._started
+        pace = max(1.0, self._threads * passed / max(busy - self._busy, 1e-3)) if passed > 0.1 else 1.0  # noqa: PLR2004 - too short to tell
+        return passed + pace * seconds < self._within
+
+
+def _now() -> tuple[float, float]:
+    """Return the clock, and the processor seconds that this process has used."""
+    return time.perf_counter(), time.process_time()
+
+
+def timed(run: Callable[[], object], clock: Clock | None = None) -> float:
+    """Return the least seconds of a few runs, the first of which counts only where there is no time for another."""
+    seconds: list[float] = []
+    while len(seconds) <= REPEATS and (not seconds or clock is None or clock.has(0.0)):
+        started = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - started)
+    return min(seconds[1:] or seconds)
