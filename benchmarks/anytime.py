@@ -67,7 +67,12 @@ def tuned(seconds: float, seed: int, *, rungs: bool, note: Callable[[float, floa
     class Notes(Listener):
         waits = True
 
-        def untouched(self, values: Mapping[str, float], objectives: Sequence[Objective]) -> None:  # noqa: ARG002
+        def untouched(
+            self,
+            values: Mapping[str, float],
+            objectives: Sequence[Objective],  # noqa: ARG002
+            scored: Mapping[str, int],  # noqa: ARG002
+        ) -> None:
             print(json.dumps({"untouched": values["global_accuracy"]}), flush=True)  # the last is of all samples
 
         def front(self, area: float, rung: int, gain: float | None) -> None:  # noqa: ARG002

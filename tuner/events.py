@@ -148,7 +148,12 @@ class Events(Listener):
         """Pass progress on."""
         self._emit(Step(self._phase, what, done, of))
 
-    def untouched(self, values: Mapping[str, float], objectives: Sequence[Objective]) -> None:  # noqa: ARG002 - in `Finished`
+    def untouched(
+        self,
+        values: Mapping[str, float],
+        objectives: Sequence[Objective],  # noqa: ARG002 - in `Finished`
+        scored: Mapping[str, int],  # noqa: ARG002 - likewise
+    ) -> None:
         """Pass the given model's scores on."""
         self._emit(UntouchedScored(dict(values)))
 

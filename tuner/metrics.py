@@ -41,6 +41,14 @@ def wilson(share: float, count: int) -> tuple[float, float]:
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
+def percent(share: float, count: int = 0) -> str:
+    """Return a share for people, with its 95 % interval where it is of so many samples: ``"92.5 % (86–96)"``."""
+    if not count:
+        return f"{100 * share:.1f} %"
+    low, high = wilson(share, count)
+    return f"{100 * share:.1f} % ({100 * low:.0f}–{100 * high:.0f})"
+
+
 def macro_auc(outputs: npt.NDArray[np.float32], labels: npt.NDArray[np.generic]) -> float:
     """Return the mean over classes of the area under the ROC curve, ties counting half.
 

@@ -181,9 +181,12 @@ class Heard(Listener):
         """Keep the end."""
         self.end = at
 
-    def untouched(self, values: Mapping[str, float], objectives: Sequence[Objective]) -> None:
+    def untouched(
+        self, values: Mapping[str, float], objectives: Sequence[Objective], scored: Mapping[str, int]
+    ) -> None:
         """Keep the values."""
         assert objectives
+        assert scored
         self.order.append("untouched")
         self.untouched_values.append(values)
 

@@ -154,9 +154,12 @@ def _print_bundle(folder: Path, *, json_output: bool) -> None:
     from tuner.cli.text.bundle import format_bundle
     from tuner.runtime import Bundle
 
-    info = Bundle.open(folder).info
+    bundle = Bundle.open(folder)
+    info = bundle.info
     if not json_output:
-        print_line(format_bundle(folder, info))
+        task = bundle.plan().task
+        scored = {"local_accuracy": task.local_val, "global_accuracy": task.global_val}
+        print_line(format_bundle(folder, info, scored))
         return
     train = {} if info.train is None else {"train": info.train.to_dict()}
     content = {"bundle": str(folder), "sentence": info.sentence, "scores": info.scores.to_dict(), **train}

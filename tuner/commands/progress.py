@@ -45,7 +45,7 @@ class Progress(Listener):
         self._verbose = verbose
         self._end: float | None = None
         self._counts: Counter[str] = Counter()
-        self._best: dict[str, tuple[Objective, float, int]] = {}
+        self._best: dict[str, tuple[Objective, float, int, dict[str, int]]] = {}
         self._objectives: Sequence[Objective] = ()
         self._phase, self._begun_at, self._step = "", 0.0, ""
         self._announced: set[str] = set()
@@ -89,17 +89,19 @@ class Progress(Listener):
             named = self._phase if what in {"", self._phase} else f"{self._phase}: {what}"
             self._panel.show(self._phase, named, done, of)
 
-    def untouched(self, values: Mapping[str, float], objectives: Sequence[Objective]) -> None:
+    def untouched(
+        self, values: Mapping[str, float], objectives: Sequence[Objective], scored: Mapping[str, int]
+    ) -> None:
         """Print the scores of the given model."""
         self._objectives = objectives
-        self.say(f"untouched model: {self._format_values(values)}")
+        self.say(f"untouched model: {self._format_values(values, scored)}")
 
     def resumed(self, records: Sequence[TrialRecord]) -> None:
         """Count the trials of earlier sessions, and print a line on them."""
         for record in records:
             self._count(record)
         if records:
-            best = (f"best {name} {objective.text(value)}" for name, (objective, value, _) in self._best.items())
+            best = (f"best {name} {one.text(value, scored)}" for name, (one, value, _, scored) in self._best.items())
             self.say(f"continuing after {', '.join((self._states(), *best))}")
 
     def trial(self, record: TrialRecord) -> None:
@@ -107,7 +109,8 @@ class Progress(Listener):
         self._count(record)
         if record.same_as is not None or (record.state == "rejected" and not self._verbose):
             return
-        result = self._format_values(record.values) or record.reason
+        scored = record.plan.scored if record.plan else {}
+        result = self._format_values(record.values, scored) or record.reason
         sentence = describe(record.plan) if record.plan else ""
         self.say(f"trial {record.trial} {record.state}: {result} | {sentence}")
 
@@ -135,8 +138,8 @@ class Progress(Listener):
         yield Text(f"  {self._left()}")
         if self._areas:
             yield Text(f"  hypervolume {_sparkline(self._areas)}")
-        for objective, value, trial in list(self._best.values()):
-            yield Text(f"  best {objective.name} {objective.text(value)} (trial {trial})")
+        for objective, value, trial, scored in list(self._best.values()):
+            yield Text(f"  best {objective.name} {objective.text(value, scored)}, trial {trial}")
 
     def _begin(self) -> None:
         """Show the panel, or off a terminal begin to remind; once."""
@@ -168,11 +171,12 @@ class Progress(Listener):
         value = record.values[objective.name]
         best = self._best.get(objective.name)
         if best is None or objective.sign * value < objective.sign * best[1]:
-            self._best[objective.name] = (objective, value, record.trial)
+            scored = record.plan.scored if record.plan else {}
+            self._best[objective.name] = (objective, value, record.trial, scored)
 
-    def _format_values(self, values: Mapping[str, float]) -> str:
+    def _format_values(self, values: Mapping[str, float], scored: Mapping[str, int]) -> str:
         return ", ".join(
-            f"{objective.name} {objective.text(values[objective.name])}"
+            f"{objective.name} {objective.text(values[objective.name], scored)}"
             for objective in self._objectives
             if objective.name in values
         )

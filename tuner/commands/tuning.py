@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.backends.base import Session
+from tuner.commands.few_samples import few_samples
 from tuner.errors import RunError
 from tuner.plan.info import ModelInfo
 from tuner.plugin.host import Host
@@ -126,6 +127,8 @@ class Tuning:
         store, backends = open_store(store_folder, *self._store_cap()), list(sessions)
         if self._task.left_out:
             self._listener.say(self._task.left_out)
+        for line in few_samples(self._task.info):
+            self._listener.say(line)
         self._plugins = taking_part(self._host, (strategy.name for strategy in strategies), backends)
         with warnings.catch_warnings():  # in a notebook, on a progress bar that Optuna is not asked for
             warnings.filterwarnings("ignore", "IProgress not found")
@@ -151,7 +154,7 @@ class Tuning:
                 scores: dict[str, Any] = dict(zip(GIVEN, (given.values, given.classes, share), strict=True))
                 info = replace(info, **scores, spent=self._spent(study))
                 write_run(self._folder, info)
-                self._listener.untouched(given.values, objectives)
+                self._listener.untouched(given.values, objectives, info.untouched_samples)
             return given.values
 
         study = Study(
@@ -159,7 +162,7 @@ class Tuning:
         )
         study.prepare()
         if info.untouched:
-            self._listener.untouched(info.untouched, objectives)
+            self._listener.untouched(info.untouched, objectives, info.untouched_samples)
         self._listener.resumed(study.records)
         try:
             study.run()

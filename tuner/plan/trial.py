@@ -106,6 +106,11 @@ class TrialPlan:
         return share_of(self.task.global_val, self.data.share)
 
     @property
+    def scored(self) -> dict[str, int]:
+        """Number of validation samples by domain."""
+        return {"local": self.local_scored, "global": self.global_scored}
+
+    @property
     def global_samples(self) -> int:
         """Number of global training samples mixed in."""
         return sum(self._counts(self.data))

@@ -3,13 +3,14 @@
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tuner.errors import PlanError, RunError, first_line
 from tuner.files import write_private
 from tuner.plan.info import ModelInfo, TaskInfo
+from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan
 from tuner.reading import read_bytes
 from tuner.results.classes import Classes
@@ -104,6 +105,11 @@ class RunInfo:
     def template(self) -> TrialPlan:
         """The plan without decisions: the model and the task that all plans of the run share."""
         return TrialPlan(model=self.model, task=self.task)
+
+    @property
+    def untouched_samples(self) -> dict[str, int]:
+        """Number of validation samples, by domain, that the given model was scored on."""
+        return replace(self.template, data=DataPlan(share=self.untouched_share)).scored
 
 
 def write_run(folder: Path, info: RunInfo) -> None:

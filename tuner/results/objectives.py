@@ -2,9 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
+from tuner.metrics import percent
+
 Direction = Literal["maximise", "minimise"]
+#: The domain whose samples an accuracy is of.
+DOMAINS = {"local_accuracy": "local", "global_accuracy": "global"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +42,15 @@ class Objective:
         """Return the value with the sign that makes smaller better."""
         return self.sign * values[self.name]
 
-    def text(self, value: float) -> str:
-        """Return the value with its unit, for people."""
+    def text(self, value: float, scored: Mapping[str, int] = MappingProxyType({})) -> str:
+        """Return the value with its unit, for people.
+
+        Args:
+            value: The value.
+            scored: Number of validation samples by domain: an accuracy on them has its 95 % interval (Wilson).
+        """
         if self.unit == "%":
-            return f"{100 * value:.1f} %"
+            return percent(value, scored.get(DOMAINS.get(self.name, ""), 0))
         if self.unit == "B":
             return f"{value / 1e6:,.0f} MB"
         if self.unit == "FLOP":

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from tuner.errors import RunError
-from tuner.metrics import wilson
 from tuner.results.folder import RunInfo, read_records, read_run
 from tuner.results.frame import frame
 from tuner.results.objectives import Objective
 from tuner.results.pareto import front, knee
 from tuner.results.records import STATES, TrialRecord, comparable
-from tuner.results.shortlist import DOMAINS, shortlist, useful
+from tuner.results.shortlist import shortlist, useful
 from tuner.task import Task
 
 if TYPE_CHECKING:
@@ -60,11 +59,7 @@ class Run:
 
     def text(self, objective: Objective, value: float) -> str:
         """Return a value with its unit; an accuracy with its 95 % interval (Wilson)."""
-        count = self.scored_samples.get(DOMAINS.get(objective.name, ""), 0)
-        if not count:
-            return objective.text(value)
-        low, high = wilson(value, count)
-        return f"{objective.text(value)} ({100 * low:.0f}–{100 * high:.0f})"
+        return objective.text(value, self.scored_samples)
 
     def frame(self) -> "DataFrame":
         """Return the trials as a table of pandas, one row for each, with the trial's number as the index.
@@ -123,4 +118,4 @@ class Run:
     def scored_samples(self) -> dict[str, int]:
         """Number of validation samples that the front is scored on, by domain."""
         plan = next((plan for trial in self.front if (plan := self.record(trial).plan) is not None), None)
-        return {} if plan is None else {"local": plan.local_scored, "global": plan.global_scored}
+        return {} if plan is None else plan.scored

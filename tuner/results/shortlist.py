@@ -3,15 +3,13 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from tuner.results.objectives import Objective
+from tuner.results.objectives import DOMAINS, Objective
 from tuner.results.pareto import scaled_loss
 
 #: As many members as a person reads.
 MOST = 12
 #: Costs that differ by less, in log, are near-equal: a tenth.
 NEAR_COST = math.log(1.1)
-#: The domain whose samples an accuracy is of.
-DOMAINS = {"local_accuracy": "local", "global_accuracy": "global"}
 
 
 def useful(

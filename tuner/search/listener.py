@@ -32,8 +32,16 @@ class Listener:
     def step(self, what: str, done: float, of: float) -> None:
         """Report progress within the current phase."""
 
-    def untouched(self, values: Mapping[str, float], objectives: Sequence[Objective]) -> None:
-        """Report the scores of the given model; `objectives` are the study's."""
+    def untouched(
+        self, values: Mapping[str, float], objectives: Sequence[Objective], scored: Mapping[str, int]
+    ) -> None:
+        """Report the scores of the given model.
+
+        Args:
+            values: Accuracies by name.
+            objectives: The study's.
+            scored: Number of validation samples by domain.
+        """
 
     def resumed(self, records: Sequence[TrialRecord]) -> None:
         """Report the trials of earlier sessions, none in the first; after `untouched` where its scores are known."""

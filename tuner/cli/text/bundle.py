@@ -2,9 +2,11 @@
 
 import csv
 import io
+from collections.abc import Mapping
 from pathlib import Path
 
 from tuner.bundle.info import BundleInfo
+from tuner.metrics import wilson
 from tuner.printable import printable
 from tuner.runtime.infer.personaliser import Prediction
 from tuner.units import format_bytes
@@ -14,13 +16,21 @@ CSV_HEADER = "file,label,probability,exit,seconds"
 _FORMULA = ("=", "+", "-", "@")
 
 
-def format_bundle(folder: Path, info: BundleInfo) -> str:
-    """Return the plan of a bundle that was just written, and its accuracies compared with the trial's."""
+def format_bundle(folder: Path, info: BundleInfo, scored: Mapping[str, int]) -> str:
+    """Return the plan of a bundle that was just written, and its accuracies compared with the trial's.
+
+    Args:
+        folder: Its folder.
+        info: What it says of itself.
+        scored: Number of validation samples by the name of the accuracy on them.
+    """
     lines = [f"{folder}: {info.sentence}"]
     for name, value in info.scores.from_pixels.items():
         in_trial = info.scores.trial.get(name)
-        comparison = f" (in the trial {in_trial:.4g})" if in_trial is not None else ""
-        lines.append(f"  {name} {value:.4g}{comparison}")
+        notes = [] if in_trial is None else [f"in the trial {in_trial:.4g}"]
+        if count := scored.get(name, 0):
+            notes.append("95 % interval {:.2f}–{:.2f}".format(*wilson(value, count)))
+        lines.append(f"  {name} {value:.4g}" + (f" ({'; '.join(notes)})" if notes else ""))
     if info.train is not None:
         samples = info.train.replay_samples + info.train.check_samples
         lines.append(

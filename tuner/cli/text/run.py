@@ -79,7 +79,7 @@ def _table(run: Run, members: Sequence[int]) -> Table:
     for objective in run.objectives:
         table.add_column(objective.name.replace("_", " "), justify="right")
     cells = (
-        objective.text(untouched[objective.name]) if objective.name in untouched else "–"
+        objective.text(untouched[objective.name], run.info.untouched_samples) if objective.name in untouched else "–"
         for objective in run.objectives
     )
     table.add_row("untouched", *cells)

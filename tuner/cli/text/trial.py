@@ -17,7 +17,8 @@ def format_trial(run: Run, record: TrialRecord) -> str:
     lines += [describe(record.plan)] if record.plan else []
     lines += [f"the same plan as trial {record.same_as}, whose values these are"] if record.same_as is not None else []
     lines += [f"reason: {record.reason}"] if record.reason else []
-    lines += [f"{name}: {_text(units, name, value)}" for name, value in record.values.items()]
+    scored = record.plan.scored if record.plan else {}
+    lines += [f"{name}: {_text(units, name, value, scored)}" for name, value in record.values.items()]
     if record.estimate is not None:
         estimate = (f"{name} {value:,.4g}" for name, value in asdict(record.estimate).items())
         lines.append(f"estimate: {', '.join(estimate)}")
@@ -26,5 +27,5 @@ def format_trial(run: Run, record: TrialRecord) -> str:
     return "\n".join((*lines, *record.notes)).rstrip()
 
 
-def _text(units: dict[str, Objective], name: str, value: float) -> str:
-    return units[name].text(value) if name in units else f"{value:,.4g}"
+def _text(units: dict[str, Objective], name: str, value: float, scored: dict[str, int]) -> str:
+    return units[name].text(value, scored) if name in units else f"{value:,.4g}"
