@@ -67,7 +67,7 @@ def test_the_log_has_every_event_at_a_level_of_its_own(caplog: pytest.LogCapture
         study.phase(TRYING)
         study.step("training", 3, 8)
         study.say("warning: the disk is full")
-        study.untouched({"local_accuracy": 0.25}, OBJECTIVES)
+        study.untouched({"local_accuracy": 0.25}, OBJECTIVES, {"local": 8})
         study.trial(run.records[0])
         study.trial(FAILED)
         study.front(0.25, 1, None)

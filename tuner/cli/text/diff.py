@@ -5,8 +5,7 @@ from typing import Any
 
 from tuner.commands.diff import RunDiff
 from tuner.metrics import wilson
-from tuner.results.objectives import Objective
-from tuner.results.shortlist import DOMAINS
+from tuner.results.objectives import DOMAINS, Objective
 from tuner.units import format_bytes, format_seconds
 
 A, B = "A", "B"
