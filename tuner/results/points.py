@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tuner.metrics import wilson
+from tuner.results.objectives import DOMAINS
 from tuner.results.records import TrialRecord, comparable
 from tuner.results.run import Run
-from tuner.results.shortlist import DOMAINS
 
 Interval = tuple[float, float]
 
