@@ -70,5 +70,5 @@ def test_no_run_is_the_newest_where_none_was_made(tmp_path: Path, monkeypatch: p
 
 
 def test_a_prior_needs_a_run(capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(["prior", "build"]) == 1
+    assert call(["prior", "build"]) == 2
     assert "needs at least one run" in capsys.readouterr().err
