@@ -58,7 +58,7 @@ def test_every_missing_library_has_an_extra_that_brings_it() -> None:
     for library, extra in EXTRAS.items():
         brought = {one.partition("[")[2].rstrip("]") for one in PROJECT["optional-dependencies"][extra]} | {extra}
         needed = [one for name in brought if name for one in PROJECT["optional-dependencies"].get(name, ())]
-        package = {"sklearn": "scikit-learn", "optuna_dashboard": "optuna-dashboard"}.get(library, library)
+        package = {"sklearn": "scikit-learn"}.get(library, library.replace("_", "-"))
         assert package in {REQUIRED.match(one)[0] for one in needed if REQUIRED.match(one)}, library  # type: ignore[index]
         line = str(missing_extra(ModuleNotFoundError(name=f"{library}.part")))
         assert line == f"this needs {library}, which is not installed: {install_command(extra)}"

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from tuner.commands.export import export
+from tuner.commands.report import report
 from tuner.commands.tune import run
+from tuner.results.answer import answer
 from tuner.results.run import Run
 from tuner.runtime import Personaliser, Prediction
 from tuner.search.listener import Listener
@@ -41,12 +43,16 @@ class Demo:
         trial: Number of the exported trial.
         bundle: The bundle's folder.
         examples: A few predictions.
+        report: The run as an HTML page.
+        answer: What the run found, in one sentence.
     """
 
     run: Path
     trial: int | None
     bundle: Path
     examples: tuple[Example, ...]
+    report: Path
+    answer: str
 
 
 def tune_digits(folder: Path | None, listener: Listener) -> Run:
@@ -64,7 +70,7 @@ def tune_digits(folder: Path | None, listener: Listener) -> Run:
 
 
 def export_and_predict(result: Run) -> Demo:
-    """Export the knee of a run of `tune_digits` next to it, and predict a few samples.
+    """Export the knee of a run of `tune_digits` next to it, predict a few samples, and write the report.
 
     Raises:
         TunerError: The front is empty, or the bundle's folder is in use.
@@ -79,4 +85,5 @@ def export_and_predict(result: Run) -> Demo:
         np.save(file, task.local.val.load(index))
         label = task.labels[int(task.local.val.labels[index])]
         examples.append(Example(file, personaliser.predict_file(file), label))
-    return Demo(result.folder, result.knee, bundle, tuple(examples))
+    page = report(result, folder / "report.html")
+    return Demo(result.folder, result.knee, bundle, tuple(examples), page, answer(result))

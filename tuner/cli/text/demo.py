@@ -8,11 +8,13 @@ QUESTION = "A network knows the digits 0 to 6; one user writes 7, 8 and 9. What 
 
 
 def print_demo(demo: Demo, console: Console) -> None:
-    """Print the exported bundle, its predictions next to the true labels, and the commands to try next."""
+    """Print the bundle, its predictions next to the true labels, what to try next, the answer and the report's path."""
     console.print(f"exported trial {demo.trial} to {demo.bundle}", highlight=False)
     for example in demo.examples:
         prediction = example.prediction
-        answer = f"predicted {prediction.label} ({100 * prediction.probability:.0f} %)"
-        console.print(f"{example.file}: {answer}, the true label is {example.label}", highlight=False)
+        predicted = f"predicted {prediction.label} ({100 * prediction.probability:.0f} %)"
+        console.print(f"{example.file}: {predicted}, the true label is {example.label}", highlight=False)
     commands = f"tuner show {demo.run}; tuner predict {demo.bundle} {demo.examples[0].file}"
     console.print(f"try: {commands}", highlight=False)
+    console.print(demo.answer, highlight=False)
+    console.print(f"report: {demo.report}", highlight=False)
