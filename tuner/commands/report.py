@@ -105,7 +105,8 @@ def _looked_at(
         step = session.plan_step(plan)
         photos = session.misread(plan, weights) if with_photos else ()
         labels = session.task.labels
-    none = "" if step else "The step is not planned: the layers change while they train, or cannot be traced."
+    reasons = f"{plan.runtime.backend} plans none, or the layers change while they train or cannot be traced"
+    none = "" if step else f"There is no memory plan of the step: {reasons}."
     named = [(_label(labels, one.truth), _label(labels, one.taken_for), one) for one in photos]
     misread = tuple(Photo(truth, other, one.probability, _jpeg(one.jpeg)) for truth, other, one in named)
     return replace(findings, step=step, no_step=none, photos=misread, lacks_photos=with_photos and not misread)
