@@ -294,6 +294,6 @@ def test_describe_draws_every_tensor(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_options_that_do_not_apply_are_refused(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(["describe", *arguments]) == 1
+    assert call(["describe", *arguments]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
