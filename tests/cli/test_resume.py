@@ -115,7 +115,10 @@ def test_a_signal_ends_it_with_130_and_leaves_no_child(home: Path, name: str, *,
     said, error = process.communicate(timeout=60)
     assert process.returncode == 130, error
     assert said == ""
-    assert error.splitlines()[-1] == "tuner: interrupted; what was finished is kept"
+    said_last = error.splitlines()[-3:]
+    assert said_last[:2] == ["tuner: interrupted; what was finished is kept", "to continue:"]
+    assert said_last[2].startswith("tuner run digits ")
+    assert said_last[2].endswith(" --resume")
     assert "Traceback" not in error
     assert psutil.wait_procs(children, timeout=30)[1] == []
     before = records(home / out)

@@ -92,8 +92,12 @@ def test_a_trial_that_fails_on_a_full_disk_has_no_record_and_runs_again(
 def test_any_command_reports_it_in_one_line(
     number: int, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(number, os.strerror(number), "store/lock")
+    opened = os.open
+
+    def full(path: Any, flags: int, *more: Any, **named: Any) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(number, os.strerror(number), "store/lock")
+        return opened(path, flags, *more, **named)
 
     monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(os, "open", full)

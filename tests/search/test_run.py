@@ -188,7 +188,7 @@ def test_exporting_a_trial_whose_weights_its_run_removes_meanwhile_is_one_line(
             weights.unlink()
         return open_remote(*arguments, **named)
 
-    monkeypatch.setattr("tuner.commands.export.open_remote", removed)
+    monkeypatch.setattr("tuner.commands.opening.open_remote", removed)
     with pytest.raises(RunError, match="was removed by its run, which continues: export again"):
         export(run, tmp_path / "bundle")
     assert not (tmp_path / "bundle").exists()

@@ -63,38 +63,36 @@ def apply_bundle(
     plan = bundle.plan()
     backend = plan.runtime.backend
     try:
-        listener.phase(OPENING)
-        with (
-            new_folder(out) as part,
-            open_remote(
+        with new_folder(out) as part, tempfile.TemporaryDirectory() as scratch:
+            listener.phase(OPENING)
+            opening = open_remote(
                 host, task, [backend], kill_at=limits.end, memory_bytes=limits.memory_bytes, adapt=adapt
-            ) as sessions,
-            tempfile.TemporaryDirectory() as scratch,
-        ):
-            session, store, weights = sessions[backend], open_store(), Path(scratch) / WEIGHTS
-            if session.task.left_out:
-                listener.say(session.task.left_out)
-            plan = plan.carried_to(session.model, session.task.info)
-            if source == "bundle":
-                plan = _without_finished_edits(plan, bundle)
-            listener.phase(SCORING)
-            untouched = session.untouched(store, plan.runtime.threads).values
-            trial = Trial(plan, seeded(0, plan.key()), store, weights)
-            listener.phase(TRAINING)
-            job_limits = JobLimits(kill_at=limits.end, memory_bytes=limits.memory_bytes)
-            result = session.try_train(trial, job_limits, lambda progress: _show(progress, listener))
-            try:
-                outcome = result.unwrap("training")
-            except (TunerError, RuntimeError) as error:
-                raise BundleError(f"the plan could not be carried out: {error}") from None
-            origin = {
-                "plugins": {**bundle.info.plugins, **trained_by(host, plan, ())},
-                "scores": {"trial": outcome.values, "untouched": untouched},
-                "parent": bundle.identity,
-            }
-            listener.phase(FINISHING)
-            trainable = bundle.info.train is not None
-            write_bundle(session, plan, weights, part, origin, trainable=trainable)
+            )
+            with opening as sessions:
+                session, store, weights = sessions[backend], open_store(), Path(scratch) / WEIGHTS
+                if session.task.left_out:
+                    listener.say(session.task.left_out)
+                plan = plan.carried_to(session.model, session.task.info)
+                if source == "bundle":
+                    plan = _without_finished_edits(plan, bundle)
+                listener.phase(SCORING)
+                untouched = session.untouched(store, plan.runtime.threads).values
+                trial = Trial(plan, seeded(0, plan.key()), store, weights)
+                listener.phase(TRAINING)
+                job_limits = JobLimits(kill_at=limits.end, memory_bytes=limits.memory_bytes)
+                result = session.try_train(trial, job_limits, lambda progress: _show(progress, listener))
+                try:
+                    outcome = result.unwrap("training")
+                except (TunerError, RuntimeError) as error:
+                    raise BundleError(f"the plan could not be carried out: {error}") from None
+                origin = {
+                    "plugins": {**bundle.info.plugins, **trained_by(host, plan, ())},
+                    "scores": {"trial": outcome.values, "untouched": untouched},
+                    "parent": bundle.identity,
+                }
+                listener.phase(FINISHING)
+                trainable = bundle.info.train is not None
+                write_bundle(session, plan, weights, part, origin, trainable=trainable)
     finally:
         listener.close()
     return out
