@@ -135,7 +135,8 @@ class Progress(Listener):
 
     def lines(self) -> Iterable[RenderableType]:
         """Yield what the panel shows below the bar."""
-        yield Text(f"  {self._left()}")
+        if left := self._left():
+            yield Text(f"  {left}")
         if self._areas:
             yield Text(f"  hypervolume {_sparkline(self._areas)}")
         for objective, value, trial, scored in list(self._best.values()):
@@ -158,7 +159,7 @@ class Progress(Listener):
         while not self._closed.wait(max(0.0, self._last_line_at + PLAIN_SECONDS - time.monotonic())):
             if time.monotonic() - self._last_line_at >= PLAIN_SECONDS:
                 since = f"for {format_seconds(time.monotonic() - self._begun_at)}"
-                self.say("; ".join([f"{self._phase} {since}".strip(), *filter(None, [self._step]), self._left()]))
+                self.say("; ".join(filter(None, [f"{self._phase} {since}".strip(), self._step, self._left()])))
 
     def _count(self, record: TrialRecord) -> None:
         if record.same_as is None:
@@ -182,10 +183,11 @@ class Progress(Listener):
         )
 
     def _states(self) -> str:
-        return ", ".join(f"{self._counts[state]} {state}" for state in STATES if self._counts[state]) or "no trial yet"
+        counts = ", ".join(f"{self._counts[state]} {state}" for state in STATES if self._counts[state])
+        return counts or ("no trial yet" if self.folder else "")  # only a run has trials
 
     def _left(self) -> str:
-        parts = [self._states(), *([self._front] if self._front else [])]
+        parts = [part for part in (self._states(), self._front) if part]
         if self._end is not None:
             parts.insert(0, f"{format_seconds(max(0.0, self._end - time.monotonic()))} left")
         return "; ".join(parts)
