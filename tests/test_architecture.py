@@ -25,7 +25,7 @@ ARROW = (
     ("runtime",),
     ("bundle", "results"),
     ("task", "ort", "planner", "models"),
-    ("training",),
+    ("training", "ridge"),
     ("plan",),
     ("augment", "store"),
     ("untrusted",),

@@ -1,0 +1,129 @@
+"""Sums of codes: exact, in any order, and back again."""
+
+import numpy as np
+import pytest
+
+from tuner.arrays import Array, Labels
+from tuner.errors import TrainingError
+from tuner.ridge.solve import LinearHead, class_means, log_prior, solve, spread
+from tuner.ridge.sums import LARGEST_CODE, MOST_FEATURES, Sums, coded, one_hot, pooled, step_of
+from tuner.ridge.union import Domain
+
+RIDGE = 7.0
+
+
+@pytest.fixture(scope="module")
+def samples() -> tuple[Array, Labels]:
+    """Return float32 [120, 12] and int64 [120] of four classes."""
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, 4, 120)
+    features = draw.normal(0.5, 1.0, (120, 12)).astype(np.float32)
+    features[:, 0] += labels
+    return features, labels
+
+
+def domain(features: Array, labels: Labels, step: float) -> Domain:
+    return Domain.empty(features.shape[1], 4, step).added(coded(features, step), labels)
+
+
+def test_a_removed_sample_leaves_no_bit(samples: tuple[Array, Labels]) -> None:
+    features, labels = samples
+    step, gone = step_of(features), np.array([3, 50, 119])
+    never = domain(np.delete(features, gone, 0), np.delete(labels, gone), step)
+    after = domain(features, labels, step).without(gone)
+    for name in ("gram", "cross"):
+        assert getattr(after.sums, name).tobytes() == getattr(never.sums, name).tobytes()
+    assert after.codes.tobytes() == never.codes.tobytes()
+    one, other = solve(after.sums, RIDGE), solve(never.sums, RIDGE)
+    assert one.head.weight.tobytes() == other.head.weight.tobytes()
+
+
+def test_no_order_and_no_partition_of_the_samples_matters(samples: tuple[Array, Labels]) -> None:
+    features, labels = samples
+    step, order = step_of(features), np.random.default_rng(1).permutation(120)
+    whole, parts = domain(features, labels, step), Domain.empty(12, 4, step)
+    for rows in np.array_split(order, 7):
+        parts = parts.added(coded(features[rows], step), labels[rows])
+    assert (whole.sums.gram == parts.sums.gram).all()
+    assert (whole.sums.cross == parts.sums.cross).all()
+
+
+def test_the_head_is_that_of_the_normal_equations(samples: tuple[Array, Labels]) -> None:
+    features, labels = samples
+    summed = domain(features, labels, step_of(features))
+    x, t = summed.features, one_hot(labels, 4)
+    assert np.abs(x - features).max() <= summed.sums.step / 2
+    penalty = np.diag([RIDGE] * 12 + [0.0])
+    rows = np.column_stack([x, np.ones(120)])
+    direct = np.linalg.solve(rows.T @ rows + penalty, rows.T @ t)
+    head = solve(summed.sums, RIDGE).head
+    np.testing.assert_allclose(np.column_stack([head.weight, head.bias]), direct.T, atol=1e-10)
+
+
+def test_the_recursive_update_is_the_batch_solution(samples: tuple[Array, Labels]) -> None:
+    """A head that stands for the samples before, with their sums as its weight, gives the head of all samples."""
+    features, labels = samples
+    step = step_of(features)
+    first, rest = domain(features[:70], labels[:70], step), domain(features[70:], labels[70:], step)
+    batch = solve(domain(features, labels, step).sums, RIDGE).head
+    updated = solve(first.sums + rest.sums, RIDGE).head
+    assert updated.weight.tobytes() == batch.weight.tobytes()
+    given = LinearHead(np.full((4, 12), 0.25), np.zeros(4))
+    strong = solve(rest.sums, 1e9, given).head
+    np.testing.assert_allclose(strong.weight, given.weight, atol=1e-5)
+
+
+def test_leaving_out_is_what_solving_without_the_sample_gives(samples: tuple[Array, Labels]) -> None:
+    features, labels = samples
+    summed = domain(features, labels, step_of(features))
+    left = solve(summed.sums, RIDGE).left_out(summed.features, one_hot(labels, 4))
+    means = class_means(summed.sums).left_out(summed.features, labels)
+    for row in (0, 77):
+        without = summed.without(np.array([row]))
+        np.testing.assert_allclose(left[row], solve(without.sums, RIDGE).head.scores(summed.features[[row]])[0])
+        kept = without.features[without.labels == labels[row]] - summed.features.mean(axis=0)
+        own = kept.sum(axis=0) / np.linalg.norm(kept.sum(axis=0))
+        np.testing.assert_allclose(
+            means[row, labels[row]], own @ (summed.features[row] - summed.features.mean(axis=0)), atol=1e-10
+        )
+
+
+def test_weights_count_as_repeated_samples(samples: tuple[Array, Labels]) -> None:
+    features, labels = samples
+    summed = domain(features, labels, step_of(features)).sums
+    assert (summed.weighted(2.0).gram == (summed + summed).gram).all()
+    assert spread(summed.weighted(3.0)) == pytest.approx(spread(summed))
+
+
+def test_class_means_are_nearest_by_cosine(samples: tuple[Array, Labels]) -> None:
+    features, labels = samples
+    summed = domain(features, labels, step_of(features))
+    x = summed.features - summed.features.mean(axis=0)
+    means = np.stack([x[labels == label].mean(axis=0) for label in range(4)])
+    cosine = (x / np.linalg.norm(x, axis=1, keepdims=True)) @ (means / np.linalg.norm(means, axis=1, keepdims=True)).T
+    scores = class_means(summed.sums).head.scores(summed.features)
+    assert (scores.argmax(axis=1) == cosine.argmax(axis=1)).all()
+
+
+def test_codes_are_bounded_and_finite() -> None:
+    assert coded(np.array([[1e9, -1e9, 0.3]]), 0.25).tolist() == [[LARGEST_CODE, -LARGEST_CODE, 1.0]]
+    assert step_of(np.zeros((2, 3))) == 1.0
+    with pytest.raises(TrainingError, match="finite features"):
+        coded(np.array([[np.nan]]), 1.0)
+    with pytest.raises(TrainingError, match=f"at most {MOST_FEATURES} features, got {MOST_FEATURES + 1}"):
+        coded(np.zeros((1, MOST_FEATURES + 1)), 1.0)
+    with pytest.raises(TrainingError, match="of one step"):
+        Sums.empty(2, 2, 0.5) + Sums.empty(2, 2, 0.25)
+
+
+def test_pooling_is_that_of_cells() -> None:
+    maps = np.arange(2 * 3 * 5 * 4, dtype=np.float32).reshape(2, 3, 5, 4)
+    np.testing.assert_allclose(pooled(maps), maps.mean(axis=(2, 3)))
+    cells = pooled(maps, 2).reshape(2, 3, 2, 2)
+    np.testing.assert_allclose(cells[:, :, 0, 1], maps[:, :, :3, 2:].mean(axis=(2, 3)))
+    assert pooled(maps, 9).shape == (2, 3 * 5 * 4)
+    assert pooled(maps[:, :, 0, 0]).shape == (2, 3)
+
+
+def test_a_prior_is_of_the_shares() -> None:
+    assert np.exp(log_prior(np.array([0, 8]))) == pytest.approx([0.1, 0.9])

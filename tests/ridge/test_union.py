@@ -1,0 +1,128 @@
+"""The union head: given head, local head and gate in one linear layer, whose probabilities are honest."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tuner.arrays import Array, Doubles, Labels
+from tuner.errors import TrainingError
+from tuner.ridge.calibrate import mixture, temperature
+from tuner.ridge.solve import LinearHead
+from tuner.ridge.sums import coded, step_of
+from tuner.ridge.union import Domain, UnionSettings, union_head
+
+OLD, NEW, FEATURES = 4, 3, 16
+OUTPUTS = OLD + NEW
+CENTRES = np.random.default_rng(5).normal(0, 1.2, (OUTPUTS, FEATURES))
+
+
+def drawn(seed: int, classes: range, each: int, shift: float = 0.0) -> tuple[Array, Labels]:
+    """Return samples around the centres of some classes; `shift` moves all of them along one feature."""
+    draw, labels = np.random.default_rng(seed), np.repeat(np.array(classes), each)
+    features = CENTRES[labels] + draw.normal(0, 1, (len(labels), FEATURES))
+    features[:, -1] += shift
+    return features.astype(np.float32), labels
+
+
+def given() -> LinearHead:
+    """Return a head that knows the old classes by their centres."""
+    weight, bias = np.zeros((OUTPUTS, FEATURES)), np.zeros(OUTPUTS)
+    weight[:OLD], bias[:OLD] = CENTRES[:OLD], 60 - 0.5 * (CENTRES[:OLD] ** 2).sum(axis=1)
+    return LinearHead(weight, bias)
+
+
+def domain(samples: tuple[Array, Labels], step: float) -> Domain:
+    features, labels = samples
+    return Domain.empty(FEATURES, OUTPUTS, step).added(coded(features, step), labels)
+
+
+def both(shift: float = 0.0) -> tuple[Domain, Domain]:
+    local, known = drawn(1, range(OLD, OUTPUTS), 30, shift), drawn(2, range(OLD), 20)
+    step = step_of(np.concatenate([local[0], known[0]]))
+    return domain(local, step), domain(known, step)
+
+
+def accuracy(head: LinearHead, samples: tuple[Array, Labels]) -> float:
+    return float((head.scores(samples[0]).argmax(axis=1) == samples[1]).mean())
+
+
+def likelihood(logits: Doubles, labels: Labels) -> float:
+    logits = logits - logits.max(axis=1, keepdims=True)
+    return float((logits[np.arange(len(labels)), labels] - np.log(np.exp(logits).sum(axis=1))).mean())
+
+
+SETTINGS = (
+    UnionSettings(ridge=10),
+    UnionSettings(ridge=10, gate="hard"),
+    UnionSettings(scores="means"),
+    UnionSettings(ridge=10, prior=1.0, local_weight=3.0),
+)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("shift", [0.0, 6.0], ids=["alike", "apart"])
+def test_it_learns_the_local_classes_and_keeps_the_old_ones(settings: UnionSettings, shift: float) -> None:
+    head = union_head(given(), *both(shift), settings).head
+    old, new = drawn(4, range(OLD), 100), drawn(3, range(OLD, OUTPUTS), 100, shift)
+    untouched = accuracy(given(), old)
+    assert untouched > 0.9
+    assert accuracy(given(), new) == 0
+    lost = 0.02 if shift else 0.15  # where the domains look alike, a few samples look like both
+    assert accuracy(head, old) > untouched - lost
+    assert accuracy(head, new) > 0.85
+
+
+def test_its_probabilities_are_about_as_often_right() -> None:
+    local, known = both()
+    head = union_head(given(), local, known, UnionSettings(ridge=10)).head
+    new, old = drawn(3, range(OLD, OUTPUTS), 100), drawn(4, range(OLD), 75)
+    features, labels = np.concatenate([new[0], old[0]]), np.concatenate([new[1], old[1]])
+    logits = head.scores(features)
+    assert 0.6 < temperature(logits, labels) < 1.7
+    assert likelihood(logits, labels) > max(likelihood(logits * 3, labels), likelihood(logits / 3, labels))
+
+
+def test_of_no_data_that_the_model_knows_there_is_no_gate() -> None:
+    local, known = both()
+    empty = Domain.empty(FEATURES, OUTPUTS, local.sums.step)
+    solved = union_head(given(), local, empty, UnionSettings(ridge=10))
+    assert solved.numbers[2] == 0
+    assert accuracy(solved.head, drawn(3, range(OLD, OUTPUTS), 100)) > 0.85
+    without = union_head(given(), local, known, UnionSettings(ridge=10, gate="none"))
+    assert without.numbers[2] == 0 != without.numbers[3]
+
+
+def test_a_local_class_that_the_model_knows_keeps_the_given_row_and_gains() -> None:
+    """The user's samples of the first two classes look otherwise than those that the given head was made for."""
+    samples, others = drawn(1, range(2), 30, shift=-9.0), drawn(3, range(2), 100, shift=-9.0)
+    local = domain(samples, step_of(samples[0]))
+    solved = union_head(given(), local, domain(drawn(2, range(2, OLD), 20), local.sums.step), UnionSettings(ridge=10))
+    t = solved.numbers[0]
+    np.testing.assert_allclose(solved.head.weight[2:], t * given().weight[2:])
+    assert accuracy(solved.head, others) > accuracy(given(), others) + 0.1
+
+
+def test_settings_are_checked() -> None:
+    assert UnionSettings.of({"ridge": 3.0, "gate": "hard"}) == UnionSettings(ridge=3.0, gate="hard")
+    for wrong, message in (
+        ({"rigde": 3.0}, "no setting 'rigde'"),
+        ({"ridge": 0.0}, "above 0"),
+        ({"gate": "open"}, "must be one of"),
+    ):
+        with pytest.raises(TrainingError, match=message):
+            UnionSettings.of(wrong)
+    local, known = both()
+    with pytest.raises(TrainingError, match="needs local samples"):
+        union_head(given(), local.without(np.arange(len(local))), known, replace(SETTINGS[0], prior=0.0))
+
+
+def test_a_mixture_finds_the_numbers_that_made_the_labels() -> None:
+    draw = np.random.default_rng(0)
+    parts = draw.normal(0, 1, (2, 4000, 5)) * np.array([1.0, 100.0])[:, None, None]
+    logits = 2.0 * parts[0] + 0.01 * parts[1]
+    chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    labels = (chances.cumsum(axis=1) > draw.random((4000, 1))).argmax(axis=1)
+    found = mixture(parts, np.zeros(5), labels, np.ones(4000), np.array([1.0, 0.0]))
+    np.testing.assert_allclose(found, [2.0, 0.01], rtol=0.1)
+    assert temperature(3 * logits, labels) == pytest.approx(3.0, rel=0.1)

@@ -1,0 +1,72 @@
+"""Probabilities of scores by maximum likelihood: few numbers, convex, solved by Newton's method."""
+
+import numpy as np
+
+from tuner.arrays import Array, Doubles
+
+#: Steps of Newton's method: it needs about ten.
+STEPS = 50
+#: Pull of the numbers to their start, over the mean likelihood: keeps them finite where scores separate all samples.
+PULL = 1e-4
+#: Shortest part of a step that is tried, and the least change of the mean likelihood that is worth another step.
+SHORTEST, LEAST = 1e-4, 1e-9
+
+
+def mixture(parts: Array, offset: Array, labels: Array, weights: Array, start: Array) -> Doubles:
+    """Return the numbers θ by which logits `offset + Σ θₖ partsₖ` give the labels the largest likelihood.
+
+    Args:
+        parts: float64 [k, n, outputs].
+        offset: float64 [outputs] or [n, outputs], added as it is.
+        labels: int64 [n].
+        weights: What each sample counts, float64 [n]; scaled to a sum of one.
+        start: float64 [k], which θ is weakly pulled to.
+
+    Returns:
+        float64 [k].
+    """
+    size = np.sqrt((parts**2).mean(axis=(1, 2))) + np.finfo(float).tiny
+    parts, start = parts / size[:, None, None], np.asarray(start, float) * size  # pulled alike, whatever their scales
+    flat, rows = parts.reshape(len(parts), -1), np.arange(len(labels))
+    share = np.asarray(weights, float) / np.sum(weights)
+    right = parts[:, rows, labels]  # [k, n]
+
+    def loss_at(values: Doubles) -> tuple[float, Doubles]:
+        logits = offset + np.tensordot(values, parts, 1)
+        logits -= logits.max(axis=1, keepdims=True)
+        exponents = np.exp(logits)
+        total = exponents.sum(axis=1, keepdims=True)
+        likelihood = share @ (logits[rows, labels] - np.log(total[:, 0]))
+        return float(PULL / 2 * ((values - start) ** 2).sum() - likelihood), exponents / total
+
+    theta = start
+    loss, probabilities = loss_at(theta)
+    for _ in range(STEPS):
+        expected = (parts * probabilities).sum(axis=2)  # [k, n]
+        gradient = (expected - right) @ share + PULL * (theta - start)
+        second = (flat * (probabilities * share[:, None]).ravel()) @ flat.T
+        hessian = second - (expected * share) @ expected.T + PULL * np.eye(len(theta))
+        move, length = np.linalg.solve(hessian, gradient), 1.0
+        after, changed = loss_at(theta - move)
+        while after > loss and length > SHORTEST:
+            length /= 2
+            after, changed = loss_at(theta - length * move)
+        if loss - after < LEAST:
+            break
+        theta, loss, probabilities = theta - length * move, after, changed
+    result: Doubles = theta / size
+    return result
+
+
+def temperature(logits: Array, labels: Array) -> float:
+    """Return T such that softmax(logits / T) gives the labels the largest likelihood; see `mixture`.
+
+    Source: Guo et al., *On Calibration of Modern Neural Networks*, 2017.
+
+    Args:
+        logits: float [n, outputs] of samples that the head was not solved from, or was without each (`left_out`).
+        labels: int64 [n].
+    """
+    scores = np.asarray(logits, float)
+    (inverse,) = mixture(scores[None], np.zeros(1), labels, np.ones(len(labels)), np.ones(1))
+    return float(1 / max(inverse, 1e-3))

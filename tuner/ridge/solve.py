@@ -1,0 +1,142 @@
+"""The ridge head of some sums, and what it answers to a sample that is left out of them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner.arrays import Array, Doubles
+from tuner.ridge.sums import Sums
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearHead:
+    """A linear layer.
+
+    Attributes:
+        weight: float64 [outputs, features], of features as they are, not of codes.
+        bias: float64 [outputs].
+    """
+
+    weight: Doubles
+    bias: Doubles
+
+    def scores(self, features: Array) -> Doubles:
+        """Return float64 [n, outputs]."""
+        result: Doubles = features.astype(np.float64) @ self.weight.T + self.bias
+        return result
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RidgeHead:
+    """A solved ridge head, with what leaving out a sample takes.
+
+    Attributes:
+        head: Minimises Σ ‖W x + b − t‖² + λ ‖W − W₀‖²; the bias is not penalised.
+        inverse: (XᵀX + λI)⁻¹ of centred features, float64 [features, features].
+        mean: Mean of the features, float64 [features].
+        count: Number of samples, or sum of their weights.
+    """
+
+    head: LinearHead
+    inverse: Doubles
+    mean: Doubles
+    count: float
+
+    def left_out(self, features: Array, targets: Array, weights: Array | float = 1.0) -> Doubles:
+        """Return the scores of samples of the sums, each by the head that the sums without it would give.
+
+        Exact, and without solving anew: the leave-one-out residual is r / (1 − h), where h is the sample's leverage.
+
+        Args:
+            features: float [n, features], as the codes have them.
+            targets: [n, outputs], as they were added.
+            weights: What each sample counts in the sums.
+
+        Returns:
+            float64 [n, outputs].
+        """
+        centred = features.astype(np.float64) - self.mean
+        leverage = np.einsum("nf,nf->n", centred @ self.inverse, centred) + 1 / self.count
+        residual = np.asarray(targets, float) - self.head.scores(features)
+        left = np.maximum(1 - np.asarray(weights) * leverage, 1e-9)
+        result: Doubles = targets - residual / left[:, None]
+        return result
+
+
+def solve(sums: Sums, ridge: float, given: LinearHead | None = None) -> RidgeHead:
+    """Return the ridge head of some sums.
+
+    Args:
+        sums: Of at least one sample.
+        ridge: λ above 0, of features as they are.
+        given: Head that the solution is pulled to: the recursive update, where `given` stands for samples whose sums
+            are not there. Zero weights where it is None.
+    """
+    count, step = sums.count, sums.step
+    total, mean = sums.gram[-1, :-1], sums.gram[-1, :-1] / count
+    gram = (sums.gram[:-1, :-1] - np.outer(total, mean)) * step**2
+    target = sums.cross[-1] / count
+    cross = (sums.cross[:-1] - np.outer(mean, sums.cross[-1])) * step
+    gram[np.diag_indices_from(gram)] += ridge
+    if given is not None:
+        cross = cross + ridge * given.weight.T
+    inverse: Doubles = np.linalg.inv(gram).astype(np.float64, copy=False)
+    weight: Doubles = (inverse @ cross).T
+    return RidgeHead(LinearHead(weight, target - weight @ (mean * step)), inverse, mean * step, count)
+
+
+def spread(sums: Sums) -> float:
+    """Return the mean variance of a feature: λ = `spread` weighs as much as one sample does."""
+    mean = sums.gram[-1, :-1] / sums.count
+    variance = np.diag(sums.gram)[:-1] / sums.count - mean**2
+    return float(variance.mean()) * sums.step**2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeansHead:
+    """The cosine to each class's mean, of features from which the mean of all is subtracted.
+
+    Source: SimpleShot (Wang et al., 2019), the variant CL2N with each mean scaled to unit length. A sample's own length
+    changes no order of its scores, so that it is left out and the head is linear.
+
+    Attributes:
+        head: The linear layer.
+        mean: Mean of all features, float64 [features].
+        centred: Sum of each class's features less the mean of all, float64 [outputs, features].
+        counts: Number of samples of each class, float64 [outputs].
+    """
+
+    head: LinearHead
+    mean: Doubles
+    centred: Doubles
+    counts: Doubles
+
+    def left_out(self, features: Array, labels: Array) -> Doubles:
+        """Return the scores of samples of the sums, each without it in its own class's mean, float64 [n, outputs]."""
+        rest = features.astype(np.float64) - self.mean
+        scores = self.head.scores(features)
+        own = _unit(self.centred[labels] - rest)
+        scores[np.arange(len(labels)), labels] = np.einsum("nf,nf->n", own, rest)
+        return scores
+
+
+def class_means(sums: Sums) -> MeansHead:
+    """Return the head of class means of some sums, whose targets are one-hot; a class without samples scores 0."""
+    mean = sums.gram[-1, :-1] / sums.count * sums.step
+    counts = sums.cross[-1]
+    centred = sums.cross[:-1].T * sums.step - np.outer(counts, mean)
+    weight = _unit(centred)
+    return MeansHead(LinearHead(weight, -weight @ mean), mean, centred, counts)
+
+
+def log_prior(counts: Array) -> Doubles:
+    """Return the log of each class's share of some samples, each class counted once more than it occurred."""
+    plus_one = np.asarray(counts, float) + 1
+    result: Doubles = np.log(plus_one / plus_one.sum())
+    return result
+
+
+def _unit(rows: Doubles) -> Doubles:
+    length = np.linalg.norm(rows, axis=1, keepdims=True)
+    result: Doubles = rows / np.where(length > 0, length, 1.0)
+    return result

@@ -1,0 +1,125 @@
+"""Features as integer codes, and sums of them that can be taken back exactly."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tuner.arrays import Array, Doubles
+from tuner.errors import TrainingError
+
+#: Most features of a sample: the sums of more, squared, would take more memory than the model.
+MOST_FEATURES = 2048
+#: Largest code. The product of two has 28 bits: a float64 adds 2²⁵ of them without rounding.
+LARGEST_CODE = 2**14
+#: Most samples of exact sums.
+MOST_SAMPLES = 2**25
+
+
+def pooled(maps: Array, grid: int = 1) -> Array:
+    """Return the means of feature maps over a grid of cells, float32 [n, channels · grid²].
+
+    Args:
+        maps: float32 [n, channels, height, width], or [n, features], which have no positions and stay as they are.
+        grid: Cells along each edge; more than there are positions are as many as positions. A cell's borders are those
+            of PyTorch's adaptive pooling.
+    """
+    if maps.ndim == 2:  # noqa: PLR2004 - [n, features]
+        return maps
+    for axis in (2, 3):
+        size = maps.shape[axis]
+        cells = min(grid, size)
+        parts = [range(cell * size // cells, -(-(cell + 1) * size // cells)) for cell in range(cells)]
+        maps = np.stack([maps.take(part, axis).mean(axis) for part in parts], axis)
+    return maps.reshape(len(maps), -1)
+
+
+def step_of(features: Array) -> float:
+    """Return a power of two by which features like these become codes of 14 bits and a sign."""
+    largest = float(np.abs(features).max(initial=0.0))
+    return 2.0 ** math.ceil(math.log2(largest / LARGEST_CODE)) if largest > 0 else 1.0
+
+
+def coded(features: Array, step: float) -> Doubles:
+    """Return features as codes: whole numbers in float64, [n, features]; one code is worth `step`.
+
+    What is larger than the largest code counts as that.
+
+    Raises:
+        TrainingError: Some are not finite, or there are too many of a sample.
+    """
+    if features.shape[1] > MOST_FEATURES:
+        raise TrainingError(
+            f"a head in closed form takes at most {MOST_FEATURES} features, got {features.shape[1]}: pool them"
+        )
+    if not np.isfinite(features).all():
+        raise TrainingError("a head in closed form takes finite features, but some are not: check the frozen blocks")
+    return np.clip(np.rint(features.astype(np.float64) / step), -LARGEST_CODE, LARGEST_CODE)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sums:
+    """What a ridge head needs of its samples: XᵀX and XᵀT, where every row of X ends with a one.
+
+    With codes (`coded`) and whole targets, all numbers are whole and below 2⁵³: sums are exact, whatever the order, and
+    `removed` undoes `added` to the last bit.
+
+    Attributes:
+        gram: XᵀX, float64 [features + 1, features + 1]; its last entry is the number of samples.
+        cross: XᵀT, float64 [features + 1, outputs]; its last row is the sum of the targets.
+        step: What one code is worth.
+    """
+
+    gram: Doubles
+    cross: Doubles
+    step: float
+
+    @classmethod
+    def empty(cls, features: int, outputs: int, step: float = 1.0) -> "Sums":
+        """Return the sums of no samples."""
+        return cls(np.zeros((features + 1, features + 1)), np.zeros((features + 1, outputs)), step)
+
+    @property
+    def count(self) -> float:
+        """Number of samples, or sum of their weights."""
+        return float(self.gram[-1, -1])
+
+    def added(self, codes: Doubles, targets: Array) -> "Sums":
+        """Return the sums with further samples.
+
+        Args:
+            codes: float64 [n, features].
+            targets: [n, outputs]; ones and zeros, `one_hot`, keep the sums exact.
+
+        Raises:
+            TrainingError: So many samples would not be exact.
+        """
+        rows = np.column_stack([codes, np.ones(len(codes))])
+        result = replace(self, gram=self.gram + rows.T @ rows, cross=self.cross + rows.T @ np.asarray(targets, float))
+        if result.count > MOST_SAMPLES:
+            raise TrainingError(f"sums are exact of at most {MOST_SAMPLES:,} samples, got {result.count:,.0f}")
+        return result
+
+    def removed(self, codes: Doubles, targets: Array) -> "Sums":
+        """Return the sums as if some of their samples had never been added: down-dating, exact for codes."""
+        rows = np.column_stack([codes, np.ones(len(codes))])
+        return replace(self, gram=self.gram - rows.T @ rows, cross=self.cross - rows.T @ np.asarray(targets, float))
+
+    def weighted(self, weight: float) -> "Sums":
+        """Return the sums of samples that count `weight` times."""
+        return replace(self, gram=self.gram * weight, cross=self.cross * weight)
+
+    def __add__(self, other: "Sums") -> "Sums":
+        """Return the sums of both.
+
+        Raises:
+            TrainingError: Their codes are not worth the same.
+        """
+        if self.step != other.step:
+            raise TrainingError(f"sums can be added of codes of one step, got {self.step:g} and {other.step:g}")
+        return replace(self, gram=self.gram + other.gram, cross=self.cross + other.cross)
+
+
+def one_hot(labels: Array, outputs: int) -> Doubles:
+    """Return targets float64 [n, outputs] of int64 [n]."""
+    return np.eye(outputs)[labels]
