@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+#: Two processes test at once, on two cores: one thread each, except where a test asks for more.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 #: OpenMP's threads spin while they wait for each other: next to another busy process that costs many times the work.
 os.environ.setdefault("GOMP_SPINCOUNT", "30000")
 settings.register_profile("steady", deadline=None, derandomize=True)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 import tomllib
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tuner.task import load_task
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    monkeypatch.setattr("tuner.commands.tune.process_started", time.monotonic)  # --time counts from the call
     monkeypatch.delenv("TUNER_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
 

@@ -15,8 +15,7 @@ class TorchBackend(Backend):
     name = "torch"
     preload: ClassVar[Sequence[str]] = (
         "torch",
-        "torch._dynamo",  # any optimiser imports it, for 1.8 s: once here instead of in every child
-        "torch.fx.experimental.symbolic_shapes",  # likewise, by shape propagation
+        "torch.fx.experimental.symbolic_shapes",  # shape propagation imports it: once here instead of in every child
         "torch.utils.flop_counter",
         "tuner.backends.torch.session",
         "tuner.backends.torch.trial.run",
@@ -39,7 +38,9 @@ class TorchBackend(Backend):
 
     def open(self, task: Task, extensions: Extensions) -> Session:
         """Build and trace the model, on one thread: a pool of threads would not survive a fork."""
+        from tuner.backends.torch.compiler import defer
         from tuner.backends.torch.engines.planned import planned_or_eager
         from tuner.backends.torch.session import TorchSession
 
+        defer()
         return TorchSession(task, extensions, planned_or_eager, plans_steps=True)
