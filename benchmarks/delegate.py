@@ -51,9 +51,11 @@ class Delegate(Session):
         """Return a plan's training step."""
         return self.session.plan_step(plan)
 
-    def untouched(self, store: Store, threads: int, report: Report = silent, share: float = 1.0) -> Outcome:
+    def untouched(
+        self, store: Store, threads: int, report: Report = silent, share: float = 1.0, folds: int = 0
+    ) -> Outcome:
         """Return the given model's own accuracies."""
-        return self.session.untouched(store, threads, report, share)
+        return self.session.untouched(store, threads, report, share, folds)
 
     def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:
         """Return how many samples the store lacks."""

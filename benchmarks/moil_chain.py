@@ -31,7 +31,7 @@ from tuner.backends.torch.trial.inputs import tail_inputs
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.run import train_tail
 from tuner.backends.torch.trial.untouched import untouched
-from tuner.plan.parts import RecipePlan
+from tuner.plan.parts import DataPlan, RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.units import format_seconds
 
@@ -73,7 +73,7 @@ def main() -> None:
             }
         )
         before = total
-    given = untouched(here, 1.0).values
+    given = untouched(here, DataPlan()).values
     rows.append({"arm": "untouched model", "local accuracy": 0.0, "global accuracy": given["global_accuracy"]})
     finish("moil_chain", rows, [*_arithmetic(), *_judged(scored, given["global_accuracy"], seconds)], asked.json)
 

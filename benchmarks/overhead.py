@@ -85,10 +85,12 @@ class TimedSession(Delegate):
         with timed_job("model"):
             return super().model
 
-    def untouched(self, store: Store, threads: int, report: Report = silent, share: float = 1.0) -> Outcome:
+    def untouched(
+        self, store: Store, threads: int, report: Report = silent, share: float = 1.0, folds: int = 0
+    ) -> Outcome:
         """Score the given model, timed."""
         with timed_job("untouched"):
-            return super().untouched(store, threads, report, share)
+            return super().untouched(store, threads, report, share, folds)
 
     def fill(self, plans: Sequence[TrialPlan], store: Store, report: Report = silent) -> Filling:
         """Fill the store, timed."""

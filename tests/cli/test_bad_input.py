@@ -93,6 +93,17 @@ def test_a_time_for_a_run_without_clocks(tune: Cli, task: Path) -> None:
     assert not (task.parent / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("folds", "message"),
+    [("1", "--folds must be a whole number from 2, got 1: leave it out"), ("2.5", "whole number, got '2.5'")],
+)
+def test_folds_that_divide_nothing(tune: Cli, task: Path, folds: str, message: str) -> None:
+    code, line = tune(task, "--folds", folds)
+    assert code == 2
+    assert message in line
+    assert not (task.parent / "run").exists()
+
+
 def test_a_run_that_would_never_end(tune: Cli, task: Path) -> None:
     (task.parent / "space.toml").write_text(SPACE.replace('time = "60s"', ""))
     code, line = tune(task)

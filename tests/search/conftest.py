@@ -234,6 +234,7 @@ def begin(stand_in: InProcess, task: Task, tmp_path: Path, heard: Heard) -> Begi
         sampler: str = "tpe",
         path: Path | None = None,
         step_seconds: float | None = None,
+        folds: int = 0,
         untouched: Callable[[float], Mapping[str, float]] = lambda _share: UNTOUCHED,
     ) -> Study:
         host = stand_in.host
@@ -259,6 +260,7 @@ def begin(stand_in: InProcess, task: Task, tmp_path: Path, heard: Heard) -> Begi
             limits,
             None if limits.time_seconds is None else time.monotonic() + limits.time_seconds,
             tmp_path,
+            folds=folds,
         )
         records = open_records(tmp_path, TrialPlan(model, setting.task))
         directions = [objective.optuna_direction for objective in OBJECTIVES]

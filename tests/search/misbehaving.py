@@ -84,7 +84,9 @@ class MisbehavingSession(Session):
                 report({"figure": f"forward {index}", "value": 1e-4})
         return nominal(self.model)
 
-    def untouched(self, store: Store, threads: int, report: Report = silent, share: float = 1.0) -> Outcome:
+    def untouched(
+        self, store: Store, threads: int, report: Report = silent, share: float = 1.0, folds: int = 0
+    ) -> Outcome:
         return Outcome({"local_accuracy": 0.0, "global_accuracy": 0.9})
 
     def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:

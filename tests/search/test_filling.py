@@ -253,7 +253,7 @@ def test_a_pass_over_its_memory_is_parted(plan: TrialPlan, monkeypatch: pytest.M
     monkeypatch.setattr(filler._sessions["misbehaving"]._supervisor, "run", run)
     filler.prepare([at(plan, split=split) for split in (3, 2, 1)])
     assert passes == [[3, 2, 1], [3], [2, 1], [2], [1]]
-    assert {split for split, _, _ in filler._filled} == {3, 2}
+    assert {one.cut for one in filler._filled} == {3, 2}
     for _ in range(2):  # each trial that asks for the other fails with the reason, without a pass
         with pytest.raises(UnfilledError, match="took 20") as raised:
             filler.fill([at(plan, split=1)])

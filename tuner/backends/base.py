@@ -154,7 +154,9 @@ class Session(ABC):
         return None
 
     @abstractmethod
-    def untouched(self, store: Store, threads: int, report: Report = silent, share: float = 1.0) -> Outcome:
+    def untouched(
+        self, store: Store, threads: int, report: Report = silent, share: float = 1.0, folds: int = 0
+    ) -> Outcome:
         """Return the given model's own accuracies, global rows only, and its predictions by class.
 
         Args:
@@ -162,6 +164,7 @@ class Session(ABC):
             threads: Threads of the model.
             report: Called with progress.
             share: Share of the validation samples, as `DataPlan.share` takes them.
+            folds: Number of folds that judge plans: if not 0, the local training samples are scored too.
         """
 
     @abstractmethod

@@ -157,9 +157,10 @@ def _print_bundle(folder: Path, *, json_output: bool) -> None:
     bundle = Bundle.open(folder)
     info = bundle.info
     if not json_output:
-        task = bundle.plan().task
+        plan = bundle.plan()
+        task = plan.task
         scored = {"local_accuracy": task.local_val, "global_accuracy": task.global_val}
-        print_line(format_bundle(folder, info, scored))
+        print_line(format_bundle(folder, info, scored, plan.data.folds))
         return
     train = {} if info.train is None else {"train": info.train.to_dict()}
     content = {"bundle": str(folder), "sentence": info.sentence, "scores": info.scores.to_dict(), **train}

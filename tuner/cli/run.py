@@ -25,6 +25,7 @@ def run(
     backend: str | None = None,
     seed: Annotated[int, Whole] = 0,
     deterministic: Annotated[bool, Flag] = False,
+    folds: Annotated[int | None, Whole] = None,
     out: Out = None,
     store: Path | None = None,
     earlier: Annotated[Path | None, Parameter(name="--from")] = None,
@@ -61,6 +62,8 @@ def run(
         The study's seed: the same seed suggests the same plans.
     deterministic
         Make the run repeatable: one thread, costs computed from FLOPs, not measured; it ends after --trials only.
+    folds
+        Divide local.train into this many folds, and score each by a training without it: surer scores of few samples.
     out
         The run's folder [default: runs/TASK].
     store
@@ -98,6 +101,7 @@ def run(
                 limits=limits,
                 backend=backend,
                 deterministic=deterministic,
+                folds=folds,
                 store=store,
                 plugins=plugin,
                 started=started,
@@ -120,6 +124,7 @@ def run(
                 backend=backend,
                 seed=seed,
                 deterministic=deterministic,
+                folds=folds,
                 out=out,
                 store=store,
                 earlier=None if earlier is None else str(earlier),
@@ -135,6 +140,7 @@ def run(
             "backend": backend,
             "seed": seed or None,
             "deterministic": deterministic,
+            "folds": folds,
             "store": store,
             "from": earlier,
             "plugin": plugin,

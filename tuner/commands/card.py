@@ -21,6 +21,8 @@ class Card:
         round: Name of the round of training in use; None for the bundle as it was exported.
         intervals: 95 % interval of each accuracy of the exported files, by name, where its number of samples is known.
         bytes: Size of each file, by its path in the folder.
+        folds: Number of folds that judged the trial; 0 for none.
+        folded_samples: Number of local samples that judged it with them.
     """
 
     folder: Path
@@ -28,6 +30,8 @@ class Card:
     round: str | None
     intervals: Mapping[str, tuple[float, float]]
     bytes: Mapping[str, int]
+    folds: int = 0
+    folded_samples: int = 0
 
     @property
     def parameters(self) -> int | None:
@@ -44,6 +48,7 @@ class Card:
             "trainable": self.info.train is not None,
             "intervals": {name: list(interval) for name, interval in self.intervals.items()},
             "bytes": dict(self.bytes),
+            "folds": self.folds,
             **{name: value for name, value in content.items() if name not in {"files", "format"}},
         }
 
@@ -62,7 +67,9 @@ def card_of(folder: Path) -> Card:
     bundle = Bundle.open(folder)
     in_use = rounds_in_use(folder)[0]
     sizes = {name: (bundle.folder / name).stat().st_size for name in bundle.info.files}
-    return Card(folder, bundle.info, None if in_use == EXPORTED else in_use, _intervals(bundle), sizes)
+    plan = bundle.plan() if PLAN in bundle.info.files else None
+    folded = (plan.data.folds, plan.local_scored) if plan is not None and plan.data.folds else ()
+    return Card(folder, bundle.info, None if in_use == EXPORTED else in_use, _intervals(bundle), sizes, *folded)
 
 
 def _intervals(bundle: Bundle) -> dict[str, tuple[float, float]]:

@@ -22,6 +22,7 @@ from tuner.plugin.sources import preferred_values
 from tuner.plugin.strategy import Strategy
 from tuner.results.config import Budget
 from tuner.search.budget import budget
+from tuner.search.folds import check_folds, check_possible_folds, with_folds
 from tuner.search.processes.remote import open_remote
 from tuner.search.rates import rates_of
 from tuner.search.setting import (
@@ -100,6 +101,7 @@ def dry_run(
     limits: Mapping[str, Any],
     backend: str | None,
     deterministic: bool = False,
+    folds: int | None = None,
     store: Path | None = None,
     plugins: Iterable[Path] = (),
     started: float | None = None,
@@ -115,6 +117,7 @@ def dry_run(
         limits: Limits by name; None for the space's.
         backend: The only backend to use; None for any.
         deterministic: Whether costs come from FLOPs instead of clocks.
+        folds: Folds that judge each plan; None for none.
         store: The store's folder; it is only read, and not made.
         plugins: Files of local plugins.
         started: Clock (`time.monotonic`) from which the time counts; now where it is not given.
@@ -130,6 +133,7 @@ def dry_run(
     end = None if seconds is None else started + max(seconds, LOOKING_SECONDS)  # a run with less would say so
     host = build_host(local=[*search_space.plugins, *plugins], end=end)
     host.check_local()
+    number = check_folds(folds)
     strategies, objectives = participants(host, search_space)
     check_measured(host, objectives, backends := backends_of(host, backend))
     measuring = backends[0]
@@ -138,6 +142,7 @@ def dry_run(
         session = sessions[measuring]
         objectives = objectives_for(session.task, objectives)
         info = session.task.info
+        check_possible_folds(number, session.task)
         model, within = session.model, math.inf if end is None else LOOKING_SHARE * (end - time.monotonic())
         rates = rates_of(session, measuring, measure=not deterministic, within=within)
         knobs = check_knobs(search_space, strategies, model, info)
@@ -146,6 +151,7 @@ def dry_run(
             plans = depths(lambda source: compose(strategies, source, model, info, wanted), strategies)
         except StrategyError as error:
             raise PluginError(f"{error}: its trials would fail") from error
+        plans = [with_folds(plan, number) for plan in plans]
         cached = [plan for plan in plans if plan.cached]
         missing = _missing_samples(session, cached, store or cache_folder() / "store")
     spent = time.monotonic() - started  # a run, too, loads libraries, task and model before its first trial
@@ -192,7 +198,7 @@ def _values(knob: Knob) -> Sequence[Scalar]:
 
 def _needed_samples(plan: TrialPlan) -> int:
     """Return the number of samples whose features a plan reads from the store."""
-    return plan.pool_samples + plan.local_scored + plan.global_scored if plan.cached else 0
+    return plan.read_samples if plan.cached else 0
 
 
 def _missing_samples(session: Session, plans: Sequence[TrialPlan], folder: Path) -> int:

@@ -3,19 +3,35 @@
 from collections.abc import Iterator
 
 from tuner.metrics import wilson
-from tuner.plan.info import TaskInfo
+from tuner.task.info import TaskOutline
 
 #: Fewer validation samples are warned of.
 FEW_SAMPLES = 100
+#: Folds that are suggested: of more, each trial takes longer than its surer score is worth.
+FOLDS = 5
 
 
-def few_samples(task: TaskInfo) -> Iterator[str]:
-    """Yield a warning for each domain with too few validation samples."""
-    for domain, count in (("local", task.local_val), ("global", task.global_val)):
-        if 0 < count < FEW_SAMPLES:
-            low, high = wilson(0.5, count)
-            yield (
-                f"warning: {domain}.val has {count} {task.noun}, fewer than {FEW_SAMPLES}: an accuracy on them is "
-                f"uncertain by up to {50 * (high - low):.0f} points either way, and the best of many trials looks "
-                f"better than it is: add {task.noun} to {domain}.val"
-            )
+def few_samples(task: TaskOutline, folds: int = 0) -> Iterator[str]:
+    """Yield a warning for each domain with too few samples to score on.
+
+    Args:
+        task: The task.
+        folds: Folds of the local training samples that are scored too; 0 for none.
+    """
+    info, possible = task.info, min(FOLDS, task.most_folds)
+    local = ("local.val and the folds of local.train", info.local_val + info.local_train)
+    domains = {"local": local if folds else ("local.val", info.local_val), "global": ("global.val", info.global_val)}
+    for domain, (where, count) in domains.items():
+        if not 0 < count < FEW_SAMPLES:
+            continue
+        low, high = wilson(0.5, count)
+        way_out = f"add {info.noun} to {domain}.val"
+        if domain == "local" and folds:
+            way_out = f"add {info.noun} to local.train"
+        elif domain == "local" and possible > 1:
+            way_out += f", or give --folds {possible}, which scores on those of local.train too"
+        yield (
+            f"warning: {where} {'have' if ' and ' in where else 'has'} {count} {info.noun}, fewer than {FEW_SAMPLES}: "
+            f"an accuracy on them is uncertain by up to {50 * (high - low):.0f} points either way, and the best of "
+            f"many trials looks better than it is: {way_out}"
+        )

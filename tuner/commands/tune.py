@@ -22,6 +22,7 @@ from tuner.results.lock import lock_folder
 from tuner.results.origin import is_own
 from tuner.results.prior import read_prior
 from tuner.search.budget import LIMITS, budget, check_seed
+from tuner.search.folds import check_folds, check_possible_folds
 from tuner.search.listener import OPENING, Listener, together
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import open_remote
@@ -48,6 +49,7 @@ def run(
     backend: str | None = None,
     seed: int = 0,
     deterministic: bool = False,
+    folds: int | None = None,
     out: str | Path | None = None,
     store: str | Path | None = None,
     earlier: str | Path | None = None,
@@ -76,6 +78,9 @@ def run(
         seed: The study's seed: the same seed suggests the same plans.
         deterministic: Whether to use one thread and costs from FLOPs instead of clocks, so that a resumed run equals
             an undisturbed one.
+        folds: Number of folds, from 2, that the local training samples are divided into: each is scored by a training
+            without it, so that a trial takes as many trainings more, and its local accuracy is of all local samples.
+            None scores on the local validation samples alone.
         out: The run's folder; by default ``runs/TASK``.
         store: The feature store's folder; by default in the user's cache.
         earlier: A run whose front is tried first, or ``"none"``; by default the newest run of the same model, and none
@@ -100,7 +105,7 @@ def run(
     texts = dict(zip(LIMITS, (time, train_time, memory, storage, trials, forget_at_most, stop_when_flat), strict=True))
     search_space = load_space(space)
     _check_first_plans(search_space, earlier)
-    limits = budget(texts, search_space.limits, deterministic=deterministic)
+    limits, number_of_folds = budget(texts, search_space.limits, deterministic=deterministic), check_folds(folds)
     started = started if started is not None else monotonic()
     end = None if limits.time_seconds is None else started + limits.time_seconds
     listener, interrupt = _audience(listener, on_event, progress=progress), Interrupt()
@@ -126,6 +131,7 @@ def run(
             deterministic=deterministic,
             limits=limits,
             plugins=tuple(map(text_from, host.local)),
+            folds=number_of_folds,
         )
         strategies, objectives = participants(host, search_space)
         backends = backends_of(host, backend)
@@ -150,6 +156,7 @@ def run(
         listener.phase(OPENING)
         sessions = stack.enter_context(opening)
         outline = sessions[backends[0]].task
+        check_possible_folds(number_of_folds, outline)
         folder = folder or _folder_of(outline)
         listener.begins(folder)
         if begun is None:

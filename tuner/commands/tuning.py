@@ -36,6 +36,8 @@ from tuner.units import format_bytes
 
 #: In place of a run: no plan of an earlier one is tried first.
 NO_RUN = "none"
+#: Parts of an identity whose names say too little.
+NAMES = {"folds": "number of folds"}
 #: What `RunInfo` holds of the given model: its scores, its predictions by class, and the share of samples.
 GIVEN = ("untouched", "untouched_classes", "untouched_share")
 
@@ -79,6 +81,7 @@ class Tuning:
             space=repr(replace(space, limits={})),
             seed=config.seed,
             deterministic=config.deterministic,
+            folds=config.folds,
         )
         self._earlier = Spent()
         self._scores: dict[str, Any] = {}
@@ -94,7 +97,7 @@ class Tuning:
         """
         info = read_run(self._folder)
         changed = [
-            field.name
+            NAMES.get(field.name, field.name)
             for field in fields(Identity)
             if getattr(info.identity, field.name) != getattr(self._identity, field.name)
         ]
@@ -127,7 +130,7 @@ class Tuning:
         store, backends = open_store(store_folder, *self._store_cap()), list(sessions)
         if self._task.left_out:
             self._listener.say(self._task.left_out)
-        for line in few_samples(self._task.info):
+        for line in few_samples(self._task, self._config.folds):
             self._listener.say(line)
         self._plugins = taking_part(self._host, (strategy.name for strategy in strategies), backends)
         with warnings.catch_warnings():  # in a notebook, on a progress bar that Optuna is not asked for
@@ -149,7 +152,7 @@ class Tuning:
             nonlocal info
             if info.untouched and info.untouched_share == share:
                 return info.untouched
-            given = session.untouched(store, self._threads, share=share)
+            given = session.untouched(store, self._threads, share=share, folds=self._config.folds if share == 1 else 0)
             if not info.untouched or share > info.untouched_share:
                 scores: dict[str, Any] = dict(zip(GIVEN, (given.values, given.classes, share), strict=True))
                 info = replace(info, **scores, spent=self._spent(study))
@@ -223,6 +226,7 @@ class Tuning:
             limits=config.limits,
             end=end,
             folder=self._folder,
+            folds=config.folds,
         )
 
     def _prior(self, model: ModelInfo) -> Prior:

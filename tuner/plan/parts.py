@@ -68,12 +68,17 @@ class DataPlan:
         share: Share of the samples of every partition, for validation too, in (0, 1]. The lower rungs of a search take
             less than all.
         edit: Which samples the fraction takes; None for the first ones in a fixed random order.
+        folds: Number of folds of the local training samples that judge the plan in addition to the local validation
+            samples; 0 where these alone do. See `TrialPlan.trainings`.
+        fold: Fold, from 1, that this training leaves out and is scored on; 0 for a training on all of them.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
     alpha: float = 0.0
     share: float = 1.0
     edit: DataEdit | None = None
+    folds: int = 0
+    fold: int = 0
 
     @property
     def pool(self) -> "DataPlan":
@@ -81,6 +86,10 @@ class DataPlan:
         if self.edit is None:
             return self
         return replace(self, alpha=min(1.0, self.alpha * self.edit.candidates), edit=None)
+
+    def left_out(self, count: int) -> int:
+        """Return how many of `count` local training samples are in `fold`; folds differ by one sample at most."""
+        return len(range(self.fold - 1, count, self.folds)) if self.fold else 0
 
 
 @dataclass(frozen=True, slots=True)

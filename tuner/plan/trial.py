@@ -93,17 +93,19 @@ class TrialPlan:
     @property
     def local_samples(self) -> int:
         """Number of local training samples that are used, those that calibrate exits included."""
-        return share_of(self.task.local_train, self.data.share)
+        return share_of(self.task.local_train, self.data.share) - self.data.left_out(self.task.local_train)
 
     @property
     def local_scored(self) -> int:
-        """Number of local validation samples."""
-        return share_of(self.task.local_val, self.data.share)
+        """Number of local samples that are scored: for validation, and with folds those for training too."""
+        if self.data.fold:
+            return self.data.left_out(self.task.local_train)
+        return share_of(self.task.local_val, self.data.share) + (self.local_samples if self.data.folds else 0)
 
     @property
     def global_scored(self) -> int:
-        """Number of global validation samples."""
-        return share_of(self.task.global_val, self.data.share)
+        """Number of global validation samples that are scored."""
+        return 0 if self.data.fold else share_of(self.task.global_val, self.data.share)
 
     @property
     def scored(self) -> dict[str, int]:
@@ -124,6 +126,20 @@ class TrialPlan:
     def pool_samples(self) -> int:
         """Number of samples whose features are computed for training: of those mixed in, all candidates."""
         return self.local_samples + sum(self._counts(self.data.pool))
+
+    @property
+    def read_samples(self) -> int:
+        """Number of samples whose features are computed, for training and scoring together."""
+        twice = self.local_samples if len(self.trainings) > 1 else 0
+        return self.pool_samples + self.local_scored + self.global_scored - twice
+
+    @property
+    def trainings(self) -> "tuple[TrialPlan, ...]":
+        """The trainings that judge the plan: first on all samples, whose weights are kept, then without each fold."""
+        if self.data.fold or not self.data.folds:
+            return (self,)
+        without = (replace(self, data=replace(self.data, fold=1 + number)) for number in range(self.data.folds))
+        return replace(self, data=replace(self.data, folds=0)), *without
 
     @property
     def source_shape(self) -> tuple[int, ...]:
@@ -153,11 +169,11 @@ class TrialPlan:
         content = self._decisions()
         edit = content["data"]["edit"]
         content["data"] = {"counts": self._counts(self.data)}
-        if edit is not None:
-            content["data"] |= {"edit": edit, "pool": self._counts(self.data.pool)}
+        content["data"] |= {"edit": edit, "pool": self._counts(self.data.pool)} if edit is not None else {}
         content["shape"] = [{"kind": edit.kind, "settings": edit.settings} for edit in self.shape]
         if self.data.share < 1:
             content["data"]["share"] = self.data.share
+        content["data"] |= {"folds": self.data.folds, "fold": self.data.fold} if self.data.folds else {}
         content["model"], content["task"] = self.model.fingerprint, self.task.fingerprint
         del content["runtime"]["memory_bytes"]
         if not self.loss:
@@ -170,8 +186,9 @@ class TrialPlan:
         content = self._decisions()
         if self.data.share == 1:  # of the lower rungs of a search only
             del content["data"]["share"]
-        if self.data.edit is None:
-            del content["data"]["edit"]
+        for name in ("edit", "folds", "fold"):
+            if not content["data"][name]:
+                del content["data"][name]
         for edit, made in zip(self.shape, content["shape"], strict=True):
             if edit.traits == STATIC:
                 del made["traits"]
@@ -192,7 +209,7 @@ class TrialPlan:
                 f"a plan for {self.model.num_blocks} blocks cannot be used for {model.name}, which has "
                 f"{model.num_blocks}: run `tuner run` on that task instead"
             )
-        return normal_form(replace(self, model=model, task=task, data=replace(self.data, share=1.0)))
+        return normal_form(replace(self, model=model, task=task, data=replace(self.data, share=1.0, folds=0)))
 
 
 def check(plan: TrialPlan) -> TrialPlan:
@@ -216,9 +233,11 @@ def _rules(plan: TrialPlan) -> Iterator[tuple[bool, str, object]]:
     yield 0 <= plan.split <= num_blocks, f"split must be in [0, {num_blocks}]", plan.split
     yield 0 <= alpha <= 1, "data.alpha must be in [0, 1]", alpha
     yield 0 < plan.data.share <= 1, "data.share must be above 0 and at most 1", plan.data.share
+    folds, most = plan.data.folds, plan.task.local_train if plan.data.share == 1 else 0
+    yield folds == 0 or 2 <= folds <= most, f"data.folds must be 0, or in [2, {most}] with data.share = 1", folds  # noqa: PLR2004 - two parts
+    yield 0 <= plan.data.fold <= folds, f"data.fold must be in [0, {folds}]", plan.data.fold
     if plan.data.edit is not None:
-        candidates = plan.data.edit.candidates
-        yield candidates >= 1, "data.edit.candidates must be at least 1", candidates
+        yield plan.data.edit.candidates >= 1, "data.edit.candidates must be at least 1", plan.data.edit.candidates
     yield bits in STORED_BITS, bits_rule, bits
     yield 0 <= augment <= 1, f"{Stage.CACHE}.augment must be in [0, 1]", augment
     yield recipe.epochs >= 1, "recipe.epochs must be at least 1", recipe.epochs
@@ -254,7 +273,7 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
     if not plan.can_augment:
         plan = replace(plan, cache=replace(plan.cache, augment=0.0))
     if not plan.task.global_per_class:
-        plan = replace(plan, data=DataPlan(share=plan.data.share))
+        plan = replace(plan, data=replace(plan.data, alpha=DataPlan().alpha, edit=None))
     check(plan)
     if not plan.chooses:
         plan = replace(plan, data=replace(plan.data, edit=None))

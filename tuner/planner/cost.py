@@ -79,10 +79,20 @@ def estimate(plan: TrialPlan, rates: Rates, missing: int | None = None) -> Estim
         rates: Rates of this device.
         missing: Number of samples (training and validation) whose features are not stored yet; None where all are.
     """
-    spend = loop_seconds(plan, rates) + scoring_seconds(plan, rates)
+    spend = trial_seconds(plan, rates)
     if missing is not None:
         spend += missing * fill_seconds(plan, rates)
     return Estimate(train_seconds(plan, rates), spend, peak_bytes(plan, rates), storage_bytes(plan))
+
+
+def trial_seconds(plan: TrialPlan, rates: Rates) -> float:
+    """Return the seconds of all trainings that judge a plan, and of their scoring."""
+    return loops_seconds(plan, rates) + sum(scoring_seconds(one, rates) for one in plan.trainings)
+
+
+def loops_seconds(plan: TrialPlan, rates: Rates) -> float:
+    """Return the seconds of the epochs of all trainings that judge a plan."""
+    return sum(loop_seconds(one, rates) for one in plan.trainings)
 
 
 def train_seconds(plan: TrialPlan, rates: Rates) -> float:

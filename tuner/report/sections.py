@@ -86,6 +86,8 @@ def asked(run: Run) -> str:
     info, task, model = run.info, run.info.task, run.info.model
     limits = [_limit(name, value) for name, value in asdict(info.config.limits).items() if value is not None]
     data = f"{task.local_train:,} {task.noun} of the user to train on, {task.local_val:,} to score on"
+    if info.config.folds:
+        data += f", and {info.config.folds} folds of those to train on"
     if task.global_per_class:
         data += f"; of the original data {sum(task.global_per_class):,} and {task.global_val:,}"
     rows = {
@@ -126,8 +128,10 @@ def front(run: Run) -> str:
         rows.append([f"{mark}{trial}", *values, describe(record.plan) if record.plan else ""])
     marked = members.index(run.knee) + 1 if run.knee in members else None
     counts = " and ".join(f"{count:,} {domain}" for domain, count in run.scored_samples.items() if count)
+    judged = f" (local: {run.folds} folds of local.train, and local.val)" if run.folds else ""
     several = run.info.classes.several
-    scored = f"Scored on {counts} validation {run.info.task.noun}{'; several labels: macro AUC' if several else ''}."
+    of = f"{run.info.task.noun}{judged}{'; several labels: macro AUC' if several else ''}"
+    scored = f"Scored on {counts} validation {of}."
     bars = "" if several else " Bars and brackets are 95 % intervals (Wilson)."
     knee = " → is the knee: nearest to the best of everything." if run.knee is not None else ""
     others = len(run.front) - len(members)

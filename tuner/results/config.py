@@ -38,6 +38,7 @@ class RunConfig:
         deterministic: Whether costs come from FLOPs instead of clocks.
         limits: The user's limits.
         plugins: Files of local plugins.
+        folds: Folds that judge the plans of the top rung; 0 for none.
     """
 
     task: str
@@ -47,3 +48,4 @@ class RunConfig:
     deterministic: bool = False
     limits: Budget = field(default_factory=Budget)
     plugins: tuple[str, ...] = ()
+    folds: int = 0

@@ -1,5 +1,7 @@
 """How many samples of each class were predicted right, and what the others were taken for: counts, and no sample."""
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +41,18 @@ class ClassCounts:
             tuple(zip(rows.tolist(), hits, totals.tolist(), strict=True)),
             tuple((int(pairs[0, at]), int(pairs[1, at]), int(numbers[at])) for at in order),
         )
+
+    @classmethod
+    def joined(cls, counts: "Sequence[ClassCounts]") -> "ClassCounts":
+        """Add up the counts of different samples."""
+        rows, confused = dict[int, tuple[int, int]](), Counter[tuple[int, int]]()
+        for one in counts:
+            for row, right, total in one.rows:
+                before = rows.get(row, (0, 0))
+                rows[row] = before[0] + right, before[1] + total
+            confused.update({(truth, predicted): number for truth, predicted, number in one.confused})
+        most = sorted(confused.items(), key=lambda pair: (-pair[1], pair[0]))[:MOST_CONFUSED]
+        return cls(tuple((row, *rows[row]) for row in sorted(rows)), tuple((*pair, number) for pair, number in most))
 
     @property
     def problem(self) -> str:

@@ -36,12 +36,14 @@ class Identity:
         space: The search space's content, without its limits.
         seed: The study's seed.
         deterministic: Whether costs come from FLOPs instead of clocks.
+        folds: Folds that judge the plans of the top rung; 0 for none.
     """
 
     task: str
     space: str
     seed: int
     deterministic: bool
+    folds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,8 @@ class RunInfo:
     @property
     def untouched_samples(self) -> dict[str, int]:
         """Number of validation samples, by domain, that the given model was scored on."""
-        return replace(self.template, data=DataPlan(share=self.untouched_share)).scored
+        folds = self.config.folds if self.untouched_share == 1 else 0
+        return replace(self.template, data=DataPlan(share=self.untouched_share, folds=folds)).scored
 
 
 def write_run(folder: Path, info: RunInfo) -> None:

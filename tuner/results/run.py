@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from tuner.errors import RunError
+from tuner.plan.trial import TrialPlan
 from tuner.results.folder import RunInfo, read_records, read_run
 from tuner.results.frame import frame
 from tuner.results.objectives import Objective
@@ -116,6 +117,16 @@ class Run:
 
     @property
     def scored_samples(self) -> dict[str, int]:
-        """Number of validation samples that the front is scored on, by domain."""
-        plan = next((plan for trial in self.front if (plan := self.record(trial).plan) is not None), None)
+        """Number of samples that the front is scored on, by domain."""
+        plan = self._plan_of_front
         return {} if plan is None else plan.scored
+
+    @property
+    def folds(self) -> int:
+        """Number of folds of the local training samples that the front is scored on too; 0 for none."""
+        plan = self._plan_of_front
+        return 0 if plan is None else plan.data.folds
+
+    @property
+    def _plan_of_front(self) -> TrialPlan | None:
+        return next((plan for trial in self.front if (plan := self.record(trial).plan) is not None), None)

@@ -30,11 +30,12 @@ PACED_SAMPLES = 64
 
 
 class RecordSet(NamedTuple):
-    """Records of one cut at one width; with exits, of their calibration samples too."""
+    """Records of one cut at one width; with exits, of their calibration samples too; with folds, to score them all."""
 
     cut: int
     bits: int
     for_exits: bool
+    for_folds: bool = False
 
 
 class UnfilledError(BudgetError):
@@ -92,9 +93,9 @@ class Filler:
         ranges = [self._filled[key] for key in needed if key in self._filled]
         evicted = not all(folder.exists() for filled in ranges for folder in filled.folders)
         if evicted or len(ranges) < len(needed):
-            return _scored(plan) + plan.pool_samples
+            return plan.read_samples
         share, mixed = min(filled.share for filled in ranges), min(filled.mixed for filled in ranges)
-        stored = replace(plan, data=DataPlan(share=share))
+        stored = replace(plan, data=DataPlan(share=share, folds=plan.data.folds))
         apart = plan.local_samples + _scored(plan) - stored.local_samples - _scored(stored)
         counts = per_class_counts(plan.task.global_per_class, mixed)
         return max(0, apart) + max(0, plan.pool_samples - plan.local_samples - sum(counts))
@@ -275,4 +276,6 @@ def _record_sets(plan: TrialPlan) -> set[RecordSet]:
     sets = {RecordSet(cut, bits, for_exits=False) for cut, bits in cost.feature_records(plan)}
     if plan.heads.exits:
         sets |= {RecordSet(cut, bits, for_exits=True) for cut, bits in cost.feature_records(plan)}
+    if plan.data.folds:
+        sets |= {RecordSet(cut, bits, for_exits=False, for_folds=True) for cut, bits in cost.feature_records(plan)}
     return sets

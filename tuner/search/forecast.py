@@ -113,7 +113,7 @@ class Forecast:
         if self._setting.deterministic:
             return cost.estimate(plan, rates, missing).spend_seconds
         self._learn(records)
-        trial = cost.loop_seconds(plan, rates) + cost.scoring_seconds(plan, rates)
+        trial = cost.trial_seconds(plan, rates)
         factor = self._seconds.factor(seconds_errors(plan, rates, filled=False))
         return trial * factor + missing * pace * cost.fill_seconds(plan, rates)
 

@@ -31,7 +31,7 @@ class Curve(NamedTuple):
 
 
 class Outlook:
-    """Judges the trials of one study; not those with exits or edits of the tail, whose curves jump.
+    """Judges the trials of one study; not those with exits or edits of the tail, whose curves jump, or with folds.
 
     Args:
         setting: The study's. Where it has other objectives than accuracies and costs, or is deterministic, every trial
@@ -63,7 +63,7 @@ class Outlook:
             if record.rung == rung and eligible(record) and record.state == "done" and record.epochs
         ]
         self._plan, self._losses, self._gave_up = (
-            None if plan.traits.changes_shapes or plan.heads.exits else plan,
+            None if plan.traits.changes_shapes or plan.heads.exits or plan.data.folds else plan,
             [],
             False,
         )

@@ -46,7 +46,7 @@ FIRST_TOP_SHARE, EXPLORED_SHARE = 1 / 3, 0.2
 
 
 def at_rung(plan: TrialPlan, rung: int) -> TrialPlan:
-    """Return what a plan trains on a rung: fewer samples, of validation too, and fewer epochs.
+    """Return what a plan trains on a rung: fewer samples, of validation too, no folds, and fewer epochs.
 
     Args:
         plan: The plan as it is on the top rung.
@@ -54,7 +54,7 @@ def at_rung(plan: TrialPlan, rung: int) -> TrialPlan:
     """
     if not rung:
         return plan
-    fewer = replace(plan, data=replace(plan.data, share=SAMPLES**rung))
+    fewer = replace(plan, data=replace(plan.data, share=SAMPLES**rung, folds=0))
     steps = math.ceil(fewer.train_samples / plan.recipe.batch_size)
     epochs = max(round(plan.recipe.epochs * EPOCHS**rung), math.ceil(LEAST_STEPS / steps))
     recipe = replace(plan.recipe, epochs=min(plan.recipe.epochs, epochs))
@@ -74,9 +74,8 @@ def lowest_rung(first: Sequence[TrialPlan], setting: Setting) -> int:
     rung = 0
     while rung < LOWEST and plan.task.local_train * SAMPLES ** (rung + 1) >= LEAST_SAMPLES:
         tried = at_rung(plan, rung)
-        training = cost.loop_seconds(tried, setting.rates)
-        samples = tried.pool_samples + tried.local_scored + tried.global_scored
-        filling = samples * cost.fill_seconds(tried, setting.rates) if tried.cached else 0.0
+        training = cost.loops_seconds(tried, setting.rates)
+        filling = tried.read_samples * cost.fill_seconds(tried, setting.rates) if tried.cached else 0.0
         if training <= QUICK_SECONDS and training + filling <= FIRST_SHARE * setting.seconds_left:
             break
         rung += 1
@@ -116,7 +115,7 @@ class Ladder:
         """
         while self.lowest and self._setting.sampler != GENERATIONS:
             above = [one.plan for one in records if one.rung == self.lowest - 1 and eligible(one) and one.plan]
-            seconds = [cost.loop_seconds(plan, self._setting.rates) for plan in above[:ENOUGH_TRIALS]]
+            seconds = [cost.loops_seconds(plan, self._setting.rates) for plan in above[:ENOUGH_TRIALS]]
             if len(seconds) < ENOUGH_TRIALS or median(seconds) > QUICK_SECONDS:
                 return
             self.lowest -= 1

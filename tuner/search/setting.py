@@ -52,6 +52,7 @@ class Setting:
         rungs: Whether plans are first tried on lower rungs.
         prior: Values of knobs of plans to try first.
         same_task: Whether the prior is of this very task: its first plan then goes to the top rung at once.
+        folds: Folds that judge the plans of the top rung; 0 for none.
     """
 
     strategies: Sequence[Strategy[Any]]
@@ -69,6 +70,7 @@ class Setting:
     rungs: bool = True
     prior: tuple[Mapping[str, Scalar], ...] = ()
     same_task: bool = False
+    folds: int = 0
 
     @property
     def foreseen(self) -> bool:

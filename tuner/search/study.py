@@ -11,7 +11,7 @@ from typing import Any
 import optuna
 from optuna.trial import Trial as OptunaTrial
 
-from tuner.backends.base import CHECKPOINT, Trial
+from tuner.backends.base import CHECKPOINT
 from tuner.errors import TunerError, trace_of
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
@@ -23,11 +23,12 @@ from tuner.plugin.sources import preferred_values
 from tuner.results.folder import append_record
 from tuner.results.pareto import front
 from tuner.results.records import SCORED, TrialRecord, comparable
-from tuner.search.admission import Admission, Admitted, Refused, trial_limits
+from tuner.search.admission import Admission, Admitted, Refused
 from tuner.search.anchors import anchors, reachable
 from tuner.search.candidates import Candidates
 from tuner.search.ending import reason_to_end
 from tuner.search.filling import Filler
+from tuner.search.folds import train, with_folds
 from tuner.search.forecast import Forecast, with_memory_limit
 from tuner.search.given import GivenModel
 from tuner.search.improvement import Improvement
@@ -38,7 +39,6 @@ from tuner.search.journal import (
     lowest_of,
     next_trial,
     optuna_values,
-    seeded,
     tell,
     tell_unreported,
 )
@@ -153,7 +153,7 @@ class Study:
         except StrategyError as error:
             self._strikes.count_error(error, tried=False)
             raise
-        return replace(composed, plan=with_memory_limit(composed.plan, setting))
+        return replace(composed, plan=with_folds(with_memory_limit(composed.plan, setting), setting.folds))
 
     def _enqueue_anchors(self) -> list[TrialPlan]:
         """Put the plans that suit most tasks first, so that a tiny budget already gives a useful front."""
@@ -232,11 +232,9 @@ class Study:
         self._where = f" on rung {rung}" if rung else ""
         self._ladder.floor, given, training = self._given.floor(rung), self._given.on(rung), time.monotonic()
         self._listener.phase(TRYING if promoted is None else PROMOTING)
-        seed, weights = seeded(self._setting.seed, plan.key()), self._weights(trial.number)
-        job = Trial(plan, seed, self._store, weights, objectives=self._setting.objective_names)
-        limits = trial_limits(self._setting, expected.estimate)
         self._outlook.begin(plan, expected.estimate, rung, self.records)
-        result = self._sessions[plan.runtime.backend].try_train(job, limits, self._progress)
+        session, weights = self._sessions[plan.runtime.backend], self._weights(trial.number)
+        result = train(self._setting, session, plan, self._store, weights, expected.estimate, self._progress)
         self._seconds[f"rung {rung}"] += time.monotonic() - training
         if result.failure is not None:
             self._strikes.count_fault(result.failure.edit, result.failure.text, composed)
@@ -263,13 +261,15 @@ class Study:
         if "warning" in progress:
             self._listener.say(f"warning: {progress['warning']}")
         elif "step" in progress:
-            self._listener.step(f"training{self._where}", progress["step"], progress["steps"])
+            where = f"training{self._where}{progress.get('where', '')}"
+            self._listener.step(where, progress["step"], progress["steps"])
         return "loss" in progress and self._outlook.hopeless(progress["loss"], progress.get("seconds", 0.0))
 
     def _make_room(self, plan: TrialPlan) -> None:
         """Hold the store to what ``--storage`` leaves once the plan's weights are written."""
         if (left := self._admission.storage_left()) is not None:
-            self._store.cap_bytes = max(0, left - cost.weight_bytes(plan))
+            at_once = 2 if plan.data.folds else 1  # a fold's weights are scored before they are removed
+            self._store.cap_bytes = max(0, left - at_once * cost.weight_bytes(plan))
             self._store.room(0)
 
     def _strategy_left(self, line: str) -> None:

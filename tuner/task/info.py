@@ -26,6 +26,9 @@ class TaskOutline:
         left_out: One line on files that cannot be read and are left out; empty where there are none.
         local_labels: Rows that occur in the local data.
         known: Number of rows that the given model knew: the first ones.
+        most_folds: Folds that the local training samples can be divided into: as many as its smallest class has
+            samples; 0 where several samples were cut from one recording.
+        smallest_class: That class; empty where the samples have no labels of the user's.
     """
 
     info: TaskInfo
@@ -36,6 +39,8 @@ class TaskOutline:
     left_out: str = ""
     local_labels: tuple[int, ...] = ()
     known: int = 0
+    most_folds: int = 0
+    smallest_class: str = ""
 
     @property
     def has_global(self) -> bool:
@@ -50,7 +55,20 @@ def outline(task: Task) -> TaskOutline:
         TaskError: A sample cannot be read.
     """
     lines, rows = left_out(task.skipped), (task.local_labels, len(task.head_rows))
-    return TaskOutline(task_info(task), task.labels, task.input, task.input_shape, task.loss, lines, *rows)
+    return TaskOutline(
+        task_info(task), task.labels, task.input, task.input_shape, task.loss, lines, *rows, *_possible_folds(task)
+    )
+
+
+def _possible_folds(task: Task) -> tuple[int, str]:
+    """Return how many folds there can be, and the class that has no more samples."""
+    samples, labels = task.local.train, task.local.train.labels
+    if task.input.kind == "signals" and len({samples.origin(at) for at in range(len(samples))}) < len(samples):
+        return 0, ""
+    if not task.labelled:
+        return len(samples), ""
+    sizes = (labels > 0).sum(axis=0) if labels.ndim > 1 else np.bincount(labels)
+    return min(((int(size), task.labels[row]) for row, size in enumerate(sizes) if size), default=(len(samples), ""))
 
 
 def task_info(task: Task) -> TaskInfo:

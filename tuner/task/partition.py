@@ -39,6 +39,26 @@ def stratified_holdout(labels: Labels, fraction: float = 0.2, seed: int = 0) -> 
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 
+def fold_numbers(labels: Labels, folds: int, seed: int = 0) -> RowNumbers:
+    """Return each sample's fold, from 1: folds, and the samples of each class in them, differ by one at most.
+
+    With several labels per sample, its rarest label decides where it is counted.
+
+    Args:
+        labels: int [n], or multi-hot [n, k].
+        folds: Number of folds, at least 2.
+        seed: Seed of the division; the same seed and labels give the same division.
+
+    Returns:
+        int64 [n].
+    """
+    strata = _rarest(labels) if labels.ndim > 1 else labels
+    generator, numbers = np.random.default_rng(seed), np.empty(len(labels), np.int64)
+    order = [generator.permutation(np.flatnonzero(strata == stratum)) for stratum in np.unique(strata)]
+    numbers[np.concatenate(order)] = np.arange(len(labels)) % folds + 1
+    return numbers
+
+
 def recording_holdout(
     labels: Labels,
     recordings: RowNumbers,

@@ -30,6 +30,7 @@ from tuner.backends.torch.trial.run import train_tail
 from tuner.backends.torch.trial.steps import TrialStepsFactory
 from tuner.backends.torch.trial.untouched import untouched
 from tuner.plan.info import ModelInfo
+from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import FirstSteps, Rates
 from tuner.planner.memory.step import StepPlan
@@ -99,10 +100,13 @@ class TorchSession(Session):
         except StepError:
             return None
 
-    def untouched(self, store: Store, threads: int, report: Report = silent, share: float = 1.0) -> Outcome:
+    def untouched(
+        self, store: Store, threads: int, report: Report = silent, share: float = 1.0, folds: int = 0
+    ) -> Outcome:
         """Score the given model."""
         torch.set_num_threads(threads)
-        return untouched(Access(self._opened.task, self._opened.model, store, threads, report), share)
+        access = Access(self._opened.task, self._opened.model, store, threads, report)
+        return untouched(access, DataPlan(share=share, folds=folds))
 
     def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:
         """Return how many samples the store lacks."""

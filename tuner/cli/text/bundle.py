@@ -16,18 +16,20 @@ CSV_HEADER = "file,label,probability,exit,seconds"
 _FORMULA = ("=", "+", "-", "@")
 
 
-def format_bundle(folder: Path, info: BundleInfo, scored: Mapping[str, int]) -> str:
+def format_bundle(folder: Path, info: BundleInfo, scored: Mapping[str, int], folds: int = 0) -> str:
     """Return the plan of a bundle that was just written, and its accuracies compared with the trial's.
 
     Args:
         folder: Its folder.
         info: What it says of itself.
         scored: Number of validation samples by the name of the accuracy on them.
+        folds: Number of folds that judged the trial; 0 for none.
     """
     lines = [f"{folder}: {info.sentence}"]
     for name, value in info.scores.from_pixels.items():
         in_trial = info.scores.trial.get(name)
-        notes = [] if in_trial is None else [f"in the trial {in_trial:.4g}"]
+        over = f", over {folds} folds," if folds and name == "local_accuracy" else ""
+        notes = [] if in_trial is None else [f"in the trial{over} {in_trial:.4g}"]
         if count := scored.get(name, 0):
             notes.append("95 % interval {:.2f}–{:.2f}".format(*wilson(value, count)))
         lines.append(f"  {name} {value:.4g}" + (f" ({'; '.join(notes)})" if notes else ""))

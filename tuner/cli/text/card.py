@@ -1,12 +1,14 @@
 """A bundle's card as text."""
 
 from tuner.commands.card import Card
+from tuner.metrics import percent
 from tuner.printable import printable
 from tuner.results.objectives import ACCURACY
 from tuner.units import format_bytes
 
 #: Names of classes that are listed; the others are counted.
 MOST_CLASSES = 20
+LOCAL = "local_accuracy"
 
 
 def format_card(card: Card) -> str:
@@ -51,9 +53,16 @@ def _scores(card: Card) -> list[str]:
             continue
         low, high = card.intervals.get(name, (None, None))
         interval = "" if low is None or high is None else f" (95 % interval {100 * low:.0f}–{100 * high:.0f})"
-        before = scores.untouched.get(name)
+        folded = name == LOCAL and card.folds > 0
+        before = None if folded else scores.untouched.get(name)  # which is of the folds' samples, too
         untouched = "" if before is None else f", untouched model {100 * before:.1f} %"
         lines.append(f"{name.replace('_', ' ')}: {100 * value:.1f} %{interval}{untouched}")
+    if card.folds and LOCAL in scores.trial:
+        before = scores.untouched.get(LOCAL)
+        untouched = "" if before is None else f", untouched model {percent(before)}"
+        several = card.info.loss == "multi-label"
+        of = percent(scores.trial[LOCAL], 0 if several else card.folded_samples)
+        lines.append(f"local accuracy in the run, over {card.folds} folds: {of}{untouched}")
     if scores.device is not None:
         device = scores.device
         earlier, now = ("unknown" if one is None else f"{100 * one:.1f} %" for one in (device.before, device.after))

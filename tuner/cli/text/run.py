@@ -60,8 +60,12 @@ def _errors(name: str, errors: EstimateErrors) -> str:
 
 
 def _scored_on(run: Run) -> str:
-    """Say how many validation samples the front is scored on, and of how many."""
+    """Say how many samples the front is scored on, and of how many."""
     scored, task = run.scored_samples, run.info.task
+    if run.folds:
+        local = f"{scored['local']:,} local {task.noun} ({task.local_train:,} in {run.folds} folds, and local.val)"
+        old = f" and {scored['global']:,} global validation {task.noun}" if scored["global"] else ""
+        return f"scored on {local}{old}; (95 % intervals)"
     of = {"local": task.local_val, "global": task.global_val}
     counts = [
         f"{scored[domain]:,} {domain}" + (f" of {count:,}" if count != scored[domain] else "")

@@ -99,9 +99,10 @@ class RemoteSession(Session):
         threads: int,
         report: Report = silent,  # noqa: ARG002 - short
         share: float = 1.0,
+        folds: int = 0,
     ) -> Outcome:
         """Score the given model."""
-        arguments = {"store": store, "threads": threads, "share": share}
+        arguments = {"store": store, "threads": threads, "share": share, **({"folds": folds} if folds else {})}
         outcome: Outcome = self._call("scoring the untouched model", "untouched", **arguments)
         return outcome
 

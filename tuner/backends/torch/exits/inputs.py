@@ -68,13 +68,12 @@ class ExitInputs:
             LookupError: The features are coded, and a cut has no scales yet.
         """
         task = access.task
-        share = plan.data.share
-        scored = validation_selections(task, share)
+        scored = validation_selections(task, plan.data)
         return cls(
             cuts=plan.cuts,
             bits=feature_bits(plan) if plan.cached else {},
             train=cut_inputs(access, plan, training, exact=False),
-            calibration=cut_inputs(access, plan, [calibration_selection(task, share)], exact=True),
+            calibration=cut_inputs(access, plan, [calibration_selection(task, plan.data)], exact=True),
             validation={selection.domain: cut_inputs(access, plan, [selection], exact=True) for selection in scored},
         )
 

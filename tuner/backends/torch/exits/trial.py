@@ -42,7 +42,7 @@ def train_exits(trial: Trial, opened: OpenTask) -> TrainedTail:
     start, tail = PeakMeter(), TrainedTail(Outcome({}), requested=False)
     access = opened.access(plan, trial.store, trial.report)
     torch.set_num_threads(plan.runtime.threads)
-    if not len(calibration_selection(task, trial.plan.data.share)):
+    if not len(calibration_selection(task, trial.plan.data)):
         raise TrainingError(
             f"exits are calibrated on a fifth of each class's local samples, but no class has two samples "
             f"({len(task.local.train)} in all): add samples, or leave exits out"

@@ -32,7 +32,7 @@ def misread(opened: OpenTask, plan: TrialPlan, weights: Path) -> tuple[Misread, 
     kept = load_file(weights)
     tail = trained_tail(opened, plan, kept).tail
     tail.load_state_dict(kept)
-    selection = next(one for one in validation_selections(task, plan.data.share) if one.domain == "local")
+    selection = next(one for one in validation_selections(task, plan.data) if one.domain == "local")
     inputs = computed_inputs(task, inference_prefix(model, plan.split), [selection])
     outputs = logits(tail.eval(), inputs)
     shares = _softmax(outputs)

@@ -151,7 +151,7 @@ def _checked(
             logits.append(of_exit)
         return torch.stack([*logits, segments[-1](value)])
 
-    selection = calibration_selection(task, plan.data.share)
+    selection = calibration_selection(task, plan.data)
     logits, difference = compare(task, Subset(selection.samples, selection.indices), chain.every, original)
     differences = [difference]
     truth = truths(task, "local", logits, selection.labels())

@@ -1,14 +1,15 @@
 """Which records plans need, and which of them a store lacks."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tuner.backends.torch.features.access import VALIDATION_BITS, Access
 from tuner.backends.torch.features.selection import (
     Selection,
     calibration_selection,
     pool_selections,
+    scored_selections,
     shared_partition,
-    validation_selections,
 )
 from tuner.plan.trial import TrialPlan
 from tuner.planner.cost import feature_records
@@ -34,11 +35,13 @@ def needed(task: Task, plans: Sequence[TrialPlan]) -> dict[CutBits, list[Selecti
     for plan in plans:
         share = plan.data.share
         training = [shared_partition(task, "local.train", share), *pool_selections(task, plan)]
-        thresholds = [calibration_selection(task, share)] if plan.heads.exits else []
+        thresholds = [calibration_selection(task, plan.data)] if plan.heads.exits else []
+        of_all_trainings = replace(plan.data, fold=0)
+        scored = [one for own in scored_selections(task, of_all_trainings).values() for one in own]
         for at in feature_records(plan):
             need(at, training)
         for cut in plan.cuts:
-            need((cut, VALIDATION_BITS), validation_selections(task, share))
+            need((cut, VALIDATION_BITS), scored)
             need((cut, VALIDATION_BITS), thresholds, of=share)  # of a larger share it takes others, not more
     return {at: list(own.values()) for at, own in by_width.items()}
 

@@ -5,11 +5,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tuner.arrays import Labels, RowNumbers
+from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan
 from tuner.runtime.train.exit_calibration import calibration_share
 from tuner.task import Samples, Task, stratified_holdout
 from tuner.task.mixing import mixed_indices, shared_indices
-from tuner.task.partition import recording_holdout
+from tuner.task.partition import fold_numbers, recording_holdout
+
+WHOLE = DataPlan()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +60,31 @@ def shared_partition(task: Task, partition: str, share: float) -> Selection:
 
 def training_selections(task: Task, plan: TrialPlan) -> list[Selection]:
     """Return what one epoch of the plan trains on, where no selector chooses: local and mixed-in global samples."""
-    local = shared_partition(task, "local.train", plan.data.share)
+    local = local_selection(task, plan.data)
     if plan.heads.exits:
-        rest = np.setdiff1d(local.indices, calibration_selection(task, plan.data.share).indices)
+        rest = np.setdiff1d(local.indices, calibration_selection(task, plan.data).indices)
         local = Selection(local.partition, local.samples, rest)
     return [local, *mixed_selections(task, plan)]
 
 
-def calibration_selection(task: Task, share: float = 1.0) -> Selection:
+def local_selection(task: Task, data: DataPlan) -> Selection:
+    """Return the local training samples that are used, those that calibrate exits included."""
+    used = shared_partition(task, "local.train", data.share)
+    return replace(used, indices=np.flatnonzero(_folds(task, data) != data.fold)) if data.fold else used
+
+
+def _folds(task: Task, data: DataPlan) -> RowNumbers:
+    """Return the fold of each local training sample."""
+    return fold_numbers(task.local.train.labels, data.folds)
+
+
+def calibration_selection(task: Task, data: DataPlan = WHOLE) -> Selection:
     """Return the local training samples on which thresholds of exits are set, and which train nothing: a fifth.
 
     At least 50, but at most half; of windows, whole recordings where a class has several, as neighbours are alike.
     Source: PersEPhonEE, calibration on held-out data of the user.
     """
-    used = shared_partition(task, "local.train", share)
+    used = local_selection(task, data)
     labels, held = used.labels(), calibration_share(len(used))
     places = stratified_holdout(labels, held)[1]
     origins, recordings = np.unique([used.samples.origin(int(index)) for index in used.indices], return_inverse=True)
@@ -78,6 +92,14 @@ def calibration_selection(task: Task, share: float = 1.0) -> Selection:
         whole_recordings = recording_holdout(labels, recordings, [""] * len(origins), held)[1]
         places = whole_recordings if len(whole_recordings) else places
     return Selection(used.partition, used.samples, used.indices[places])
+
+
+def scored_selections(task: Task, data: DataPlan) -> dict[str, list[Selection]]:
+    """Return, by domain, what all trainings of a plan are scored on together."""
+    by_domain = {selection.domain: [selection] for selection in validation_selections(task, data)}
+    if data.folds and not data.fold:
+        by_domain["local"].append(whole_partition(task, "local.train"))
+    return by_domain
 
 
 def mixed_selections(task: Task, plan: TrialPlan) -> list[Selection]:
@@ -93,7 +115,12 @@ def pool_selections(task: Task, plan: TrialPlan) -> list[Selection]:
     return mixed_selections(task, replace(plan, data=plan.data.pool))
 
 
-def validation_selections(task: Task, share: float = 1.0) -> list[Selection]:
-    """Return what a trial is scored on: the local samples, and the global ones where there are any."""
+def validation_selections(task: Task, data: DataPlan = WHOLE) -> list[Selection]:
+    """Return what a training is scored on: the local samples, and the global ones where there are any.
+
+    One that leaves a fold out is scored on that alone.
+    """
+    if data.fold:
+        return [Selection("local.train", task.local.train, np.flatnonzero(_folds(task, data) == data.fold))]
     names = [name for name in ("local.val", "global.val") if name in dict(task.partitions())]
-    return [shared_partition(task, name, share) for name in names]
+    return [shared_partition(task, name, data.share) for name in names]

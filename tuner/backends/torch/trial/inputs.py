@@ -79,7 +79,7 @@ class TrialInputs:
             LookupError: The features are coded, and the cut has no scales yet.
         """
         cut, change = plan.split, augmenting(plan, changes)
-        scored = validation_selections(access.task, plan.data.share)
+        scored = validation_selections(access.task, plan.data)
         train = training_inputs(access, plan, training, change)
         if not plan.cached:
             prefix = inference_prefix(access.loaded, cut)

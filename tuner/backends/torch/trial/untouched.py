@@ -6,35 +6,37 @@ import numpy as np
 
 from tuner.backends.torch.features.access import VALIDATION_BITS, Access
 from tuner.backends.torch.features.reader import Reader
-from tuner.backends.torch.features.selection import Selection, validation_selections
+from tuner.backends.torch.features.selection import Selection, scored_selections
 from tuner.backends.torch.trial.inputs import TailInputs, tail_inputs
 from tuner.backends.torch.trial.scoring import classes_of, logits
 from tuner.metrics import score
+from tuner.plan.parts import DataPlan
 from tuner.results.counts import ClassCounts
 from tuner.results.records import Outcome
 from tuner.store.disk import StoreFull
 
 
-def untouched(access: Access, share: float) -> Outcome:
+def untouched(access: Access, data: DataPlan) -> Outcome:
     """Score the given model, its own rows only; see `tuner.backends.base.Session.untouched`."""
     task, model = access.task, access.loaded
     rows = model.trusted_rows
     values, classes = dict[str, float](), dict[str, ClassCounts]()
-    for selection in validation_selections(task, share):
-        name = f"{selection.domain}_accuracy"
+    for domain, selections in scored_selections(task, data).items():
+        name = f"{domain}_accuracy"
         access.report({"scoring": name})
-        if selection.domain == "local" and not task.labelled:
+        if domain == "local" and not task.labelled:
             values[name] = 1.0  # agreement with itself
             continue
-        cut, inputs = _inputs(access, selection)
-        outputs = logits(model.tail(cut), inputs)
+        read = [_inputs(access, selection) for selection in selections]
+        outputs = np.concatenate([logits(model.tail(cut), inputs) for cut, inputs in read])
+        labels = np.concatenate([inputs.labels for _, inputs in read])
         if task.loss == "multi-label":
-            values[name] = score(outputs[:, :rows], inputs.labels[:, :rows], multi=True)
+            values[name] = score(outputs[:, :rows], labels[:, :rows], multi=True)
         else:
             outputs[:, rows:] = -np.inf
-            values[name] = score(outputs, inputs.labels, multi=False) if rows else 0.0
-            counts = classes_of(task, outputs, inputs.labels) if rows else None
-            classes |= {selection.domain: counts} if counts else {}
+            values[name] = score(outputs, labels, multi=False) if rows else 0.0
+            counts = classes_of(task, outputs, labels) if rows else None
+            classes |= {domain: counts} if counts else {}
     return Outcome(values, classes=classes)
 
 

@@ -1,0 +1,136 @@
+"""Folds in a study: a trial is several trainings, its local accuracy is of all samples that they were scored on."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.search.conftest import Heard, InProcess
+from tuner.backends.base import Trial
+from tuner.errors import UsageError
+from tuner.planner import cost
+from tuner.results.config import Budget
+from tuner.results.counts import ClassCounts
+from tuner.results.records import Outcome
+from tuner.search.admission import Admitted
+from tuner.search.folds import check_folds, check_possible_folds, train
+from tuner.search.processes.guard import JobResult
+from tuner.search.study import Study
+from tuner.task import Task
+from tuner.task.info import outline
+
+Begin = Callable[..., Study]
+
+
+def trainings(stand_in: InProcess) -> list[Trial]:
+    return [job.arguments["trial"] for job in stand_in.jobs if job.method == "train"]
+
+
+def test_a_trial_trains_once_on_all_and_once_without_each_fold(
+    begin: Begin, stand_in: InProcess, heard: Heard, tmp_path: Path
+) -> None:
+    study = begin(Budget(trials=2), folds=3)
+    study.run()
+    trials = trainings(stand_in)
+    assert [one.plan.data.fold for one in trials] == [0, 1, 2, 3] * 2
+    assert [one.plan.data.folds for one in trials] == [0, 3, 3, 3] * 2
+    assert len({one.seed for one in trials}) == 8
+    assert {file.name for file in tmp_path.glob("trials/*/*")} <= {"weights.safetensors"}
+    assert all(bool(one.objectives) == (one.plan.data.fold == 0) for one in trials)
+    for record, own in zip(heard.records, (trials[:4], trials[4:]), strict=True):
+        assert record.plan is not None
+        assert record.state == "done"
+        assert record.plan.data.folds == 3
+        assert record.plan.scored == {"local": 16, "global": 8}
+        scores = [1 - 1 / (one.plan.train_samples + one.plan.trainable + one.plan.recipe.epochs) for one in own]
+        mean = sum(count * score for count, score in zip((4, 4, 4, 4), scores, strict=True)) / 16
+        assert record.values["local_accuracy"] == pytest.approx(mean)
+        assert record.values["global_accuracy"] == 1 - scores[0] / 2
+        whole, *folds = (f"{100 * score:.1f} %" for score in scores)
+        assert record.notes[-1].endswith(f", on local.val: {whole}; by fold of local.train: {', '.join(folds)}")
+
+
+def test_a_resumed_study_reads_its_folds_and_repeats_no_trial(begin: Begin, stand_in: InProcess) -> None:
+    first = begin(Budget(trials=2), folds=2)
+    first.run()
+    before = len(trainings(stand_in))
+    again = begin(Budget(trials=3), folds=2)
+    assert again.records == first.records
+    again.run()
+    assert len(trainings(stand_in)) == before + 3
+
+
+def test_only_plans_of_the_top_rung_have_folds(begin: Begin, stand_in: InProcess, ladder_of_three: None) -> None:
+    begin(Budget(trials=14), folds=2).run()
+    folds = {(one.plan.data.share, one.plan.data.folds) for one in trainings(stand_in)}
+    assert {share for share, number in folds if number} == {1.0}
+    assert {number for share, number in folds if share < 1} == {0}
+
+
+def test_the_budget_knows_what_folds_cost(begin: Begin) -> None:
+    once, folded = (begin(Budget(trials=1), folds=folds, path=None) for folds in (0, 4))
+    plans = [next(iter(one._reachable)) for one in (once, folded)]
+    seconds = [one._admission.seconds(plan, []) for one, plan in zip((once, folded), plans, strict=True)]
+    assert 3 * seconds[0] < seconds[1] < 5.5 * seconds[0]
+    assert isinstance(folded._admission.admit(plans[1], []), Admitted)
+
+
+@pytest.mark.parametrize("ending", ["failure", "memory", "stopped"])
+def test_a_training_without_a_result_ends_the_trial(
+    begin: Begin, heard: Heard, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    study = begin(Budget(trials=1), folds=3)
+    session = study._sessions["misbehaving"]
+    real, calls = session.try_train, []
+
+    def try_train(trial: Trial, limits: object, progress: object = None) -> JobResult[Outcome]:
+        calls.append(trial)
+        done = real(trial, limits, progress)  # type: ignore[arg-type]
+        if len(calls) < 3:
+            return done
+        if ending == "stopped":
+            assert done.value is not None
+            return replace(done, value=replace(done.value, stopped="stopped on request after epoch 1"))
+        return JobResult("memory" if ending == "memory" else "crashed", most_bytes=10**9)
+
+    monkeypatch.setattr(session, "try_train", try_train)
+    end = time.monotonic() if ending == "stopped" else None
+    plan = study._reachable[0]
+    setting_now = replace(study._setting, end=end)
+    estimate = cost.estimate(plan, setting_now.rates)
+    weights = setting_now.folder / "w.safetensors"
+    result = train(setting_now, session, plan, study._store, weights, estimate, lambda _: None)
+    assert result.verdict == {"failure": "crashed", "memory": "memory", "stopped": "deadline"}[ending]
+    assert result.value is None
+    assert not weights.with_name("fold.safetensors").exists()
+
+
+def test_classes_add_up_over_the_folds() -> None:
+    one = ClassCounts(((0, 2, 3), (1, 1, 1)), ((0, 1, 1),))
+    other = ClassCounts(((0, 1, 4), (2, 0, 1)), ((0, 2, 2), (0, 1, 1), (2, 0, 1)))
+    assert ClassCounts.joined([one, other]) == ClassCounts(
+        ((0, 3, 7), (1, 1, 1), (2, 0, 1)), ((0, 1, 2), (0, 2, 2), (2, 0, 1))
+    )
+
+
+@pytest.mark.parametrize("folds", [1, 0, -3])
+def test_fewer_than_two_folds_are_refused_in_one_line(folds: int) -> None:
+    with pytest.raises(UsageError, match=f"--folds must be a whole number from 2, got {folds}: leave it out") as caught:
+        check_folds(folds)
+    assert "\n" not in str(caught.value)
+    assert check_folds(None) == 0
+    assert check_folds(2) == 2
+
+
+def test_more_folds_than_the_smallest_class_has_samples_are_refused(task: Task) -> None:
+    told = outline(task)
+    assert (told.most_folds, told.smallest_class) == (12, "c")
+    check_possible_folds(12, told)
+    check_possible_folds(0, replace(told, most_folds=0))
+    rule = "--folds must be at most 12, as many as local.train has samples of class 'c', got 13: give fewer folds"
+    with pytest.raises(UsageError, match=rule):
+        check_possible_folds(13, told)
+    with pytest.raises(UsageError, match="samples that were taken apart from each other"):
+        check_possible_folds(2, replace(told, most_folds=0))

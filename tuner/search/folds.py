@@ -1,0 +1,155 @@
+"""Folds: a plan is trained once on all samples, and once more without each fold, which then judges it.
+
+The local training samples are divided into folds. Each is scored by a training that left it out, and the local
+validation samples by the training on all of them, whose weights are kept: every local sample judges once, by weights
+that never saw it.
+"""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tuner.backends.base import Trial
+from tuner.errors import UsageError
+from tuner.plan.trial import TrialPlan
+from tuner.planner import cost
+from tuner.planner.cost import Estimate
+from tuner.results.counts import ClassCounts
+from tuner.results.records import Outcome
+from tuner.search.admission import trial_limits
+from tuner.search.journal import seeded
+from tuner.search.processes.guard import JobResult, Progress
+from tuner.search.processes.remote import RemoteSession
+from tuner.search.setting import Setting
+from tuner.store.store import Store
+from tuner.task.info import TaskOutline
+
+LEAST_FOLDS = 2
+#: Weights that were trained without a fold: they are scored, and removed.
+FOLD_WEIGHTS = "fold.safetensors"
+#: Values that folds add to; all others are those of the training on all samples.
+JUDGED = ("local_accuracy", "final_local_accuracy")
+
+
+def check_folds(folds: int | None) -> int:
+    """Return a number of folds; 0 where none is given.
+
+    Raises:
+        UsageError: There is no such division.
+    """
+    if folds is not None and folds < LEAST_FOLDS:
+        raise UsageError(
+            f"--folds must be a whole number from {LEAST_FOLDS}, got {folds}: leave it out to score on local.val alone"
+        )
+    return folds or 0
+
+
+def check_possible_folds(folds: int, task: TaskOutline) -> None:
+    """Require that a task's samples can be divided into folds.
+
+    Raises:
+        UsageError: A class has fewer samples, or samples are windows of one recording, which are too much alike.
+    """
+    if not folds:
+        return
+    if not task.most_folds:
+        raise UsageError(
+            f"--folds must have samples that were taken apart from each other, got {task.info.noun} of which several "
+            "were cut from one recording: leave it out"
+        )
+    if folds > task.most_folds:
+        of = f" of class {task.smallest_class!r}" if task.smallest_class else ""
+        way_out = "leave it out" if task.most_folds < LEAST_FOLDS else "give fewer folds"
+        raise UsageError(
+            f"--folds must be at most {task.most_folds}, as many as local.train has {task.info.noun}{of}, got {folds}: "
+            f"{way_out}, or add {task.info.noun}{of}"
+        )
+
+
+def with_folds(plan: TrialPlan, folds: int) -> TrialPlan:
+    """Return a plan that so many folds judge; 0 for none."""
+    return replace(plan, data=replace(plan.data, folds=folds))
+
+
+def train(
+    setting: Setting,
+    session: RemoteSession,
+    plan: TrialPlan,
+    store: Store,
+    weights: Path,
+    estimate: Estimate,
+    progress: Progress,
+) -> JobResult[Outcome]:
+    """Carry a plan out: all its trainings, one after the other, as one result.
+
+    Args:
+        setting: The study's.
+        session: The task, opened on the plan's backend.
+        plan: To carry out.
+        store: Stored features.
+        weights: Where the weights go that were trained on all samples.
+        estimate: Cost of the plan.
+        progress: Called with progress.
+
+    Returns:
+        What the training on all samples measured, its accuracies joined with those of the folds. The first training
+        that has no result ends the trial, as does the end of the time: fewer folds would judge other samples.
+    """
+    results = list[JobResult[Outcome]]()
+    for one in plan.trainings:
+        file = weights if not one.data.fold else weights.with_name(FOLD_WEIGHTS)
+        names = setting.objective_names if not one.data.fold else ()
+        job = Trial(one, seeded(setting.seed, one.key()), store, file, objectives=names)
+        limits = trial_limits(setting, cost.estimate(one, setting.rates) if plan.data.folds else estimate)
+        try:
+            result = session.try_train(job, limits, _naming_fold(progress, one))
+        finally:
+            if one.data.fold:
+                file.unlink(missing_ok=True)
+        if result.value is None or not plan.data.folds:
+            return result
+        if result.value.stopped and limits.warn_at is not None and time.monotonic() >= limits.warn_at:
+            return JobResult("deadline", seconds=result.seconds, most_bytes=result.most_bytes)
+        results.append(result)
+    outcomes = [result.value for result in results if result.value is not None]
+    seconds, most_bytes = sum(result.seconds for result in results), max(result.most_bytes for result in results)
+    return replace(results[0], value=joined(plan, outcomes), seconds=seconds, most_bytes=most_bytes)
+
+
+def joined(plan: TrialPlan, outcomes: Sequence[Outcome]) -> Outcome:
+    """Return what the trainings of a plan measured together.
+
+    A local accuracy is the share of all judging samples that were right: the mean over the trainings, weighted by the
+    number of samples that each is scored on.
+
+    Args:
+        plan: Plan with folds.
+        outcomes: Of `TrialPlan.trainings`, in order.
+    """
+    first, counts = outcomes[0], [one.local_scored for one in plan.trainings]
+    values = dict(first.values)
+    for name in JUDGED:
+        if name in first.values:
+            shares = [outcome.values.get(name, math.nan) for outcome in outcomes]
+            right = math.fsum(count * share for count, share in zip(counts, shares, strict=True))
+            values[name] = right / sum(counts)
+    local = [outcome.classes["local"] for outcome in outcomes if "local" in outcome.classes]
+    classes = {**first.classes, "local": ClassCounts.joined(local)} if local else first.classes
+    whole, *folds = (f"{100 * outcome.values.get(JUDGED[0], math.nan):.1f} %" for outcome in outcomes)
+    note = f"local accuracy of the weights that are kept, on local.val: {whole}; by fold of local.train: "
+    return replace(first, values=values, classes=classes, notes=(*first.notes, note + ", ".join(folds)))
+
+
+def _naming_fold(progress: Progress, plan: TrialPlan) -> Progress:
+    """Return a function that adds to progress which fold is left out."""
+    if not plan.data.fold:
+        return progress
+    where = f", fold {plan.data.fold} of {plan.data.folds}"
+
+    def named(content: Mapping[str, Any]) -> object:
+        return progress({**content, "where": where})
+
+    return named
