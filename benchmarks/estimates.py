@@ -27,9 +27,9 @@ from tuner.planner import cost
 from tuner.planner.device import Rates
 from tuner.plugin.core import build_host
 from tuner.plugin.sources import random_values
-from tuner.search.forecast import expected_bytes
 from tuner.search.processes.remote import RemoteSession, open_remote
 from tuner.search.rates import rates_of
+from tuner.search.step_memory import expected_bytes
 from tuner.store.store import Store
 
 #: Plans of each task: 20 in all.
@@ -77,7 +77,7 @@ def expected_of(plan: TrialPlan, rates: Rates, session: RemoteSession) -> int:
     step = session.plan_step(plan) if cost.worth_planning(plan) else None
     if step is None:
         return cost.training_bytes(plan, rates)
-    return expected_bytes(plan, step.peak_bytes, replace(rates, fill_peak_bytes=0) if plan.cached else rates)
+    return expected_bytes(plan, step, replace(rates, fill_peak_bytes=0) if plan.cached else rates)
 
 
 def claims(rows: Sequence[Row]) -> list[Claim]:

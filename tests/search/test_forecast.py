@@ -17,8 +17,9 @@ from tuner.planner.memory.lifetimes import Tensor
 from tuner.planner.memory.step import StepPlan
 from tuner.results.config import Budget
 from tuner.results.records import TrialRecord
-from tuner.search.forecast import BESIDE_BYTES, BESIDE_WITH_PREFIX_BYTES, Expected, Forecast, with_memory_limit
+from tuner.search.forecast import Expected, Forecast, with_memory_limit
 from tuner.search.processes.remote import RemoteSession
+from tuner.search.step_memory import StepBytes, planned_bytes
 from tuner.search.study import Study
 from tuner.testing import example_model, example_task
 from tuner_growth import GROWS
@@ -74,23 +75,29 @@ def ask(begin: Begin, planner: Planner) -> Callable[..., Expected]:
 Ask = Callable[..., Expected]
 
 
+def planned(plan: TrialPlan) -> int:
+    """Return what a plan whose step is planned is expected to take."""
+    step = StepPlan((Tensor("a", PLANNED, 0, 0, "saved"),), ("forward",), 1)
+    return sum(planned_bytes(plan, StepBytes.of(step), nominal(plan.model)))
+
+
 def peak(expected: Expected) -> int:
     return expected.estimate.peak_bytes
 
 
 def test_a_large_step_is_expected_to_take_what_the_planner_says(ask: Ask) -> None:
-    assert peak(ask(plan_of())) == PLANNED + BESIDE_BYTES
+    assert peak(ask(plan_of())) == planned(plan_of())
 
 
 def took(times: float, count: int, **recipe: Any) -> list[TrialRecord]:
     """Return trials of large steps that took so many times what was expected."""
     plans = [plan_of(batch_size=30 + number, **recipe) for number in range(count)]
-    return [record(plan, times * (PLANNED + BESIDE_BYTES), number) for number, plan in enumerate(plans)]
+    return [record(plan, times * planned(plan), number) for number, plan in enumerate(plans)]
 
 
 def test_memory_that_trials_measured_moves_the_estimate_and_narrows_its_interval(ask: Ask) -> None:
     first, last = ask(plan_of(), took(0.8, 1)), ask(plan_of(), took(0.8, 12))
-    plain = PLANNED + BESIDE_BYTES
+    plain = planned(plan_of())
     assert 0.8 * plain < peak(first) < 0.86 * plain
     assert peak(last) == pytest.approx(0.8 * plain, rel=0.01)
     assert first.plain.peak_bytes == last.plain.peak_bytes == plain
@@ -111,7 +118,7 @@ def test_a_kind_of_plan_that_was_never_tried_is_less_sure(ask: Ask) -> None:
 
 
 def test_a_trial_that_was_killed_for_its_memory_raises_the_estimate(ask: Ask) -> None:
-    plan, plain = plan_of(batch_size=30), PLANNED + BESIDE_BYTES
+    plan, plain = plan_of(batch_size=30), planned(plan_of())
     killed = record(plan, 0.0, state="killed", values={}, constraint={"memory": math.log(1.2)})
     assert peak(ask(plan_of(), [killed], memory=plain)) > 1.1 * plain
     late = replace(killed, constraint={"time": 0.1})
@@ -156,10 +163,9 @@ def test_seconds_learn_from_every_trial_but_most_from_their_own_kind(ask: Ask) -
 
 def test_a_prefix_before_every_step_takes_its_own(ask: Ask) -> None:
     plan = plan_of(split=1)
-    filling = nominal(plan.model).fill_peak_bytes
-    assert peak(ask(plan)) == max(PLANNED, filling) + BESIDE_WITH_PREFIX_BYTES
     cached = replace(plan, cache=CachePlan("cache", 8, 0.0))
-    assert peak(ask(cached)) == max(PLANNED + BESIDE_BYTES, filling)
+    assert peak(ask(plan)) == planned(plan)
+    assert peak(ask(cached)) == max(planned(cached), nominal(plan.model).fill_peak_bytes)
 
 
 def test_a_form_of_step_is_planned_once(ask: Ask, planner: Planner) -> None:
@@ -175,13 +181,13 @@ def growing() -> TrialPlan:
 
 def test_a_tail_that_grows_is_expected_to_take_what_it_starts_with(ask: Ask, planner: Planner) -> None:
     rough = cost.peak_bytes(growing(), nominal(growing().model))
-    assert peak(ask(growing(), memory=rough - 1)) == PLANNED + BESIDE_BYTES
+    assert peak(ask(growing(), memory=rough - 1)) == planned(growing()) > PLANNED
     assert peak(ask(growing(), memory=rough)) == rough  # its full width fits
     assert len(planner.asked) == 1
 
 
 def test_memory_that_a_grown_trial_took_is_not_used_for_others(ask: Ask) -> None:
-    assert peak(ask(plan_of(), [record(growing(), PLANNED + 200_000_000.0)])) == PLANNED + BESIDE_BYTES
+    assert peak(ask(plan_of(), [record(growing(), PLANNED + 200_000_000.0)])) == planned(plan_of())
 
 
 def test_a_tail_that_grows_gets_the_limit_and_stays_the_same_plan(begin: Begin) -> None:

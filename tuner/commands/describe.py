@@ -19,9 +19,9 @@ from tuner.planner.memory.step import StepPlan
 from tuner.planner.memory.summary import memory_summary, write_picture
 from tuner.plugin.core import build_host
 from tuner.reading import read_text
-from tuner.search.forecast import expected_bytes
 from tuner.search.processes.remote import open_remote
 from tuner.search.rates import rates_of
+from tuner.search.step_memory import expected_bytes
 from tuner.units import format_bytes
 
 
@@ -163,7 +163,7 @@ def _describe_plan(plan: TrialPlan, rates: Rates, step: StepPlan | None, reason:
     estimate = cost.estimate(plan, rates)
     peak_bytes = estimate.peak_bytes
     if step is not None and cost.worth_planning(plan):
-        peak_bytes = expected_bytes(plan, step.peak_bytes, rates)  # the planned executor runs it
+        peak_bytes = expected_bytes(plan, step, rates)  # the planned executor runs it
     return PlanDescription(
         sentence=describe(plan),
         supported=reason or "yes",

@@ -195,10 +195,16 @@ def tensor_bytes(plan: TrialPlan, rates: Rates) -> int:
     copies = state_copies(plan.recipe.optimiser) + bool(rates.first.library_bytes)  # nominal rates know no file
     state = sum(block.parameters for block in tail) * FLOAT_BYTES * copies
     inputs = 3 * batch * math.prod(tail[0].in_shape if tail else (1,)) * FLOAT_BYTES
-    prefix = rates.fill_peak_bytes if runs_prefix(plan) else 0
-    if prefix and rates.first.library_bytes:  # which holds the prefix's own
-        prefix = max(0, prefix - unscaled_bytes(plan.model) - rates.first.library_bytes[0])
-    return int(max(state + kept_bytes(plan) + inputs, _heads_bytes(plan, batch)) + prefix)
+    return int(max(state + kept_bytes(plan) + inputs, _heads_bytes(plan, batch)) + prefix_bytes(plan, rates))
+
+
+def prefix_bytes(plan: TrialPlan, rates: Rates) -> int:
+    """Return the bytes of tensors of a prefix that runs before every step; 0 where none does."""
+    if not runs_prefix(plan):
+        return 0
+    if not rates.first.library_bytes:
+        return rates.fill_peak_bytes
+    return max(0, rates.fill_peak_bytes - unscaled_bytes(plan.model) - rates.first.library_bytes[0])
 
 
 def library_bytes(plan: TrialPlan, rates: Rates) -> int:

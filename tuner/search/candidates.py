@@ -14,8 +14,10 @@ from tuner.plan.parts import Scalar
 from tuner.plugin.compose import Composed, StrategyError
 from tuner.plugin.knobs import Choice, Knob, ValueSource
 from tuner.plugin.sources import random_values
+from tuner.process_memory import return_freed
 from tuner.results.pareto import front
 from tuner.results.records import TrialRecord, eligible
+from tuner.search.compact import add_copies
 from tuner.search.journal import optuna_values, sampler_of, seeded, trials_of_one_rung
 from tuner.search.setting import GENERATIONS, Setting
 from tuner.search.surrogate import Coordinates, Surrogate, expected_gain
@@ -91,6 +93,8 @@ class Candidates:
             return next((one for one in order[:TRIES] if admits(one)), order[0])
         except (TunerError, StrategyError):
             return None
+        finally:  # matrices of the surrogate, which are larger from trial to trial
+            return_freed()
 
     def _suggested(self, number: int, count: int) -> list[Composed]:
         """Return what the sampler suggests, which sees the trials of one rung."""
@@ -99,7 +103,7 @@ class Candidates:
             self._asked = 0
         self._asked += count
         new = [trial for trial in trials_of_one_rung(self._study, self._rung) if trial.number not in self._copied]
-        self._seen.add_trials(new)
+        add_copies(self._seen, new)
         self._copied |= {trial.number for trial in new}
         found = []
         for candidate in range(count):

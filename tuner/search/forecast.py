@@ -15,10 +15,8 @@ from tuner.planner.memory.step import StepPlan
 from tuner.results.records import SCORED, TrialRecord
 from tuner.search.calibration import Calibration, Errors, Observation
 from tuner.search.setting import Setting
+from tuner.search.step_memory import StepBytes, planned_bytes
 
-#: What a trial's process takes in addition to planned steps, until trials have shown it: tracing, code, samples being
-#: read; and where the prefix runs before every step, its code and photos too.
-BESIDE_BYTES, BESIDE_WITH_PREFIX_BYTES = 48_000_000, 80_000_000
 #: A plan whose rough estimate is so many times the limit is refused on that.
 SURELY_OVER = 4
 #: The last trials that estimates learn from.
@@ -73,7 +71,7 @@ class Forecast:
 
     def __init__(self, setting: Setting, sessions: Mapping[str, Session]) -> None:
         self._setting, self._sessions = setting, sessions
-        self._planned_peaks: dict[Any, int | None] = {}
+        self._steps: dict[Any, StepBytes | None] = {}
         self._seconds, self._bytes = Calibration(NOISE_SECONDS), Calibration(NOISE_BYTES)
         self._seconds_seen, self._bytes_seen = dict[int, Observation | None](), dict[int, Observation | None]()
         self._learned_after: tuple[int, int, int] | None = None
@@ -129,7 +127,7 @@ class Forecast:
 
     def _learn(self, records: Sequence[TrialRecord]) -> None:
         """Calibrate, once after each trial, and after each step that the planner was asked for."""
-        after = (len(records), records[-1].trial if records else -1, len(self._planned_peaks))
+        after = (len(records), records[-1].trial if records else -1, len(self._steps))
         if after == self._learned_after:
             return
         if self._learned_after is None or self._learned_after[2] != after[2]:
@@ -141,24 +139,25 @@ class Forecast:
                 self._seconds_seen[record.trial] = self._observed_seconds(record)
             if record.trial not in self._bytes_seen:
                 self._bytes_seen[record.trial] = self._observed_bytes(record)
+        for seen in (self._seconds_seen, self._bytes_seen):
+            for number in seen.keys() - {record.trial for record in last}:
+                del seen[number]
         self._seconds.fit([one for record in last if (one := self._seconds_seen[record.trial]) is not None])
         self._bytes.fit([one for record in last if (one := self._bytes_seen[record.trial]) is not None])
 
     def _memory(self, plan: TrialPlan, *, ask: bool) -> Memory:
         """Return the estimate of training's memory by the planner, where it is known or may be asked, else by sizes."""
         rates = self._setting.rates
-        planned = self._planned_peak(plan, ask=ask)
+        step = self._step(plan, ask=ask)
         least = rates.fill_peak_bytes if plan.cached and plan.split else 0
-        if planned is None:
+        if step is None:
             parts = cost.tensor_bytes(plan, rates), cost.library_bytes(plan, rates)
-        elif cost.runs_prefix(plan):
-            parts = max(planned, rates.fill_peak_bytes), BESIDE_WITH_PREFIX_BYTES
         else:
-            parts = planned, BESIDE_BYTES
-        return Memory(sum(parts), bytes_errors(plan, *parts, planned=planned is not None), least)
+            parts = planned_bytes(plan, step, rates)
+        return Memory(sum(parts), bytes_errors(plan, *parts, planned=step is not None), least)
 
-    def _planned_peak(self, plan: TrialPlan, *, ask: bool) -> int | None:
-        """Return the bytes of a plan's steps by the planner; None where the rough estimate has to do.
+    def _step(self, plan: TrialPlan, *, ask: bool) -> StepBytes | None:
+        """Return what the planner says of a plan's steps; None where the rough estimate has to do.
 
         Of a tail that changes while it trains, the steps are those it starts with; asked only where the rough
         estimate, which is that of its full width, is over the limit.
@@ -170,13 +169,13 @@ class Forecast:
         if rough <= limit if plan.traits.changes_shapes else rough > SURELY_OVER * limit and not plan.shape:
             return None
         form = _form(plan)
-        if form not in self._planned_peaks and ask:
+        if form not in self._steps and ask:
             try:
                 step: StepPlan | None = self._sessions[plan.runtime.backend].plan_step(plan)
             except (TunerError, RuntimeError):  # a lowering may raise anything: the trial will say what
                 step = None
-            self._planned_peaks[form] = None if step is None else step.peak_bytes
-        return self._planned_peaks.get(form)
+            self._steps[form] = None if step is None else StepBytes.of(step)
+        return self._steps.get(form)
 
     def _observed_bytes(self, record: TrialRecord) -> Observation | None:
         """Return what a trial shows of the estimates of memory; None where filling hides it, or it is not known."""
@@ -203,22 +202,22 @@ class Forecast:
         return Observation(seconds_errors(shown, rates, filled=True), math.log(ratio))
 
 
-def bytes_errors(plan: TrialPlan, tensors: int, beside: int, *, planned: bool) -> dict[Hashable, float]:
+def bytes_errors(plan: TrialPlan, tensors: int, rest: int, *, planned: bool) -> dict[Hashable, float]:
     """Return what the error of an estimate of memory depends on.
 
     Args:
         plan: The plan.
         tensors: Bytes of tensors.
-        beside: Bytes of all else.
+        rest: Bytes of all else.
         planned: Whether the planner counted the tensors.
     """
     kind = (*_kind(plan), planned)
     if plan.traits.changes_shapes:
         return {kind: PART_BYTES}
-    whole = max(1, tensors + beside)
+    whole = max(1, tensors + rest)
     return {
         ("tensors", planned): PART_BYTES * tensors / whole,
-        ("beside", planned): PART_BYTES * beside / whole,
+        ("rest", planned): PART_BYTES * rest / whole,
         kind: KIND_BYTES,
         ("cut", plan.split): CUT_BYTES,
     }
@@ -254,19 +253,6 @@ def with_memory_limit(plan: TrialPlan, setting: Setting) -> TrialPlan:
     if not plan.traits.changes_shapes or limit is None or setting.deterministic:
         return plan
     return replace(plan, runtime=replace(plan.runtime, memory_bytes=limit))
-
-
-def expected_bytes(plan: TrialPlan, planned: int, rates: Rates) -> int:
-    """Return the peak bytes of a trial whose steps the planned executor runs, before any trial.
-
-    Args:
-        plan: The trial's plan.
-        planned: Planned peak of its steps.
-        rates: This device's rates: the prefix takes memory too, before every step or while it fills the store.
-    """
-    if cost.runs_prefix(plan):
-        return max(planned, rates.fill_peak_bytes) + BESIDE_WITH_PREFIX_BYTES
-    return max(planned + BESIDE_BYTES, rates.fill_peak_bytes if plan.cached else 0)
 
 
 def _form(plan: TrialPlan) -> tuple[Any, ...]:

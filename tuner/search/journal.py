@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 
 import optuna
 from optuna.samplers import BaseSampler
-from optuna.storages.journal import BaseJournalBackend, JournalFileBackend, JournalStorage
+from optuna.storages.journal import BaseJournalBackend, JournalStorage
 from optuna.storages.journal._file import BaseJournalFileLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
@@ -20,6 +20,7 @@ from tuner.plugin.calls import uncounted
 from tuner.plugin.knobs import Choice, Knob, ValueSource
 from tuner.results.objectives import Objective
 from tuner.results.records import SCORED, TrialRecord
+from tuner.search.compact import JournalFile, Storage
 from tuner.search.setting import GENERATIONS
 
 NAME = "tuner"
@@ -122,10 +123,8 @@ def open_study(
     if recorded is not None:
         rewind(path, recorded)
     path.touch(mode=0o600)
-    backend = JournalFileBackend(str(path), lock_obj=_NoLock())
-    return optuna.create_study(
-        storage=JournalStorage(backend), study_name=NAME, directions=directions, load_if_exists=True
-    )
+    backend = JournalFile(str(path), lock_obj=_NoLock())
+    return optuna.create_study(storage=Storage(backend), study_name=NAME, directions=directions, load_if_exists=True)
 
 
 def seeded(seed: int, *parts: object) -> int:
