@@ -67,3 +67,13 @@ def test_copies_share_what_the_trials_hold(study: optuna.Study) -> None:
         assert (copied.values, copied.params, copied.constraints) == (trial.values, trial.params, trial.constraints)
         assert copied.params is trial.params
         assert copied.distributions is trial.distributions
+
+
+def test_options_that_are_equal_but_of_another_type_stay_apart(tmp_path: Path) -> None:
+    study = open_study(tmp_path / "journal", ["maximize"])
+    trial = study.ask()
+    trial.suggest_categorical("a", [True, False])
+    trial.suggest_categorical("b", [1, 0])
+    study.tell(trial, 1.0)
+    ranges = study.get_trials(deepcopy=False)[0].distributions
+    assert [type(ranges[name].to_external_repr(0)) for name in ("a", "b")] == [bool, int]

@@ -54,10 +54,11 @@ class Storage(JournalStorage):
             attributes[QUEUED] = trial.params
         trial.system_attrs, trial.user_attrs = attributes, self._pooled(trial.user_attrs)
 
-    def _pooled(self, value: Any) -> Any:
+    def _pooled(self, value: Any, name: str = "") -> Any:
+        """Return an equal value; by name, as options 1 and True are equal but not the same."""
         if isinstance(value, dict):
-            return {self._pooled(key): self._pooled(one) for key, one in value.items()}
-        return self._pool.setdefault(value, value) if isinstance(value, str | BaseDistribution) else value
+            return {self._pooled(key): self._pooled(one, key) for key, one in value.items()}
+        return self._pool.setdefault((name, value), value) if isinstance(value, str | BaseDistribution) else value
 
 
 def add_copies(study: optuna.Study, trials: Sequence[FrozenTrial]) -> None:
