@@ -167,6 +167,7 @@ WAYS_OUT = {
     errno.EPERM: "check its permissions",
     errno.EIO: "check the disk",
     errno.EMFILE: "raise the limit on open files",
+    errno.ENAMETOOLONG: "give a shorter name",
 }
 
 

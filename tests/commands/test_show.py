@@ -133,3 +133,10 @@ def test_runs_of_other_tasks_are_not_compared_sample_by_sample(capsys: pytest.Ca
     content = json.loads(text(capsys, "diff", RUN, OLD / "signals" / "run", "--json"))
     assert content["notes"][0] == "the tasks differ: accuracies are of different samples"
     assert content["beaten"] is None
+
+
+@pytest.mark.parametrize("command", ["show", "predict", "run", "report"])
+def test_a_name_too_long_for_a_file_is_one_line(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call([command, "n" * 300]) in {1, 2}
+    *_, line = capsys.readouterr().err.splitlines()
+    assert line.startswith("tuner: ")

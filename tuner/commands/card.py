@@ -55,7 +55,7 @@ class Card:
 
 def is_bundle(folder: Path) -> bool:
     """Return whether a folder holds a bundle, and no run."""
-    return (folder / "bundle.json").exists()
+    return (folder / "bundle.json").is_file()
 
 
 def card_of(folder: Path) -> Card:
