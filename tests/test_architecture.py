@@ -36,7 +36,22 @@ ARROW = (
 #: A file that nears this is split by subject, not packed.
 MOST_LINES = {"tuner": 300, "plugins": 300, "tests": 400, "tools": 300, "benchmarks": 400, "examples": 400}
 #: Names of the first-party plugins and strategies: as the first word of a string, one is knowledge of a plugin.
-STRATEGIES = (*("freeze", "cache", "gdm", "growth", "exits", "distill", "bias", "lora", "sparse", "coreset", "energy"),)
+STRATEGIES = (
+    *(
+        "freeze",
+        "cache",
+        "gdm",
+        "growth",
+        "exits",
+        "distill",
+        "bias",
+        "lora",
+        "sparse",
+        "closed_form",
+        "coreset",
+        "energy",
+    ),
+)
 
 
 def sources(*rooms: str) -> list[Path]:

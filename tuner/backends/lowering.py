@@ -7,6 +7,7 @@ from typing import Any
 from tuner.errors import ExtensionError
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan
+from tuner.ridge.union import UnionSettings
 
 
 class LoweringError(ExtensionError):
@@ -54,6 +55,40 @@ class Tail:
     def head(self) -> Any:
         """The last layer that has weights."""
         return list(self.blocks[-1].layers.values())[-1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SolverInputs:
+    """What a solver receives: every training sample once, in a fixed order.
+
+    Attributes:
+        features: What enters the solver's layer, float32 [n, features].
+        labels: int64 [n].
+        is_local: Whether a sample is the user's own, bool [n]; the others are global ones that are mixed in.
+    """
+
+    features: Any
+    labels: Any
+    is_local: Any
+
+
+class Solver:
+    """Base class of a module, made by a lowering, whose weights are solved for instead of trained.
+
+    Its edit has ``EditTraits(solves=True)``. The samples run through the tail once, in evaluation mode; then `solve`
+    sets weights in place, from the given ones whenever it is called. No optimiser steps.
+
+    Attributes:
+        layer: The layer whose inputs it is solved from; they are flattened.
+        union: How a device solves the same head again (`tuner.ridge.union`), where that is what it solves.
+    """
+
+    layer: Any
+    union: UnionSettings | None = None
+
+    def solve(self, samples: SolverInputs) -> None:
+        """Set the weights."""
+        raise NotImplementedError
 
 
 #: Realises a tail edit: takes the tail and the edit's settings, and returns the edited module.

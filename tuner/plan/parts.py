@@ -105,6 +105,8 @@ class EditTraits:
         traceable: Whether a step can be traced once for all: for the planned executor, and for ONNX Runtime.
         keeps_weights: Whether the trained tail has the given model's layers and weights, by name. Otherwise the edit is
             made again when the tail is exported.
+        solves: Whether its weights are solved for in one pass over the samples, without gradients: recipe, random
+            changes and terms of the loss have no effect.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
@@ -112,6 +114,7 @@ class EditTraits:
     trains_norms: bool = False
     traceable: bool = True
     keeps_weights: bool = True
+    solves: bool = False
 
     @classmethod
     def of(cls, edits: "Iterable[TailEdit]") -> "EditTraits":
@@ -122,6 +125,7 @@ class EditTraits:
             trains_norms=any(one.trains_norms for one in traits),
             traceable=all(one.traceable for one in traits),
             keeps_weights=all(one.keeps_weights for one in traits),
+            solves=any(one.solves for one in traits),
         )
 
 

@@ -16,6 +16,8 @@ def describe(plan: TrialPlan) -> str:
     edits = "".join(f", {edit.kind}{_settings(edit)}" for edit in plan.shape)
     backend = BACKENDS.get(plan.runtime.backend, f" by {plan.runtime.backend}")
     changes = f"{edits}{_heads(plan.heads)}" + "".join(map(_term, plan.loss))
+    if plan.traits.solves:
+        return f"solve {_part(plan)} for {_data(plan)}{_source(plan)}{changes}{backend}"
     return f"train {_part(plan)} on {_data(plan)}{_source(plan)}, {_recipe(plan)}{changes}{backend}"
 
 

@@ -268,6 +268,8 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
     plan = replace(plan, heads=heads)
     if heads.mode == "exits-only":  # no tail trains, and the teacher answers to samples without random changes
         plan = replace(plan, split=plan.model.num_blocks, shape=(), loss=(), cache=replace(plan.cache, augment=0.0))
+    if plan.traits.solves:
+        plan = replace(plan, loss=(), cache=replace(plan.cache, augment=0.0), recipe=RecipePlan(epochs=1))
     if plan.split == 0 or not plan.cached:  # nothing is frozen, or nothing is stored
         plan = replace(plan, cache=CachePlan(augment=plan.cache.augment))
     if not plan.can_augment:

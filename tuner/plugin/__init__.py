@@ -3,7 +3,7 @@
 from tuner.backends.base import Backend, Exported, Filling, Session, Trial
 from tuner.backends.extensions import Extensions, OptimiserFactory
 from tuner.backends.losses import LossFunction, LossInputs
-from tuner.backends.lowering import Evolving, Lowering, Tail, TailBlock, Training
+from tuner.backends.lowering import Evolving, Lowering, Solver, SolverInputs, Tail, TailBlock, Training
 from tuner.backends.measuring import Measure, MeasuredTrial
 from tuner.backends.selecting import Candidates, Selector
 from tuner.errors import TunerError
@@ -62,6 +62,8 @@ __all__ = [
     "Scalar",
     "Selector",
     "Session",
+    "Solver",
+    "SolverInputs",
     "Stage",
     "Strategy",
     "Tail",

@@ -15,6 +15,7 @@ from torch import nn
 from tuner.arrays import Floats
 from tuner.backends.extensions import Extensions
 from tuner.backends.torch.engines.eager import EagerSteps
+from tuner.backends.torch.engines.solved import SolvedSteps
 from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.model.load import OpenModel, load
 from tuner.backends.torch.onnx.inference import write_onnx
@@ -23,6 +24,7 @@ from tuner.backends.torch.step.traced import StepError
 from tuner.backends.torch.trial.edits import EditedTail, edited, fuse, probe_of
 from tuner.backends.torch.trial.evolving import evolving
 from tuner.backends.torch.trial.inputs import TailInputs
+from tuner.backends.torch.trial.steps import TrialSteps
 from tuner.ort.session import LOGITS, Session
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
@@ -111,7 +113,10 @@ class LoweredTail:
         torch.manual_seed(self._seed)
         if saved is not None:
             self.tail.load_state_dict(saved.tail)
-        steps = EagerSteps(self._task, self.plan, self.tail, self._inputs, self._seed, self._extensions)
+        if self.plan.traits.solves:
+            steps: TrialSteps = SolvedSteps(self._task, self.plan, self.tail, self._inputs)
+        else:
+            steps = EagerSteps(self._task, self.plan, self.tail, self._inputs, self._seed, self._extensions)
         loop = EpochLoop(steps, self.plan.recipe, TRAIN, self._seed)
         if saved is not None:
             loop.restore(copy.deepcopy(saved.loop))

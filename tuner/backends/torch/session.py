@@ -89,7 +89,7 @@ class TorchSession(Session):
 
         None where the step cannot be traced, or is not planned by this backend.
         """
-        if not self._plans_steps:
+        if not self._plans_steps or plan.traits.solves:
             return None
         torch.set_num_threads(plan.runtime.threads)
         edits = edited(self._of(plan).model, plan, self._opened.extensions)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -36,11 +37,19 @@ class TailInputs:
         read: Takes row numbers and returns the tail's input for them, float32 [n, ...].
         labels: Labels of all rows.
         teacher: The given model's logits of all rows, float32 [rows, outputs], where the loss reads them.
+        local_rows: Number of the first rows that are local samples; all where it is None.
     """
 
     read: Callable[[RowNumbers], torch.Tensor]
     labels: Labels
     teacher: Floats | None = None
+    local_rows: int | None = None
+
+    @property
+    def is_local(self) -> npt.NDArray[np.bool_]:
+        """Whether a row is a sample of the user's own, bool [rows]."""
+        rows = len(self.labels)
+        return np.arange(rows) < (rows if self.local_rows is None else self.local_rows)
 
     def teacher_logits(self, rows: RowNumbers) -> torch.Tensor | None:
         """Return the given model's logits of some rows, float32 [n, outputs]; None where nothing reads them."""
@@ -139,7 +148,7 @@ def stored_inputs(stored: Reader, selections: Sequence[Selection], change: Chang
     def read(rows: RowNumbers) -> torch.Tensor:
         return torch.from_numpy(change(stored.read([ids[row] for row in rows])))
 
-    return TailInputs(read, _labels(selections))
+    return TailInputs(read, _labels(selections), local_rows=_local_rows(selections))
 
 
 def computed_inputs(
@@ -162,7 +171,7 @@ def computed_inputs(
             parts = [prefix(spatial(pixels[at : at + FILL_BATCH])) for at in range(0, len(pixels), FILL_BATCH)]
         return torch.cat(parts)  # out of inference mode, so that autograd may keep it
 
-    return TailInputs(read, _labels(selections))
+    return TailInputs(read, _labels(selections), local_rows=_local_rows(selections))
 
 
 def inference_prefix(model: OpenModel, cut: int) -> nn.Module:
@@ -177,6 +186,10 @@ def augmenting(plan: TrialPlan, seed: int | np.random.Generator) -> Change:
     generator = seed if isinstance(seed, np.random.Generator) else np.random.default_rng((seed, 1))
     operations, strength = active_operations(plan.task.augment, cached=plan.cached), plan.cache.augment
     return lambda maps: augment(maps, generator, operations, strength)
+
+
+def _local_rows(selections: Sequence[Selection]) -> int:
+    return sum(len(selection) for selection in selections if selection.domain == "local")
 
 
 def _labels(selections: Sequence[Selection]) -> Labels:

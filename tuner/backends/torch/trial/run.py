@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from tuner.backends.base import Trial
+from tuner.backends.torch.engines.solved import SolvedSteps
 from tuner.backends.torch.features.access import Access, frozen_hash
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.selection import Selection
@@ -21,6 +22,7 @@ from tuner.backends.torch.trial.evolving import room
 from tuner.backends.torch.trial.inputs import TailInputs, TrialInputs, training_inputs
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.scoring import logits, score, scores, sizes
+from tuner.backends.torch.trial.steps import TrialSteps
 from tuner.errors import TrainingError
 from tuner.files import private_file, remove_parts
 from tuner.plan.parts import RecipePlan
@@ -77,7 +79,10 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     if saved is not None:
         tail.load_state_dict(saved.tail)
     local = inputs.validation["local"]
-    steps = opened.steps(task, plan, tail, train, trial.seed, opened.extensions)
+    if plan.traits.solves:
+        steps: TrialSteps = SolvedSteps(task, plan, tail, train)
+    else:
+        steps = opened.steps(task, plan, tail, train, trial.seed, opened.extensions)
     loop = EpochLoop(steps, plan.recipe, len(train.labels), trial.seed)
     start = restore(loop, changes, saved, choosing + time.perf_counter() - started)
     between = BetweenEpochs(

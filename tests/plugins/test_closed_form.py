@@ -1,0 +1,105 @@
+"""Heads in closed form, as a strategy: one pass, one solution, an ordinary bundle."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from tests.sessions import opened
+from tuner.backends.base import Trial
+from tuner.backends.torch.backend import TorchBackend
+from tuner.backends.torch.features.selection import training_selections
+from tuner.backends.torch.model.load import load
+from tuner.backends.torch.trial.inputs import inference_prefix
+from tuner.ort.session import Session
+from tuner.plan.parts import CachePlan, DataPlan, LossTerm, RecipePlan
+from tuner.plan.text import describe
+from tuner.plan.trial import TrialPlan, normal_form
+from tuner.planner.cost import tensor_bytes
+from tuner.planner.device import nominal
+from tuner.ridge.solve import LinearHead
+from tuner.ridge.sums import coded, step_of
+from tuner.ridge.union import Domain, UnionSettings, union_head
+from tuner.store.store import Store
+from tuner.task.digits import digits
+from tuner.task.info import task_info
+from tuner.testing import StrategyContract, example_model, example_task
+from tuner_closed_form import ClosedForm, Knobs
+
+KNOBS = Knobs(ridge=100.0, prior=0.0, local_weight=1.0, scores="ridge")
+
+
+class TestClosedForm(StrategyContract):
+    strategy = ClosedForm()
+
+
+def test_recipe_random_changes_and_loss_terms_have_no_effect() -> None:
+    task = replace(example_task(), augment=("flip",))
+    plan = ClosedForm().apply(TrialPlan(example_model(4), task), KNOBS)
+    assert plan.split == 3
+    idle = replace(
+        plan, recipe=RecipePlan(epochs=7, optimiser="sgd", patience=2), loss=(LossTerm("distill", 1.0, teacher=True),)
+    )
+    assert normal_form(idle) == normal_form(plan)
+    assert normal_form(plan).recipe == RecipePlan(epochs=1)
+    assert describe(normal_form(plan)).startswith("solve last 1 of 4 blocks for ")
+
+
+def test_class_means_have_one_plan_whatever_the_ridge() -> None:
+    plan = TrialPlan(example_model(4), example_task())
+    means = [ClosedForm().apply(plan, replace(KNOBS, scores="means", ridge=ridge)) for ridge in (3.0, 30.0)]
+    assert means[0] == means[1]
+
+
+def test_the_estimate_has_room_for_the_sums() -> None:
+    plan = normal_form(ClosedForm().apply(TrialPlan(example_model(4), example_task()), KNOBS))
+    rates = nominal(plan.model)
+    features = int(np.prod(plan.model.blocks[-1].in_shape))
+    least = tensor_bytes(replace(plan, shape=()), rates) + 8 * features**2
+    assert tensor_bytes(plan, rates) > least
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("own_cache")
+def test_a_trial_is_the_solution_on_its_stored_features(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
+    task = digits()
+    session = opened(TorchBackend(), task)
+    plan = normal_form(
+        ClosedForm().apply(
+            TrialPlan(session.model, task_info(task), data=DataPlan(0.05), cache=CachePlan("cache", 16)), KNOBS
+        )
+    )
+    weights, folder = tmp_path / "weights.safetensors", tmp_path / "bundle"
+    outcome = session.train(Trial(plan, 1, Store(tmp_path / "store"), weights))
+    assert outcome.values["local_accuracy"] > 0.9
+    assert outcome.values["global_accuracy"] > 0.9
+
+    untrained = load(task)
+    given = [value.numpy() for value in untrained.tail(plan.split).state_dict().values()]
+    prefix = inference_prefix(untrained, plan.split)
+    train = training_selections(task, plan)
+    with torch.inference_mode():
+        parts = [prefix(torch.from_numpy(task.batch(one.samples, one.indices))).numpy() for one in train]
+    step = step_of(np.concatenate(parts))
+    empty = Domain.empty(parts[0].shape[1], len(task.labels), step)
+    local, known = (empty.added(coded(part, step), one.labels()) for part, one in zip(parts, train, strict=True))
+    direct = union_head(LinearHead(given[0], given[1]), local, known, UnionSettings()).head
+    trained = load_file(weights)
+    for name, value in zip(("weight", "bias"), (direct.weight, direct.bias), strict=True):
+        (own,) = (tensor for key, tensor in trained.items() if key.endswith(name))
+        np.testing.assert_allclose(own, value, atol=0.02 * np.abs(value).max())  # the store has 16 bits
+
+    again = opened(TorchBackend(), task)
+    second = tmp_path / "again.safetensors"
+    again.train(Trial(plan, 2, Store(tmp_path / "store"), second))
+    assert second.read_bytes() == weights.read_bytes()
+
+    folder.mkdir()
+    exported = opened(TorchBackend(), task).export(plan, weights, folder, trainable=False)
+    assert exported.checks["local.val"] == pytest.approx(outcome.values["local_accuracy"], abs=0.01)
+    logits = Session(folder / "model.onnx").logits(task.batch(task.local.val, range(8)))
+    assert logits.shape == (8, 10)
