@@ -57,7 +57,7 @@ class ClosedForm(Strategy[Knobs]):
     def sample(self, draw: Draw, model: ModelInfo) -> Knobs:  # noqa: ARG002 - the same of every model
         """Draw the penalty, the weights of prior and user, and what scores the user's classes."""
         return Knobs(
-            ridge=draw.number("ridge", 1.0, 3000.0, start=100.0, log=True),
+            ridge=draw.number("ridge", 1.0, 3000.0, start=300.0, log=True),
             prior=draw.choice("prior", (0.0, 0.5, 1.0), start=0.0),
             local_weight=draw.choice("local_weight", (0.3, 1.0, 3.0), start=1.0),
             scores=draw.choice("scores", ("ridge", "means"), start="ridge"),
@@ -65,7 +65,7 @@ class ClosedForm(Strategy[Knobs]):
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
         """Cut before the last block, whose layer is solved for."""
-        ridge = knobs.ridge if knobs.scores == "ridge" else 100.0  # of the gate alone
+        ridge = knobs.ridge if knobs.scores == "ridge" else 300.0  # of the gate alone
         edit = TailEdit.of(KIND, EditTraits(solves=True), **asdict(replace(knobs, ridge=ridge)))
         return replace(plan, split=plan.model.num_blocks - 1, shape=(*plan.shape, edit))
 
