@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from tuner.plan.heads import head_macs, head_parameters
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import FLOAT_BYTES, TRAIN_PASSES, Rates, unscaled_bytes
+from tuner.planner.solving import solving_bytes
 
 #: Tensors of the size of a trained weight, by optimiser: its gradient, and momentum or two moments.
 STATE_COPIES = {"sgd": 2, "adam": 3, "adamw": 3}
 #: The same of an optimiser that a plugin adds: of most, at most.
 ADDED_COPIES = 3
-#: Of XᵀX, and of features and scores, that are in memory at once while a head is solved for.
-SOLVING_COPIES = 6
 #: To build the tail, its optimiser and its threads.
 START_SECONDS = 0.03
 #: Width, in bits, of the codes that a filling pass writes; narrower ones are requantised from them.
@@ -195,7 +194,7 @@ def tensor_bytes(plan: TrialPlan, rates: Rates) -> int:
     tail = plan.model.blocks[plan.split :]
     batch = min(plan.recipe.part_size, max(1, plan.train_samples))
     copies = state_copies(plan.recipe.optimiser) + bool(rates.first.library_bytes)  # nominal rates know no file
-    state = sum(block.parameters for block in tail) * FLOAT_BYTES * copies + _solving_bytes(plan)
+    state = sum(block.parameters for block in tail) * FLOAT_BYTES * copies + solving_bytes(plan)
     inputs = 3 * batch * math.prod(tail[0].in_shape if tail else (1,)) * FLOAT_BYTES
     return int(max(state + kept_bytes(plan) + inputs, _heads_bytes(plan, batch)) + prefix_bytes(plan, rates))
 
@@ -207,14 +206,6 @@ def prefix_bytes(plan: TrialPlan, rates: Rates) -> int:
     if not rates.first.library_bytes:
         return rates.fill_peak_bytes
     return max(0, rates.fill_peak_bytes - unscaled_bytes(plan.model) - rates.first.library_bytes[0])
-
-
-def _solving_bytes(plan: TrialPlan) -> int:
-    """Return the bytes of solving for a head: sums and an inverse, and features and scores of all samples, float64."""
-    if not plan.traits.solves:
-        return 0
-    features = math.prod(plan.model.blocks[-1].in_shape)
-    return SOLVING_COPIES * 8 * (features**2 + plan.train_samples * (features + plan.model.outputs))
 
 
 def library_bytes(plan: TrialPlan, rates: Rates) -> int:

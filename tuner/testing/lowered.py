@@ -15,7 +15,6 @@ from torch import nn
 from tuner.arrays import Floats
 from tuner.backends.extensions import Extensions
 from tuner.backends.torch.engines.eager import EagerSteps
-from tuner.backends.torch.engines.solved import SolvedSteps
 from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.model.load import OpenModel, load
 from tuner.backends.torch.onnx.inference import write_onnx
@@ -24,6 +23,7 @@ from tuner.backends.torch.step.traced import StepError
 from tuner.backends.torch.trial.edits import EditedTail, edited, fuse, probe_of
 from tuner.backends.torch.trial.evolving import evolving
 from tuner.backends.torch.trial.inputs import TailInputs
+from tuner.backends.torch.trial.solved import SolvedSteps
 from tuner.backends.torch.trial.steps import TrialSteps
 from tuner.ort.session import LOGITS, Session
 from tuner.plan.info import ModelInfo

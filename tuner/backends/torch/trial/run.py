@@ -10,7 +10,6 @@ from safetensors.torch import save_file
 from torch import nn
 
 from tuner.backends.base import Trial
-from tuner.backends.torch.engines.solved import SolvedSteps
 from tuner.backends.torch.features.access import Access, frozen_hash
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.selection import Selection
@@ -22,6 +21,7 @@ from tuner.backends.torch.trial.evolving import room
 from tuner.backends.torch.trial.inputs import TailInputs, TrialInputs, training_inputs
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.scoring import logits, score, scores, sizes
+from tuner.backends.torch.trial.solved import SolvedSteps
 from tuner.backends.torch.trial.steps import TrialSteps
 from tuner.errors import TrainingError
 from tuner.files import private_file, remove_parts
