@@ -228,7 +228,6 @@ def _rules(plan: TrialPlan) -> Iterator[tuple[bool, str, object]]:
     """Yield whether each rule holds, the rule, and the value it is about."""
     num_blocks, recipe, runtime = plan.model.num_blocks, plan.recipe, plan.runtime
     alpha, bits, augment = plan.data.alpha, plan.cache.bits, plan.cache.augment
-    bits_rule = f"{Stage.CACHE}.bits must be one of {', '.join(map(str, STORED_BITS))}"
     yield num_blocks >= 1, "model.blocks must have at least one block", num_blocks
     yield 0 <= plan.split <= num_blocks, f"split must be in [0, {num_blocks}]", plan.split
     yield 0 <= alpha <= 1, "data.alpha must be in [0, 1]", alpha
@@ -238,7 +237,7 @@ def _rules(plan: TrialPlan) -> Iterator[tuple[bool, str, object]]:
     yield 0 <= plan.data.fold <= folds, f"data.fold must be in [0, {folds}]", plan.data.fold
     if plan.data.edit is not None:
         yield plan.data.edit.candidates >= 1, "data.edit.candidates must be at least 1", plan.data.edit.candidates
-    yield bits in STORED_BITS, bits_rule, bits
+    yield bits in STORED_BITS, f"{Stage.CACHE}.bits must be one of {', '.join(map(str, STORED_BITS))}", bits
     yield 0 <= augment <= 1, f"{Stage.CACHE}.augment must be in [0, 1]", augment
     yield recipe.epochs >= 1, "recipe.epochs must be at least 1", recipe.epochs
     yield recipe.batch_size >= 1, "recipe.batch_size must be at least 1", recipe.batch_size
@@ -254,8 +253,7 @@ def _rules(plan: TrialPlan) -> Iterator[tuple[bool, str, object]]:
     yield runtime.threads >= 1, "runtime.threads must be at least 1", runtime.threads
     yield runtime.threads <= MOST_THREADS, f"runtime.threads must be at most {MOST_THREADS}", runtime.threads
     yield from head_rules(plan.heads, num_blocks)
-    something = plan.split < num_blocks or bool(plan.heads.exits)
-    yield something, "a tail block or an exit must train", "neither"
+    yield plan.split < num_blocks or bool(plan.heads.exits), "a tail block or an exit must train", "neither"
 
 
 def normal_form(plan: TrialPlan) -> TrialPlan:
