@@ -57,12 +57,17 @@ class Held(Samples):
         return self._names[index]
 
 
+def parser(description: str) -> argparse.ArgumentParser:
+    """Return what reads ``--quick`` and ``--json FILE``; a benchmark may add options."""
+    options = argparse.ArgumentParser(description=description)
+    options.add_argument("--quick", action="store_true", help="at most 2 minutes")
+    options.add_argument("--json", type=Path, help="where to write rows and claims")
+    return options
+
+
 def arguments(description: str) -> argparse.Namespace:
     """Read ``--quick`` and ``--json FILE``."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--quick", action="store_true", help="at most 2 minutes")
-    parser.add_argument("--json", type=Path, help="where to write rows and claims")
-    return parser.parse_args()
+    return parser(description).parse_args()
 
 
 def clothing(size: int, local_train: int | None = None, local_val: int | None = None, *, held: bool = False) -> Task:

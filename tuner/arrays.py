@@ -8,6 +8,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.uint8]
 RowNumbers = npt.NDArray[np.int64]
 #: int64 [n], one label a sample; or float32 [n, outputs], several.

@@ -20,6 +20,21 @@ def score(outputs: npt.NDArray[np.float32], labels: npt.NDArray[np.generic], *, 
     return macro_auc(outputs, labels) if multi else accuracy(outputs, labels)
 
 
+def top_right(
+    outputs: npt.NDArray[np.float32], labels: npt.NDArray[np.generic], *, multi: bool
+) -> npt.NDArray[np.bool_]:
+    """Return for each row whether its largest output is the label, or one of the labels; bool [n].
+
+    Args:
+        outputs: float32 [n, classes].
+        labels: int64 [n], or float32 [n, classes] of several labels.
+        multi: Whether a sample may have several labels.
+    """
+    best = outputs.argmax(axis=1)
+    right: npt.NDArray[np.bool_] = np.asarray(labels)[np.arange(len(best)), best] > 0 if multi else best == labels
+    return right
+
+
 def accuracy(outputs: npt.NDArray[np.float32], labels: npt.NDArray[np.generic]) -> float:
     """Return the share of rows whose largest output is the label.
 

@@ -213,10 +213,10 @@ def rounds() -> str:
         label(190, 60, 140, "keep", "the newest samples"), path((330, 87), (366, 87)),
         label(370, 60, 150, "due?", "100 new, or drift"), path((520, 87), (556, 87)),
         label(560, 60, 140, "idle, charging,", "cool?"), path((630, 114), (630, 156)),
-        label(530, 160, 170, "train", "on four fifths", kind="a"), path((530, 187), (464, 187)),
-        label(270, 160, 190, "gate", "judges on the other fifth", kind="b"), path((270, 176), (150, 176), (150, 150), (85, 150), (85, 118)),
+        label(530, 160, 170, "train", "five folds, then all", kind="a"), path((530, 187), (464, 187)),
+        label(270, 160, 190, "gate", "every sample judges once", kind="b"), path((270, 176), (150, 176), (150, 150), (85, 150), (85, 118)),
         text(214, 170, "accepted", "mid small"), path((365, 214), (365, 244)), label(270, 248, 190, "refused", "the old model stays", height=48),
-        text(20, 36, "A new model must be better on held-out samples, and find no harm on what was known."),
+        text(20, 36, "A new model must be better on samples it has not seen, and forget nothing for certain."),
         text(20, 216, "tuner rollback returns to", "small"), text(20, 234, "the round before", "small"),
     )
 

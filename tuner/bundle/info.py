@@ -16,6 +16,8 @@ from tuner.task import InputSpec
 from tuner.task.spec import SampleKind
 
 FORMAT = 1
+#: Parts of a round's samples, each judged by a model that was trained on the others.
+FOLDS, MOST_FOLDS = 5, 20
 _MOST_SIZE = 2**16  # of an edge, in pixels, or of a batch
 _MOST_INPUT = 2**26  # numbers in one sample
 
@@ -43,6 +45,7 @@ class TrainInfo:
         weights: Names of the tail's weights; of formats 1 and 3.
         cut: Block number where the tail begins; of formats 1 and 3.
         exits: Number of exits; of format 2.
+        folds: Parts of a round's samples, each of which is judged by a model that was trained on the others.
         left_out: Kinds of the plan's loss terms that the training step does without.
     """
 
@@ -56,6 +59,7 @@ class TrainInfo:
     weights: tuple[str, ...] = ()
     cut: int | None = None
     exits: int | None = None
+    folds: int = FOLDS
     left_out: tuple[str, ...] = ()
 
     @classmethod
@@ -78,6 +82,7 @@ class TrainInfo:
             weights=section.texts("weights", ()),
             cut=section.integer("split", None),
             exits=section.integer(Section.EXITS, None),
+            folds=section.integer("folds", FOLDS, least=2, most=MOST_FOLDS),
             left_out=section.texts("left_out", ()),
         )
 

@@ -23,6 +23,7 @@ def watch(
     exploration: float = 0.05,
     window: str | None = None,
     any_time: Annotated[bool, Flag] = False,
+    round_time: str = "10m",
     keep: str = "256MB",
     json_output: Json = False,
 ) -> None:
@@ -44,6 +45,8 @@ def watch(
         Time of day within which a round of training may start, such as 01:00-05:30.
     any_time
         Start rounds whether or not the device is idle, charging and cool.
+    round_time
+        Time after which a round trains no further models to be judged by, such as 10m.
     keep
         Largest size of the samples kept, such as 256MB; the oldest are removed.
     """
@@ -57,8 +60,9 @@ def watch(
     from tuner.runtime import Policy
     from tuner.runtime.service.arrivals import POLL_SECONDS
     from tuner.runtime.service.conditions import ANY_TIME, Conditions, read_window
+    from tuner.runtime.service.gate import Rules
     from tuner.runtime.service.monitor import Watch
-    from tuner.units import parse_size
+    from tuner.units import parse_seconds, parse_size
 
     if enough < 1:
         raise UsageError(f"--enough must be at least 1 sample, got {enough}")
@@ -66,7 +70,8 @@ def watch(
         raise UsageError(f"--exploration must be a probability from 0 to 1, got {exploration:g}")
     hours = None if window is None else read_window(window)
     conditions = ANY_TIME if any_time else Conditions(window=hours)
-    policy = Policy(watch=Watch(exploration=exploration, enough=enough), conditions=conditions)
+    rules = Rules(seconds=parse_seconds(round_time, "--round-time"))
+    policy = Policy(Watch(exploration=exploration, enough=enough), rules, conditions)
     listener = _print_json if json_output else _print_event
     source, most_bytes = SampleSource(samples, once), parse_size(keep, "--keep")
     if source.waits and find_spec("inotify_simple") is None:

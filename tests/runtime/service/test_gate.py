@@ -1,18 +1,29 @@
-"""The gate: which models it accepts, and the reasons it gives."""
+"""The gate: which models it accepts, the reasons it gives, and the evidence it records."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tuner.runtime.service.gate import GlobalCheck, HoldoutComparison, Rules, Verdict, judge
+from tuner.arrays import Flags
+from tuner.runtime.service.gate import (
+    Comparison,
+    Evidence,
+    GlobalCheck,
+    Rules,
+    Verdict,
+    judge_forgetting,
+    judge_samples,
+)
 
 RULES = Rules()
+EVIDENCE = Evidence(samples=25, models=5, before=20, after=25)
+BETTER = Verdict(accepted=True, reason="before 20, after 25", evidence=EVIDENCE)
 
 
 def held(
     kept: int, lost: int, won: int, neither: int = 0, *, new_classes: int = 0, labelled: bool = True
-) -> HoldoutComparison:
+) -> Comparison:
     """Return answers by how many samples both, only the old, only the new, and neither had right.
 
     The last `new_classes` of those won have labels that the old model lacked.
@@ -21,57 +32,97 @@ def held(
     new = np.repeat([True, False, True, False], [kept, lost, won, neither])
     known = np.ones(len(old), bool)
     known[kept + lost + won - new_classes : kept + lost + won] = False
-    return HoldoutComparison(old, new, known, labelled)
+    return Comparison(old, new, known, labelled, models=5)
+
+
+def check(lost: int, won: int, count: int = 500, exported_lost: int | None = None) -> GlobalCheck:
+    """Return answers to check samples, of which the new model has some newly wrong and some newly right.
+
+    Args:
+        lost, won: How many, against the model in use.
+        count: How many there are.
+        exported_lost: How many the exported bundle has right that the new model has wrong; `lost` by default.
+    """
+    new: Flags = np.arange(count) >= count // 2
+    old, exported = new.copy(), new.copy()
+    old[:lost], old[count // 2 : count // 2 + won] = True, False
+    exported[: lost if exported_lost is None else exported_lost] = True
+    exported[count // 2 : count // 2 + won] = False
+    return GlobalCheck(exported, old, new)
 
 
 @pytest.mark.parametrize(
-    ("answers", "check", "accepted", "says"),
+    ("answers", "accepted", "says"),
     [
-        (held(20, 0, 5), None, True, "before 20, after 25 of 25"),
-        (held(20, 3, 5), None, True, "before 23, after 25 of 28"),
-        (held(20, 5, 3), None, False, "right on fewer samples"),
-        (held(20, 4, 4), None, False, "a tie keeps the old"),
-        (held(25, 0, 0), None, False, "a tie keeps the old"),
-        (held(5, 0, 4), None, False, "9 held-out samples are too few"),
-        (held(0, 0, 0), None, False, "0 held-out samples are too few"),
-        (
-            held(20, 6, 10, new_classes=10),
-            None,
-            False,
-            "harm on classes it knew: 6 newly wrong, 0 newly right, p = 0.016",
-        ),
-        (held(20, 1, 10, new_classes=10), None, True, "before 21, after 30 of 31"),
-        (held(20, 0, 5), GlobalCheck(0.80, 0.795), True, "global accuracy before 80.0 %, after 79.5 %"),
-        (held(20, 0, 5), GlobalCheck(0.80, 0.78), False, "global accuracy falls by more than 1 points"),
+        (held(20, 0, 5), True, "before 20, after 25 of 25"),
+        (held(20, 3, 5), True, "before 23, after 25 of 28"),
+        (held(20, 5, 3), False, "right on fewer samples"),
+        (held(20, 4, 4), False, "a tie keeps the old"),
+        (held(25, 0, 0), False, "a tie keeps the old"),
+        (held(5, 0, 4), False, "9 samples that the model in use was not trained on are too few"),
+        (held(20, 6, 10, new_classes=10), False, "harm on classes it knew: 6 newly wrong, 0 newly right, p = 0.016"),
+        (held(20, 1, 10, new_classes=10), True, "before 21, after 30 of 31"),
         (
             replace(held(20, 4, 4), old_cost=0.8, new_cost=0.6),
-            None,
             True,
-            "24 of 28 held-out samples right, at 80 % and 60 %",
+            "24 of 28 samples right, at 80 % and 60 % of the FLOPs, judged by 5 models trained without them",
         ),
-        (replace(held(20, 4, 4), old_cost=0.8, new_cost=0.795), None, False, "a tie keeps the old"),
-        (replace(held(20, 4, 4), old_cost=0.6, new_cost=0.8), None, False, "a tie keeps the old"),
-        (replace(held(20, 4, 3), old_cost=0.8, new_cost=0.2), None, False, "right on fewer samples"),
-        (replace(held(20, 6, 6, new_classes=6), old_cost=0.8, new_cost=0.2), None, False, "harm on classes it knew"),
+        (replace(held(20, 4, 4), old_cost=0.8, new_cost=0.795), False, "a tie keeps the old"),
+        (replace(held(20, 4, 4), old_cost=0.6, new_cost=0.8), False, "a tie keeps the old"),
+        (replace(held(20, 4, 3), old_cost=0.8, new_cost=0.2), False, "right on fewer samples"),
+        (replace(held(20, 6, 6, new_classes=6), old_cost=0.8, new_cost=0.2), False, "harm on classes it knew"),
     ],
 )
-def test_the_gate(answers: HoldoutComparison, check: GlobalCheck | None, says: str, *, accepted: bool) -> None:
-    verdict = judge(answers, check, RULES)
+def test_the_users_samples_decide(answers: Comparison, says: str, *, accepted: bool) -> None:
+    verdict = judge_samples(answers, RULES)
     assert verdict.accepted is accepted
     assert says in verdict.reason
     assert "\n" not in verdict.reason
+    assert verdict.evidence == Evidence(len(answers.old), 5, int(answers.old.sum()), int(answers.new.sum()))
 
 
 def test_without_labels_the_reason_says_that_agreement_counts() -> None:
-    verdict = judge(held(20, 0, 5, labelled=False), None, RULES)
-    assert verdict == Verdict(
-        accepted=True,
-        reason="before 20, after 25 of 25 held-out samples in agreement with the last exit, as there are no labels; "
-        "no global check samples to compare on",
+    verdict = judge_samples(held(20, 0, 5, labelled=False), RULES)
+    assert verdict.accepted
+    assert verdict.reason == (
+        "before 20, after 25 of 25 samples in agreement with the last exit, as there are no labels, "
+        "judged by 5 models trained without them"
     )
 
 
 def test_the_confidence_decides_what_is_harm() -> None:
     answers = held(20, 4, 10, new_classes=10)  # p of 4 lost, 0 won: 1/16
-    assert judge(answers, None, Rules(confidence=0.95)).accepted
-    assert not judge(answers, None, Rules(confidence=0.9)).accepted
+    assert judge_samples(answers, Rules(confidence=0.95)).accepted
+    assert not judge_samples(answers, Rules(confidence=0.9)).accepted
+
+
+@pytest.mark.parametrize(
+    ("checked", "accepted", "says"),
+    [
+        (check(3, 3), True, "global accuracy before 50.0 %, after 50.0 %: no loss is certain at 95 %"),
+        # three points fewer, but of 500 samples that is no certain loss of more than a point
+        (check(38, 23), True, "global accuracy before 53.0 %, after 50.0 %: a loss of 0.4 points or more is certain"),
+        (check(45, 17), False, "global accuracy certainly falls by more than 1 points"),
+        # the same counts of more samples: fewer points, and certainly below one
+        (check(45, 17, count=5000), True, "a loss of 0.3 points or more is certain"),
+        (check(8, 5, exported_lost=45), False, "has certainly fallen by more than 1 points since the export"),
+        (check(5, 8, exported_lost=45), True, "no loss is certain"),
+    ],
+)
+def test_a_loss_of_global_accuracy_must_be_certain(checked: GlobalCheck, says: str, *, accepted: bool) -> None:
+    verdict = judge_forgetting(BETTER, checked, RULES)
+    assert verdict.accepted is accepted
+    assert says in verdict.reason
+    assert verdict.reason.count("before 20, after 25") == 1
+    evidence = verdict.evidence
+    assert evidence is not None
+    assert (evidence.global_before, evidence.global_after) == (checked.old.mean(), checked.new.mean())
+    assert evidence.least_drop is not None
+    assert evidence.least_drop < checked.old.mean() - checked.new.mean()
+
+
+def test_a_bundle_without_check_samples_says_so() -> None:
+    verdict = judge_forgetting(BETTER, None, RULES)
+    assert verdict == Verdict(
+        accepted=True, reason="before 20, after 25; no global check samples to compare on", evidence=EVIDENCE
+    )

@@ -17,7 +17,7 @@ from tests.runtime.bundles import trainable_bundle
 from tuner.bundle.rounds import EXPORTED, rounds_in_use
 from tuner.commands.watch import SampleSource, watch
 from tuner.errors import BundleError
-from tuner.runtime import Bundle, Personaliser, Policy
+from tuner.runtime import Bundle, Personaliser, Policy, Trainer
 from tuner.runtime.service.conditions import ANY_TIME
 from tuner.runtime.service.local_training import LocalTrainer, has_label, local_training
 from tuner.runtime.service.monitor import Watch
@@ -114,7 +114,7 @@ def _copied(folder: Path, out: Path) -> Path:
 def test_a_learner_says_what_it_cannot_learn_from(exported: Path, tmp_path: Path) -> None:
     bundle = Bundle.read(exported)
     with pytest.raises(BundleError, match="a round learns from labels, but most samples have none"):
-        LocalTrainer(bundle, tmp_path, 1).train([np.zeros(bundle.input_shape, np.float32)], None)
+        LocalTrainer(bundle, tmp_path, 1).add([np.zeros(bundle.input_shape, np.float32)], None)
     several = replace(bundle, info=replace(bundle.info, loss="multi-label"))
     assert has_label(several, "1|9")
     assert not has_label(several, "1|x")
@@ -123,6 +123,7 @@ def test_a_learner_says_what_it_cannot_learn_from(exported: Path, tmp_path: Path
 def test_rounds_know_what_the_bundle_knew(exported: Path) -> None:
     training = local_training(exported, threads=1)
     assert training is not None
-    known = training.global_accuracy(Bundle.read(exported))
-    assert known is not None
-    assert 0.5 < known <= 1
+    right = training.global_right(Bundle.read(exported))
+    assert right is not None
+    assert 0.5 < right.mean() <= 1
+    assert right.mean() == Trainer(exported, threads=1).before

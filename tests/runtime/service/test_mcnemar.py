@@ -1,9 +1,10 @@
-"""McNemar's exact test against SciPy's binomial test."""
+"""McNemar's exact test against SciPy's binomial test, and the bound of a drop against what it promises."""
 
+import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from tuner.runtime.service.mcnemar import difference, harm
+from tuner.runtime.service.mcnemar import difference, harm, least_drop
 
 COUNTS = [(lost, won) for lost in range(14) for won in range(14)] + [(700, 650), (3000, 2950), (0, 5000)]
 
@@ -30,3 +31,25 @@ def test_models_that_never_disagree_do_not_differ() -> None:
 def test_counts_below_zero_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 0"):
         harm(-1, 3)
+
+
+@pytest.mark.parametrize(("lost", "won", "count"), [(45, 17, 500), (31, 31, 500), (3, 0, 30), (0, 0, 500), (0, 30, 30)])
+def test_the_bound_of_a_drop_is_below_it_and_rises_with_the_confidence_that_is_given_up(
+    lost: int, won: int, count: int
+) -> None:
+    bounds = [least_drop(lost, won, count, confidence) for confidence in (0.99, 0.95, 0.8, 0.51)]
+    assert bounds == sorted(bounds)
+    assert -1 <= bounds[0] <= bounds[-1] <= (lost - won) / count
+    assert least_drop(won, lost, count, 0.95) <= -bounds[1] + 1e-9
+
+
+@pytest.mark.parametrize("drop", [0.0, 0.01, 0.05])
+def test_the_bound_is_above_the_true_drop_in_one_case_of_twenty(drop: float) -> None:
+    draws = np.random.default_rng(0).multinomial(500, [0.05 + drop, 0.05, 0.9 - drop], size=2000)
+    above = np.mean([least_drop(int(lost), int(won), 500, 0.95) > drop for lost, won, _ in draws])
+    assert 0.03 < above < 0.07
+
+
+def test_more_changes_than_samples_are_refused() -> None:
+    with pytest.raises(ValueError, match="are not among 5 samples"):
+        least_drop(4, 3, 5, 0.95)

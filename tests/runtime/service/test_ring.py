@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 from tuner.errors import StoreError
-from tuner.runtime.service.ring import Ring
+from tuner.runtime.service.ring import MOST_MODELS, Ring
 
 WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from tuner.runtime.service.ring import Ring
+from tuner.runtime.service.ring import MOST_MODELS, Ring
 ring = Ring(Path(sys.argv[1]), most_samples=20)
 print("ready", flush=True)
 for number in range(10**9):
@@ -167,3 +167,16 @@ def test_a_ring_that_is_emptied_while_samples_come_keeps_whole_ones_alone(tmp_pa
     assert kept[-1] == 300
     other.clear()
     assert not list((tmp_path / "ring").iterdir())
+
+
+def test_a_ring_knows_what_the_latest_models_were_trained_on(tmp_path: Path) -> None:
+    ring = Ring(tmp_path / "ring")
+    ring.add(np.zeros(3, np.float32))
+    for number in range(MOST_MODELS + 1):
+        ring.note_learned(f"model {number}", [f"sample {number}", "sample"])
+    assert ring.learned("model 0") == frozenset()
+    assert ring.learned("model 1") == {"sample 1", "sample"}
+    assert len(ring) == 1
+    assert ring.clear() == 1
+    assert ring.learned("model 1") == frozenset()
+    assert not list(ring.folder.iterdir())

@@ -1,18 +1,17 @@
-"""The gate that a round's model must pass: better on the user's held-out samples, and without harm elsewhere.
+"""The gate that a round's model must pass: better on the user's samples, and without certain harm elsewhere.
 
-McNemar's test is in `tuner.runtime.service.mcnemar`.
+Its tests are in `tuner.runtime.service.mcnemar`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from tuner.runtime.service.mcnemar import harm
+from tuner.arrays import Flags
+from tuner.runtime.service.mcnemar import harm, least_drop
 
 #: Of two models of equal accuracy, one is better if its answers cost at most this part of the other's.
 CHEAPER = 0.99
-Right = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,97 +19,181 @@ class Rules:
     """What a new model must show to be accepted.
 
     Attributes:
-        confidence: Confidence at which McNemar's test must find no harm, above 0.5 and below 1.
-        global_drop: Largest drop of accuracy on the bundle's global check samples: 0.01 is a point.
-        least: Least number of held-out samples.
+        confidence: Confidence of the tests, above 0.5 and below 1: at which McNemar's must find no harm on the user's
+            samples, and at which a loss of global accuracy counts.
+        global_drop: Largest loss of accuracy on the bundle's global check samples: 0.01 is a point.
+        least: Least number of samples that judge.
+        seconds: Time after which a round trains no further models to judge by.
     """
 
     confidence: float = 0.95
     global_drop: float = 0.01
     least: int = 10
+    seconds: float = 600.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class HoldoutComparison:
-    """Answers of the old and the new model to the same held-out samples of the user.
+class Comparison:
+    """Answers of the old and the new model to samples of the user that neither was trained on.
 
     Attributes:
         old, new: Whether the model's answer is right, bool [n].
         known: Whether the old model has the sample's label, bool [n].
         labelled: Whether right means the sample's label; else it means agreement with the old model's last exit.
         old_cost, new_cost: Mean share of the whole model's FLOPs that an answer took.
+        models: Number of models whose answers are in `new`: each was trained without the samples that it answered.
     """
 
-    old: Right
-    new: Right
-    known: Right
+    old: Flags
+    new: Flags
+    known: Flags
     labelled: bool
     old_cost: float = 1.0
     new_cost: float = 1.0
+    models: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GlobalCheck:
+    """Whether answers to the bundle's global check samples are right, bool [n]; n is at least 1.
+
+    Attributes:
+        exported: Of the bundle as it was exported.
+        old: Of the model in use.
+        new: Of the new model.
+    """
+
+    exported: Flags
+    old: Flags
+    new: Flags
 
 
 @dataclass(frozen=True, slots=True)
-class GlobalCheck:
-    """Accuracy on the bundle's global check samples before and after training, in [0, 1]."""
+class Evidence:
+    """Measured values that a verdict rests on.
 
-    before: float
-    after: float
+    Attributes:
+        samples: Number of the user's samples that judged.
+        models: Number of models that were trained to be judged by them.
+        before: Number of these samples that the old model answers right.
+        after: The same of the new model.
+        global_before: Accuracy of the old model on the global check samples, in [0, 1]; None where it was not measured.
+        global_after: The same of the new model.
+        least_drop: Loss of this accuracy that is certain at the rules' confidence; at most zero where none is.
+    """
+
+    samples: int
+    models: int
+    before: int
+    after: int
+    global_before: float | None = None
+    global_after: float | None = None
+    least_drop: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the new model is accepted, and the reason in one line."""
+    """Whether a new model is accepted.
+
+    Attributes:
+        accepted: Whether it is.
+        reason: Why, in a sentence.
+        evidence: Measured values that it rests on; None where nothing was measured.
+    """
 
     accepted: bool
     reason: str
+    evidence: Evidence | None = None
 
 
-def refused(reason: str) -> Verdict:
+def refused(reason: str, evidence: Evidence | None = None) -> Verdict:
     """Return the verdict that keeps the old model."""
-    return Verdict(accepted=False, reason=reason)
+    return Verdict(accepted=False, reason=reason, evidence=evidence)
 
 
-def judge(comparison: HoldoutComparison, check: GlobalCheck | None, rules: Rules) -> Verdict:
-    """Decide; ties keep the old model, unless the new model's answers leave earlier.
+def judge_samples(comparison: Comparison, rules: Rules) -> Verdict:
+    """Decide by the user's own samples; ties keep the old model, unless the new model's answers leave earlier.
 
     As more samples must be right, McNemar's test can find no harm on all samples together. It decides on the samples
     whose label the old model knew: a gain on new classes must not come at their expense.
 
     Args:
         comparison: Both models' answers.
+        rules: What the new model must show.
+    """
+    count, before, after = len(comparison.old), int(comparison.old.sum()), int(comparison.new.sum())
+    evidence, summary = Evidence(count, comparison.models, before, after), _summary(comparison)
+    if count < rules.least:
+        return refused(too_few(count, rules), evidence)
+    if after < before:
+        return refused(f"the new model is right on fewer samples: {summary}", evidence)
+    if after == before and comparison.new_cost > CHEAPER * comparison.old_cost:
+        return refused(f"a tie keeps the old model: {summary}", evidence)
+    for name, among in (("all samples", np.ones(count, bool)), ("classes it knew", comparison.known)):
+        lost, won = _changes(comparison.old[among], comparison.new[among])
+        p_value = harm(lost, won)
+        if p_value <= 1 - rules.confidence:
+            reason = f"harm on {name}: {lost} newly wrong, {won} newly right, p = {p_value:.2g}; {summary}"
+            return refused(reason, evidence)
+    return Verdict(accepted=True, reason=summary, evidence=evidence)
+
+
+def judge_forgetting(verdict: Verdict, check: GlobalCheck | None, rules: Rules) -> Verdict:
+    """Return the verdict on a model that the user's samples accepted, after a look at what it has forgotten.
+
+    It is refused only where its loss is certain (Tango's test) to be above the largest that is allowed: a few hundred
+    samples leave an accuracy uncertain by more than that. So that small losses do not add up from round to round, the
+    loss since the export counts too, unless the new model is no worse than the one in use.
+
+    Args:
+        verdict: Verdict of `judge_samples`.
         check: None where the bundle has no global check samples; the reason then says so.
         rules: What the new model must show.
     """
-    summary = _summary(comparison, check)
-    count = len(comparison.old)
-    if count < rules.least:
-        return refused(f"{count} held-out samples are too few to compare the models, the least is {rules.least}")
-    before, after = int(comparison.old.sum()), int(comparison.new.sum())
-    if after < before:
-        return refused(f"the new model is right on fewer samples: {summary}")
-    if after == before and comparison.new_cost > CHEAPER * comparison.old_cost:
-        return refused(f"a tie keeps the old model: {summary}")
-    for name, among in (("all samples", np.ones(count, bool)), ("classes it knew", comparison.known)):
-        lost = int((comparison.old & ~comparison.new & among).sum())
-        won = int((comparison.new & ~comparison.old & among).sum())
-        p_value = harm(lost, won)
-        if p_value <= 1 - rules.confidence:
-            return refused(f"harm on {name}: {lost} newly wrong, {won} newly right, p = {p_value:.2g}; {summary}")
-    if check is not None and check.before - check.after > rules.global_drop:
-        return refused(f"global accuracy falls by more than {100 * rules.global_drop:g} points: {summary}")
-    return Verdict(accepted=True, reason=summary)
+    if check is None:
+        return replace(verdict, reason=f"{verdict.reason}; no global check samples to compare on")
+    count, before, after = len(check.new), float(check.old.mean()), float(check.new.mean())
+    bound = least_drop(*_changes(check.old, check.new), count, rules.confidence)
+    since_export = least_drop(*_changes(check.exported, check.new), count, rules.confidence)
+    evidence = verdict.evidence and replace(
+        verdict.evidence, global_before=before, global_after=after, least_drop=bound
+    )
+    certain = f"a loss of {100 * bound:.1f} points or more" if bound > 0 else "no loss"
+    summary = (
+        f"{verdict.reason}; global accuracy before {100 * before:.1f} %, after {100 * after:.1f} %: "
+        f"{certain} is certain at {100 * rules.confidence:g} %"
+    )
+    allowed = f"{100 * rules.global_drop:g} points"
+    if bound > rules.global_drop:
+        return refused(f"global accuracy certainly falls by more than {allowed}: {summary}", evidence)
+    if after < before and since_export > rules.global_drop:
+        return refused(
+            f"global accuracy has certainly fallen by more than {allowed} since the export: {summary}", evidence
+        )
+    return Verdict(accepted=True, reason=summary, evidence=evidence)
 
 
-def _summary(comparison: HoldoutComparison, check: GlobalCheck | None) -> str:
+def too_few(count: int, rules: Rules) -> str:
+    """Return the reason of a round without enough samples to judge by."""
+    return (
+        f"{count} samples that the model in use was not trained on are too few to compare the models, "
+        f"the least is {rules.least}"
+    )
+
+
+def _changes(old: Flags, new: Flags) -> tuple[int, int]:
+    """Return how many answers are newly wrong, and how many newly right."""
+    return int((old & ~new).sum()), int((new & ~old).sum())
+
+
+def _summary(comparison: Comparison) -> str:
     if comparison.old_cost == comparison.new_cost:
         cost = ""
     else:
         cost = f", at {100 * comparison.old_cost:.0f} % and {100 * comparison.new_cost:.0f} % of the FLOPs"
     meaning = "right" if comparison.labelled else "in agreement with the last exit, as there are no labels"
-    own = (
-        f"before {comparison.old.sum()}, after {comparison.new.sum()} of {len(comparison.old)} held-out samples "
-        f"{meaning}{cost}"
+    models = "a model" if comparison.models == 1 else f"{comparison.models} models"
+    return (
+        f"before {comparison.old.sum()}, after {comparison.new.sum()} of {len(comparison.old)} samples {meaning}{cost}"
+        f", judged by {models} trained without them"
     )
-    if check is None:
-        return f"{own}; no global check samples to compare on"
-    return f"{own}; global accuracy before {100 * check.before:.1f} %, after {100 * check.after:.1f} %"

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -12,45 +12,68 @@ from tuner.bundle.format import Bundle
 from tuner.bundle.rounds import device_folder
 from tuner.errors import BundleError
 from tuner.runtime.service.round import LABEL_SEPARATOR, RoundTraining
+from tuner.runtime.train.answer import Answer
 from tuner.runtime.train.exits_trainer import ExitsTrainer
 from tuner.runtime.train.trainer import Trainer
 
 MADE = "made"  # in the bundle's own folder for rounds, so that trained weights are nowhere else
 
 
-@dataclass(frozen=True, slots=True)
 class LocalTrainer:
     """Trains a bundle by its plan's recipe, on new samples and on the global ones that it brings along.
 
-    Attributes:
+    New samples go through the frozen blocks once, however many models are trained on them.
+
+    Args:
         bundle: Bundle in use.
         home: Folder that the new bundle is made in.
         threads: Threads within an operator; all that the process may use where it is None.
+
+    Raises:
+        BundleError: The bundle was exported without ``--trainable``.
     """
 
-    bundle: Bundle
-    home: Path
-    threads: int | None = None
+    def __init__(self, bundle: Bundle, home: Path, threads: int | None = None) -> None:
+        self._home, self._trainer = home, trainer_of(bundle, threads)
+        self._samples: Sequence[npt.NDArray[np.generic]] = ()
 
-    def train(self, samples: Sequence[npt.NDArray[np.generic]], labels: Sequence[str] | None) -> Path:
-        """Train and return a new bundle's folder; see `tuner.runtime.service.round.DeviceTrainer`.
+    def add(self, samples: Sequence[npt.NDArray[np.generic]], labels: Sequence[str] | None) -> None:
+        """Take the samples of a round; see `tuner.runtime.service.round.DeviceTrainer`.
 
         Raises:
-            TunerError: There are no labels, which only exits can do without, or training fails.
+            TunerError: There are no labels, which only exits can do without, or a sample does not fit the bundle.
         """
-        trainer = trainer_of(self.bundle, self.threads)
+        trainer, self._samples = self._trainer, samples
         if labels is None:
             if not isinstance(trainer, ExitsTrainer):
                 raise BundleError("a round learns from labels, but most samples have none: give class folders")
             trainer.add(samples)
-        elif self.bundle.loss == "multi-label":
+        elif trainer.bundle.loss == "multi-label":
             trainer.add(samples, [label.split(LABEL_SEPARATOR) for label in labels])
         else:
             trainer.add(samples, labels)
-        trainer.train()
-        out = self.home / MADE
+
+    def answers_without(self, rows: Sequence[int]) -> list[Answer]:
+        """Train on all samples but some, and return the answers to these.
+
+        Raises:
+            TunerError: Training fails.
+        """
+        fold = copy(self._trainer)
+        fold.drop(rows)
+        fold.train()
+        return fold.answers([self._samples[row] for row in rows])
+
+    def train(self) -> Path:
+        """Train on all samples, and return a new bundle's folder.
+
+        Raises:
+            TunerError: Training fails.
+        """
+        self._trainer.train()
+        out = self._home / MADE
         shutil.rmtree(out, ignore_errors=True)  # left by a round that was killed
-        return trainer.save(out)
+        return self._trainer.save(out)
 
 
 def local_training(folder: Path, threads: int | None = None) -> RoundTraining | None:
@@ -63,13 +86,16 @@ def local_training(folder: Path, threads: int | None = None) -> RoundTraining | 
     Raises:
         BundleError: It is not a bundle.
     """
-    if Bundle.read(folder).info.train is None:
+    info = Bundle.read(folder).info.train
+    if info is None:
         return None
     home = device_folder(folder)
     return RoundTraining(
         trainer=lambda bundle: LocalTrainer(bundle, home, threads),
-        global_accuracy=lambda bundle: trainer_of(bundle, threads).before,
+        global_right=lambda bundle: trainer_of(bundle, threads).right_before,
         learns=has_label,
+        exported=folder,
+        folds=info.folds,
     )
 
 

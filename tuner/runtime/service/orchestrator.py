@@ -15,7 +15,7 @@ from typing import Self
 
 from filelock import FileLock, Timeout
 
-from tuner.bundle.format import Bundle
+from tuner.bundle.format import FILE, Bundle, file_hash
 from tuner.bundle.rounds import device_folder, install_round, rounds_in_use
 from tuner.errors import BundleError, StoreError, TunerError
 from tuner.runtime.infer.personaliser import Personaliser, Prediction, Sample
@@ -248,20 +248,26 @@ class Orchestrator:
         if self._training is None or self.waiting() is not None:
             return
         samples, rounds = self.ring.load(), rounds_in_use(self.folder)
-        future = self._worker.submit(run_round, self.model, samples, self._training, self._policy.rules)
-        self._round = _Running(reason, self.state.new_samples, rounds, future)
+        learned = self.ring.learned(self.model.bundle.identity)
+        future = self._worker.submit(run_round, self.model, samples, self._training, self._policy.rules, learned)
+        still = learned.intersection(sample.identity for sample in samples)
+        self._round = _Running(reason, self.state.new_samples, rounds, still, future)
 
     def _finish(self, running: "_Running", result: RoundResult) -> Verdict:
         verdict = result.verdict
         try:
             if verdict.accepted and result.made is not None:
+                identities = running.learned.union(sample.identity for sample in result.used)
+                self.ring.note_learned(file_hash(result.made / FILE), identities)  # first: what it saw never judges it
                 install_round(self.folder, result.made, running.rounds)
         except (OSError, TunerError) as error:
             verdict = refused(f"the new bundle cannot be put in place ({error}): the old one stays")
         finally:
             if result.made is not None:
                 shutil.rmtree(result.made, ignore_errors=True)
-        latest = Round(self._world.clock(), result.samples, running.asked, verdict.accepted, verdict.reason)
+        latest = Round(
+            self._world.clock(), len(result.used), running.asked, verdict.accepted, verdict.reason, verdict.evidence
+        )
         self._memory.state = replace(
             after_round(self.state, swapped=False),
             rounds=(*self.state.rounds, latest)[-SHOWN:],
@@ -281,10 +287,12 @@ class _Running:
         asked: Why it was due.
         new_samples: Value of `ServiceState.new_samples` when it started.
         rounds: Rounds of the bundle when it started.
+        learned: Identities of the ring's samples that the model in use was trained on.
         future: Its result.
     """
 
     asked: str
     new_samples: int
     rounds: tuple[str, ...]
+    learned: frozenset[str]
     future: Future[RoundResult]

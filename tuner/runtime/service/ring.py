@@ -8,6 +8,7 @@ import json
 import os
 import struct
 import zlib
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ from tuner.task.data.samples import content_id
 HEAD = struct.Struct("<4sII")  # magic, crc32 of the rest, bytes of the JSON that follows
 MAGIC = b"TRG1"
 SUFFIX = ".sample"
+LEARNED = "learned.json"  # samples that models were trained on, by model
+MOST_MODELS = 4  # in this file: those in use and to fall back to, and one that was not put in place after all
 Sample = npt.NDArray[np.generic]
 
 
@@ -99,17 +102,42 @@ class Ring:
                 self._remove(self.folder / name)
         return [sample for sample in samples.values() if sample is not None]
 
+    def learned(self, model: str) -> frozenset[str]:
+        """Return identities of the samples that rounds have trained a model on; none where nothing is known of it.
+
+        Args:
+            model: `Bundle.identity` of the model.
+        """
+        return frozenset(self._models().get(model, ()))
+
+    def note_learned(self, model: str, identities: Iterable[str]) -> None:
+        """Note what a model was trained on, so that these samples never judge it.
+
+        Raises:
+            OSError: The disk is full or cannot be written.
+        """
+        models = {**self._models(), model: sorted(identities)}
+        kept = dict(list(models.items())[-MOST_MODELS:])
+        write_private(self.folder / LEARNED, json.dumps(kept))
+
     def clear(self) -> int:
         """Overwrite and remove every sample; return how many there were."""
         count = len(self)
         paths = self.folder.iterdir() if self.folder.is_dir() else ()
-        for path in [path for path in paths if path.name.endswith((SUFFIX, PART))]:
+        for path in [path for path in paths if path.name.endswith((SUFFIX, PART, LEARNED))]:
             with suppress(FileNotFoundError), path.open("r+b") as file:
                 file.write(bytes(path.stat().st_size))
                 file.flush()
                 os.fsync(file.fileno())
             self._remove(path)
         return count
+
+    def _models(self) -> dict[str, list[str]]:
+        try:
+            models = json.loads((self.folder / LEARNED).read_bytes())
+        except (FileNotFoundError, ValueError):
+            return {}
+        return models if isinstance(models, dict) else {}
 
     def _write(self, name: str, content: bytes) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,5 +1,10 @@
-"""One round: train on the ring's samples, and let the gate judge the new bundle, which is not put in place here."""
+"""One round: train on the ring's samples, and let the gate judge the new bundle, which is not put in place here.
 
+Every sample trains, and every sample judges: the samples are divided into folds, and each fold is answered by a model
+that was trained on the others. The model that is let in was trained on all of them.
+"""
+
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,28 +13,51 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tuner.arrays import Flags
 from tuner.bundle.format import Bundle
+from tuner.bundle.info import FOLDS
 from tuner.errors import TunerError
 from tuner.runtime.infer.personaliser import Personaliser, Prediction
-from tuner.runtime.service.gate import GlobalCheck, HoldoutComparison, Rules, Verdict, judge, refused
+from tuner.runtime.service.gate import (
+    Comparison,
+    GlobalCheck,
+    Rules,
+    Verdict,
+    judge_forgetting,
+    judge_samples,
+    refused,
+    too_few,
+)
 from tuner.runtime.service.ring import RingSample
+from tuner.runtime.train.answer import Answer
 
 BATCH = 32
 LABEL_SEPARATOR = "|"  # between the labels of a sample that has several
 SHOWN_LABELS = 3
-HELD_OUT = 5  # one sample in so many is never trained on, but judges
 
 
 class DeviceTrainer(Protocol):
-    """Trains on this device."""
+    """Trains on this device, from the weights of one bundle."""
 
-    def train(self, samples: Sequence[npt.NDArray[np.generic]], labels: Sequence[str] | None) -> Path:
-        """Train from a bundle's weights and return a new bundle's folder, which the caller removes.
+    def add(self, samples: Sequence[npt.NDArray[np.generic]], labels: Sequence[str] | None) -> None:
+        """Take the samples of a round, once.
 
         Args:
             samples: Decoded samples.
             labels: Label of each sample; None where they have none.
         """
+        ...
+
+    def answers_without(self, rows: Sequence[int]) -> Sequence[Answer]:
+        """Train on all samples but some, and return the trained model's answers to these; nothing of it is kept.
+
+        Args:
+            rows: Places of the samples, in the order they were added in.
+        """
+        ...
+
+    def train(self) -> Path:
+        """Train on all samples, and return a new bundle's folder, which the caller removes."""
         ...
 
 
@@ -39,15 +67,19 @@ class RoundTraining:
 
     Attributes:
         trainer: Function that makes a trainer for the bundle in use.
-        global_accuracy: Function that returns a bundle's accuracy on its global check samples, in [0, 1]; None where
-            it has none.
+        global_right: Function that returns whether each of a bundle's global check samples is answered right; None
+            where it has none.
         learns: Function that returns whether a bundle can be trained on a label; samples with other labels are left
             out, which the reason says.
+        exported: Folder of the bundle as it was exported; None where it is the one in use.
+        folds: Number of folds of the samples that judge.
     """
 
     trainer: Callable[[Bundle], DeviceTrainer]
-    global_accuracy: Callable[[Bundle], float | None] = lambda _: None
+    global_right: Callable[[Bundle], Flags | None] = lambda _: None
     learns: Callable[[Bundle, str], bool] = lambda _bundle, _label: True
+    exported: Path | None = None
+    folds: int = FOLDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,103 +89,149 @@ class RoundResult:
     Attributes:
         made: Folder of the new bundle; None where there is none.
         verdict: Verdict of the gate.
-        samples: Number of samples that were trained on.
+        used: Samples that were trained on.
     """
 
     made: Path | None
     verdict: Verdict
-    samples: int
+    used: Sequence[RingSample]
 
 
-def run_round(old: Personaliser, samples: Sequence[RingSample], training: RoundTraining, rules: Rules) -> RoundResult:
-    """Train on most of the samples, and judge on the rest.
+def run_round(
+    old: Personaliser,
+    samples: Sequence[RingSample],
+    training: RoundTraining,
+    rules: Rules,
+    learned: frozenset[str] = frozenset(),
+) -> RoundResult:
+    """Train on the samples, and judge by those that the model in use was not trained on.
 
     Args:
         old: Model in use; it may run in another thread meanwhile.
         samples: Samples of the ring. Where fewer than half have labels, no labels are used.
         training: How to train.
         rules: Rules of the gate.
+        learned: Identities of the samples that the model in use was trained on: its answers to them say nothing.
     """
     labelled = [sample for sample in samples if sample.label is not None]
     supervised = 0 < len(samples) <= 2 * len(labelled)
     if not supervised:
-        return _train_and_judge(old, samples, training, rules, supervised=False)
+        return _train_and_judge(_Round(old, samples, learned, training, rules, supervised=False))
     learnable = [sample for sample in labelled if training.learns(old.bundle, str(sample.label))]
     identities = {sample.identity for sample in learnable}
     unlearnable = [sample for sample in labelled if sample.identity not in identities]
-    result = _train_and_judge(old, learnable, training, rules, supervised=True)
+    result = _train_and_judge(_Round(old, learnable, learned, training, rules, supervised=True))
     reason = result.verdict.reason + _left_out(unlearnable)
     return replace(result, verdict=replace(result.verdict, reason=reason))
 
 
-def _train_and_judge(
-    old: Personaliser, used: Sequence[RingSample], training: RoundTraining, rules: Rules, *, supervised: bool
-) -> RoundResult:
-    held_out = [sample for sample in used if is_held_out(sample.identity)]
-    train = [sample for sample in used if not is_held_out(sample.identity)]
-    try:
-        before = training.global_accuracy(old.bundle)
-        reason = _hopeless(train, held_out, rules, supervised=supervised, checked=before is not None)
-        if reason is not None:
-            return RoundResult(None, refused(reason), len(train))
-        labels = [str(sample.label) for sample in train] if supervised else None
-        made = training.trainer(old.bundle).train([sample.sample for sample in train], labels)
-    except (TunerError, OSError) as error:
-        return RoundResult(None, refused(f"the round failed: {error}"), len(train))
-    try:
-        new = Personaliser(Bundle.read(made))
-        after = training.global_accuracy(new.bundle)
-        check = None if before is None or after is None else GlobalCheck(before, after)
-        verdict = judge(compare_models(old, new, held_out, supervised=supervised), check, rules)
-    except (TunerError, OSError) as error:
-        verdict = refused(f"the new bundle cannot be judged: {error}")
-    return RoundResult(made, verdict, len(train))
-
-
-def compare_models(
-    old: Personaliser, new: Personaliser, held_out: Sequence[RingSample], *, supervised: bool
-) -> HoldoutComparison:
-    """Predict the held-out samples with both models, and compare the predictions with the truth.
+def folds_of(samples: Sequence[RingSample], rows: Sequence[int], folds: int) -> list[list[int]]:
+    """Divide samples into folds in which every label is as frequent as in all; it depends on their content alone.
 
     Args:
-        old: Model in use; without labels, its last exit's answers are the truth.
-        new: Model that may replace it.
-        held_out: At least one sample.
-        supervised: Whether the samples' labels are the truth.
+        samples: All samples.
+        rows: Places of those to divide.
+        folds: Number of folds; as many as there are samples, if these are fewer.
     """
-    truth = [str(sample.label) for sample in held_out] if supervised else _last_exits(old, held_out)
+    ordered = sorted(rows, key=lambda row: (samples[row].label or "", samples[row].identity))
+    return [ordered[first::folds] for first in range(min(folds, len(ordered)))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """A round that runs; attributes as of `run_round`."""
+
+    old: Personaliser
+    used: Sequence[RingSample]
+    learned: frozenset[str]
+    training: RoundTraining
+    rules: Rules
+    supervised: bool
+
+
+def _train_and_judge(this: _Round) -> RoundResult:
+    training, rules, bundle = this.training, this.rules, this.old.bundle
+    fresh = [row for row, sample in enumerate(this.used) if sample.identity not in this.learned]
+    try:
+        before = training.global_right(bundle)
+        reason = _hopeless(this, len(fresh), checked=before is not None)
+        if reason is not None:
+            return RoundResult(None, refused(reason), this.used)
+        trainer = training.trainer(bundle)
+        labels = [str(sample.label) for sample in this.used] if this.supervised else None
+        trainer.add([sample.sample for sample in this.used], labels)
+        verdict = judge_samples(compare_models(this, trainer, fresh), rules)
+        if not verdict.accepted:
+            return RoundResult(None, verdict, this.used)
+        made = trainer.train()
+    except (TunerError, OSError) as error:
+        return RoundResult(None, refused(f"the round failed: {error}"), this.used)
+    try:
+        after = training.global_right(Bundle.read(made))
+        check = None
+        if before is not None and after is not None:
+            check = GlobalCheck(_of_export(training, bundle, before), before, after)
+        verdict = judge_forgetting(verdict, check, rules)
+    except (TunerError, OSError) as error:
+        verdict = refused(f"the new bundle cannot be judged: {error}")
+    return RoundResult(made, verdict, this.used)
+
+
+def compare_models(this: _Round, trainer: DeviceTrainer, fresh: Sequence[int]) -> Comparison:
+    """Compare the old model's answers with those of models that were trained without the samples they answer.
+
+    After each fold it is asked whether there is time for another: as much as the folds took in the mean, twice, as the
+    model that is let in is trained too. Where there is none, the folds that were answered judge, once they are enough.
+
+    Args:
+        this: The round; without labels, the last exit's answers of the old model are the truth.
+        trainer: Trainer that has the round's samples.
+        fresh: Places of the samples that may judge; at least one.
+    """
+    began, answers = time.monotonic(), dict[int, Answer]()
+    folds = folds_of(this.used, fresh, this.training.folds)
+    for done, fold in enumerate(folds, 1):
+        answers |= zip(fold, trainer.answers_without(fold), strict=True)
+        seconds = time.monotonic() - began
+        if len(answers) >= this.rules.least and seconds * (1 + 2 / done) > this.rules.seconds:
+            break
+    judging = [this.used[row] for row in answers]
+    old = this.old
+    truth = [str(sample.label) for sample in judging] if this.supervised else _last_exits(old, judging)
     separator = LABEL_SEPARATOR if old.bundle.loss == "multi-label" else None
     true_labels = [set(label.split(separator)) if separator else {label} for label in truth]
-    before, after = _predictions(old, held_out), _predictions(new, held_out)
+    before, after = _predictions(old, judging), list(answers.values())
     known = np.array([bool(labels & set(old.bundle.labels)) for labels in true_labels])
-    return HoldoutComparison(
+    return Comparison(
         _right(before, true_labels),
         _right(after, true_labels),
         known,
-        supervised,
+        this.supervised,
         _cost(old, before),
-        _cost(new, after),
+        _cost(old, after),
+        done,
     )
 
 
-def is_held_out(identity: str) -> bool:
-    """Return whether a sample is never trained on; it depends on the content alone, so as to hold in every round."""
-    return int(identity[:8], 16) % HELD_OUT == 0
-
-
-def _hopeless(
-    train: Sequence[RingSample], held_out: Sequence[RingSample], rules: Rules, *, supervised: bool, checked: bool
-) -> str | None:
+def _hopeless(this: _Round, fresh: int, *, checked: bool) -> str | None:
     """Return why training would be in vain; None where it may pay."""
-    if len(held_out) < rules.least:
-        return f"{len(held_out)} held-out samples are too few to compare the models, the least is {rules.least}"
-    classes = {sample.label for sample in train}
-    if supervised and len(classes) == 1 and not checked:
+    if fresh < this.rules.least:
+        return too_few(fresh, this.rules)
+    classes = {sample.label for sample in this.used}
+    if this.supervised and len(classes) == 1 and not checked:
         return (
             f"every sample has the label {min(map(str, classes))!r}, and there are no global check samples to notice "
             "forgetting: give samples of two classes"
         )
     return None
+
+
+def _of_export(training: RoundTraining, bundle: Bundle, before: Flags) -> Flags:
+    """Return whether the exported bundle answers each global check sample right; `before` are the answers in use."""
+    if training.exported is None or training.exported == bundle.folder:
+        return before
+    exported = training.global_right(Bundle.read(training.exported))
+    return before if exported is None else exported
 
 
 def _left_out(unlearnable: Sequence[RingSample]) -> str:
@@ -164,26 +242,26 @@ def _left_out(unlearnable: Sequence[RingSample]) -> str:
     return f"; {len(unlearnable)} samples were left out, as the bundle has no label {named}: `tuner apply` adds labels"
 
 
-def _predictions(model: Personaliser, held_out: Sequence[RingSample]) -> list[Prediction]:
-    return [prediction for batch in _batches(held_out) for prediction in model.predict_batch(batch)]
+def _predictions(model: Personaliser, samples: Sequence[RingSample]) -> list[Prediction]:
+    return [prediction for batch in _batches(samples) for prediction in model.predict_batch(batch)]
 
 
-def _right(predictions: Sequence[Prediction], true_labels: Sequence[set[str]]) -> npt.NDArray[np.bool_]:
-    pairs = zip(predictions, true_labels, strict=True)
-    return np.array([prediction.label in labels for prediction, labels in pairs])
+def _right(answers: Sequence[Prediction | Answer], true_labels: Sequence[set[str]]) -> npt.NDArray[np.bool_]:
+    pairs = zip(answers, true_labels, strict=True)
+    return np.array([answer.label in labels for answer, labels in pairs])
 
 
-def _cost(model: Personaliser, predictions: Sequence[Prediction]) -> float:
-    """Return the mean share of the whole model's FLOPs that predictions took."""
+def _cost(model: Personaliser, answers: Sequence[Prediction | Answer]) -> float:
+    """Return the mean share of the whole model's FLOPs that answers took."""
     shares = model.bundle.exits.shares if model.bundle.exits else (1.0,)
-    return float(np.mean([shares[prediction.exit] for prediction in predictions]))
+    return float(np.mean([shares[answer.exit] for answer in answers]))
 
 
-def _last_exits(model: Personaliser, held_out: Sequence[RingSample]) -> list[str]:
-    last = [model.every_exit(batch)[-1].argmax(axis=1) for batch in _batches(held_out)]
+def _last_exits(model: Personaliser, samples: Sequence[RingSample]) -> list[str]:
+    last = [model.every_exit(batch)[-1].argmax(axis=1) for batch in _batches(samples)]
     return [model.bundle.labels[label] for label in np.concatenate(last)]
 
 
-def _batches(held_out: Sequence[RingSample]) -> list[npt.NDArray[np.generic]]:
-    batches = [held_out[first : first + BATCH] for first in range(0, len(held_out), BATCH)]
+def _batches(samples: Sequence[RingSample]) -> list[npt.NDArray[np.generic]]:
+    batches = [samples[first : first + BATCH] for first in range(0, len(samples), BATCH)]
     return [np.stack([sample.sample for sample in batch]) for batch in batches]

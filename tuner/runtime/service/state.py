@@ -12,6 +12,7 @@ from tuner.bundle.table import MOST, Table
 from tuner.errors import BundleError
 from tuner.files import remove_parts, write_private
 from tuner.runtime.service.drift import PageHinkley
+from tuner.runtime.service.gate import Evidence
 from tuner.untrusted import read_json
 
 FILE = "state.json"
@@ -30,6 +31,7 @@ class Round:
         asked: Why the round was due.
         accepted: Whether the new model was accepted.
         reason: The gate's reason.
+        evidence: Measured values that it rests on; None where nothing was measured.
     """
 
     when: float
@@ -37,6 +39,7 @@ class Round:
     asked: str
     accepted: bool
     reason: str
+    evidence: Evidence | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +153,22 @@ def _state(table: Table) -> ServiceState:
 
 
 def _round(entry: Table) -> Round:
-    accepted = entry.flag("accepted")
-    return Round(
-        entry.number("when"), entry.integer("samples"), entry.text("asked"), accepted is True, entry.text("reason")
+    accepted, evidence = entry.flag("accepted") is True, None
+    if "evidence" in entry:
+        evidence = _evidence(entry.table("evidence"))
+    when, samples, asked = entry.number("when"), entry.integer("samples"), entry.text("asked")
+    return Round(when, samples, asked, accepted, entry.text("reason"), evidence)
+
+
+def _evidence(entry: Table) -> Evidence:
+    return Evidence(
+        samples=entry.integer("samples"),
+        models=entry.integer("models"),
+        before=entry.integer("before"),
+        after=entry.integer("after"),
+        global_before=entry.number("global_before", None, least=0, most=1),
+        global_after=entry.number("global_after", None, least=0, most=1),
+        least_drop=entry.number("least_drop", None, least=-1, most=1),
     )
 
 

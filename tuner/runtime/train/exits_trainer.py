@@ -12,23 +12,24 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save
 
-from tuner.arrays import Array, Doubles, Floats, Labels, RowNumbers
+from tuner.arrays import Array, Doubles, Flags, Floats, RowNumbers
 from tuner.bundle.format import Bundle, successor
 from tuner.bundle.onnxfile import with_weights
 from tuner.bundle.replay import Replay
 from tuner.bundle.scores import DeviceScores
 from tuner.bundle.tensors import read_tensors
 from tuner.errors import BundleError
-from tuner.metrics import score
+from tuner.metrics import score, top_right
 from tuner.ort.parity import largest_difference, require_parity
 from tuner.ort.tail import Tail
-from tuner.ort.training_step import Read, StepSession, TrainingRows, train
-from tuner.plan.parts import RecipePlan
+from tuner.ort.training_step import TrainingRows
 from tuner.process_memory import return_freed
 from tuner.runtime.infer.calibration import Costs, confidences, exits_taken
 from tuner.runtime.infer.chain import Chain
 from tuner.runtime.infer.inputs import Label, Sample
+from tuner.runtime.train.answer import Answer
 from tuner.runtime.train.exit_calibration import ExitCosts, calibrate_exits, calibration_share
+from tuner.runtime.train.exit_heads import ExitHeads
 from tuner.runtime.train.exit_samples import AT_ONCE, exit_batches
 from tuner.runtime.train.exit_targets import entropy, exit_targets
 from tuner.runtime.train.files import (
@@ -37,7 +38,6 @@ from tuner.runtime.train.files import (
     EXITS_FORMAT,
     LOGITS_OF,
     REPLAY,
-    STEP_OF,
     plan_of,
     replay_of,
     train_info,
@@ -45,7 +45,6 @@ from tuner.runtime.train.files import (
 from tuner.training.epoch import Watch
 from tuner.training.schedule import batches_of
 
-MOST_FLOAT16 = float(np.finfo(np.float16).max)
 LEAST = 10  # calibration samples, or the thresholds stay as they are
 
 
@@ -66,6 +65,7 @@ class ExitsTrainer:
         plan: Plan it was made by; its recipe trains the exits again.
         policy: When a sample leaves, by the current thresholds.
         before: Accuracy of leaving early on the bundle's check samples before anything is trained; None without any.
+        right_before: Whether the bundle answers each of these right, bool [n]; likewise.
 
     Raises:
         BundleError: The bundle cannot be used, or was not exported to be trained.
@@ -96,7 +96,7 @@ class ExitsTrainer:
         self._places: Doubles = np.empty(0)
         self._losses: tuple[float, ...] = ()
         self._labelled = True
-        self.before = self.global_accuracy()
+        self.before, self.right_before = self._known()
 
     def __len__(self) -> int:
         """Return the number of new samples; of recordings, windows."""
@@ -158,12 +158,28 @@ class ExitsTrainer:
         constant = entropy(self.plan.heads, targets, multi=self._multi)
         if len(mixed) % recipe.batch_size == 1:  # that one is left out of every epoch
             constant *= 1 - 1 / len(mixed)
-        weights, curves = self._train_heads(mixed, targets, recipe, watch)
-        self._weights = weights
+        heads = ExitHeads(self.bundle, self._chain, self._threads, self._seed)
+        self._weights, curves = heads.train(self._weights, TrainingRows(mixed.read, targets), recipe, watch)
         self._calibrate(np.flatnonzero(apart))
         losses = tuple(sum(loss - constant for loss in epoch) for epoch in zip(*curves, strict=False))
         self._losses += losses
         return losses
+
+    def drop(self, rows: Sequence[int]) -> None:
+        """Take new samples out again; see `Trainer.drop`."""
+        kept = np.delete(np.arange(len(self)), rows)
+        self._new, self._final, self._places = self._new.select(kept), self._final[kept], self._places[kept]
+
+    def answers(self, samples: Sequence[Sample]) -> list[Answer]:
+        """Return what the current exits answer to samples, and where each leaves.
+
+        Raises:
+            TunerError: As `add`.
+        """
+        batches = exit_batches(self.bundle, self._chain, samples, None)
+        logits, exits = self._leaving(np.concatenate([self._exit_logits(batch.features) for batch in batches], axis=1))
+        pairs = zip(logits.argmax(axis=1), exits, strict=True)
+        return [Answer(self.bundle.labels[row], int(exit_)) for row, exit_ in pairs]
 
     def accuracy(self, samples: Sequence[Sample], labels: Sequence[Label] | None = None) -> float:
         """Return how many samples are answered right, leaving early as now; of several labels a sample, the AUC.
@@ -178,11 +194,12 @@ class ExitsTrainer:
             for batch in exit_batches(self.bundle, self._chain, samples, labels)
         ]
         logits, truths = zip(*pairs, strict=True)
-        return self._scored(np.concatenate(logits, axis=1), np.concatenate(truths))
+        left = self._leaving(np.concatenate(logits, axis=1))[0]
+        return score(left, np.concatenate(truths), multi=self._multi)
 
     def global_accuracy(self) -> float | None:
         """Return the accuracy on the bundle's check samples, leaving early as now. None where it brings none."""
-        return self._scored(self._answers(self._check), self._check.labels) if len(self._check) else None
+        return self._known()[0]
 
     def save(self, out: str | Path) -> Path:
         """Write a bundle of the current exits that names its parent, and can be trained again.
@@ -204,32 +221,6 @@ class ExitsTrainer:
             self._compare([part / name for name in self.policy.segments])
         return out
 
-    def _train_heads(
-        self, mixed: Replay, targets: Floats, recipe: RecipePlan, watch: Watch
-    ) -> tuple[list[Mapping[str, Array]], list[list[float]]]:
-        """Train one exit after the other, up to the one that is stopped.
-
-        Returns:
-            The weights of all exits, and the mean losses of each trained one's whole epochs.
-
-        Raises:
-            TunerError: Weights or a loss are no longer numbers.
-        """
-        read: Read = mixed.read
-        weights, curves = list(self._weights), []
-        for at in range(len(weights)):
-            if at:
-                read = self._deeper(at, read, len(mixed))
-            session = StepSession(self.bundle.file(STEP_OF.format(at)), weights[at], self._threads, self._seed)
-            results = list(train(session, TrainingRows(read, targets), recipe, self._seed, watch))
-            curves.append([result.loss for result in results if not result.stopped])
-            weights[at] = session.weights()
-            if not all(np.isfinite(value).all() for value in weights[at].values()):
-                raise BundleError(f"weights are no longer finite: lower recipe.learning_rate, {recipe.learning_rate:g}")
-            if results[-1].stopped:
-                break
-        return weights, curves
-
     def _answers(self, samples: Replay) -> Floats:
         """Return the current logits of every exit and of the final head, float32 [exits + 1, n, labels]."""
         batches = [self._exit_logits(samples.read(rows)) for rows in batches_of(np.arange(len(samples)), AT_ONCE)]
@@ -248,18 +239,17 @@ class ExitsTrainer:
             features, _ = self._chain.step(at + 1, features)
         return np.stack([*logits, features])
 
-    def _deeper(self, at: int, read: Read, count: int) -> Read:
-        """Return how to read what an exit reads, from how to read what the one before it does."""
-        parts = []
-        for rows in batches_of(np.arange(count), AT_ONCE):
-            features, _ = self._chain.step(at, read(rows))
-            parts.append(np.clip(features, -MOST_FLOAT16, MOST_FLOAT16).astype(np.float16))
-        maps = np.concatenate(parts)
-        return lambda rows: maps[rows].astype(np.float32)
+    def _known(self) -> tuple[float | None, Flags | None]:
+        """Return the accuracy on the check samples, and whether each is answered right; None where there are none."""
+        if not len(self._check):
+            return None, None
+        logits, truth = self._leaving(self._answers(self._check))[0], self._check.labels
+        return score(logits, truth, multi=self._multi), top_right(logits, truth, multi=self._multi)
 
-    def _scored(self, logits: Floats, truth: Labels) -> float:
+    def _leaving(self, logits: Floats) -> tuple[Floats, RowNumbers]:
+        """Return the logits of the exit that each sample leaves at, float32 [n, labels], and these exits, int64 [n]."""
         exits = exits_taken(confidences(logits, self.temperature, multi=self._multi), self.thresholds)
-        return score(logits[exits, np.arange(len(exits))], truth, multi=self._multi)
+        return logits[exits, np.arange(len(exits))], exits
 
     def _calibrate(self, rows: RowNumbers) -> None:
         """Set thresholds and temperature on new samples that no exit has trained on, as an export does."""

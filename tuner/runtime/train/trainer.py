@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save
 
-from tuner.arrays import Array, Floats, Labels
+from tuner.arrays import Array, Flags, Floats, Labels
 from tuner.augment.maps import augment
 from tuner.augment.operations import active_operations
 from tuner.bundle.format import MODEL, WEIGHTS, Bundle, successor
@@ -17,7 +17,7 @@ from tuner.bundle.onnxfile import with_weights
 from tuner.bundle.scores import DeviceScores
 from tuner.bundle.tensors import read_tensors
 from tuner.errors import BundleError
-from tuner.metrics import score
+from tuner.metrics import score, top_right
 from tuner.ort.parity import largest_difference, require_parity
 from tuner.ort.session import Session
 from tuner.ort.tail import Tail
@@ -25,6 +25,7 @@ from tuner.ort.training_step import StepSession, TrainingRows, train
 from tuner.process_memory import return_freed
 from tuner.runtime.infer.inputs import Label, Sample, inputs, label_rows
 from tuner.runtime.train.adapters import Adapters
+from tuner.runtime.train.answer import Answer
 from tuner.runtime.train.files import (
     ADAPTERS,
     ADAPTERS_FORMAT,
@@ -60,6 +61,7 @@ class Trainer:
         bundle: What training starts from.
         plan: Plan it was made by; its recipe trains it again.
         before: Accuracy on the bundle's check samples before anything is trained; None where it brings none.
+        right_before: Whether the bundle answers each of these right, bool [n]; likewise.
 
     Raises:
         BundleError: The bundle cannot be used, or was not exported to be trained.
@@ -81,7 +83,7 @@ class Trainer:
         self._is_frozen = bool(info.cut)  # whether there are frozen blocks before the tail
         self._weights: Mapping[str, Array] = read_tensors(file(WEIGHTS), info.weights)
         self._tail = Tail(file(TAIL), self._threads)
-        self.before = self.global_accuracy()
+        self.before, self.right_before = self._known()
         self._losses: tuple[float, ...] = ()
 
     def __len__(self) -> int:
@@ -130,6 +132,14 @@ class Trainer:
         parts = [features for features, _ in self._batches(samples, [any_label] * len(samples))]
         return np.concatenate([np.empty((0, *self._replay.codec.shape), np.float32), *parts])
 
+    def drop(self, rows: Sequence[int]) -> None:
+        """Take new samples out again; a shallow copy of the trainer keeps them.
+
+        Args:
+            rows: Their places, in the order they were added in.
+        """
+        self._local = self._local.select(np.delete(np.arange(len(self)), rows))
+
     def train(
         self, epochs: int | None = None, batch_size: int | None = None, watch: Watch = lambda _step, _steps: False
     ) -> tuple[float, ...]:
@@ -168,12 +178,18 @@ class Trainer:
         features, rows = zip(*self._batches(samples, labels), strict=True)
         return self._scored([np.concatenate(features)], np.concatenate(rows))
 
+    def answers(self, samples: Sequence[Sample]) -> list[Answer]:
+        """Return what the current weights answer to samples.
+
+        Raises:
+            TunerError: As `features`.
+        """
+        best = self.logits(self.features(samples)).argmax(axis=1)
+        return [Answer(self.bundle.labels[row], exit=0) for row in best]
+
     def global_accuracy(self) -> float | None:
         """Return the accuracy on the bundle's check samples: what was not forgotten. None where it brings none."""
-        if not len(self._check):
-            return None
-        batches = batches_of(np.arange(len(self._check)), self._tail.batch_size)
-        return self._scored([self._check.read(rows) for rows in batches], self._check.labels)
+        return self._known()[0]
 
     def logits(self, features: Floats) -> Floats:
         """Return the logits of the current weights, float32 [n, labels], for what `features` returns."""
@@ -233,6 +249,15 @@ class Trainer:
         operations = active_operations(self.plan.task.augment, cached=self.plan.split > 0)
         generator = np.random.default_rng((self._seed, 1))
         return TrainingRows(lambda rows: augment(samples.read(rows), generator, operations, strength), samples.labels)
+
+    def _known(self) -> tuple[float | None, Flags | None]:
+        """Return the accuracy on the check samples, and whether each is answered right; None where there are none."""
+        check, multi = self._check, self.bundle.loss == "multi-label"
+        if not len(check):
+            return None, None
+        batches = batches_of(np.arange(len(check)), self._tail.batch_size)
+        logits = np.concatenate([self.logits(check.read(rows)) for rows in batches])
+        return score(logits, check.labels, multi=multi), top_right(logits, check.labels, multi=multi)
 
     def _scored(self, features: Sequence[Floats], rows: Labels) -> float:
         logits = np.concatenate([self.logits(part) for part in features])

@@ -1,0 +1,77 @@
+"""Training of a bundle's exits, one after the other: the loss of each depends on its own weights only."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tuner.arrays import Array
+from tuner.bundle.format import Bundle
+from tuner.errors import BundleError
+from tuner.ort.training_step import Read, StepSession, TrainingRows, train
+from tuner.plan.parts import RecipePlan
+from tuner.runtime.infer.chain import Chain
+from tuner.runtime.train.exit_samples import AT_ONCE
+from tuner.runtime.train.files import STEP_OF
+from tuner.training.epoch import Watch
+from tuner.training.schedule import batches_of
+
+MOST_FLOAT16 = float(np.finfo(np.float16).max)
+Weights = Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class ExitHeads:
+    """The exits of a bundle, as training sees them.
+
+    Attributes:
+        bundle: The bundle, exported with exits and ``--trainable``.
+        chain: Its segments.
+        threads: Threads within an operator.
+        seed: Seed of the order of samples.
+    """
+
+    bundle: Bundle
+    chain: Chain
+    threads: int
+    seed: int
+
+    def train(
+        self, given: Sequence[Weights], rows: TrainingRows, recipe: RecipePlan, watch: Watch
+    ) -> tuple[list[Weights], list[list[float]]]:
+        """Train one exit after the other, up to the one that is stopped.
+
+        Args:
+            given: Weights of each exit.
+            rows: What the first exit reads, and what every exit shall answer.
+            recipe: Recipe of each exit.
+            watch: Called after every step of an exit; returns whether to stop there.
+
+        Returns:
+            The weights of all exits, and the mean losses of each trained one's whole epochs.
+
+        Raises:
+            TunerError: Weights or a loss are no longer numbers.
+        """
+        weights, curves = list(given), []
+        for at in range(len(weights)):
+            if at:
+                rows = replace(rows, read=self._deeper(at, rows.read, len(rows.labels)))
+            session = StepSession(self.bundle.file(STEP_OF.format(at)), weights[at], self.threads, self.seed)
+            results = list(train(session, rows, recipe, self.seed, watch))
+            curves.append([result.loss for result in results if not result.stopped])
+            weights[at] = session.weights()
+            if not all(np.isfinite(value).all() for value in weights[at].values()):
+                raise BundleError(f"weights are no longer finite: lower recipe.learning_rate, {recipe.learning_rate:g}")
+            if results[-1].stopped:
+                break
+        return weights, curves
+
+    def _deeper(self, at: int, read: Read, count: int) -> Read:
+        """Return how to read what an exit reads, from how to read what the one before it does."""
+        parts = []
+        for rows in batches_of(np.arange(count), AT_ONCE):
+            features, _ = self.chain.step(at, read(rows))
+            parts.append(np.clip(features, -MOST_FLOAT16, MOST_FLOAT16).astype(np.float16))
+        maps = np.concatenate(parts)
+        return lambda rows: maps[rows].astype(np.float32)
