@@ -21,7 +21,7 @@ from tuner.metrics import score, top_right
 from tuner.ort.parity import largest_difference, require_parity
 from tuner.ort.session import Session
 from tuner.ort.tail import Tail
-from tuner.ort.training_step import StepSession, TrainingRows, train
+from tuner.ort.training_step import TrainingRows
 from tuner.process_memory import return_freed
 from tuner.runtime.infer.inputs import Label, Sample, inputs, label_rows
 from tuner.runtime.train.adapters import Adapters
@@ -39,6 +39,7 @@ from tuner.runtime.train.files import (
     replay_of,
     train_info,
 )
+from tuner.runtime.train.tail_training import TailTraining
 from tuner.task import normalise
 from tuner.training.epoch import Watch
 from tuner.training.schedule import batches_of
@@ -75,9 +76,10 @@ class Trainer:
         info = train_info(self.bundle, TAIL_FORMAT, ADAPTERS_FORMAT)
         adapted = info.format == ADAPTERS_FORMAT
         file = self.bundle.file
-        self._adapters = Adapters(file(ADAPTERS), file(MERGE)) if adapted else None
+        adapters = Adapters(file(ADAPTERS), file(MERGE)) if adapted else None
         self.plan = plan_of(self.bundle)
         self._threads, self._seed = threads or len(os.sched_getaffinity(0)), seed
+        self._training = TailTraining(file(STEP), adapters, self._threads, seed)
         self._replay, self._check = replay_of(self.bundle, REPLAY), replay_of(self.bundle, CHECK)
         self._local = self._replay.emptied()
         self._is_frozen = bool(info.cut)  # whether there are frozen blocks before the tail
@@ -160,13 +162,8 @@ class Trainer:
             raise BundleError("there is nothing new to train on: add samples and their labels first")
         own = self.plan.recipe
         recipe = replace(own, epochs=epochs or own.epochs, batch_size=batch_size or own.batch_size)
-        given = self._weights if self._adapters is None else self._adapters.begin(self._weights)
-        session = StepSession(self.bundle.file(STEP), given, self._threads, self._seed)
-        losses = tuple(result.loss for result in train(session, self._mixed(), recipe, self._seed, watch))
-        weights = session.weights() if self._adapters is None else self._adapters.merged(session.weights())
-        if not all(np.isfinite(value).all() for value in weights.values()):
-            raise BundleError(f"weights are no longer finite: lower recipe.learning_rate, {recipe.learning_rate:g}")
-        self._weights, self._losses = weights, self._losses + losses
+        self._weights, losses = self._training.train(self._weights, self._mixed(), recipe, watch)
+        self._losses += losses
         return losses
 
     def accuracy(self, samples: Sequence[Sample], labels: Sequence[Label]) -> float:

@@ -169,7 +169,7 @@ def test_an_export_replays_what_the_trial_was_trained_on(
     (tmp_path / "out").mkdir()
     session.export(plan, weights, tmp_path / "out", trainable=True)
     replay = Replay.load(tmp_path / "out" / REPLAY)
-    assert np.array_equal(replay.labels, written.labels())
+    assert np.array_equal(replay.labels[: len(written)], written.labels())  # then more, where a round forgets
     other = TorchBackend().open(task, Extensions())
     other.train(Trial(replace(plan, data=DataPlan(plan.data.alpha)), 1, store, weights))
     with pytest.raises(BundleError, match=r"does not say which samples selector 'herding' chose"):

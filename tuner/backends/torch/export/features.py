@@ -68,11 +68,17 @@ class Features:
         Returns:
             The former, and the number of the latter.
         """
-        task, replay = self._task, self.replay(mixed, self.codec())
+        replay = self.replay(mixed, self.codec())
+        check = self.check(replay.codec.shape)
         replay.save(folder / REPLAY)
-        check = [drawn(whole_partition(task, "global.val"), CHECK_SAMPLES)] if task.global_ is not None else []
-        self.replay(check, Codec(VALIDATION_BITS, replay.codec.shape)).save(folder / CHECK)
-        return replay, sum(map(len, check))
+        check.save(folder / CHECK)
+        return replay, len(check)
+
+    def check(self, shape: tuple[int, ...]) -> Replay:
+        """Return global samples to measure forgetting on, as features of a shape; none where the task has none."""
+        task = self._task
+        chosen = [drawn(whole_partition(task, "global.val"), CHECK_SAMPLES)] if task.global_ is not None else []
+        return self.replay(chosen, Codec(VALIDATION_BITS, shape))
 
     def replay(self, selections: Sequence[Selection], codec: Codec) -> Replay:
         """Return the codes and labels of some selections."""

@@ -15,6 +15,7 @@ from torch import nn
 from tuner.backends.torch.export.adapters import write_adapters
 from tuner.backends.torch.export.features import BATCH, Features, drawn
 from tuner.backends.torch.export.names import named_as
+from tuner.backends.torch.export.rehearsal import Rehearsal, sufficient_replay, user_samples
 from tuner.backends.torch.export.step_check import compare_training, random_labels
 from tuner.backends.torch.features.selection import Selection, whole_partition
 from tuner.backends.torch.onnx.write import write
@@ -25,12 +26,15 @@ from tuner.backends.torch.step.traced import StepError
 from tuner.backends.torch.trial.edits import edited, probe_of
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.opened import OpenTask
-from tuner.bundle.format import MODEL
+from tuner.bundle.format import MODEL, WEIGHTS
 from tuner.bundle.info import Section, TrainInfo
+from tuner.bundle.tensors import read_tensors
 from tuner.errors import BundleError
 from tuner.ort.session import Session
 from tuner.plan.trial import TrialPlan
-from tuner.runtime.train.files import ADAPTERS_FORMAT, STEP, TAIL, TAIL_FORMAT
+from tuner.runtime.train.adapters import Adapters
+from tuner.runtime.train.files import ADAPTERS, ADAPTERS_FORMAT, CHECK, MERGE, REPLAY, STEP, TAIL, TAIL_FORMAT
+from tuner.runtime.train.tail_training import TailTraining
 
 
 def refuse_untrainable(tail: nn.Module, state: Mapping[str, Any], plan: TrialPlan) -> None:
@@ -73,8 +77,8 @@ def write_trainable(
     task, names = opened.task, tuple(tail.state_dict())
     session = Session(folder / MODEL, plan.runtime.threads)
     features = Features(task, plan, session.features if plan.split else lambda pixels: pixels)
-    replay, checked = features.save(mixed, folder)
-    shape, outputs, recipe = replay.codec.shape, len(task.labels), plan.recipe
+    codec, outputs, recipe = features.codec(), len(task.labels), plan.recipe
+    shape, check = codec.shape, features.check(codec.shape)
     seen = drawn(whole_partition(task, "local.train"), recipe.batch_size)
     inputs = features.of(seen)
     try:
@@ -93,12 +97,19 @@ def write_trainable(
     labels = random_labels(recipe, outputs, multi=task.loss == "multi-label")
     loss, threads = task_loss(task.loss), plan.runtime.threads
     difference = compare_training(tail, recipe, folder / STEP, inputs, labels, loss, threads, given)
+    adapters = Adapters(folder / ADAPTERS, folder / MERGE) if adapted else None
+    training = TailTraining(folder / STEP, adapters, threads, seed=0)
+    local, exported = user_samples(features, task, codec), read_tensors(folder / WEIGHTS, names)
+    rehearsal = Rehearsal(training, exported, recipe, local, check, task.loss == "multi-label")
+    replay = sufficient_replay(features, task, mixed, codec, lambda samples: rehearsal.drop(samples, folder))
+    replay.save(folder / REPLAY)
+    check.save(folder / CHECK)
     return TrainInfo(
         format=ADAPTERS_FORMAT if adapted else TAIL_FORMAT,
         batch_size=recipe.batch_size,
         replay_samples=len(replay),
-        check_samples=checked,
-        bits=replay.codec.bits,
+        check_samples=len(check),
+        bits=codec.bits,
         bytes=sum(path.stat().st_size for path in (folder / Section.TRAIN).iterdir()),
         largest_loss_difference=difference,
         weights=names,
