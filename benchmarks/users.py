@@ -112,10 +112,9 @@ def store_features(given: Task, path: Path, per_class: int) -> None:
     classes = [np.flatnonzero(train.labels == one)[:per_class] for one in np.unique(train.labels)]
     val = np.random.default_rng(0).permutation(len(given.global_.val))
     parts = {"train": (train, np.concatenate(classes)), "val": (given.global_.val, val[: 4 * CHECKED])}
-    arrays: dict[str, npt.NDArray[np.generic]] = {
-        "labels": np.array(given.labels[:known]),
-        **{name: value.detach().numpy()[:known] for name, value in model.classifier[1].named_parameters()},
-    }
+    arrays: dict[str, npt.NDArray[np.generic]] = {"labels": np.array(given.labels[:known])}
+    state = model.state_dict()
+    arrays |= {name: state[f"classifier.1.{name}"].numpy()[:known] for name in ("weight", "bias")}
     for name, (samples, indices) in parts.items():
         arrays[name], arrays[f"{name}_rows"] = pooled(model, given, samples, indices), samples.labels[indices]
     np.savez(path, **arrays)  # type: ignore[arg-type]  # numpy's stub takes the names for its own options
@@ -142,10 +141,8 @@ def divided(path: Path) -> dict[str, Known]:
         for begin, end in ((0, REPLAYED), (REPLAYED, REPLAYED + POOL), (REPLAYED + POOL, None))
     )
     unchecked = val.select(np.arange(CHECKED, len(val.rows)))
-    features, rows = (
-        np.concatenate(pair) for pair in ((rest.features, unchecked.features), (rest.rows, unchecked.rows))
-    )
-    test = Known(features, rows)
+    features = np.concatenate([rest.features, unchecked.features])
+    test = Known(features, np.concatenate([rest.rows, unchecked.rows]))
     return {"replay": replay, "pool": pool, "check": val.select(np.arange(CHECKED)), "test": test}
 
 

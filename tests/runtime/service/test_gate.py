@@ -12,7 +12,7 @@ from tuner.runtime.service.gate import (
     GlobalCheck,
     Rules,
     Verdict,
-    judge_forgetting,
+    judge_check,
     judge_samples,
 )
 
@@ -99,30 +99,56 @@ def test_the_confidence_decides_what_is_harm() -> None:
 @pytest.mark.parametrize(
     ("checked", "accepted", "says"),
     [
-        (check(3, 3), True, "global accuracy before 50.0 %, after 50.0 %: no loss is certain at 95 %"),
+        (check(3, 3), True, "global accuracy before 50.0 %, after 50.0 %: neither loss nor gain is certain at 95 %"),
         # three points fewer, but of 500 samples that is no certain loss of more than a point
         (check(38, 23), True, "global accuracy before 53.0 %, after 50.0 %: a loss of 0.4 points or more is certain"),
         (check(45, 17), False, "global accuracy certainly falls by more than 1 points"),
         # the same counts of more samples: fewer points, and certainly below one
         (check(45, 17, count=5000), True, "a loss of 0.3 points or more is certain"),
         (check(8, 5, exported_lost=45), False, "has certainly fallen by more than 1 points since the export"),
-        (check(5, 8, exported_lost=45), True, "no loss is certain"),
+        (check(5, 8, exported_lost=45), True, "neither loss nor gain is certain"),
     ],
 )
 def test_a_loss_of_global_accuracy_must_be_certain(checked: GlobalCheck, says: str, *, accepted: bool) -> None:
-    verdict = judge_forgetting(BETTER, checked, RULES)
+    verdict = judge_check(BETTER, checked, RULES)
     assert verdict.accepted is accepted
     assert says in verdict.reason
     assert verdict.reason.count("before 20, after 25") == 1
     evidence = verdict.evidence
     assert evidence is not None
     assert (evidence.global_before, evidence.global_after) == (checked.old.mean(), checked.new.mean())
-    assert evidence.least_drop is not None
-    assert evidence.least_drop < checked.old.mean() - checked.new.mean()
+    assert evidence.least_loss is not None
+    assert evidence.least_gain is not None
+    assert evidence.least_loss < checked.old.mean() - checked.new.mean() < -evidence.least_gain
 
 
 def test_a_bundle_without_check_samples_says_so() -> None:
-    verdict = judge_forgetting(BETTER, None, RULES)
+    verdict = judge_check(BETTER, None, RULES)
     assert verdict == Verdict(
         accepted=True, reason="before 20, after 25; no global check samples to compare on", evidence=EVIDENCE
     )
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_open"),
+    [
+        (held(20, 5, 3), True),
+        (held(20, 4, 4), True),
+        (held(20, 7, 0), False),  # harm, p = 1/128
+        (held(20, 8, 7, new_classes=7), False),  # harm on classes it knew
+        (replace(held(20, 5, 3), old_cost=0.6, new_cost=0.8), False),
+        (held(20, 5, 3, labelled=False), False),
+    ],
+)
+def test_where_few_samples_leave_it_open_a_certain_gain_of_global_accuracy_decides(
+    answers: Comparison, *, is_open: bool
+) -> None:
+    verdict = judge_samples(answers, RULES)
+    assert (verdict.accepted, verdict.is_open) == (False, is_open)
+    if is_open:
+        better = judge_check(verdict, check(17, 45), RULES)
+        assert better.accepted
+        assert better.reason.startswith("the samples leave it open, and global accuracy certainly rises: before 2")
+        assert "a gain of 3.1 points or more is certain" in better.reason
+        for checked in (check(4, 9), check(45, 17), None):
+            assert not judge_check(verdict, checked, RULES).accepted

@@ -94,7 +94,9 @@ def test_rounds_in_service_remember_what_they_learned_from(
         assert verdict.evidence.samples == 60
     first, second = read_state(bundle).rounds
     assert (first.samples, second.samples) == (90, 150)
-    assert (first.evidence.samples, second.evidence) == (90, verdict.evidence)
+    assert second.evidence == verdict.evidence
+    assert first.evidence is not None
+    assert first.evidence.samples == 90
     roll_back(bundle)
     with serve(bundle, trainer) as service:  # the first round's model is in use again: the later samples judge it
         assert len(service.ring.learned(service.model.bundle.identity)) == 90

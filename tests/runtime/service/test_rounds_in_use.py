@@ -2,9 +2,7 @@
 
 import json
 import threading
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -63,9 +61,9 @@ def test_a_round_trained_from_a_model_that_was_rolled_back_is_not_put_in_place(
     bundle, trainer = make("old", [pointing(2.0)]), Copying(make("new", [pointing(2.0, (1, 0, 2))]))
     train, rolled_back = trainer.train, threading.Event()
 
-    def train_meanwhile(samples: Sequence[Any], labels: Sequence[str] | None) -> Path:
+    def train_meanwhile() -> Path:
         assert rolled_back.wait(60)
-        return train(samples, labels)
+        return train()
 
     trainer.train = train_meanwhile  # type: ignore[method-assign]  # this one's
     install_round(bundle, make("first", [pointing(3.0)]))

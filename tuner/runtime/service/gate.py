@@ -79,7 +79,8 @@ class Evidence:
         after: The same of the new model.
         global_before: Accuracy of the old model on the global check samples, in [0, 1]; None where it was not measured.
         global_after: The same of the new model.
-        least_drop: Loss of this accuracy that is certain at the rules' confidence; at most zero where none is.
+        least_loss: Loss of this accuracy that is certain at the rules' confidence; at most zero where none is.
+        least_gain: The same of a gain.
     """
 
     samples: int
@@ -88,7 +89,8 @@ class Evidence:
     after: int
     global_before: float | None = None
     global_after: float | None = None
-    least_drop: float | None = None
+    least_loss: float | None = None
+    least_gain: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +101,13 @@ class Verdict:
         accepted: Whether it is.
         reason: Why, in a sentence.
         evidence: Measured values that it rests on; None where nothing was measured.
+        is_open: Whether the user's samples neither show that the model is better, nor that it does harm.
     """
 
     accepted: bool
     reason: str
     evidence: Evidence | None = None
+    is_open: bool = False
 
 
 def refused(reason: str, evidence: Evidence | None = None) -> Verdict:
@@ -115,7 +119,8 @@ def judge_samples(comparison: Comparison, rules: Rules) -> Verdict:
     """Decide by the user's own samples; ties keep the old model, unless the new model's answers leave earlier.
 
     As more samples must be right, McNemar's test can find no harm on all samples together. It decides on the samples
-    whose label the old model knew: a gain on new classes must not come at their expense.
+    whose label the old model knew: a gain on new classes must not come at their expense. A few samples often leave it
+    open which model is better; `judge_check` then decides.
 
     Args:
         comparison: Both models' answers.
@@ -125,51 +130,63 @@ def judge_samples(comparison: Comparison, rules: Rules) -> Verdict:
     evidence, summary = Evidence(count, comparison.models, before, after), _summary(comparison)
     if count < rules.least:
         return refused(too_few(count, rules), evidence)
+    harmed = _harm(comparison, rules)
+    is_open = harmed is None and comparison.labelled and comparison.new_cost <= comparison.old_cost
     if after < before:
-        return refused(f"the new model is right on fewer samples: {summary}", evidence)
+        return Verdict(
+            accepted=False,
+            reason=f"the new model is right on fewer samples: {summary}",
+            evidence=evidence,
+            is_open=is_open,
+        )
     if after == before and comparison.new_cost > CHEAPER * comparison.old_cost:
-        return refused(f"a tie keeps the old model: {summary}", evidence)
-    for name, among in (("all samples", np.ones(count, bool)), ("classes it knew", comparison.known)):
-        lost, won = _changes(comparison.old[among], comparison.new[among])
-        p_value = harm(lost, won)
-        if p_value <= 1 - rules.confidence:
-            reason = f"harm on {name}: {lost} newly wrong, {won} newly right, p = {p_value:.2g}; {summary}"
-            return refused(reason, evidence)
+        return Verdict(
+            accepted=False, reason=f"a tie keeps the old model: {summary}", evidence=evidence, is_open=is_open
+        )
+    if harmed is not None:
+        return refused(f"{harmed}; {summary}", evidence)
     return Verdict(accepted=True, reason=summary, evidence=evidence)
 
 
-def judge_forgetting(verdict: Verdict, check: GlobalCheck | None, rules: Rules) -> Verdict:
-    """Return the verdict on a model that the user's samples accepted, after a look at what it has forgotten.
+def judge_check(verdict: Verdict, check: GlobalCheck | None, rules: Rules) -> Verdict:
+    """Return the verdict after a look at the global check samples: what is forgotten, and what is gained.
 
-    It is refused only where its loss is certain (Tango's test) to be above the largest that is allowed: a few hundred
-    samples leave an accuracy uncertain by more than that. So that small losses do not add up from round to round, the
-    loss since the export counts too, unless the new model is no worse than the one in use.
+    A model that the user's samples accepted is refused only where its loss is certain (Tango's test) to be above the
+    largest that is allowed: a few hundred samples leave an accuracy uncertain by more than that. So that small losses
+    do not add up from round to round, the loss since the export counts too, unless the new model is no worse than the
+    one in use. A model on which the user's samples left it open is accepted where its gain is certain.
 
     Args:
-        verdict: Verdict of `judge_samples`.
+        verdict: Verdict of `judge_samples`: accepted, or open.
         check: None where the bundle has no global check samples; the reason then says so.
         rules: What the new model must show.
     """
     if check is None:
         return replace(verdict, reason=f"{verdict.reason}; no global check samples to compare on")
     count, before, after = len(check.new), float(check.old.mean()), float(check.new.mean())
-    bound = least_drop(*_changes(check.old, check.new), count, rules.confidence)
+    lost, won = _changes(check.old, check.new)
+    loss, gain = least_drop(lost, won, count, rules.confidence), least_drop(won, lost, count, rules.confidence)
     since_export = least_drop(*_changes(check.exported, check.new), count, rules.confidence)
     evidence = verdict.evidence and replace(
-        verdict.evidence, global_before=before, global_after=after, least_drop=bound
+        verdict.evidence, global_before=before, global_after=after, least_loss=loss, least_gain=gain
     )
-    certain = f"a loss of {100 * bound:.1f} points or more" if bound > 0 else "no loss"
-    summary = (
-        f"{verdict.reason}; global accuracy before {100 * before:.1f} %, after {100 * after:.1f} %: "
-        f"{certain} is certain at {100 * rules.confidence:g} %"
+    difference = (
+        f"global accuracy before {100 * before:.1f} %, after {100 * after:.1f} %: {_certain(loss, gain)} is certain at "
+        f"{100 * rules.confidence:g} %"
     )
+    if verdict.is_open and gain > 0:
+        counts = verdict.reason.partition(": ")[2]
+        reason = f"the samples leave it open, and global accuracy certainly rises: {counts}; {difference}"
+        return Verdict(accepted=True, reason=reason, evidence=evidence)
+    summary = f"{verdict.reason}; {difference}"
+    if verdict.is_open:
+        return refused(summary, evidence)
     allowed = f"{100 * rules.global_drop:g} points"
-    if bound > rules.global_drop:
+    if loss > rules.global_drop:
         return refused(f"global accuracy certainly falls by more than {allowed}: {summary}", evidence)
     if after < before and since_export > rules.global_drop:
-        return refused(
-            f"global accuracy has certainly fallen by more than {allowed} since the export: {summary}", evidence
-        )
+        reason = f"global accuracy has certainly fallen by more than {allowed} since the export: {summary}"
+        return refused(reason, evidence)
     return Verdict(accepted=True, reason=summary, evidence=evidence)
 
 
@@ -179,6 +196,22 @@ def too_few(count: int, rules: Rules) -> str:
         f"{count} samples that the model in use was not trained on are too few to compare the models, "
         f"the least is {rules.least}"
     )
+
+
+def _harm(comparison: Comparison, rules: Rules) -> str | None:
+    """Return where McNemar's test finds harm; None where it finds none."""
+    for name, among in (("all samples", np.ones(len(comparison.old), bool)), ("classes it knew", comparison.known)):
+        lost, won = _changes(comparison.old[among], comparison.new[among])
+        p_value = harm(lost, won)
+        if p_value <= 1 - rules.confidence:
+            return f"harm on {name}: {lost} newly wrong, {won} newly right, p = {p_value:.2g}"
+    return None
+
+
+def _certain(loss: float, gain: float) -> str:
+    """Return what is certain about a difference of accuracies."""
+    bound, name = (loss, "loss") if loss > gain else (gain, "gain")
+    return f"a {name} of {100 * bound:.1f} points or more" if bound > 0 else "neither loss nor gain"
 
 
 def _changes(old: Flags, new: Flags) -> tuple[int, int]:

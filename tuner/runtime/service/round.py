@@ -23,7 +23,7 @@ from tuner.runtime.service.gate import (
     GlobalCheck,
     Rules,
     Verdict,
-    judge_forgetting,
+    judge_check,
     judge_samples,
     refused,
     too_few,
@@ -161,7 +161,7 @@ def _train_and_judge(this: _Round) -> RoundResult:
         labels = [str(sample.label) for sample in this.used] if this.supervised else None
         trainer.add([sample.sample for sample in this.used], labels)
         verdict = judge_samples(compare_models(this, trainer, fresh), rules)
-        if not verdict.accepted:
+        if not verdict.accepted and not (verdict.is_open and before is not None):
             return RoundResult(None, verdict, this.used)
         made = trainer.train()
     except (TunerError, OSError) as error:
@@ -171,7 +171,7 @@ def _train_and_judge(this: _Round) -> RoundResult:
         check = None
         if before is not None and after is not None:
             check = GlobalCheck(_of_export(training, bundle, before), before, after)
-        verdict = judge_forgetting(verdict, check, rules)
+        verdict = judge_check(verdict, check, rules)
     except (TunerError, OSError) as error:
         verdict = refused(f"the new bundle cannot be judged: {error}")
     return RoundResult(made, verdict, this.used)

@@ -168,7 +168,8 @@ def _evidence(entry: Table) -> Evidence:
         after=entry.integer("after"),
         global_before=entry.number("global_before", None, least=0, most=1),
         global_after=entry.number("global_after", None, least=0, most=1),
-        least_drop=entry.number("least_drop", None, least=-1, most=1),
+        least_loss=entry.number("least_loss", None, least=-1, most=1),
+        least_gain=entry.number("least_gain", None, least=-1, most=1),
     )
 
 
