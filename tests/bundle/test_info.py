@@ -91,6 +91,12 @@ def test_the_loss_terms_that_a_step_does_without_are_read_back() -> None:
     assert "left_out" not in TrainInfo.from_dict(TAIL["train"]).to_dict()
 
 
+def test_the_folds_of_rounds_may_be_set() -> None:
+    assert TrainInfo.from_dict({**TAIL["train"], "folds": 3}).folds == 3
+    with pytest.raises(BundleError, match="folds must be a whole number from 2 to 20"):
+        TrainInfo.from_dict({**TAIL["train"], "folds": 1})
+
+
 def test_a_training_format_of_a_newer_version_can_be_read_by_who_only_predicts() -> None:
     newer = BundleInfo.from_dict({**TAIL, "train": {"format": 3, "graph": "train/all.onnx"}})
     assert newer.train == TrainInfo(3)

@@ -45,7 +45,8 @@ class TrainInfo:
         weights: Names of the tail's weights; of formats 1 and 3.
         cut: Block number where the tail begins; of formats 1 and 3.
         exits: Number of exits; of format 2.
-        folds: Parts of a round's samples, each of which is judged by a model that was trained on the others.
+        folds: Parts of a round's samples, each of which is judged by a model that was trained on the others; `FOLDS`
+            where it is None.
         left_out: Kinds of the plan's loss terms that the training step does without.
     """
 
@@ -59,7 +60,7 @@ class TrainInfo:
     weights: tuple[str, ...] = ()
     cut: int | None = None
     exits: int | None = None
-    folds: int = FOLDS
+    folds: int | None = None
     left_out: tuple[str, ...] = ()
 
     @classmethod
@@ -82,7 +83,7 @@ class TrainInfo:
             weights=section.texts("weights", ()),
             cut=section.integer("split", None),
             exits=section.integer(Section.EXITS, None),
-            folds=section.integer("folds", FOLDS, least=2, most=MOST_FOLDS),
+            folds=section.integer("folds", None, least=2, most=MOST_FOLDS),
             left_out=section.texts("left_out", ()),
         )
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.bundle.format import Bundle
+from tuner.bundle.info import FOLDS
 from tuner.bundle.rounds import device_folder
 from tuner.errors import BundleError
 from tuner.runtime.service.round import LABEL_SEPARATOR, RoundTraining
@@ -95,7 +96,7 @@ def local_training(folder: Path, threads: int | None = None) -> RoundTraining | 
         global_right=lambda bundle: trainer_of(bundle, threads).right_before,
         learns=has_label,
         exported=folder,
-        folds=info.folds,
+        folds=info.folds or FOLDS,
     )
 
 
