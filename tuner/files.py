@@ -135,6 +135,18 @@ def check_room(folder: Path, size: int) -> None:
             raise
 
 
+def overwrite(path: Path) -> None:
+    """Write zeros over a file's content, on the disk too.
+
+    Raises:
+        FileNotFoundError: There is none.
+    """
+    with path.open("r+b") as file:
+        file.write(bytes(path.stat().st_size))
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def flush(path: Path) -> None:
     """Wait until the disk has a file's content, or a folder's names.
 

@@ -35,15 +35,15 @@ class TrainInfo:
     """What ``train/`` holds: everything that training on the device needs in addition to the model.
 
     Attributes:
-        format: Version of the files: 1 trains a tail, 2 trains exits, 3 a tail by adapters.
+        format: Version of the files: 1 trains a tail, 2 trains exits, 3 a tail by adapters, 4 solves for a head.
         batch_size: Largest batch of the training step.
         replay_samples: Number of global samples that are trained on again.
         check_samples: Number of global samples that forgetting is measured on.
         bits: Width of the stored features.
         bytes: Size of ``train/``.
         largest_loss_difference: Largest relative difference from PyTorch's losses.
-        weights: Names of the tail's weights; of formats 1 and 3.
-        cut: Block number where the tail begins; of formats 1 and 3.
+        weights: Names of the tail's weights; of all formats but 2.
+        cut: Block number where the tail begins; of all formats but 2.
         exits: Number of exits; of format 2.
         folds: Parts of a round's samples, each of which is judged by a model that was trained on the others; `FOLDS`
             where it is None.

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tuner.errors import BundleError
-from tuner.files import flush, remove_parts, write_private
+from tuner.files import flush, overwrite, remove_parts, write_private
 from tuner.reading import read_bytes
 from tuner.untrusted import inside, reason_of, require_plain
 
@@ -113,6 +113,25 @@ def roll_back(bundle: Path) -> tuple[str, str]:
         _point(home, rest, count)
         _sweep(bundle)
     return before, rest[0]
+
+
+def forget_rounds(bundle: Path) -> int:
+    """Use a bundle as it was exported again, and overwrite and remove every round; return how many there were.
+
+    Raises:
+        BundleError: Another process keeps the rounds locked.
+    """
+    home = inside_device(bundle, ROUNDS).parent
+    if not home.is_dir():
+        return 0
+    with _locked(device_folder(bundle)):
+        names, count = _read(bundle)
+        _point(home, (EXPORTED,), count)
+        for path in (home / ROUNDS).rglob("*"):
+            if path.is_file():
+                overwrite(path)
+        _sweep(bundle)
+    return len(names) - 1
 
 
 def device_folder(bundle: Path) -> Path:

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.bundle.format import FILE, Bundle
+from tuner.bundle.rounds import forget_rounds
 from tuner.commands.watch import ring_of, rings_of_task
 from tuner.errors import TaskError
 from tuner.plugin.calls import OverdueError, limited
 from tuner.plugin.core import build_host
 from tuner.reading import kind_of
+from tuner.runtime.train.files import SOLVED_FORMAT
 from tuner.search.processes.supervisor import LOADING_SECONDS
 from tuner.store.store import Store, open_store
 from tuner.task import Task, load_task
@@ -56,7 +58,8 @@ def forget(task: str, folder: Path | None = None) -> ForgottenSamples:
     completed by the next one.
 
     Args:
-        task: As for `tuner.run`; or the folder of a bundle, whose ring alone is then emptied.
+        task: As for `tuner.run`; or the folder of a bundle, whose ring alone is then emptied. Where rounds solve for
+            its head, they hold features of these samples: they are removed, and the bundle is in use as exported.
         folder: Folder of the store; by default the user's own.
 
     Raises:
@@ -65,6 +68,8 @@ def forget(task: str, folder: Path | None = None) -> ForgottenSamples:
     """
     if kind_of(Path(task) / FILE) == "file":
         samples = ring_of(Path(task)).clear()
+        if (train := Bundle.read(Path(task)).info.train) is not None and train.format == SOLVED_FORMAT:
+            forget_rounds(Path(task))  # they hold features of the ring's samples; the exported bundle holds none
         return ForgottenSamples(Bundle.read(Path(task)).name, records=0, files=0, samples=samples)
     loaded = _loaded(task)
     forget_readable()

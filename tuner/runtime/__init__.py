@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tuner.runtime.service.ring import Ring
     from tuner.runtime.service.round import DeviceTrainer, RoundTraining
     from tuner.runtime.train.exits_trainer import ExitsTrainer
+    from tuner.runtime.train.solving_trainer import SolvingTrainer
     from tuner.runtime.train.trainer import Trainer
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Prediction",
     "Ring",
     "RoundTraining",
+    "SolvingTrainer",
     "Trainer",
     "Window",
     "World",
@@ -36,6 +38,7 @@ _MODULES = {
     "Policy": "service.orchestrator",
     "Ring": "service.ring",
     "RoundTraining": "service.round",
+    "SolvingTrainer": "train.solving_trainer",
     "Trainer": "train.trainer",
     "World": "service.orchestrator",
 }

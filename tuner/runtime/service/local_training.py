@@ -15,6 +15,8 @@ from tuner.errors import BundleError
 from tuner.runtime.service.round import LABEL_SEPARATOR, RoundTraining
 from tuner.runtime.train.answer import Answer
 from tuner.runtime.train.exits_trainer import ExitsTrainer
+from tuner.runtime.train.files import SOLVED_FORMAT
+from tuner.runtime.train.solving_trainer import SolvingTrainer
 from tuner.runtime.train.trainer import Trainer
 
 MADE = "made"  # in the bundle's own folder for rounds, so that trained weights are nowhere else
@@ -101,12 +103,15 @@ def local_training(folder: Path, threads: int | None = None) -> RoundTraining | 
 
 
 def trainer_of(bundle: Bundle, threads: int | None = None) -> Trainer | ExitsTrainer:
-    """Return the trainer of a bundle: of its exits where it has some, else of its tail.
+    """Return the trainer of a bundle: of its exits where it has some, of a head that is solved for, else of its tail.
 
     Raises:
         BundleError: It was exported without ``--trainable``.
     """
-    return ExitsTrainer(bundle, threads) if bundle.exits else Trainer(bundle, threads)
+    if bundle.exits:
+        return ExitsTrainer(bundle, threads)
+    is_solved = bundle.info.train is not None and bundle.info.train.format == SOLVED_FORMAT
+    return SolvingTrainer(bundle, threads) if is_solved else Trainer(bundle, threads)
 
 
 def has_label(bundle: Bundle, label: str) -> bool:

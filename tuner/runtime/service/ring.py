@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.errors import StoreError
-from tuner.files import PART, mark_changed, write_private
+from tuner.files import PART, mark_changed, overwrite, write_private
 from tuner.task.data.samples import content_id
 
 HEAD = struct.Struct("<4sII")  # magic, crc32 of the rest, bytes of the JSON that follows
@@ -125,10 +125,8 @@ class Ring:
         count = len(self)
         paths = self.folder.iterdir() if self.folder.is_dir() else ()
         for path in [path for path in paths if path.name.endswith((SUFFIX, PART, LEARNED))]:
-            with suppress(FileNotFoundError), path.open("r+b") as file:
-                file.write(bytes(path.stat().st_size))
-                file.flush()
-                os.fsync(file.fileno())
+            with suppress(FileNotFoundError):
+                overwrite(path)
             self._remove(path)
         return count
 

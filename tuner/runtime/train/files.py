@@ -16,8 +16,11 @@ STEP_OF, LOGITS_OF = "train/exit{}.onnx", "train/exit{}_logits.onnx"
 REPLAY, CHECK = "train/replay.safetensors", "train/check.safetensors"
 #: Weights of all exits.
 EXIT_WEIGHTS = f"{Section.EXITS}.safetensors"
-#: Formats of the section of ``bundle.json``: of a tail's training, of exits', of a tail's with adapters.
-TAIL_FORMAT, EXITS_FORMAT, ADAPTERS_FORMAT = 1, 2, 3
+#: The given head and the user's samples, of a head that is solved for.
+SOLVED = "train/solved.safetensors"
+#: Formats of the section of ``bundle.json``: of a tail's training, of exits', of a tail's with adapters, of a head that
+#: is solved for.
+TAIL_FORMAT, EXITS_FORMAT, ADAPTERS_FORMAT, SOLVED_FORMAT = 1, 2, 3, 4
 LOSSES = ("single-label", "multi-label")
 MOST_EPOCHS = 10_000
 

@@ -1,10 +1,11 @@
 """Train a bundle's tail again, on the device that it runs on, with the base package alone."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from safetensors.numpy import save
@@ -13,6 +14,7 @@ from tuner.arrays import Array, Flags, Floats, Labels
 from tuner.augment.maps import augment
 from tuner.augment.operations import active_operations
 from tuner.bundle.format import MODEL, WEIGHTS, Bundle, successor
+from tuner.bundle.info import TrainInfo
 from tuner.bundle.onnxfile import with_weights
 from tuner.bundle.scores import DeviceScores
 from tuner.bundle.tensors import read_tensors
@@ -44,6 +46,7 @@ from tuner.task import normalise
 from tuner.training.epoch import Watch
 from tuner.training.schedule import batches_of
 
+SCORED = 32  # check samples that are decoded at once
 _BATCH = 2  # samples that run through the frozen blocks at once: more take memory, and no less time
 
 
@@ -68,25 +71,30 @@ class Trainer:
         BundleError: The bundle cannot be used, or was not exported to be trained.
     """
 
+    _formats: ClassVar[tuple[int, ...]] = (TAIL_FORMAT, ADAPTERS_FORMAT)
+
     def __init__(self, bundle: Bundle | str | Path, threads: int | None = None, seed: int = 0) -> None:
         return_freed()
         self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
         if self.bundle.exits:
             raise BundleError(f"{self.bundle.folder} trains its exits: use tuner.runtime.ExitsTrainer")
-        info = train_info(self.bundle, TAIL_FORMAT, ADAPTERS_FORMAT)
-        adapted = info.format == ADAPTERS_FORMAT
-        file = self.bundle.file
-        adapters = Adapters(file(ADAPTERS), file(MERGE)) if adapted else None
+        info = train_info(self.bundle, *self._formats)
         self.plan = plan_of(self.bundle)
         self._threads, self._seed = threads or len(os.sched_getaffinity(0)), seed
-        self._training = TailTraining(file(STEP), adapters, self._threads, seed)
         self._replay, self._check = replay_of(self.bundle, REPLAY), replay_of(self.bundle, CHECK)
         self._local = self._replay.emptied()
         self._is_frozen = bool(info.cut)  # whether there are frozen blocks before the tail
-        self._weights: Mapping[str, Array] = read_tensors(file(WEIGHTS), info.weights)
-        self._tail = Tail(file(TAIL), self._threads)
+        self._weights: Mapping[str, Array] = read_tensors(self.bundle.file(WEIGHTS), info.weights)
+        self._open(info)
         self.before, self.right_before = self._known()
         self._losses: tuple[float, ...] = ()
+
+    def _open(self, info: TrainInfo) -> None:
+        """Open what trains, and what gives the logits."""
+        file = self.bundle.file
+        adapters = Adapters(file(ADAPTERS), file(MERGE)) if info.format == ADAPTERS_FORMAT else None
+        self._training = TailTraining(file(STEP), adapters, self._threads, self._seed)
+        self._tail = Tail(file(TAIL), self._threads)
 
     def __len__(self) -> int:
         """Return the number of new samples to train on."""
@@ -207,11 +215,16 @@ class Trainer:
         replaced = {
             MODEL: lambda: with_weights((folder / MODEL).read_bytes(), of_tail),
             WEIGHTS: lambda: save({**read_tensors(folder / WEIGHTS, finite=False), **weights}),
+            **self._replaced(),
         }
         scores = DeviceScores(self.before, self.global_accuracy(), self._losses, len(self))
         with successor(self.bundle, out, replaced, scores) as part:
             self._compare(part / MODEL)
         return out
+
+    def _replaced(self) -> Mapping[str, Callable[[], bytes]]:
+        """Return what else a new bundle has of its own: contents by file."""
+        return {}
 
     def _compare(self, model: Path) -> None:
         """Check that a written model gives the logits of the trained tail."""
@@ -252,7 +265,7 @@ class Trainer:
         check, multi = self._check, self.bundle.loss == "multi-label"
         if not len(check):
             return None, None
-        batches = batches_of(np.arange(len(check)), self._tail.batch_size)
+        batches = batches_of(np.arange(len(check)), SCORED)
         logits = np.concatenate([self.logits(check.read(rows)) for rows in batches])
         return score(logits, check.labels, multi=multi), top_right(logits, check.labels, multi=multi)
 

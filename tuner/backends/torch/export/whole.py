@@ -10,6 +10,7 @@ from torch import fx, nn
 
 from tuner.backends.base import Exported
 from tuner.backends.torch.export.check import compare, scored_partitions
+from tuner.backends.torch.export.solvable import write_solvable
 from tuner.backends.torch.export.trainable import refuse_untrainable, write_trainable
 from tuner.backends.torch.model.layout import fast
 from tuner.backends.torch.onnx.inference import write_onnx
@@ -40,6 +41,7 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     kept = load_file(weights)
     edits = trained_tail(opened, plan, kept)
     tail = edits.tail
+    given = {name: value.clone() for name, value in tail.state_dict().items()} if plan.traits.solves else {}
     tail.load_state_dict(kept)
     state = {name: value.contiguous() for name, value in model.model.state_dict().items()}
     if trainable:
@@ -64,7 +66,11 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     sections: dict[str, Any] = {Section.EVOLVED.value: records} if records else {}
     if trainable:
         mixed = trained_on(task, plan, weights)
-        sections[Section.TRAIN.value] = write_trainable(opened, plan, tail, mixed, folder)
+        sections[Section.TRAIN.value] = (
+            write_solvable(opened, plan, given, mixed, folder)
+            if plan.traits.solves
+            else write_trainable(opened, plan, tail, mixed, folder)
+        )
     return Exported(checks, sections)
 
 
