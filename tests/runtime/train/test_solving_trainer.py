@@ -161,7 +161,7 @@ def test_a_damaged_file_is_refused_in_one_line(bundle: Path, tmp_path: Path) -> 
     tensors = load_file(copy / SOLVED)
     for broken, message in (
         ({**tensors, "labels": tensors["labels"] + 100}, "codes with labels of it"),
-        ({name: value for name, value in tensors.items() if name != "bias"}, "cannot be read"),
+        ({name: value for name, value in tensors.items() if name != "given.bias"}, "cannot be read"),
     ):
         save_file(broken, copy / SOLVED, metadata)
         (copy / FILE).unlink(missing_ok=True)

@@ -42,8 +42,8 @@ class SolvedFile:
     def content(self) -> bytes:
         """Return the file's content."""
         tensors = {
-            "weight": self.given.weight.astype(np.float32),
-            "bias": self.given.bias.astype(np.float32),
+            "given.weight": self.given.weight.astype(np.float32),
+            "given.bias": self.given.bias.astype(np.float32),
             "codes": self.codes.astype(np.int16),
             "labels": self.labels.astype(np.int64),
         }
@@ -73,7 +73,7 @@ class SolvedFile:
                     f"{path} has format {about['format']!r:.40}, this version reads {FORMAT}: update tuner"
                 )
             step, settings = float(about["step"]), UnionSettings.of(about["settings"])
-            weight, bias, codes, labels = (tensors[name] for name in ("weight", "bias", "codes", "labels"))
+            weight, bias, codes, labels = (tensors[name] for name in ("given.weight", "given.bias", "codes", "labels"))
         except (KeyError, TypeError, ValueError, RecursionError, TrainingError) as error:
             raise BundleError(f"{path} cannot be read ({error}): export again") from None
         features = weight.shape[-1] if weight.ndim else 0
