@@ -3,7 +3,8 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from tuner.errors import PlanError, nearest
 from tuner.plan.heads import Exit, HeadsPlan
@@ -12,6 +13,9 @@ from tuner.plan.parts import CachePlan, DataEdit, DataPlan, LossTerm, RecipePlan
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan, check
 from tuner.reading import parse_toml
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 FORMAT = 1
 _PARTS = (
@@ -37,7 +41,7 @@ def from_toml(text: str) -> TrialPlan:
     Raises:
         PlanError: The text is not TOML, has an unknown or missing key, breaks a rule, or comes from a newer version.
     """
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     try:
         content = parse_toml(text)
@@ -48,9 +52,16 @@ def from_toml(text: str) -> TrialPlan:
         raise PlanError(f"plan: format must be {FORMAT}, got {version!r}: use the version of tuner that wrote it")
     try:
         # as JSON, where strict types leave lists to be tuples
-        return check(TypeAdapter(TrialPlan).validate_json(json.dumps(content, default=str), strict=True))
+        return check(_adapter().validate_json(json.dumps(content, default=str), strict=True))
     except ValidationError as error:
         raise PlanError(f"plan: {_first_mistake(list(map(dict, error.errors())))}") from None
+
+
+@cache
+def _adapter() -> "TypeAdapter[TrialPlan]":
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(TrialPlan)
 
 
 def _first_mistake(mistakes: Sequence[Mapping[str, Any]]) -> str:

@@ -4,8 +4,9 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tuner.errors import PlanError, RunError, first_line
 from tuner.files import write_private
@@ -19,6 +20,9 @@ from tuner.results.counts import ClassCounts
 from tuner.results.objectives import Objective
 from tuner.results.records import TrialRecord
 from tuner.untrusted import inside, parse_json, read_json, reason_of
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 FORMAT = 1
 FILE, TRIALS = "run.json", "trials.jsonl"
@@ -126,7 +130,7 @@ def read_run(folder: Path) -> RunInfo:
     Raises:
         RunError: The folder is not a run's, or a newer version wrote it.
     """
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     try:
         content = read_json(inside(folder, FILE))
@@ -138,7 +142,7 @@ def read_run(folder: Path) -> RunInfo:
         found = content.get("format") if isinstance(content, dict) else None
         raise RunError(f"{folder} has run format {found!r:.40}, this version reads {FORMAT}: update tuner")
     try:
-        info = TypeAdapter(RunInfo).validate_python(content)
+        info = _adapter().validate_python(content)
     except ValidationError as error:
         place = ".".join(map(str, error.errors()[0]["loc"]))
         raise RunError(f"{folder / FILE} cannot be read: {place}: {error.errors()[0]['msg']}") from None
@@ -148,6 +152,13 @@ def read_run(folder: Path) -> RunInfo:
     if not all(0 <= row < rows for row in info.classes.local) or not 0 <= info.classes.known <= rows:
         raise RunError(f"{folder / FILE} cannot be read: classes: a row is none of the {rows} labels: run it again")
     return info
+
+
+@cache
+def _adapter() -> "TypeAdapter[RunInfo]":
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(RunInfo)
 
 
 def append_record(folder: Path, record: TrialRecord) -> None:

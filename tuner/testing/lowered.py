@@ -47,7 +47,7 @@ HOOKS = (
 @cache
 def made_up_model() -> ModelInfo:
     """Return the made-up task's model as a chain of blocks."""
-    return load(made_up_task()).info
+    return _untouched().info
 
 
 class LoweredTail:
@@ -70,7 +70,8 @@ class LoweredTail:
         recipe = replace(plan.recipe, epochs=EPOCHS, batch_size=BATCH, micro_batches=1)
         self.plan, self._seed, self._task = replace(plan, recipe=recipe), seed, made_up_task()
         self._extensions = extensions
-        self._model, untouched = (_opened() for _ in range(2))
+        self._model = _opened()
+        untouched = _untouched()
         self.given = untouched.tail(plan.split).eval()
         prefix = untouched.prefix(plan.split).eval()
         samples = self._task.local.train
@@ -153,7 +154,7 @@ class LoweredTail:
 
     def hooks(self) -> list[str]:
         """Return which layers of the model have hooks that the given ones do not have."""
-        given = {name: _hooks_of(module) for name, module in _opened().model.named_modules()}
+        given = {name: _hooks_of(module) for name, module in _untouched().model.named_modules()}
         now = {name: _hooks_of(module) for name, module in self._model.model.named_modules()}
         return [name for name, count in now.items() if count > given.get(name, 0)]
 
@@ -225,6 +226,19 @@ def wrapped(tail: Any, _settings: Mapping[str, Any]) -> nn.Module:
 
 def _opened() -> OpenModel:
     return load(made_up_task())
+
+
+def _untouched() -> OpenModel:
+    """Return the model that no lowering is handed, as it was given: one for all, as opening it takes longest."""
+    opened, state = _shared()
+    opened.model.load_state_dict(state)  # code that finds it anyway may have written to it
+    return opened
+
+
+@cache
+def _shared() -> tuple[OpenModel, dict[str, torch.Tensor]]:
+    opened = _opened()
+    return opened, copy.deepcopy(opened.model.state_dict())
 
 
 def _hooks_of(module: nn.Module) -> int:
