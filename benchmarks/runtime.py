@@ -33,7 +33,7 @@ from tuner.task import normalise
 
 SIZE, CLASSES = 160, 200
 AFTER = (5, 9, 12, 14)  # exits after f4, f8, f11, f13: where the next segment begins
-MOST_MILLISECONDS = 0.3
+MOST_MILLISECONDS = {"one piece": 0.1, "chain": 0.2}
 MOST_MEMORY = 1.15
 BARE = """
 import json, sys
@@ -150,6 +150,7 @@ def measured(name: str, folder: Path, repetitions: int) -> tuple[Row, list[Claim
     own = [resident(OURS, folder) for _ in range(3)]
     theirs = [resident(BARE, *model.bundle.models) for _ in range(3)]
     memory = median(own) / median(theirs)
+    most = MOST_MILLISECONDS[name]
     row = {
         "model": name,
         "segments": model.exits,
@@ -162,11 +163,11 @@ def measured(name: str, folder: Path, repetitions: int) -> tuple[Row, list[Claim
     }
     return row, [
         Claim(
-            f"{name}: a prediction costs at most {MOST_MILLISECONDS} ms more than bare ONNX Runtime",
-            f"the bound, {MOST_MILLISECONDS} ms",
+            f"{name}: a prediction costs at most {most} ms more than bare ONNX Runtime",
+            f"the bound, {most} ms",
             f"{median(excess):.3f} ms (median of paired differences; {least:.3f} ms of minima)",
             "ratio",
-            median(excess) <= MOST_MILLISECONDS,
+            median(excess) <= most,
         ),
         Claim(
             f"{name}: resident memory is at most {MOST_MEMORY} × bare ONNX Runtime's",

@@ -18,6 +18,7 @@ def open_session(
     *,
     fixed_shapes: bool = False,
     repeats: bool = False,
+    content: bytes | None = None,
     error: type[TunerError] = BundleError,
 ) -> Any:
     """Return an ONNX Runtime session of a model.
@@ -34,6 +35,7 @@ def open_session(
         repeats: Whether the model is a step that runs again and again. The arena then keeps its memory from run to run:
             what one operator freed fits the next, and less is taken, in less time. Threads spin between its operators,
             which are many and short, but not beyond the step.
+        content: What is opened instead of the file's own content.
         error: Raised where the model cannot be opened.
 
     Raises:
@@ -48,12 +50,14 @@ def open_session(
     if fixed_shapes:
         options.add_session_config_entry("session.force_spinning_stop", "1")
     try:
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(content or model, options, providers=["CPUExecutionProvider"])
     except Exception as reason:  # noqa: BLE001 - onnxruntime raises many kinds for a file that is not a model
         raise error(
             f"ONNX Runtime {onnxruntime.__version__} cannot load {named(model)} ({str(reason).splitlines()[0]}): "
             "update onnxruntime, or export again"
         ) from None
+    session._model_bytes = None  # noqa: SLF001 - kept for a session anew on another provider: a second model in memory
+    return session
 
 
 def named(model: Path | bytes) -> str:
@@ -67,6 +71,7 @@ class Session:
     Args:
         model: The ONNX file, or its content.
         threads: Threads within an operator; all that the process may use where it is not given.
+        content: What is opened instead of the file's own content.
 
     Attributes:
         outputs: Names of the model's outputs.
@@ -75,8 +80,8 @@ class Session:
         BundleError: The file is not a model that this ONNX Runtime can run.
     """
 
-    def __init__(self, model: Path | bytes, threads: int | None = None) -> None:
-        self._name, self._session = named(model), open_session(model, threads)
+    def __init__(self, model: Path | bytes, threads: int | None = None, content: bytes | None = None) -> None:
+        self._name, self._session = named(model), open_session(model, threads, content=content)
         self._input = self._session.get_inputs()[0].name
         self.outputs: tuple[str, ...] = tuple(output.name for output in self._session.get_outputs())
         self._options: Any = onnxruntime.RunOptions()

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from tuner.errors import BundleError
+from tuner.ort.session import Session
 from tuner.runtime import Bundle, Personaliser
 from tuner.runtime.infer.calibration import confidences
 from tuner.runtime.infer.chain import probabilities
@@ -58,6 +60,30 @@ def test_every_exit_gives_its_probabilities(make: Make, pointing: Make, sample: 
     probabilities = model.every_exit(sample(0)[None])
     assert probabilities.shape == (2, 1, 3)
     assert probabilities[:, 0].argmax(axis=1).tolist() == [0, 1]
+
+
+def test_a_sample_that_is_explored_goes_through_each_segment_once(
+    make: Make, pointing: Make, sample: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Personaliser(make("three", [pointing(scale) for scale in (1.0, 2.0, 3.0)], [0.9, 0.9]), threads=1)
+    runs: list[int] = []
+    run = Session.run
+
+    def counted(self: Session, batch: Any, *names: str) -> Any:
+        runs.append(id(self))
+        return run(self, batch, *names)
+
+    monkeypatch.setattr(Session, "run", counted)
+    alone, nothing = model.explored(sample(0, strength=2.0), explore=False)
+    assert (alone.exit, nothing, len(runs)) == (1, None, 2)
+    runs.clear()
+    prediction, every = model.explored(sample(0, strength=2.0), explore=True)
+    assert len(runs) == len(set(runs)) == 3
+    assert replace(prediction, seconds=0.0) == replace(alone, seconds=0.0)
+    assert every is not None
+    np.testing.assert_array_equal(every, model.every_exit(sample(0, strength=2.0)[None])[:, 0])
+    single = Personaliser(make("one", [pointing(2.0)]), threads=1)
+    assert single.explored(sample(1), explore=True)[1] is None
 
 
 def test_the_temperature_divides_the_logits(make: Make, pointing: Make, sample: Make) -> None:

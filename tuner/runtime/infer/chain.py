@@ -1,14 +1,16 @@
 """A model as a chain of segments, each ending in an exit; a model in one piece is a chain of one.
 
-A sample that leaves early skips the rest: the next segment runs only on the samples that continue. Each segment is a
-session of its own. ONNX Runtime's process-wide thread pool is not used: once it exists, no session anywhere in the
-process may have its own. A session's threads sleep while another segment runs, so that one pool at a time is awake.
+A sample that leaves early skips the rest: the next segment runs only on the samples that continue. What an exit answers
+and how sure it is are computed by the segment itself (`tuner.ort.answer`): numpy around it would cost more than the
+nodes do. Each segment is a session of its own. ONNX Runtime's process-wide thread pool is not used: once it exists, no
+session anywhere in the process may have its own. A session's threads sleep while another segment runs, so that one pool
+at a time is awake.
 """
 
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,23 +18,43 @@ import numpy.typing as npt
 from tuner.arrays import Doubles, Floats
 from tuner.bundle.format import Bundle
 from tuner.errors import BundleError
+from tuner.ort.answer import ANSWER, with_answer
 from tuner.ort.session import FEATURES, LOGITS, Session
-from tuner.runtime.infer.calibration import confidences
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ExitedBatch:
+class ExitedBatch(NamedTuple):
     """A batch after every sample has left the chain.
 
     Attributes:
-        logits: Logits of the exit that each sample left at, float32 [n, labels].
+        probabilities: Probabilities by the exit that each sample left at, float32 [n, labels].
         exits: Index of that exit, int64 [n].
         seconds: Time of the segments that a sample went through, shared equally in a batch, float64 [n].
     """
 
-    logits: Floats
+    probabilities: Floats
     exits: npt.NDArray[np.int64]
     seconds: Doubles
+
+
+class ExitedSample(NamedTuple):
+    """A sample after it has left the chain.
+
+    Attributes:
+        label: Index of the most probable label.
+        probability: Its probability.
+        exit: Index of the exit that it left at.
+        seconds: Time of the segments up to there.
+        every: Probabilities of all exits, float32 [exits, labels]; empty where it left before the others ran.
+    """
+
+    label: int
+    probability: float
+    exit: int
+    seconds: float
+    every: Floats
+
+
+NOTHING: Floats = np.empty((0, 0), np.float32)
 
 
 class Chain:
@@ -41,7 +63,7 @@ class Chain:
     Args:
         paths: ONNX files of the segments, in order.
         labels: Number of labels; a segment with another number of logits raises an error when it runs.
-        temperature: Divisor of the logits.
+        temperatures: Divisor of each exit's logits; 1 where they are not given.
         multi: Whether a sample may have several labels.
         threads: Threads within an operator; all that the process may use where they are not given.
 
@@ -53,17 +75,22 @@ class Chain:
         self,
         paths: Sequence[Path],
         labels: int,
-        temperature: float = 1.0,
+        temperatures: Sequence[float] = (),
         *,
         multi: bool = False,
         threads: int | None = None,
     ) -> None:
-        self._sessions = [Session(path, threads) for path in paths]
+        divisors = temperatures or (1.0,) * len(paths)
+        self._sessions = [
+            Session(path, threads, with_answer(path, labels, divisor, multi=multi))
+            for path, divisor in zip(paths, divisors, strict=True)
+        ]
         for path, session in zip(paths, self._sessions, strict=True):
             missing = ({LOGITS} if path == paths[-1] else {FEATURES, LOGITS}) - set(session.outputs)
             if missing:
-                raise BundleError(f"{path} has outputs {list(session.outputs)}, but no {min(missing)}: export again")
-        self._multi, self._temperature, self._labels = multi, temperature, labels
+                own = [name for name in session.outputs if name not in ANSWER]
+                raise BundleError(f"{path} has outputs {own}, but no {min(missing)}: export again")
+        self._labels = labels
 
     @classmethod
     def of(cls, bundle: Bundle, threads: int | None = None) -> "Chain":
@@ -72,12 +99,38 @@ class Chain:
         Raises:
             BundleError: As for the class.
         """
-        temperature = bundle.exits.temperature if bundle.exits else 1.0
+        temperatures = (bundle.exits.temperature,) * len(bundle.models) if bundle.exits else ()
         multi = bundle.loss == "multi-label"
-        return cls(bundle.models, len(bundle.labels), temperature, multi=multi, threads=threads)
+        return cls(bundle.models, len(bundle.labels), temperatures, multi=multi, threads=threads)
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def leave_alone(self, sample: Floats, thresholds: Sequence[float], *, explore: bool = False) -> ExitedSample:
+        """Run one sample up to the first exit whose confidence is above its threshold, else to the last.
+
+        Args:
+            sample: float32 [1, ...], normalised.
+            thresholds: Threshold of every exit but the last.
+            explore: Whether the other exits run too, after the sample has left.
+
+        Raises:
+            BundleError: A segment cannot compute it.
+        """
+        features, last, seconds, left = sample, len(self) - 1, 0.0, None
+        every = []
+        for index in range(len(self)):
+            started = perf_counter()
+            features, of_exit, label, probability, confidence = self._answer(index, features)
+            seconds += perf_counter() - started
+            every.append(of_exit)
+            if left is None and (index == last or confidence[0, 0] > thresholds[index]):
+                left = label.item(), probability.item(), index, seconds
+                if not explore:
+                    return ExitedSample(*left, NOTHING)
+        if left is None:
+            raise BundleError("the model has no exit: export again")
+        return ExitedSample(*left, np.concatenate(every))
 
     def leave(self, batch: Floats, thresholds: Sequence[float]) -> ExitedBatch:
         """Run a batch; each sample leaves at the first exit whose confidence is above its threshold, else at the last.
@@ -93,20 +146,19 @@ class Chain:
         exited = ExitedBatch(np.empty((count, self._labels), np.float32), np.zeros(count, np.int64), np.zeros(count))
         rows, features, spent = np.arange(count), batch, 0.0
         for index in range(len(self) if count else 0):
-            started = time.perf_counter()
-            outputs, logits = self.step(index, features)
-            stays = self._stay(index, logits, thresholds)
-            spent += (time.perf_counter() - started) / len(rows)
-            if stays is None:
-                features = outputs
-                continue
-            leaving = rows[~stays]
-            exited.logits[leaving] = logits[~stays]
+            started = perf_counter()
+            features, of_exit, _, _, confidence = self._answer(index, features)
+            spent += (perf_counter() - started) / len(rows)
+            last = index == len(self) - 1
+            leaves = np.ones(len(rows), bool) if last else confidence[:, 0] > thresholds[index]
+            leaving = rows[leaves]
+            exited.probabilities[leaving] = of_exit[leaves]
             exited.exits[leaving] = index
             exited.seconds[leaving] = spent
-            rows, features = rows[stays], outputs[stays]
-            if not len(rows):
+            if len(leaving) == len(rows):
                 break
+            if len(leaving):
+                rows, features = rows[~leaves], features[~leaves]
         return exited
 
     def every(self, batch: Floats) -> Floats:
@@ -121,9 +173,17 @@ class Chain:
             parts.append(logits)
         return np.stack(parts)
 
-    def probabilities(self, logits: Floats) -> Doubles:
-        """Return logits [..., labels] as probabilities, at the chain's temperature."""
-        return probabilities(logits / self._temperature, multi=self._multi)
+    def every_answer(self, batch: Floats) -> Floats:
+        """Return the probabilities of each exit for a batch, float32 [exits, n, labels].
+
+        Raises:
+            BundleError: A segment cannot compute it.
+        """
+        parts, features = [], batch
+        for index in range(len(self)):
+            features, of_exit, *_ = self._answer(index, features)
+            parts.append(of_exit)
+        return np.stack(parts)
 
     def step(self, index: int, features: Floats) -> tuple[Floats, Floats]:
         """Run one segment on the features that the one before it returned.
@@ -140,23 +200,40 @@ class Chain:
         """
         last = index == len(self) - 1
         *outputs, logits = self._sessions[index].run(features, *(() if last else (FEATURES,)), LOGITS)
-        if logits.shape != (len(features), self._labels):
-            raise BundleError(
-                f"segment {index} gives logits of shape {list(logits.shape)} for {len(features)} samples and "
-                f"{self._labels} labels: export again"
-            )
+        self._require_shape(index, logits, len(features))
         if np.isnan(logits).any():
             raise BundleError(f"segment {index} gives logits that are not numbers: export again")
         return (logits if last else outputs[0]), logits
 
-    def _stay(self, index: int, logits: Floats, thresholds: Sequence[float]) -> npt.NDArray[np.bool_] | None:
-        """Return the rows that do not leave at an exit, bool [n]; None where all of them stay."""
-        if index == len(self) - 1:
-            return np.zeros(len(logits), bool)
-        if thresholds[index] >= 1:  # no confidence is above it
-            return None
-        stays = confidences(logits, self._temperature, multi=self._multi) <= thresholds[index]
-        return None if stays.all() else stays
+    def _answer(self, index: int, features: Floats) -> tuple[Floats, Floats, npt.NDArray[np.int64], Floats, Floats]:
+        """Run one segment.
+
+        Returns:
+            Features for the next segment (of the last one, its input); probabilities [n, labels]; and as [n, 1] the
+            label, its probability and the confidence.
+
+        Raises:
+            BundleError: The segment cannot compute this.
+        """
+        last = index == len(self) - 1
+        outputs: list[Any] = self._sessions[index].run(features, *(() if last else (FEATURES,)), *ANSWER)
+        following, found, label, probability, confidence = [features, *outputs] if last else outputs
+        self._require_shape(index, found, len(features))
+        if not (confidence[0, 0] >= 0 if len(features) == 1 else (confidence >= 0).all()):
+            raise BundleError(f"segment {index} gives logits that are not numbers: export again")
+        return following, found, label, probability, confidence
+
+    def _require_shape(self, index: int, logits: Floats, count: int) -> None:
+        """Check that there are as many logits, or probabilities, as labels.
+
+        Raises:
+            BundleError: There are others.
+        """
+        if logits.shape != (count, self._labels):
+            raise BundleError(
+                f"segment {index} gives logits of shape {list(logits.shape)} for {count} samples and "
+                f"{self._labels} labels: export again"
+            )
 
 
 def probabilities(logits: Floats, *, multi: bool) -> Doubles:

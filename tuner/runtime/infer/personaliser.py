@@ -98,7 +98,25 @@ class Personaliser:
         Raises:
             BundleError: The sample has another shape or type.
         """
-        return self.predict_batch(sample[None])[0]
+        return self.explored(sample, explore=False)[0]
+
+    def explored(self, sample: Sample, *, explore: bool) -> tuple[Prediction, npt.NDArray[np.float32] | None]:
+        """Predict one sample, and if so wanted run the exits after the one that it leaves at, too: once, all in all.
+
+        Args:
+            sample: As for `predict`.
+            explore: Whether all exits run; nothing changes where there is one.
+
+        Returns:
+            The prediction; and the probabilities of all exits, float32 [exits, labels], where all of several have run.
+
+        Raises:
+            BundleError: The sample has another shape or type.
+        """
+        explore = explore and self.exits > 1
+        left = self._chain.leave_alone(self._normalised(sample[None]), self.thresholds, explore=explore)
+        prediction = Prediction(self.bundle.labels[left.label], left.probability, left.exit, left.seconds)
+        return prediction, left.every if explore else None
 
     def predict_batch(self, samples: Sample) -> list[Prediction]:
         """Predict samples [n, ...] together; after each exit, those that have not left continue as a smaller batch.
@@ -107,10 +125,9 @@ class Personaliser:
             BundleError: The samples have another shape or type.
         """
         exited = self._chain.leave(self._normalised(samples), self.thresholds)
-        probabilities = self._chain.probabilities(exited.logits)
         return [
             Prediction(*self._best(row), int(exit_), float(seconds))
-            for row, exit_, seconds in zip(probabilities, exited.exits, exited.seconds, strict=True)
+            for row, exit_, seconds in zip(*exited, strict=True)
         ]
 
     def predict_recording(self, signal: Sample, name: str = "the recording") -> Prediction:
@@ -128,9 +145,9 @@ class Personaliser:
             self._chain.leave(self._normalised(np.stack(cuts[at : at + _BATCH])), self.thresholds)
             for at in range(0, len(cuts), _BATCH)
         ]
-        probabilities = self._chain.probabilities(np.concatenate([batch.logits for batch in batches]))
+        probabilities = np.concatenate([batch.probabilities for batch in batches])
         return Prediction(
-            *self._best(probabilities.mean(axis=0)),
+            *self._best(probabilities.mean(axis=0, dtype=np.float64)),
             max(int(batch.exits.max()) for batch in batches),
             sum(float(batch.seconds.sum()) for batch in batches),
             tuple(Window(begin, *self._best(row)) for begin, row in zip(begins, probabilities, strict=True)),
@@ -149,13 +166,13 @@ class Personaliser:
             raise BundleError(f"{self.bundle.name} takes {channels} channels, but {name} has {windows.shape[1]}")
         return list(zip(window_begins(signal.shape[1], spec), windows, strict=True))
 
-    def every_exit(self, samples: Sample) -> npt.NDArray[np.float64]:
-        """Return the probabilities of each exit for samples [n, ...], float64 [exits, n, labels].
+    def every_exit(self, samples: Sample) -> npt.NDArray[np.float32]:
+        """Return the probabilities of each exit for samples [n, ...], float32 [exits, n, labels].
 
         Raises:
             BundleError: The samples have another shape or type, or a segment fails.
         """
-        return self._chain.probabilities(self._chain.every(self._normalised(samples)))
+        return self._chain.every_answer(self._normalised(samples))
 
     def predict_file(self, path: str | Path) -> Prediction:
         """Predict an image file, or a ``.npy`` file: an array, or for a model of signals a recording [channels, time].
@@ -197,7 +214,7 @@ class Personaliser:
         if samples.dtype.kind == "f" and not np.isfinite(samples.astype(np.float32)).all():
             raise BundleError(f"{self.bundle.name} takes finite numbers, but a sample has others: leave it out")
 
-    def _best(self, probabilities: npt.NDArray[np.float64]) -> tuple[str, float]:
+    def _best(self, probabilities: npt.NDArray[np.floating]) -> tuple[str, float]:
         """Return the most probable label and its probability."""
         best = int(probabilities.argmax())
         return self.bundle.labels[best], float(probabilities[best])

@@ -49,12 +49,12 @@ def answered(state: ServiceState, prediction: Prediction, exits: int) -> Service
     return replace(state, answers=state.answers + 1, left=tuple(left), seconds=state.seconds + prediction.seconds)
 
 
-def explored(state: ServiceState, probabilities: npt.NDArray[np.float64]) -> ServiceState:
+def explored(state: ServiceState, probabilities: npt.NDArray[np.float32]) -> ServiceState:
     """Return the state with the losses of one more sample that every exit ran on.
 
     Args:
         state: Current state.
-        probabilities: Probabilities of each exit, float64 [exits, labels].
+        probabilities: Probabilities of each exit, float32 [exits, labels].
     """
     losses = exit_losses(probabilities)
     count = state.explored + 1
@@ -63,11 +63,11 @@ def explored(state: ServiceState, probabilities: npt.NDArray[np.float64]) -> Ser
     return replace(state, explored=count, losses=means)
 
 
-def exit_losses(probabilities: npt.NDArray[np.float64]) -> tuple[float, ...]:
+def exit_losses(probabilities: npt.NDArray[np.float32]) -> tuple[float, ...]:
     """Return 1 − the probability that each exit but the last gives to the last exit's answer.
 
     Args:
-        probabilities: Probabilities of each exit, float64 [exits, labels].
+        probabilities: Probabilities of each exit, float32 [exits, labels].
     """
     answer = probabilities[-1].argmax()
     return tuple(float(1 - probability) for probability in probabilities[:-1, answer])

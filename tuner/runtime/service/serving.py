@@ -74,7 +74,7 @@ class ServingModel:
         if self._stamp() != self._opened:
             self.open()
 
-    def predict(self, sample: Sample, *, explore: bool) -> tuple[Prediction, npt.NDArray[np.float64] | None]:
+    def predict(self, sample: Sample, *, explore: bool) -> tuple[Prediction, npt.NDArray[np.float32] | None]:
         """Predict a sample, with an older round if need be.
 
         Args:
@@ -82,21 +82,17 @@ class ServingModel:
             explore: Whether all exits are to run.
 
         Returns:
-            The prediction; and the probabilities of all exits, float64 [exits, labels], where they have run.
+            The prediction; and the probabilities of all exits, float32 [exits, labels], where they have run.
 
         Raises:
             UnusableError: No round can compute it.
         """
         while True:
             try:
-                prediction = self.model.predict(sample)
-                explores = explore and self.model.exits > 1
-                probabilities = self.model.every_exit(sample[None])[:, 0] if explores else None
+                return self.model.explored(sample, explore=explore)
             except BundleError as error:
                 self._memory.add_problem(f"round {self._memory.state.round} is not used: {error}")
                 self.open(after=self._memory.state.round)
-            else:
-                return prediction, probabilities
 
     def _stamp(self) -> tuple[int, ...]:
         """Return what differs after every change to the list of rounds; nothing without one."""

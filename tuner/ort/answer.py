@@ -1,0 +1,111 @@
+"""A model's answer as part of the model: nodes for probabilities, label and confidence, after its logits.
+
+A message of protocol buffers that is appended to another is merged into it: its lists become longer, and messages
+within it are merged in turn. So these nodes are appended to a file's content when it is opened. Bundles of every
+version have them, and a temperature stays where it was: in ``bundle.json``.
+
+Field numbers are those of onnx.proto3 (ONNX 1.18, IR version 10); the operators are in every operator set since 11.
+"""
+
+import mmap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.errors import BundleError, first_line
+from tuner.ort.session import LOGITS
+
+#: Probability of each label, float32 [n, labels]; the most probable label, int64 [n, 1]; its probability, float32
+#: [n, 1]; and the confidence, float32 [n, 1].
+PROBABILITIES, LABEL, PROBABILITY, CONFIDENCE = ANSWER = (
+    "answer.probabilities",
+    "answer.label",
+    "answer.probability",
+    "answer.confidence",
+)
+_TEMPERATURE, _SCALED, _ONE = "answer.temperature", "answer.scaled", "answer.one"
+_GRAPH, _NODE, _INITIALISER, _OUTPUT = 7, 1, 5, 12  # of ModelProto; of GraphProto
+_TYPES = {"float32": 1, "int64": 7}  # of TensorProto.DataType
+_INT = 2  # of AttributeProto.AttributeType
+_LENGTH = 2  # wire type
+_SEVEN_BITS = 127
+
+
+def with_answer(path: Path, labels: int, temperature: float, *, multi: bool) -> bytes:
+    """Return a model's content with its answer (`ANSWER`) as further outputs.
+
+    The confidence is the largest probability; with several labels a sample, the mean of max(p, 1 − p).
+
+    Args:
+        path: ONNX file with an output ``logits``, float32 [n, labels].
+        labels: Number of labels.
+        temperature: Divisor of the logits.
+        multi: Whether a sample may have several labels.
+
+    Raises:
+        BundleError: The file cannot be read.
+    """
+    constants: dict[str, npt.NDArray[Any]] = {
+        _TEMPERATURE: np.array(temperature, np.float32),
+        _ONE: np.ones(1, np.int64),
+    }
+    nodes = [
+        _node("Div", (LOGITS, _TEMPERATURE), (_SCALED,)),
+        _node("Sigmoid" if multi else "Softmax", (_SCALED,), (PROBABILITIES,)),
+        _node("TopK", (PROBABILITIES, _ONE), (PROBABILITY, LABEL)),
+    ]
+    if multi:
+        size, certainty, share = "answer.size", "answer.certainty", "answer.share"
+        mean, most = "answer.mean", "answer.most"
+        constants |= {share: np.full((labels, 1), 1 / labels, np.float32), most: np.ones(1, np.float32)}
+        nodes += [
+            _node("Abs", (_SCALED,), (size,)),
+            _node("Sigmoid", (size,), (certainty,)),
+            _node("MatMul", (certainty, share), (mean,)),
+            _node("Min", (mean, most), (CONFIDENCE,)),  # a rounded mean of ones may be above 1
+        ]
+    else:
+        nodes.append(_node("Identity", (PROBABILITY,), (CONFIDENCE,)))
+    parts = [_field(_NODE, node) for node in nodes]
+    parts += [_field(_INITIALISER, _tensor(name, value)) for name, value in constants.items()]
+    parts += [_field(_OUTPUT, _output(name, "int64" if name == LABEL else "float32")) for name in ANSWER]
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return b"".join((content, _field(_GRAPH, b"".join(parts))))  # in memory once
+    except (OSError, ValueError) as error:  # a file without content cannot be mapped
+        raise BundleError(f"{path} cannot be read ({first_line(error)}): export again") from None
+
+
+def _node(operator: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> bytes:
+    parts = [_field(1, name.encode()) for name in inputs] + [_field(2, name.encode()) for name in outputs]
+    parts += [_field(3, f"{outputs[0]}.node".encode()), _field(4, operator.encode())]
+    if operator == "Softmax":  # its axis is another one by default in operator sets before 13
+        parts.append(_field(5, _field(1, b"axis") + _integer(3, 1) + _integer(20, _INT)))
+    return b"".join(parts)
+
+
+def _tensor(name: str, value: npt.NDArray[Any]) -> bytes:
+    extents = b"".join(_integer(1, extent) for extent in value.shape)
+    return extents + _integer(2, _TYPES[value.dtype.name]) + _field(8, name.encode()) + _field(9, value.tobytes())
+
+
+def _output(name: str, dtype: str) -> bytes:
+    return _field(1, name.encode()) + _field(2, _field(1, _integer(1, _TYPES[dtype])))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _varint(number << 3 | _LENGTH) + _varint(len(content)) + content
+
+
+def _integer(number: int, value: int) -> bytes:
+    return _varint(number << 3) + _varint(value)
+
+
+def _varint(value: int) -> bytes:
+    groups = bytearray()
+    while value > _SEVEN_BITS:
+        groups.append(value & _SEVEN_BITS | (_SEVEN_BITS + 1))
+        value >>= 7
+    return bytes((*groups, value))
