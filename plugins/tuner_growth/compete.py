@@ -1,5 +1,7 @@
 """The compete-decay model: how much a layer still has to gain, by epoch and by width.
 
+The papers' epoch is a period here: as many of the trial's epochs as a decision needs (`tuner_growth.periods`).
+
 Source: MDLdroidLite, "growth model" (growth score, DS, DG, triplet array) and its journal version (reverse update).
 Where the papers are silent, the decision and its reason are at the place.
 """

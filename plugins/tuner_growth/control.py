@@ -1,4 +1,4 @@
-"""Controllers: after every epoch, how many channels each growable width gains.
+"""Controllers: after every period of training, how many channels each growable width gains.
 
 Source: RIC-grow of MDLdroidLite and the step rules it is compared with (NeST: linear; CGaP: exponential).
 """
@@ -15,11 +15,13 @@ from tuner_growth.cost import NetworkCost
 from tuner_growth.decay import Decay
 from tuner_growth.value import Best, best, combined_actions, raised_penalty
 
-#: Epochs after which every width is forced to grow, so that three widths are known.
+#: Periods after which every width is forced to grow, so that three widths are known.
 WARM_UP = (2, 3)
-#: Epochs between two growths of the linear and the exponential rule, and the growth factor of the latter.
+#: Periods between two growths of the linear and the exponential rule, and the growth factor of the latter.
 EVERY = 3
 FACTOR = 1.6
+#: Periods in a row without a better loss after which ``ric`` ends growth.
+IDLE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class Rule:
 
     Attributes:
         controller: ``ric``, ``fixed``, ``linear`` or ``exponential``.
-        horizon: Number of epochs to look ahead.
+        horizon: Number of periods to look ahead.
         penalty: Initial η.
         seed: Seed of the draws that drop actions.
     """
@@ -43,12 +45,17 @@ class Rule:
 class ControllerState:
     """A controller's memory; every tuple has one entry a width.
 
+    A period is an epoch or several, as many as a decision needs batches; see `tuner_growth.periods`.
+
     Attributes:
         start: Widths at the beginning.
         widths: Current widths.
         histories: Growth scores.
         penalties: η.
         values: Values of the last actions; None before the first.
+        loss: Best mean loss of a period; None before the first.
+        idle: Number of periods in a row without a better loss.
+        settled: Whether nothing will grow any more.
     """
 
     start: tuple[int, ...]
@@ -56,6 +63,9 @@ class ControllerState:
     histories: tuple[History, ...]
     penalties: tuple[float, ...]
     values: tuple[float | None, ...]
+    loss: float | None = None
+    idle: int = 0
+    settled: bool = False
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "ControllerState":
@@ -82,18 +92,18 @@ class GrowableNetwork:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decision after an epoch; every tuple has one entry a width.
+    """A decision after a period; every tuple has one entry a width.
 
     Attributes:
-        epoch: Number of the finished epoch, from 1.
+        period: Number of the finished period, from 1.
         actions: Channels added.
         values: Values of the actions; 0 where the rule has none.
         widths: After the actions.
-        penalties: η after the epoch.
+        penalties: η after the period.
         forced: Whether the growth belongs to the warm-up.
     """
 
-    epoch: int
+    period: int
     actions: tuple[int, ...]
     values: tuple[float, ...]
     widths: tuple[int, ...]
@@ -102,7 +112,7 @@ class Decision:
 
 
 def initial_state(rule: Rule, widths: Sequence[int]) -> ControllerState:
-    """Return the state before the first epoch."""
+    """Return the state before the first period."""
     count = len(widths)
     empty: tuple[History, ...] = ((),) * count
     return ControllerState(tuple(widths), tuple(widths), empty, (rule.penalty,) * count, (None,) * count)
@@ -111,42 +121,43 @@ def initial_state(rule: Rule, widths: Sequence[int]) -> ControllerState:
 def decide(
     rule: Rule,
     state: ControllerState,
-    epoch: int,
+    period: int,
     saliency: Sequence[Sequence[float]],
     losses: Sequence[float],
     network: GrowableNetwork,
 ) -> tuple[ControllerState, Decision]:
-    """Return the state and the decision after an epoch.
+    """Return the state and the decision after a period.
 
     Args:
         rule: How widths grow.
-        state: State before the epoch.
-        epoch: Number of the finished epoch, from 1.
-        saliency: Σ|∂L/∂W ⊙ W| of every width in every batch.
-        losses: Loss of every batch.
+        state: State before the period.
+        period: Number of the finished period, from 1.
+        saliency: Σ|∂L/∂W ⊙ W| of every width in every recorded batch.
+        losses: Loss of every recorded batch.
         network: Costs and bounds.
     """
     wanted, forced = _no_growth(state), False
     if rule.controller == "ric":
-        seen = [EpochScores(epoch, growth_scores(batches, losses)) for batches in saliency]
+        seen = [EpochScores(period, growth_scores(batches, losses)) for batches in saliency]
         state = replace(state, histories=observed(state.histories, state.widths, seen, rule.horizon))
-        forced = epoch in WARM_UP
-        wanted = _warm_up(state, epoch) if forced else wanted
-        wanted = _most_valuable(rule, state, epoch, network) if epoch > max(WARM_UP) else wanted
-    elif epoch % EVERY == 0 and rule.controller in {"linear", "exponential"}:
+        forced = period in WARM_UP
+        wanted = _warm_up(state, period) if forced else wanted
+        wanted = _most_valuable(rule, state, period, network) if period > max(WARM_UP) else wanted
+    elif period % EVERY == 0 and rule.controller in {"linear", "exponential"}:
         wanted = tuple(Best(_step(rule, state, index), 0.0, 0.0, {}) for index in range(len(state.widths)))
     actions = _bounded(wanted, state.widths, network)
     values = tuple(
         layer.values.get(action, 0.0) if layer.values else layer.value
         for layer, action in zip(wanted, actions, strict=True)
     )
-    decided = rule.controller == "ric" and epoch > max(WARM_UP)
+    decided = rule.controller == "ric" and period > max(WARM_UP)
     penalties = state.penalties
     if decided:
         penalties = tuple(map(raised_penalty, state.penalties, state.values, values))
     widths = tuple(width + action for width, action in zip(state.widths, actions, strict=True))
     after = replace(state, widths=widths, penalties=penalties, values=values if decided else state.values)
-    return after, Decision(epoch, actions, values, widths, penalties, forced)
+    after = _settled(after, float(np.mean(losses)), network, counts=decided)
+    return after, Decision(period, actions, values, widths, penalties, forced)
 
 
 def warm_up_steps(start: int) -> tuple[int, int]:
@@ -158,12 +169,29 @@ def warm_up_steps(start: int) -> tuple[int, int]:
     return first, 2 * first
 
 
+def _settled(state: ControllerState, loss: float, network: GrowableNetwork, *, counts: bool) -> ControllerState:
+    """Return the state after a period, with whether growth ends there.
+
+    The paper's early stop, on accuracy and on resources: growth ends where the loss has not fallen for `IDLE` periods,
+    and where no width can take one more channel.
+    """
+    better = state.loss is None or loss < state.loss
+    idle = state.idle + 1 if counts and not better else 0
+    one_more = (
+        [*state.widths[:index], width + 1, *state.widths[index + 1 :]]
+        for index, (width, cap) in enumerate(zip(state.widths, network.caps, strict=True))
+        if width < cap
+    )
+    settled = idle >= IDLE or not any(map(network.fits, one_more))
+    return replace(state, loss=loss if better else state.loss, idle=idle, settled=settled)
+
+
 def _no_growth(state: ControllerState) -> tuple[Best, ...]:
     return (Best(0, 0.0, 0.0, {}),) * len(state.widths)
 
 
-def _warm_up(state: ControllerState, epoch: int) -> tuple[Best, ...]:
-    return tuple(Best(warm_up_steps(start)[WARM_UP.index(epoch)], 0.0, 0.0, {}) for start in state.start)
+def _warm_up(state: ControllerState, period: int) -> tuple[Best, ...]:
+    return tuple(Best(warm_up_steps(start)[WARM_UP.index(period)], 0.0, 0.0, {}) for start in state.start)
 
 
 def _step(rule: Rule, state: ControllerState, index: int) -> int:
@@ -172,10 +200,10 @@ def _step(rule: Rule, state: ControllerState, index: int) -> int:
     return max(1, round(state.widths[index] * (FACTOR - 1)))
 
 
-def _most_valuable(rule: Rule, state: ControllerState, epoch: int, network: GrowableNetwork) -> tuple[Best, ...]:
+def _most_valuable(rule: Rule, state: ControllerState, period: int, network: GrowableNetwork) -> tuple[Best, ...]:
     """Return every width's own best action, convolutions' chosen together (equation 12)."""
-    generator = np.random.default_rng((rule.seed, epoch))
-    decays = tables(state.histories, epoch, rule.horizon)
+    generator = np.random.default_rng((rule.seed, period))
+    decays = tables(state.histories, period, rule.horizon)
     alone = [_best(state, index, table, network, generator) for index, table in enumerate(decays)]
     convolutions = [index for index in range(len(alone)) if not network.cost.is_linear(index)]
 
@@ -207,11 +235,12 @@ def _best(
 
 
 def _bounded(wanted: Sequence[Best], widths: Sequence[int], network: GrowableNetwork) -> tuple[int, ...]:
-    """Return the actions clipped to the caps, without the least valuable ones until the network fits."""
+    """Return the actions clipped to the caps, the least valuable ones made smaller until the network fits."""
     actions = [min(layer.action, cap - width) for layer, cap, width in zip(wanted, network.caps, widths, strict=True)]
     order = sorted(range(len(actions)), key=lambda index: wanted[index].value - wanted[index].stay)
     for index in order:
-        if network.fits([width + action for width, action in zip(widths, actions, strict=True)]):
-            break
-        actions[index] = 0
+        while actions[index] and not network.fits(
+            [width + action for width, action in zip(widths, actions, strict=True)]
+        ):
+            actions[index] -= 1
     return tuple(actions)

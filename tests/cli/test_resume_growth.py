@@ -62,11 +62,12 @@ def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def widths(shown: dict[str, Any]) -> list[list[dict[str, float]]]:
-    """Return every trial's widths after each of its epochs."""
-    return [
+    """Return every trial's widths after each of its decisions."""
+    logged = [
         [{name: value for name, value in epoch.items() if name.endswith(".width")} for epoch in trial["epochs"]]
         for trial in shown["trials"]
     ]
+    return [[sizes for sizes in trial if sizes] for trial in logged]
 
 
 def grows(process: subprocess.Popen[str], run: Path) -> bool:
@@ -93,6 +94,6 @@ def test_killed_while_it_grows_and_resumed_it_ends_with_the_same_widths(tmp_path
     assert cut["trials"][0]["epochs"][: len(before)] == before  # it went on, and did not begin again
     assert widths(cut) == widths(whole)
     assert not list((tmp_path / "cut").glob(f"trials/*/{CHECKPOINT}"))
-    assert all(trial[-2] != trial[0] for trial in widths(whole))
+    assert all(trial[-1] != trial[0] for trial in widths(whole))
     assert len(widths(whole)) == 2
     assert [trial["values"] for trial in cut["trials"]] == [trial["values"] for trial in whole["trials"]]

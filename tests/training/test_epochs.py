@@ -114,12 +114,14 @@ def test_a_cosine_falls_to_zero_and_a_constant_stays() -> None:
     assert rates[2] == pytest.approx(0.25)
     assert rates[4] == pytest.approx(0.0)
     assert {scheduled_rate(recipe(schedule="constant"), share / 4) for share in range(5)} == {0.5}
+    assert [scheduled_rate(recipe(), share / 4, 0.5) for share in range(5)] == pytest.approx([0.5, 0.5, 0.5, 0.25, 0])
 
 
 def trained(
-    scores: list[float], patience: int, epochs: int = 6, stop: str = ""
+    scores: list[float], patience: int, epochs: int = 6, stop: str = "", constant_until: float = 0.0
 ) -> tuple[Noted, TrainingLog, list[Any]]:
     steps, reports, remaining = Noted(), [], iter(scores)
+    steps.constant_until = constant_until
 
     def report(progress: Mapping[str, Any]) -> bool:
         reports.append(progress)
@@ -136,6 +138,11 @@ def test_patience_ends_training_that_no_longer_improves() -> None:
     assert [entry["local_accuracy"] for entry in log.entries] == [0.5, 0.7, 0.7, 0.6]
     assert log.ended == "no better local accuracy of the exits for 2 epochs, after epoch 4"
     assert not log.requested
+
+
+def test_patience_begins_where_the_rate_begins_to_fall() -> None:
+    _, log, _ = trained([0.7, 0.6, 0.6, 0.6, 0.6, 0.6], patience=2, constant_until=0.5)
+    assert log.ended == "no better local accuracy of the exits for 2 epochs, after epoch 5"
 
 
 def test_a_better_score_renews_patience_and_the_last_epoch_is_never_cut() -> None:

@@ -126,10 +126,13 @@ class Evolving:
     Attributes:
         kind: Kind of the edit that made it; set by the backend.
         fresh_norms: Whether its norms have no statistics worth keeping, so that they train whatever the recipe says.
+        constant_until: Share of all steps during which it still changes, below 1: a cosine learning rate is constant
+            until then. It may change between epochs, and is read after `begin`, `after_epoch` and `restore`.
     """
 
     kind: str = ""
     fresh_norms: bool = False
+    constant_until: float = 0.0
 
     def begin(self, training: Training) -> None:
         """Prepare for the first step."""

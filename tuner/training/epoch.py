@@ -73,7 +73,7 @@ class EpochLoop:
         for rows in self._batches(self._order.permutation(self._samples), self.recipe.batch_size):
             if self.steps.norms_train and len(rows) == 1 and self._samples > 1:
                 continue  # a batch norm has no statistics of one sample
-            rate = scheduled_rate(self.recipe, self._done / self._count)
+            rate = scheduled_rate(self.recipe, self._done / self._count, self.steps.constant_until)
             total += self.steps.step(rows, rate) * len(rows)
             self._done += 1
             stopped = watch(self._done, self._count)

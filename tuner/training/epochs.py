@@ -88,7 +88,8 @@ def train_epochs(
         requested = report({"epoch": number + 1, "epochs": recipe.epochs, **entry})
         if number + 1 == recipe.epochs:  # what grew after the last epoch would never train
             break
-        since = epochs_since_best(entries)
+        changing = round(loop.steps.constant_until * recipe.epochs)  # epochs in which the rate waits, and patience too
+        since = min(epochs_since_best(entries), number + 1 - changing)
         if recipe.patience and since >= recipe.patience:
             reason = f"no better local accuracy{of} for {since} epochs, after epoch {number + 1}"
             return TrainingLog(tuple(entries), seconds, reason, requested=requested)

@@ -8,10 +8,18 @@ from tuner.arrays import RowNumbers
 from tuner.plan.parts import RecipePlan
 
 
-def scheduled_rate(recipe: RecipePlan, share: float) -> float:
-    """Return the learning rate when a share of all steps is done."""
-    scale = 0.5 * (1 + math.cos(math.pi * share)) if recipe.schedule == "cosine" else 1.0
-    return recipe.learning_rate * scale
+def scheduled_rate(recipe: RecipePlan, share: float, constant_until: float = 0.0) -> float:
+    """Return the learning rate when a share of all steps is done.
+
+    Args:
+        recipe: Its first rate and its schedule.
+        share: Steps done, as a fraction of all.
+        constant_until: The share at which a falling rate begins to fall, below 1.
+    """
+    if recipe.schedule != "cosine" or share <= constant_until:
+        return recipe.learning_rate
+    fallen = (share - constant_until) / (1 - constant_until)
+    return recipe.learning_rate * 0.5 * (1 + math.cos(math.pi * fallen))
 
 
 def batches_of(rows: RowNumbers, size: int) -> list[RowNumbers]:

@@ -12,9 +12,12 @@ class Steps(ABC):
 
     Attributes:
         norms_train: Whether a batch norm takes its statistics from the batch: one of a single sample has none.
+        constant_until: Share of all steps at which a falling learning rate begins to fall; it may change between
+            epochs.
     """
 
     norms_train: bool = False
+    constant_until: float = 0.0
 
     def begin_epoch(self) -> None:  # noqa: B027 - optional
         """Prepare for the steps of an epoch; scoring may have run since the last one."""

@@ -19,8 +19,8 @@ def dspa(site: Site) -> Adapted:
     λ = Std(W)·√(3·fan_in)/r compares a layer's weights with fresh ones; equation 13 as printed has √3 below the line,
     which would enlarge fresh weights. r is o/(o + a) for linears, 1 otherwise, and for a linear successor too, its o
     being its inputs: read as 1 there, the loss of a LeNet on digits rose by 0.03 in two of five seeds instead of by
-    at most 0.01. Existing channels are divided by the grown layer's λ, and a gate multiplies them by it, so that old
-    outputs stay as they were.
+    at most 0.01. The paper divides existing channels by the grown layer's λ and multiplies them by it in a gate; here
+    the gate moves in the weights, so that they stay as they are.
     """
     size, width = site.width.size, site.width
     vectors = torch.cat([weight_of(site.body, name).flatten(1) for name in width.producers], dim=1)
@@ -34,12 +34,9 @@ def dspa(site: Site) -> Adapted:
         scale = _scale(weight, weight[0].numel(), share)
         grown = torch.cat([weight, (weight[sources] + site.noise(weight[sources].shape)) / scale])
         grown_scale = _scale(grown, weight[0].numel(), share)
-        grown[:size] /= grown_scale
-        gate = torch.cat([torch.full((size,), grown_scale), torch.ones(site.added)])
         if bias is None:
-            return WiderLayer(grown, None, gate)
-        newborn = site.noise(bias[sources].shape) / scale
-        return WiderLayer(grown, torch.cat([bias / grown_scale, newborn]), gate)
+            return WiderLayer(grown, None, grown_scale)
+        return WiderLayer(grown, torch.cat([bias, site.noise(bias[sources].shape) / scale]), grown_scale)
 
     def inputs(blocks: torch.Tensor, linear: bool) -> torch.Tensor:
         share = size / (size + site.added) if linear else 1.0

@@ -1,17 +1,21 @@
-"""Gates that lead newborn channels in, for one epoch after a growth.
+"""Gates that lead newborn channels in after a growth.
 
-Source: MDLdroidLite's gate unit (GCU): a Meta gate on every channel's output before the activation, an RI gate on its
-gradient. Decided here: when the two Meta gates have met, at the end of the epoch, they are folded into the weights.
-The RI gate follows its objective, min |CS of existing − CS of new|, directly; the research code's table of six cases
-is not documented to the point where it could be repeated.
+Source: MDLdroidLite's gate unit (GCU). Its Meta gates multiply every channel's output before the activation: from λ for
+existing channels, whose weights were divided by λ, and from 1 for new ones, until both meet at (o + λ·a)/(o + a).
+
+Decided here: the gates move in the weights themselves, where the same factors have the same effect. Weights of W/λ
+behind a gate of λ would train λ times as fast as before, as Adam's steps do not scale with weights. The RI gates, which
+divide gradients, are left out for the same reason: Adam's steps do not scale with gradients either.
 """
+
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import nn
 
-from tuner_growth.torch.widths import Width
-
-MOMENTUM = 0.95
+#: Optimiser steps between two moves of the gates.
+MOVE_EVERY = 10
 
 
 class Gates:
@@ -19,80 +23,43 @@ class Gates:
 
     Args:
         body: Grown network.
-        width: Width that grew, with its size before the growth.
-        meta: Meta gates by module, float32 [channels]: λ for existing channels, 1 for new ones.
-        steps: Optimiser steps until both meet.
-
-    Attributes:
         size: Number of channels before the growth.
-        initial: Meta gates at the beginning, by module.
+        scales: λ by module.
+        steps: Optimiser steps until existing and new channels' gates meet.
+        done: Steps of these so far.
     """
 
-    def __init__(self, body: nn.Module, width: Width, meta: dict[str, torch.Tensor], steps: int) -> None:
-        self._modules = {name: body.get_submodule(name) for name in meta}
-        self._meta = {name: gate.clone() for name, gate in meta.items()}
-        self.size, self.initial, self._left = width.size, meta, steps
-        first = next(iter(meta.values()))
-        bound = 2 * max(float(first[0]), 1 / float(first[0]))
-        self._bounds = (1 / bound, bound)
-        self._ratio = [float(first[0]), 1.0]  # RI of existing and of new channels
-        self._momentum = [0.0, 0.0]
-        self._last: list[float] | None = None
-        self._hooks = [module.register_forward_hook(self._hook(name)) for name, module in self._modules.items()]
-
-    def before_update(self, saliency: torch.Tensor) -> None:
-        """Divide gradients by the RI gates, which move towards equal saliency of existing and new channels.
-
-        Args:
-            saliency: Saliency of every channel in the batch, float32 [channels].
-        """
-        means = [float(saliency[: self.size].mean()), float(saliency[self.size :].mean())]
-        if self._last is not None:
-            self._momentum = [
-                MOMENTUM * momentum + (1 - MOMENTUM) * (mean - last)
-                for momentum, mean, last in zip(self._momentum, means, self._last, strict=True)
-            ]
-            signs = (1, -1) if means[0] > means[1] else (-1, 1)  # the more salient group takes smaller steps
-            low, high = self._bounds
-            self._ratio = [
-                min(high, max(low, ratio + sign * abs(momentum)))
-                for ratio, sign, momentum in zip(self._ratio, signs, self._momentum, strict=True)
-            ]
-        self._last = means
-        for module in self._modules.values():
-            for parameter in module.parameters(recurse=False):
-                if parameter.grad is not None:
-                    parameter.grad[: self.size] /= self._ratio[0]
-                    parameter.grad[self.size :] /= self._ratio[1]
+    def __init__(self, body: nn.Module, size: int, scales: Mapping[str, float], steps: int, done: int = 0) -> None:
+        self._body, self._size, self._scales, self._steps, self._done = body, size, dict(scales), steps, done
 
     def after_update(self) -> None:
-        """Move the Meta gates one step towards each other; they meet at (o + λ·a)/(o + a)."""
-        for gate in self._meta.values():
-            step = float(gate[0] - gate[-1]) / max(self._left, 1)
-            share = self.size / len(gate)
-            gate[: self.size] -= step * share
-            gate[self.size :] += step * (1 - share)
-        self._left -= 1
-
-    def fold(self) -> None:
-        """Multiply the gates into weights and biases, and remove them: outputs stay as they are."""
-        for hook in self._hooks:
-            hook.remove()
+        """Move the gates, every `MOVE_EVERY` steps and after the last one."""
+        self._done += 1
+        if self._done > self._steps or (self._done % MOVE_EVERY and self._done < self._steps):
+            return
+        since = min(MOVE_EVERY, (self._done - 1) % MOVE_EVERY + 1)
         with torch.no_grad():
-            for name, module in self._modules.items():
-                for parameter in module.parameters(recurse=False):
-                    parameter.mul_(self._meta[name].reshape(-1, *[1] * (parameter.ndim - 1)))
+            for name, scale in self._scales.items():
+                for parameter in self._body.get_submodule(name).parameters(recurse=False):
+                    share = self._size / len(parameter)
+                    before, after = (
+                        meta_gates(scale, share, done / self._steps) for done in (self._done - since, self._done)
+                    )
+                    parameter[: self._size] *= after[0] / before[0]
+                    parameter[self._size :] *= after[1] / before[1]
 
-    def _hook(self, name: str) -> "_Multiply":
-        return _Multiply(self._meta[name])
+    def state(self) -> dict[str, Any]:
+        """Return what the gates are made of."""
+        return {"size": self._size, "scales": self._scales, "steps": self._steps, "done": self._done}
 
 
-class _Multiply:
-    """A forward hook that multiplies an output's channels with a gate."""
+def meta_gates(scale: float, share: float, progress: float) -> tuple[float, float]:
+    """Return the gates of existing and of new channels.
 
-    def __init__(self, gate: torch.Tensor) -> None:
-        self._gate = gate
-
-    def __call__(self, module: nn.Module, inputs: object, output: torch.Tensor) -> torch.Tensor:  # noqa: ARG002 - a hook's
-        # the gate changes in place between steps, so a step's graph gets a copy
-        return output * self._gate.clone().reshape(-1, *[1] * (output.ndim - 2))
+    Args:
+        scale: λ, where existing channels' gates begin.
+        share: Existing channels, as a fraction of all.
+        progress: Steps done, as a fraction of all steps.
+    """
+    apart = (scale - 1) * progress
+    return scale - apart * share, 1 + apart * (1 - share)

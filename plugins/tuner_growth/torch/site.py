@@ -53,11 +53,11 @@ class Adapted:
 
     Attributes:
         changes: Grown tensors by name.
-        gates: Factors of a module's output channels by module, float32 [size + added].
+        scales: Where the gates of a module's existing channels begin, by module; see `tuner_growth.torch.gates`.
     """
 
     changes: dict[str, torch.Tensor]
-    gates: dict[str, torch.Tensor] = field(default_factory=dict)
+    scales: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,12 +67,12 @@ class WiderLayer:
     Attributes:
         weight: Weights, float32 [size + added, ...].
         bias: Biases, float32 [size + added]; None where the layer has none.
-        gate: Factors that keep the old outputs, float32 [size + added]; None without gates.
+        scale: Where the gates of existing channels begin; None without gates.
     """
 
     weight: torch.Tensor
     bias: torch.Tensor | None
-    gate: torch.Tensor | None = None
+    scale: float | None = None
 
 
 #: Grows the outputs of a layer: takes its weight and its bias.
@@ -100,8 +100,8 @@ def assembled(
         adapted.changes[f"{name}.weight"] = wider.weight
         if wider.bias is not None:
             adapted.changes[f"{name}.bias"] = wider.bias
-        if wider.gate is not None:
-            adapted.gates[name] = wider.gate
+        if wider.scale is not None:
+            adapted.scales[name] = wider.scale
     for name in site.width.norms:
         norm = site.body.get_submodule(name)
         for leaf, value in (*norm.named_parameters(recurse=False), *norm.named_buffers(recurse=False)):

@@ -10,8 +10,10 @@ from torch import fx, nn
 
 from tuner.backends.lowering import Evolving, Training
 from tuner.backends.torch.model.resize import install, resize
+from tuner_growth.compete import WINDOW
 from tuner_growth.control import ControllerState, Decision, GrowableNetwork, Rule, decide, initial_state
 from tuner_growth.edit import Edit
+from tuner_growth.periods import Periods
 from tuner_growth.torch.adapt import ADAPTERS
 from tuner_growth.torch.cost import network_cost
 from tuner_growth.torch.gates import Gates
@@ -19,6 +21,9 @@ from tuner_growth.torch.memory import training_bytes
 from tuner_growth.torch.site import Site
 from tuner_growth.torch.start import refresh, start_size, strongest
 from tuner_growth.torch.widths import WidthError, find, selected, traced, weight_of
+
+#: Windows of batches, at most, whose saliencies are recorded in a period: more cost time, and change fits little.
+MOST_WINDOWS = 10
 
 
 class GrowingTail(Evolving, nn.Module):
@@ -62,7 +67,8 @@ class GrowingTail(Evolving, nn.Module):
             refresh(self.body)
         self._producers = [[self.body.get_submodule(name) for name in width.producers] for width in self._growable]
         self._gates: dict[str, Gates] = {}
-        self._seconds = 0.0
+        self._weights: list[list[nn.Parameter]] = []
+        self._ended: int | None = None
         # unlike `load_state_dict`, a hook is also called when an outer module loads its state
         self.register_load_state_dict_pre_hook(_take_shapes)  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
@@ -90,6 +96,7 @@ class GrowingTail(Evolving, nn.Module):
         self._generator = torch.Generator().manual_seed(training.seed)
         edit = self._edit
         self._rule = Rule(edit.controller, edit.horizon, edit.penalty, training.seed)
+        self._periods = Periods.of(training.recipe.epochs, training.steps)
         self._state = initial_state(self._rule, self._sizes)
         self._cost = cost = network_cost(self.body, self._all_widths, training.example)
         for name, unit, share, of in (
@@ -100,59 +107,72 @@ class GrowingTail(Evolving, nn.Module):
                 begins = f"growth.start = {edit.start:g} begins with {of(self._sizes):,} {unit}"
                 allows = f"growth.{name} = {share:g} allows {int(share * of(self._caps)):,}"
                 raise WidthError(f"{begins}, but {allows}: lower growth.start or raise growth.{name}")
+        self._step, self._inside, self._ended = 0, False, None
+        self._logged: dict[str, float] = {}
         self._clear_records()
+        self._settle(0)
 
     def before_update(self, loss: float) -> None:
-        """Record saliencies; move and apply the RI gates."""
-        self._losses.append(loss)
-        if self._edit.controller == "fixed":  # nothing will ask for saliencies
+        """Record the loss, and saliencies in some windows of batches."""
+        window, first = divmod(self._batch, WINDOW)
+        self._batch += 1
+        self._step += 1
+        if self._settled or window % self._stride:
             return
         started = time.perf_counter()
-        if len(self._losses) == 1:
+        self._losses.append(loss)
+        if not first or not self._weights:
             self._weights = [[module.get_parameter("weight") for module in modules] for modules in self._producers]
         with torch.no_grad():
             for weights, batches in zip(self._weights, self._saliencies, strict=True):
                 batches.append(channel_saliency(weights))
-            self._seconds += time.perf_counter() - started
-            for width, batches in zip(self._growable, self._saliencies, strict=True):
-                if width.name in self._gates:
-                    self._gates[width.name].before_update(batches[-1])
+        self._seconds += time.perf_counter() - started
 
     def after_update(self) -> None:
-        """Move the Meta gates."""
+        """Move the gates; at the end of a period inside an epoch, decide and grow."""
         for gates in self._gates.values():
             gates.after_update()
+        if self._inside and not self._settled and self._periods.end_inside(self._step):
+            self._decide(None)
 
     def after_epoch(self, epoch: int, room: int | None = None) -> dict[str, float]:
-        """Fold the gates, let the controller decide, and grow.
+        """At the end of a period, let the controller decide, and grow.
+
+        Where memory is limited, no period ends inside an epoch: how much is left is known between epochs alone.
 
         Args:
             epoch: Number of the finished epoch, from 1.
             room: Bytes that training may take beyond its peak so far; None for no limit.
 
         Returns:
-            By width: channels added, their value, the width after it, the penalty; the loss before and after.
+            Of the epoch, by width: channels added, and of its last decision their value, the width after it, and the
+            penalty; the loss before and after the last growth.
         """
+        self._step, self._inside = 0, room is None
+        if not self._settled and self._periods.end_with(epoch):
+            self._decide(room)
+        self._settle(epoch)
+        logged, self._logged = self._logged, {}
+        return logged
+
+    def _decide(self, room: int | None) -> None:
+        """Let the controller decide, grow, and log it; see `after_epoch`."""
         if not self._losses:  # every batch was too small for a norm
-            return {}
+            return
         started = time.perf_counter()
-        self._fold()
-        if self._edit.controller == "fixed":
-            self._clear_records()
-            return {}
         by_channel = [torch.stack(batches) for batches in self._saliencies]  # float32 [batches, channels]
         saliency = [batches.sum(dim=1).tolist() for batches in by_channel]
         network = GrowableNetwork(self._cost, self._caps, self._fits(room))
-        state, decision = decide(self._rule, self._state, epoch, saliency, self._losses, network)
+        state, decision = decide(self._rule, self._state, len(self.decisions) + 1, saliency, self._losses, network)
         self._seconds += time.perf_counter() - started
         self._state = state
         self.decisions.append(decision)
-        entry = {"controller_seconds": self._seconds, **self._log(decision)}
+        self._seconds += self._logged.get("controller_seconds", 0.0)
+        self._logged |= {"controller_seconds": self._seconds, **self._log(decision)}
         if any(decision.actions):
-            entry |= self._grow(decision.actions, [batches.sum(dim=0) for batches in by_channel])
+            self._logged |= self._grow(decision.actions, [batches.sum(dim=0) for batches in by_channel])
+        self._settled = self._state.settled
         self._clear_records()
-        self._seconds = 0.0
-        return entry
 
     def grow(self, actions: Sequence[int], saliency: Sequence[torch.Tensor]) -> None:
         """Add channels to every width, from the input to the output.
@@ -169,16 +189,23 @@ class GrowingTail(Evolving, nn.Module):
             site = Site(self.body, current, added, saliency[index], self._generator, self._training.loss)
             adapted = adapter(site)
             install(self.body, adapted.changes, self._training.optimiser)
-            if adapted.gates:
-                self._gates[width.name] = Gates(self.body, current, adapted.gates, self._training.steps)
+            if adapted.scales:
+                steps = self._periods.length(whole=not self._inside)
+                self._gates[width.name] = Gates(self.body, current.size, adapted.scales, steps)
 
     def state(self) -> dict[str, Any]:
-        """Return the state of the controller and of the generator, the decisions, and the gates as they begin."""
+        """Return the state of the controller, the generator, the gates and the records, and the decisions."""
         return {
             "controller": asdict(self._state),
             "decisions": [asdict(decision) for decision in self.decisions],
             "generator": self._generator.get_state(),
-            "gates": {name: (gates.size, gates.initial) for name, gates in self._gates.items()},
+            "gates": {name: gates.state() for name, gates in self._gates.items()},
+            "inside": self._inside,
+            "ended": self._ended,
+            "batch": self._batch,
+            "losses": self._losses,
+            "saliencies": self._saliencies,
+            "seconds": self._seconds,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -186,14 +213,16 @@ class GrowingTail(Evolving, nn.Module):
         self._state = ControllerState.from_dict(state["controller"])
         self.decisions = [Decision(**decision) for decision in state["decisions"]]
         self._generator.set_state(state["generator"])
-        for width in self._growable:
-            if width.name in state["gates"]:
-                size, initial = state["gates"][width.name]
-                self._gates[width.name] = Gates(self.body, replace(width, size=size), initial, self._training.steps)
+        self._gates = {name: Gates(self.body, **gates) for name, gates in state["gates"].items()}
+        self._batch, self._seconds = state["batch"], state["seconds"]
+        self._losses[:] = state["losses"]
+        self._saliencies[:] = state["saliencies"]
+        self._inside, self._ended = state["inside"], state["ended"]
+        self._stride = self._windows_apart()
+        self._settle(0)
 
     def finish(self) -> tuple[str, ...]:
-        """Fold the gates; return the final widths, and the widths that cannot grow."""
-        self._fold()
+        """Return the final widths, and the widths that cannot grow."""
         sizes = zip(self.widths.items(), self._caps, strict=True)
         final = ", ".join(f"{name} {size} of {cap}" for (name, size), cap in sizes)
         fixed = "; ".join(f"{name}: {reason}" for name, reason in self._all_widths.fixed)
@@ -224,20 +253,29 @@ class GrowingTail(Evolving, nn.Module):
         entry: dict[str, float] = {}
         for index, width in enumerate(self._growable):
             entry |= {
-                f"{width.name}.added": float(decision.actions[index]),
+                f"{width.name}.added": self._logged.get(f"{width.name}.added", 0.0) + decision.actions[index],
                 f"{width.name}.value": decision.values[index],
                 f"{width.name}.width": float(decision.widths[index]),
                 f"{width.name}.penalty": decision.penalties[index],
             }
         return entry
 
-    def _fold(self) -> None:
-        for gates in self._gates.values():
-            gates.fold()
-        self._gates = {}
+    def _settle(self, epoch: int) -> None:
+        """After an epoch: where no growth may follow, let a falling rate fall from there on."""
+        growing = self._periods.growing
+        if self._ended is None and (self._state.settled or epoch >= growing or self._edit.controller == "fixed"):
+            self._ended = epoch
+        self._settled = self._ended is not None
+        self.constant_until = (growing if self._ended is None else self._ended) / self._periods.epochs
+
+    def _windows_apart(self) -> int:
+        """Return the number of windows of batches of which one is recorded."""
+        return max(1, self._periods.length(whole=not self._inside) // (WINDOW * MOST_WINDOWS))
 
     def _clear_records(self) -> None:
-        """Start an epoch without losses and saliencies."""
+        """Start a period without losses and saliencies."""
+        self._batch, self._seconds, self._weights = 0, 0.0, []
+        self._stride = self._windows_apart()
         self._losses: list[float] = []
         self._saliencies: list[list[torch.Tensor]] = [[] for _ in self._growable]
 

@@ -1,4 +1,4 @@
-"""Adapters of growth: what new channels begin with, and how gates and step sizes follow."""
+"""Adapters of growth: what new channels begin with, and how gates lead them in."""
 
 from dataclasses import replace
 
@@ -10,8 +10,9 @@ from torch.nn import functional
 from tuner.backends.torch.model.resize import install
 from tuner_growth import ADAPTERS as NAMES
 from tuner_growth.torch.adapt import ADAPTERS, _scale, dspa
-from tuner_growth.torch.gates import Gates
+from tuner_growth.torch.gates import MOVE_EVERY, Gates
 from tuner_growth.torch.site import NOISE, Adapted, Site
+from tuner_growth.torch.start import refresh
 from tuner_growth.torch.widths import Width, find, traced, weight_of
 
 
@@ -106,14 +107,12 @@ def silenced(body: nn.Module, width: Width) -> None:
 
 
 @pytest.mark.parametrize("index", [0, 1])
-def test_with_gates_dspa_leaves_what_existing_channels_give(index: int) -> None:
+def test_dspa_leaves_what_existing_channels_give(index: int) -> None:
     body = net()
     before = body(VALUES)
     where, adapted = grown(body, "dspa", index)
-    gates = Gates(body, where.width, adapted.gates, steps=10)
+    assert adapted.scales.keys() == {*where.width.producers, *where.width.depthwise}
     silenced(body, where.width)
-    assert torch.allclose(body(VALUES), before, atol=1e-4)
-    gates.fold()
     assert torch.allclose(body(VALUES), before, atol=1e-4)
 
 
@@ -136,38 +135,28 @@ def test_the_scale_of_fresh_weights_is_one() -> None:
     assert _scale(torch.zeros(4, 3), 3, 1.0) == 1.0
 
 
-def test_meta_gates_meet_at_the_end_of_the_epoch() -> None:
+def test_gates_move_in_the_weights_and_meet_at_their_last_step() -> None:
     body = net()
     where, _ = grown(body, "net2wider", 1, added=2)
-    gates = Gates(body, where.width, {"hidden": torch.tensor([1.5] * 6 + [1.0] * 2)}, steps=7)
-    for _ in range(7):
+    layer = body.get_submodule("hidden")
+    before = [parameter.detach().clone() for parameter in layer.parameters()]
+    gates = Gates(body, where.width.size, {"hidden": 1.5}, steps=2 * MOVE_EVERY + 3)
+    for _ in range(MOVE_EVERY):
         gates.after_update()
-    assert torch.allclose(gates._meta["hidden"], torch.full((8,), (6 + 1.5 * 2) / 8))
-    before = body(VALUES)
-    gates.fold()
-    assert torch.allclose(body(VALUES), before, atol=1e-5)
+    gates = Gates(body, **gates.state())  # as a trial continues
+    for _ in range(MOVE_EVERY + 9):
+        gates.after_update()
+    met = (6 + 1.5 * 2) / 8
+    for parameter, was in zip(layer.parameters(), before, strict=True):
+        assert torch.allclose(parameter[:6], was[:6] * met / 1.5)
+        assert torch.allclose(parameter[6:], was[6:] * met)
 
 
-def test_the_more_salient_channels_take_smaller_steps_within_bounds() -> None:
-    body = net()
-    where, _ = grown(body, "net2wider", 1, added=2)
-    gates = Gates(body, where.width, {"hidden": torch.tensor([1.5] * 6 + [1.0] * 2)}, steps=7)
-    for value in (1.0, 2.0, 9.0, 200.0, 9000.0):
-        gates.before_update(torch.tensor([value] * 6 + [0.5] * 2))
-    assert gates._ratio == pytest.approx([3.0, 1.0])
-    for value in (1.0, 2.0, 9.0, 200.0, 9000.0):
-        gates.before_update(torch.tensor([0.1] * 6 + [value] * 2))
-    assert gates._ratio == pytest.approx([1 / 3, 3.0])
-
-
-def test_gradients_are_divided_by_the_gates() -> None:
-    body = net()
-    where, _ = grown(body, "net2wider", 1, added=2)
-    gates = Gates(body, where.width, {"hidden": torch.tensor([2.0] * 6 + [1.0] * 2)}, steps=7)
-    loss(body).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    weight = body.get_submodule("hidden").get_parameter("weight")
-    assert weight.grad is not None
-    before = weight.grad.clone()
-    gates.before_update(torch.ones(8))
-    assert torch.allclose(weight.grad[:6], before[:6] / 2)
-    assert torch.allclose(weight.grad[6:], before[6:])
+def test_fresh_weights_keep_the_variance_of_what_a_depthwise_layer_reads() -> None:
+    body = nn.Sequential(nn.Conv1d(8, 64, 12), nn.ReLU(), nn.Conv1d(64, 64, 12, groups=64, bias=False))
+    torch.manual_seed(0)
+    refresh(body)
+    signals = torch.randn(64, 8, 100)
+    with torch.no_grad():
+        ratio = float(body(signals).var() / body[0](signals).var())
+    assert ratio == pytest.approx(1, abs=0.3)

@@ -53,17 +53,17 @@ def everything_fits(widths: Sequence[int]) -> bool:
 
 
 def run(
-    rule: Rule, epochs: int, network: GrowableNetwork, start: tuple[int, ...] = (2, 5, 10)
+    rule: Rule, periods: int, network: GrowableNetwork, start: tuple[int, ...] = (2, 5, 10)
 ) -> tuple[ControllerState, list[Decision]]:
-    """Feed synthetic scores that decay with epoch and width."""
+    """Feed synthetic scores that decay with period and width."""
     state, decisions = initial_state(rule, start), []
     generator = np.random.default_rng(1)
-    for epoch in range(1, epochs + 1):
-        losses = 2 * 0.97 ** np.arange(60) * 0.8**epoch + 0.1
+    for period in range(1, periods + 1):
+        losses = 2 * 0.97 ** np.arange(60) * 0.8**period + 0.1
         saliency = [
-            losses * (1 - 0.9**epoch) + generator.uniform(0, 0.5, 60) * (epoch + width / 10) for width in state.widths
+            losses * (1 - 0.9**period) + generator.uniform(0, 0.5, 60) * (period + width / 10) for width in state.widths
         ]
-        state, decision = decide(rule, state, epoch, [list(one) for one in saliency], list(losses), network)
+        state, decision = decide(rule, state, period, [list(one) for one in saliency], list(losses), network)
         decisions.append(decision)
     return state, decisions
 
@@ -75,7 +75,7 @@ def test_the_warm_up_of_lenet_is_the_papers() -> None:
     assert [one.forced for one in decisions] == [False, True, True]
 
 
-def test_the_controller_decides_from_the_fourth_epoch_on_and_obeys_the_caps() -> None:
+def test_the_controller_decides_from_the_fourth_period_on_and_obeys_the_caps() -> None:
     state, decisions = run(Rule(penalty=0.1), 16, GrowableNetwork(LENET, (6, 12, 27), everything_fits))
     assert any(sum(one.actions) for one in decisions[3:])
     assert all(width <= cap for width, cap in zip(state.widths, (6, 12, 27), strict=True))
@@ -107,7 +107,7 @@ def test_decisions_are_replayed_from_a_stored_state() -> None:
     ("controller", "widths"),
     [("fixed", (2, 5, 10)), ("linear", (6, 15, 30)), ("exponential", (5, 13, 26))],
 )
-def test_step_rules_grow_every_third_epoch(controller: str, widths: tuple[int, ...]) -> None:
+def test_step_rules_grow_every_third_period(controller: str, widths: tuple[int, ...]) -> None:
     state, decisions = run(Rule(controller), 6, GrowableNetwork(LENET, CAPS, everything_fits))
     assert state.widths == widths
     assert all(not any(decisions[index].actions) for index in (0, 1, 3, 4))

@@ -63,6 +63,7 @@ class EagerSteps(TrialSteps):
         epoch_steps = len(batches_of(np.arange(samples), plan.recipe.batch_size))
         training = Training(self._optimiser, self.example, self._probe_loss, epoch_steps, seed, plan.recipe)
         begin_evolving(tail, training)
+        self._follow_changes()
 
     def begin_epoch(self) -> None:
         """Put the tail in training mode, its norms as the recipe says."""
@@ -93,6 +94,7 @@ class EagerSteps(TrialSteps):
         entry = {
             name: value for module in self.evolving for name, value in call(module, "after_epoch", epoch, room).items()
         }
+        self._follow_changes()
         return {**entry, "evolve_seconds": time.perf_counter() - started}
 
     def state(self) -> dict[str, Any] | None:
@@ -107,10 +109,15 @@ class EagerSteps(TrialSteps):
         self._optimiser.load_state_dict(state["optimiser"])
         for module, own in zip(self.evolving, state["evolving"], strict=True):
             call(module, "restore", own)
+        self._follow_changes()
 
     def finish(self) -> tuple[str, ...]:
         """Let the tail become what is scored and written; return its notes."""
         return tuple(note for module in self.evolving for note in call(module, "finish"))
+
+    def _follow_changes(self) -> None:
+        """Let the rate fall only after every module has changed for the last time."""
+        self.constant_until = max((module.constant_until for module in self.evolving), default=0.0)
 
     def _backward(self, part: RowNumbers, samples: int) -> float:
         """Add the gradients of a part of a batch of `samples`; return its share of the batch's mean loss."""
@@ -125,7 +132,11 @@ class EagerSteps(TrialSteps):
         return float(loss.detach())
 
     def _probe_loss(self, tail: nn.Module) -> torch.Tensor:
-        """Return a tail's mean loss on the probe, in evaluation mode."""
+        """Return a tail's mean loss on the probe, in evaluation mode; its modules' modes stay as they are."""
+        training = [module for module in tail.modules() if module.training]
         tail.eval()
         labels = torch.from_numpy(np.ascontiguousarray(self._inputs.labels[self._probe]))
-        return self._loss(tail(spatial(self._inputs.read(self._probe))), labels)
+        loss = self._loss(tail(spatial(self._inputs.read(self._probe))), labels)
+        for module in training:
+            module.training = True
+        return loss
