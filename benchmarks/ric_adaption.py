@@ -117,9 +117,11 @@ def measured(adapter: str, seed: int) -> dict[str, float]:
 
     tail.begin(Training(optimiser, images[:1], loss, SAMPLES // BATCH, seed))
     order = np.random.default_rng(seed)
-    for _ in range(EPOCHS):
+    grown: dict[str, float] = {}
+    for epoch in range(EPOCHS):
         sum(steps(tail, optimiser, (images, labels), order))
-    grown = tail.after_epoch(3)  # every third epoch the linear rule adds the start's widths
+        if epoch:
+            grown = tail.after_epoch(epoch)  # the linear rule's third decision adds the start's widths
     losses = list(steps(tail, optimiser, (images, labels), order))
     return {"jump": grown["loss_after_growth"] - grown["loss_before_growth"], "next epoch": float(np.mean(losses))}
 
