@@ -49,7 +49,7 @@ from benchmarks.growth import (
 )  # fmt: skip
 from benchmarks.growth_tasks import emg, mnist
 from benchmarks.report import Claim, Row, finish, interval
-from benchmarks.setup import arguments
+from benchmarks.setup import parser
 from tuner.plan.parts import RecipePlan
 from tuner.results.records import Outcome
 from tuner.search.setting import cores
@@ -102,11 +102,13 @@ def edits(network: str) -> dict[str, Edit | None]:
 
 def main() -> None:
     """Measure, print, write."""
-    asked = arguments(__doc__ or "", ("MNIST", LENET, MOBILENET))
+    options = parser(__doc__ or "")
+    options.add_argument("networks", nargs="*", metavar="NETWORK", help=f"some of {', '.join(CAPS)}; all by default")
+    asked = options.parse_args()
     recipe, whole = MNIST_RECIPE[asked.quick], 0 if asked.quick else 1
     people = PEOPLE[: QUICK_PEOPLE if asked.quick else None]
     rows, claims, found = [], [], {}
-    for network in asked.parts or (("MNIST", LENET) if asked.quick else tuple(CAPS)):
+    for network in asked.networks or (("MNIST", LENET) if asked.quick else tuple(CAPS)):
         if network == "MNIST":
             tasks, title = [partial(mnist, quick=asked.quick)] * SEEDS, "MNIST, LeNet-2D"
         else:
