@@ -92,7 +92,7 @@ def main() -> None:
     options = parser(__doc__ or "")
     options.add_argument("--features", type=Path, help="file that keeps the images' features from run to run")
     asked = options.parse_args()
-    pixels, count, per_class = (64, 8, 36) if asked.quick else (128, 200, 1000)
+    pixels, count, per_class = (64, 8, 36) if asked.quick else (128, 400, 1000)
     with tempfile.TemporaryDirectory() as folder:
         stored = asked.features or Path(folder) / "features.npz"
         if not stored.exists():
