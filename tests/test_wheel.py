@@ -308,7 +308,7 @@ def test_tuning_without_the_extras_says_in_one_line_what_to_install(
 
 def test_the_digits_without_the_extras_say_in_one_line_what_to_install(device: Path, tmp_path: Path) -> None:
     done = ran([device / "tuner", "run", "digits", "--trials", "1", "--space", "smoke"], tmp_path, code=1)
-    assert done.stderr.splitlines()[:-1] == ["opening the task"]
+    assert done.stderr.splitlines()[:-1] in ([], ["opening the task"])
     assert 'pip install "device-tuner[demo]"' in done.stderr.splitlines()[-1]
 
 

@@ -29,7 +29,6 @@ SPACE = """
 strategies = ["gdm", "freeze", "cache"]
 [limits]
 time = "5m"
-trials = "3"
 [knobs]
 freeze.trainable_blocks = [1, 2]
 runtime.threads = 1
@@ -97,23 +96,24 @@ def test_describe_takes_a_vision_transformer(home: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(
-    ("factory", "arguments"),
+    ("factory", "arguments", "trials"),
     [
-        ("torchvision.models:resnet18", "{ num_classes = 3 }"),
-        ("torchvision.models:efficientnet_b0", "{ num_classes = 3 }"),
-        ("net.py:vit", "{}"),
-        ("net.py:small", "{ outputs = 3 }"),
+        ("torchvision.models:resnet18", "{ num_classes = 3 }", 1),
+        ("torchvision.models:efficientnet_b0", "{ num_classes = 3 }", 1),
+        ("net.py:vit", "{}", 3),
+        ("net.py:small", "{ outputs = 3 }", 3),
     ],
 )
 def test_models_that_people_bring_go_all_the_way(
-    home: Path, factory: str, arguments: str, capsys: pytest.CaptureFixture[str]
+    home: Path, factory: str, arguments: str, trials: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     task = write_task(home, factory, arguments)
     described = printed_json(capsys, "describe", task)
     assert len(described["blocks"]) > 3
     out, bundle = home / f"run-{task.stem}", home / f"bundle-{task.stem}"
-    shown = printed_json(capsys, "run", task, "--space", home / "space.toml", "--out", out)
-    assert shown["counts"]["done"] == 3
+    asked = ("--space", home / "space.toml", "--trials", trials, "--out", out)
+    shown = printed_json(capsys, "run", task, *asked)
+    assert shown["counts"]["done"] == trials
     exported = printed_json(capsys, "export", out, bundle)
     assert exported["scores"]["from_pixels"]["largest_logit_difference"] <= 1e-3
     pictures = sorted((home / "local/val/grey").glob("*.png"))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
@@ -36,7 +37,12 @@ def serve_dashboard(folder: Path, port: int, announce: Callable[[str], object]) 
     with server:
         dashboard.names = frozenset(f"{name}:{server.server_port}" for name in (HOST, "localhost"))
         announce(f"http://{HOST}:{server.server_port}/")
-        server.serve_forever()
+        serving = Thread(target=server.serve_forever, daemon=True)  # wsgiref would swallow a Ctrl-C during a request
+        serving.start()
+        try:
+            serving.join()
+        finally:
+            server.shutdown()
 
 
 class Dashboard:

@@ -38,9 +38,7 @@ class TorchBackend(Backend):
 
     def open(self, task: Task, extensions: Extensions) -> Session:
         """Build and trace the model, on one thread: a pool of threads would not survive a fork."""
-        from tuner.backends.torch.compiler import defer
         from tuner.backends.torch.engines.planned import planned_or_eager
         from tuner.backends.torch.session import TorchSession
 
-        defer()
         return TorchSession(task, extensions, planned_or_eager, plans_steps=True)

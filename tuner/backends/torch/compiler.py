@@ -1,8 +1,8 @@
 """PyTorch's compiler, imported when something of it is used instead of by the first optimiser.
 
 `torch.optim.Optimizer` imports ``torch._dynamo`` to say where a compiler must not look: 1.6 s of processor time of each
-start (measured on torch 2.13), in a process that compiles nothing. `defer` puts a module in its place that answers
-these two calls. Whatever else is asked of it, such as by ``torch.compile`` in a user's model, imports the real one.
+start (measured on torch 2.13), which nothing needs before a step is traced. `defer` puts a module in its place that
+answers optimisers. Whatever else is asked of it, such as by ``torch.compile`` in a user's model, imports the real one.
 """
 
 import importlib
@@ -30,10 +30,10 @@ class _Deferred(ModuleType):
         """Do nothing: no graph is being compiled."""
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(_real(), name)
+        return getattr(load(), name)
 
     def __setattr__(self, name: str, value: object) -> None:
-        setattr(_real(), name, value)
+        setattr(load(), name, value)
 
 
 def defer() -> None:
@@ -42,11 +42,11 @@ def defer() -> None:
         return
     deferred = _Deferred(NAME)
     deferred.__dict__["__spec__"] = importlib.util.find_spec(NAME)
-    sys.modules[NAME] = deferred
-    torch.__dict__["_dynamo"] = deferred
+    sys.modules[NAME] = torch.__dict__["_dynamo"] = deferred
 
 
-def _real() -> ModuleType:
+def load() -> ModuleType:
+    """Import ``torch._dynamo``, deferred or not, and return it."""
     if isinstance(sys.modules.get(NAME), _Deferred):
         del sys.modules[NAME]
         torch.__dict__.pop("_dynamo", None)

@@ -18,7 +18,7 @@ from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.prefix_choice import PREFIX, WORTH_FLOPS, engine_bytes, fastest_prefix
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import StepError
-from tuner.plan.info import BlockInfo
+from tuner.plan.info import BlockInfo, ModelInfo
 from tuner.plan.parts import RecipePlan
 from tuner.planner.cost import PLANNED_BYTES
 from tuner.planner.device import COMPLETE, FILL_BATCH, Rates, rates_from, unscaled_bytes
@@ -195,13 +195,18 @@ def _step(part: nn.Module, value: torch.Tensor) -> None:
     value.grad = None
 
 
+def steps_are_traced(model: ModelInfo) -> bool:
+    """Return whether the planned executor would be used for some tail of a model, so that its step is traced."""
+    return LARGEST_BATCH * sum(block.saved_bytes for block in model.blocks) >= PLANNED_BYTES
+
+
 def _trace_seconds(task: Task, model: OpenModel) -> float:
     """Return the seconds to trace and plan a step, per block of the tail; 0 where no tail would be, or can be.
 
     Tracing takes as long as there are operators, whatever their sizes: the later half of the model stands for all.
     """
     blocks = model.info.blocks
-    if LARGEST_BATCH * sum(block.saved_bytes for block in blocks) < PLANNED_BYTES:
+    if not steps_are_traced(model.info):
         return 0.0
     cut = len(blocks) // 2
     shape, outputs = blocks[cut].in_shape, model.info.outputs

@@ -11,6 +11,7 @@ import torch
 from tuner.backends.base import Exported, Filling, Misread, Session, Trial, silent
 from tuner.backends.extensions import Extensions
 from tuner.backends.measuring import MeasuredTrial, Measuring
+from tuner.backends.torch import compiler
 from tuner.backends.torch.exits.trial import train_exits
 from tuner.backends.torch.export import segments, whole
 from tuner.backends.torch.export.misread import misread
@@ -18,7 +19,7 @@ from tuner.backends.torch.features.access import Access, prefix_hash
 from tuner.backends.torch.features.fill import fill, missing
 from tuner.backends.torch.features.needs import needed
 from tuner.backends.torch.first_steps import first_steps
-from tuner.backends.torch.measure import measure
+from tuner.backends.torch.measure import measure, steps_are_traced
 from tuner.backends.torch.model.load import load
 from tuner.backends.torch.planned.step_plan import planned_step
 from tuner.backends.torch.step.terms import loss_of
@@ -32,6 +33,7 @@ from tuner.backends.torch.trial.untouched import untouched
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan
+from tuner.planner.cost import worth_planning
 from tuner.planner.device import FirstSteps, Rates
 from tuner.planner.memory.step import StepPlan
 from tuner.results.records import Outcome
@@ -55,8 +57,11 @@ class TorchSession(Session):
 
     def __init__(self, task: Task, extensions: Extensions, steps: TrialStepsFactory, *, plans_steps: bool) -> None:
         torch.set_num_threads(1)  # a pool of threads would not survive a fork
+        compiler.defer()
         self._opened = OpenTask(task, load(task), extensions, steps)
         self._plans_steps = plans_steps
+        if steps_are_traced(self._opened.model.info):
+            compiler.load()  # tracing imports it: once here instead of in every child
 
     @cached_property
     def model(self) -> ModelInfo:
@@ -66,6 +71,8 @@ class TorchSession(Session):
     def prepare(self, plan: TrialPlan) -> None:
         """Hash the prefix, and order the samples."""
         opened = self._of(plan)
+        if not self._plans_steps or worth_planning(plan):
+            compiler.load()
         needed(opened.task, [plan])
         for cut in plan.cuts if opened.model.chain is not None else ():
             prefix_hash(opened.model.chain, cut)
