@@ -16,10 +16,10 @@ from tuner.errors import BundleError, TunerError, UsageError
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
 from tuner.plugin.versions import differences, trained_by
-from tuner.search.journal import seeded
 from tuner.search.listener import FINISHING, OPENING, SCORING, TRAINING, Listener
 from tuner.search.processes.guard import JobLimits
 from tuner.search.processes.remote import open_remote
+from tuner.search.seeds import seeded
 from tuner.store.store import open_store
 
 SOURCES = ("bundle", "original")

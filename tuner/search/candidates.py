@@ -18,7 +18,8 @@ from tuner.process_memory import return_freed
 from tuner.results.pareto import front
 from tuner.results.records import TrialRecord, eligible
 from tuner.search.compact import add_copies
-from tuner.search.journal import optuna_values, sampler_of, seeded, trials_of_one_rung
+from tuner.search.journal import optuna_values, sampler_of, trials_of_one_rung
+from tuner.search.seeds import seeded
 from tuner.search.setting import GENERATIONS, Setting
 from tuner.search.surrogate import Coordinates, Surrogate, expected_gain
 

@@ -20,9 +20,9 @@ from tuner.planner.cost import Estimate
 from tuner.results.counts import ClassCounts
 from tuner.results.records import Outcome
 from tuner.search.admission import trial_limits
-from tuner.search.journal import seeded
 from tuner.search.processes.guard import JobResult, Progress
 from tuner.search.processes.remote import RemoteSession
+from tuner.search.seeds import seeded
 from tuner.search.setting import Setting
 from tuner.store.store import Store
 from tuner.task.info import TaskOutline

@@ -1,6 +1,5 @@
 """Optuna's study on disk: a journal that opens whatever byte a kill cut it at."""
 
-import hashlib
 import json
 import warnings
 from bisect import bisect_left
@@ -21,6 +20,7 @@ from tuner.plugin.knobs import Choice, Knob, ValueSource
 from tuner.results.objectives import Objective
 from tuner.results.records import SCORED, TrialRecord
 from tuner.search.compact import JournalFile, Storage
+from tuner.search.seeds import seeded
 from tuner.search.setting import GENERATIONS
 
 NAME = "tuner"
@@ -125,12 +125,6 @@ def open_study(
     path.touch(mode=0o600)
     backend = JournalFile(str(path), lock_obj=_NoLock())
     return optuna.create_study(storage=Storage(backend), study_name=NAME, directions=directions, load_if_exists=True)
-
-
-def seeded(seed: int, *parts: object) -> int:
-    """Return a 32-bit seed for one part of a study."""
-    text = "/".join(map(str, (seed, *parts)))
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little")
 
 
 def sampler_of(kind: str, seed: int) -> BaseSampler:
