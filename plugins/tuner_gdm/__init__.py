@@ -7,16 +7,28 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.plugin import DataPlan, Draw, ModelInfo, Stage, Strategy, TrialPlan, hookimpl
+from tuner.plugin import DataPlan, Draw, ModelInfo, Stage, Strategy, TaskInfo, TrialPlan, hookimpl
 
+#: The largest fraction of a large global set, which takes long to compute features of.
 MOST_ALPHA = 0.1
+#: Samples a class up to which the fraction may be larger: a tenth of a small class is an image or two.
+SMALL_CLASS = 40
+WEIGHTS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """`alpha`: fraction of every global class that is mixed in; 0 mixes nothing in."""
+    """The decisions about mixing.
+
+    Attributes:
+        alpha: Fraction of every global class that is mixed in; 0 mixes nothing in.
+        weight: Weight of a mixed-in sample in the loss, where a local one has 1.
+        balance: Whether batches hold every class as often as another.
+    """
 
     alpha: float
+    weight: float = 1.0
+    balance: bool = False
 
 
 class GlobalDatasetMixing(Strategy[Knobs]):
@@ -25,12 +37,22 @@ class GlobalDatasetMixing(Strategy[Knobs]):
     name, stage = "gdm", Stage.DATA
 
     def sample(self, draw: Draw, model: ModelInfo) -> Knobs:  # noqa: ARG002 - the range is the same for every model
-        """Draw α in [0, 0.1]."""
-        return Knobs(alpha=draw.number("alpha", 0.0, MOST_ALPHA, start=0.05))
+        """Draw α, the weight of what it takes, and whether batches are balanced."""
+        return Knobs(
+            alpha=draw.number("alpha", 0.0, most_alpha(draw.task), start=0.05),
+            weight=draw.choice("weight", WEIGHTS, start=1.0),
+            balance=draw.choice("balance", (False, True), start=False),
+        )
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
-        """Set the fraction."""
-        return replace(plan, data=DataPlan(alpha=knobs.alpha))
+        """Set the fraction, the weight and the order."""
+        return replace(plan, data=DataPlan(alpha=knobs.alpha, weight=knobs.weight, balance=knobs.balance))
+
+
+def most_alpha(task: TaskInfo | None) -> float:
+    """Return the largest fraction: all of a small global set, 0.1 of a large one; 1 where no task is given."""
+    largest = max(task.global_per_class, default=0) if task else 0
+    return min(1.0, max(MOST_ALPHA, SMALL_CLASS / largest)) if largest else 1.0
 
 
 @hookimpl

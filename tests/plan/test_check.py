@@ -7,7 +7,7 @@ import pytest
 from tests.plan.plans import PLAN, mixed
 from tuner.errors import PlanError
 from tuner.plan.heads import Exit, HeadsPlan
-from tuner.plan.parts import CachePlan, LossTerm, RecipePlan, RuntimePlan
+from tuner.plan.parts import CachePlan, DataPlan, LossTerm, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan, check
 
 
@@ -21,6 +21,7 @@ from tuner.plan.trial import TrialPlan, check
         (replace(PLAN, split=21), r"split must be in \[0, 20\], got 21"),
         (replace(PLAN, split=-1), r"split must be in \[0, 20\], got -1"),
         (replace(PLAN, split=20), "a tail block or an exit must train, got neither"),
+        (replace(PLAN, data=DataPlan(weight=0.0)), r"data.weight must be above 0, got 0.0"),
         (mixed(1.5), r"data.alpha must be in \[0, 1\], got 1.5"),
         (mixed(float("nan")), r"data.alpha must be in \[0, 1\], got nan"),
         (replace(PLAN, cache=CachePlan("cache", 3)), "cache.bits must be one of 32, 16, 8, 4, 2, 1, got 3"),

@@ -97,6 +97,28 @@ def test_without_global_data_no_fraction_is_kept() -> None:
     assert normal_form(replace(mixed(0.1), task=replace(PLAN.task, global_per_class=()))).data == DataPlan()
 
 
+def test_weight_and_balance_are_kept_where_they_have_an_effect() -> None:
+    plan = replace(PLAN, data=DataPlan(0.1, weight=2.0, balance=True))
+    assert normal_form(plan).data == plan.data
+    assert (
+        len(
+            {
+                replace(plan, data=replace(plan.data, **given)).key()
+                for given in ({}, {"weight": 1.0}, {"balance": False})
+            }
+        )
+        == 3
+    )
+    assert normal_form(replace(plan, data=replace(plan.data, alpha=0.0))).data == DataPlan(balance=True)
+    assert normal_form(
+        replace(plan, task=replace(plan.task, labelled=False), heads=EXITS_ALONE.heads)
+    ).data == DataPlan(0.1, weight=2.0)
+
+
+def test_plans_of_before_keep_their_keys() -> None:
+    assert mixed(0.1).settings()["data"] == {"alpha": 0.1}
+
+
 @given(legal_plans())
 def test_a_normal_form_is_its_own(plan: TrialPlan) -> None:
     normal = normal_form(plan)

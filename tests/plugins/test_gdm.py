@@ -7,7 +7,7 @@ import pytest
 from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import compose
-from tuner.plugin.sources import fixed_values
+from tuner.plugin.sources import preferred_values
 from tuner.testing import StrategyContract, example_model, example_task
 from tuner_gdm import GlobalDatasetMixing, Knobs
 
@@ -23,10 +23,22 @@ def test_a_fraction_of_every_class_is_mixed_in(alpha: float, samples: int) -> No
     assert plan.train_samples == 40 + samples
 
 
+@pytest.mark.parametrize(("largest", "most"), [(30, 1.0), (100, 0.4), (5000, 0.1)])
+def test_a_small_global_set_may_be_mixed_in_whole(largest: int, most: float) -> None:
+    task = replace(example_task(), global_per_class=(5, largest))
+    alpha = compose([GlobalDatasetMixing()], preferred_values({}), example_model(4), task).knobs["gdm.alpha"]
+    assert str(alpha) == f"gdm.alpha in [0, {most:g}]"
+
+
+def test_weight_and_balance_are_written() -> None:
+    plan = GlobalDatasetMixing().apply(TrialPlan(example_model(4), example_task()), Knobs(0.1, 4.0, balance=True))
+    assert plan.data == DataPlan(0.1, weight=4.0, balance=True)
+
+
 def test_without_global_data_every_fraction_is_the_same_plan() -> None:
     task = replace(example_task(), global_per_class=(), global_val=0)
     plans = [
-        compose([GlobalDatasetMixing()], fixed_values({"gdm.alpha": alpha}), example_model(4), task).plan
+        compose([GlobalDatasetMixing()], preferred_values({"gdm.alpha": alpha}), example_model(4), task).plan
         for alpha in (0.0, 0.1)
     ]
     assert plans[0] == plans[1]

@@ -17,6 +17,7 @@ from tuner.ort.layout import StepFileError, layout_of, require_buffer
 from tuner.ort.port import Port
 from tuner.ort.session import open_session
 from tuner.plan.parts import RecipePlan
+from tuner.training.emphasis import Order
 from tuner.training.epoch import EpochLoop, EpochResult, Watch
 from tuner.training.steps import Steps
 
@@ -53,7 +54,14 @@ class StepSession:
         self._loss = np.zeros((), np.float32)
         self._bindings = tuple(self._bound(*pair) for pair in ((first, second), (second, first)))
 
-    def step(self, features: Floats, labels: Labels, learning_rate: float, teacher: Floats | None = None) -> float:
+    def step(
+        self,
+        features: Floats,
+        labels: Labels,
+        learning_rate: float,
+        teacher: Floats | None = None,
+        weights: Floats | None = None,
+    ) -> float:
         """Train on one batch; return its mean loss.
 
         Args:
@@ -61,6 +69,7 @@ class StepSession:
             labels: int64 [n], or float32 [n, outputs] of several labels a sample.
             learning_rate: Learning rate of this step.
             teacher: Logits of a teacher, float32 [n, outputs], where the step's loss reads them.
+            weights: Weights in the mean loss, float32 [n], where they differ.
         """
         most, count = self.layout.batch_size, len(features)
         if not 0 < count <= most:
@@ -74,7 +83,7 @@ class StepSession:
             if (rows := given.get(port.kind)) is not None:
                 value[:count], value[count:] = rows, rows[:1]  # real values: of weight zero, but not NaN
             elif port.kind == "sample_weight":
-                value[:count], value[count:] = 1, 0
+                value[:count], value[count:] = 1 if weights is None else weights, 0
             elif port.kind == "learning_rate":
                 value[...] = learning_rate
             elif port.kind == "step_count":
@@ -121,11 +130,15 @@ class TrainingRows:
         read: Returns their features, as often as asked: a store's reader, with or without random changes.
         labels: Labels of all rows.
         teacher: Logits of a teacher, float32 [rows, outputs], where the step's loss reads them.
+        weights: Weights in the loss, float32 [rows], where they differ.
+        order: Draws the rows of an epoch, where it is no permutation of all.
     """
 
     read: Read
     labels: Labels
     teacher: Floats | None = None
+    weights: Floats | None = None
+    order: Order | None = None
 
 
 class SessionSteps(Steps):
@@ -152,7 +165,8 @@ class SessionSteps(Steps):
     def step(self, rows: RowNumbers, rate: float) -> float:
         """Train on one batch; return its mean loss."""
         teacher = None if self._rows.teacher is None else self._rows.teacher[rows]
-        return self._session.step(self._rows.read(rows), self._rows.labels[rows], rate, teacher)
+        weights = None if self._rows.weights is None else self._rows.weights[rows]
+        return self._session.step(self._rows.read(rows), self._rows.labels[rows], rate, teacher, weights)
 
 
 def train(
@@ -172,7 +186,8 @@ def train(
         StepFileError: The batches are larger than those the step was planned for.
         TunerError: The loss is no longer a number.
     """
-    return EpochLoop(SessionSteps(session, rows, recipe), recipe, len(rows.labels), seed).epochs(watch)
+    steps = SessionSteps(session, rows, recipe)
+    return EpochLoop(steps, recipe, len(rows.labels), seed, order=rows.order).epochs(watch)
 
 
 def _first(port: Port, weights: Mapping[str, Array]) -> Array:

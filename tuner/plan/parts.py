@@ -7,11 +7,11 @@ from enum import StrEnum, auto
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
-from tuner.errors import PlanError
 from tuner.plan.info import FORBID
+from tuner.plan.settings import Setting, sorted_settings
 
 #: A setting or the value of a knob.
-Scalar = bool | int | float | str
+Scalar = Setting
 #: The optimisers that every backend has.
 Optimiser = Literal["sgd", "adam", "adamw"]
 Schedule = Literal["cosine", "constant"]
@@ -71,6 +71,8 @@ class DataPlan:
         folds: Number of folds of the local training samples that judge the plan in addition to the local validation
             samples; 0 where these alone do. See `TrialPlan.trainings`.
         fold: Fold, from 1, that this training leaves out and is scored on; 0 for a training on all of them.
+        weight: Weight of a mixed-in sample in the loss, where a local one has 1.
+        balance: Whether every batch has as many samples of one class as of another, instead of as they come.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
@@ -79,6 +81,13 @@ class DataPlan:
     edit: DataEdit | None = None
     folds: int = 0
     fold: int = 0
+    weight: float = 1.0
+    balance: bool = False
+
+    @property
+    def emphasis(self) -> dict[str, Scalar]:
+        """What counts for more than the rest, by the attributes' names."""
+        return {"weight": self.weight, "balance": self.balance}
 
     @property
     def pool(self) -> "DataPlan":
@@ -90,6 +99,10 @@ class DataPlan:
     def left_out(self, count: int) -> int:
         """Return how many of `count` local training samples are in `fold`; folds differ by one sample at most."""
         return len(range(self.fold - 1, count, self.folds)) if self.fold else 0
+
+
+#: The emphasis of data on which all samples count alike.
+EVEN = DataPlan().emphasis
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,29 +266,6 @@ class RuntimePlan:
     threads: int = 1
     precision: Literal["fp32"] = "fp32"
     memory_bytes: int = 0
-
-
-def sorted_settings(owner: str, settings: object) -> tuple[tuple[str, Scalar], ...]:
-    """Return settings sorted by name.
-
-    Args:
-        owner: Whose they are, for the message.
-        settings: Pairs of name and value.
-
-    Raises:
-        PlanError: They are something else.
-    """
-    pairs = tuple(settings) if isinstance(settings, tuple | list) else None
-    fine = pairs is not None and all(
-        isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], Scalar)  # noqa: PLR2004 - a pair
-        for pair in pairs
-    )
-    if pairs is None or not fine:
-        raise PlanError(
-            f"{owner}: settings must be pairs of a name and a number, a string or a Boolean, got {settings!r}: "
-            "divide a list or a table into several settings"
-        )
-    return tuple(sorted(((name, value) for name, value in pairs), key=lambda pair: pair[0]))
 
 
 def share_of(count: int, share: float) -> int:

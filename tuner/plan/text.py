@@ -40,13 +40,15 @@ def _data(plan: TrialPlan) -> str:
     local = f"{plan.local_samples:,} local"
     if plan.data.share < 1:
         local = f"{plan.local_samples:,} of {plan.task.local_train:,} local"
+    balance = ", classes balanced" if plan.data.balance else ""
     if not plan.global_samples:
-        return f"{local} {plan.task.noun}"
+        return f"{local} {plan.task.noun}{balance}"
     realised = plan.global_samples / sum(plan.task.global_per_class)
     mixed = f"{plan.global_samples:,} global {plan.task.noun}"
     edit = plan.data.edit
     by = f", by {edit.kind}{_settings(edit)} of {edit.candidates} each" if edit else ""
-    return f"{local} + {mixed} (α {_percent(plan.data.alpha)}, realised {_percent(realised)}{by})"
+    weight = f", weight {plan.data.weight:.2g}" if plan.data.weight != 1 else ""
+    return f"{local} + {mixed} (α {_percent(plan.data.alpha)}, realised {_percent(realised)}{by}{weight}){balance}"
 
 
 def _source(plan: TrialPlan) -> str:

@@ -15,6 +15,7 @@ from tuner.errors import PlanError
 from tuner.plan.heads import HeadsPlan, effective_heads, head_rules
 from tuner.plan.info import FORBID, ModelInfo, TaskInfo
 from tuner.plan.parts import (
+    EVEN,
     STATIC,
     CachePlan,
     DataPlan,
@@ -27,12 +28,10 @@ from tuner.plan.parts import (
     per_class_counts,
     share_of,
 )
+from tuner.plan.rules import recipe_rules, runtime_rules
 
 #: Widths of a stored value, in bits.
 STORED_BITS = (32, 16, 8, 4, 2, 1)
-#: Of epochs, samples of a batch, parts of it, and epochs of patience.
-MOST = 1_000_000
-MOST_THREADS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +173,7 @@ class TrialPlan:
         if self.data.share < 1:
             content["data"]["share"] = self.data.share
         content["data"] |= {"folds": self.data.folds, "fold": self.data.fold} if self.data.folds else {}
+        content["data"] |= {name: value for name, value in self.data.emphasis.items() if value != EVEN[name]}
         content["model"], content["task"] = self.model.fingerprint, self.task.fingerprint
         del content["runtime"]["memory_bytes"]
         if not self.loss:
@@ -188,6 +188,9 @@ class TrialPlan:
             del content["data"]["share"]
         for name in ("edit", "folds", "fold"):
             if not content["data"][name]:
+                del content["data"][name]
+        for name, value in EVEN.items():
+            if content["data"][name] == value:
                 del content["data"][name]
         for edit, made in zip(self.shape, content["shape"], strict=True):
             if edit.traits == STATIC:
@@ -226,7 +229,7 @@ def check(plan: TrialPlan) -> TrialPlan:
 
 def _rules(plan: TrialPlan) -> Iterator[tuple[bool, str, object]]:
     """Yield whether each rule holds, the rule, and the value it is about."""
-    num_blocks, recipe, runtime = plan.model.num_blocks, plan.recipe, plan.runtime
+    num_blocks = plan.model.num_blocks
     alpha, bits, augment = plan.data.alpha, plan.cache.bits, plan.cache.augment
     yield num_blocks >= 1, "model.blocks must have at least one block", num_blocks
     yield 0 <= plan.split <= num_blocks, f"split must be in [0, {num_blocks}]", plan.split
@@ -235,23 +238,15 @@ def _rules(plan: TrialPlan) -> Iterator[tuple[bool, str, object]]:
     folds, most = plan.data.folds, plan.task.local_train if plan.data.share == 1 else 0
     yield folds == 0 or 2 <= folds <= most, f"data.folds must be 0, or in [2, {most}] with data.share = 1", folds  # noqa: PLR2004 - two parts
     yield 0 <= plan.data.fold <= folds, f"data.fold must be in [0, {folds}]", plan.data.fold
+    yield 0 < plan.data.weight < math.inf, "data.weight must be above 0", plan.data.weight
     if plan.data.edit is not None:
         yield plan.data.edit.candidates >= 1, "data.edit.candidates must be at least 1", plan.data.edit.candidates
     yield bits in STORED_BITS, f"{Stage.CACHE}.bits must be one of {', '.join(map(str, STORED_BITS))}", bits
     yield 0 <= augment <= 1, f"{Stage.CACHE}.augment must be in [0, 1]", augment
-    yield recipe.epochs >= 1, "recipe.epochs must be at least 1", recipe.epochs
-    yield recipe.batch_size >= 1, "recipe.batch_size must be at least 1", recipe.batch_size
-    yield 0 < recipe.learning_rate < math.inf, "recipe.learning_rate must be above 0", recipe.learning_rate
-    yield 0 <= recipe.weight_decay < math.inf, "recipe.weight_decay must be at least 0", recipe.weight_decay
-    yield recipe.micro_batches >= 1, "recipe.micro_batches must be at least 1", recipe.micro_batches
-    yield recipe.patience >= 0, "recipe.patience must be at least 0", recipe.patience
-    most = max(recipe.epochs, recipe.batch_size, recipe.micro_batches, recipe.patience)
-    yield most <= MOST, f"recipe: no number may be above {MOST}", most
+    yield from recipe_rules(plan.recipe)
     for term in plan.loss:
         yield 0 < term.weight < math.inf, f"the weight of loss term {term.kind!r} must be above 0", term.weight
-    yield runtime.memory_bytes >= 0, "runtime.memory_bytes must be at least 0", runtime.memory_bytes
-    yield runtime.threads >= 1, "runtime.threads must be at least 1", runtime.threads
-    yield runtime.threads <= MOST_THREADS, f"runtime.threads must be at most {MOST_THREADS}", runtime.threads
+    yield from runtime_rules(plan.runtime)
     yield from head_rules(plan.heads, num_blocks)
     yield plan.split < num_blocks or bool(plan.heads.exits), "a tail block or an exit must train", "neither"
 
@@ -275,6 +270,10 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
     if not plan.task.global_per_class:
         plan = replace(plan, data=replace(plan.data, alpha=DataPlan().alpha, edit=None))
     check(plan)
+    if plan.traits.solves or not plan.global_samples:  # a head that is solved for has weights of its own
+        plan = replace(plan, data=replace(plan.data, weight=DataPlan().weight))
+    if plan.traits.solves or not plan.task.labelled:
+        plan = replace(plan, data=replace(plan.data, balance=False))
     if not plan.chooses:
         plan = replace(plan, data=replace(plan.data, edit=None))
     return replace(plan, recipe=_effective_recipe(plan))

@@ -139,9 +139,9 @@ def _composed(
     owners: dict[str, str] = {}
     refiners: list[tuple[Strategy[Any], Any]] = []
     for stage in Stage:
-        for strategy in deciders(stage, strategies, taking, barred, Draw(recorded, stage.value, wanted)):
+        for strategy in deciders(stage, strategies, taking, barred, Draw(recorded, stage.value, wanted, task)):
             taking.append(strategy)
-            drawn = _sampled(strategy, Draw(recorded, strategy.name, wanted), model)
+            drawn = _sampled(strategy, Draw(recorded, strategy.name, wanted, task), model)
             after = _written(strategy, "apply", plan, drawn, frozenset({stage, *strategy.writes}), owners)
             editors |= dict.fromkeys((edit.kind for edit in after.shape[len(plan.shape) :]), strategy.name)
             editors |= dict.fromkeys((term.kind for term in after.loss[len(plan.loss) :]), strategy.name)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from tuner.errors import KnobError, RangeError
+from tuner.plan.info import TaskInfo
 from tuner.plan.parts import Scalar
 
 T = TypeVar("T", bound=Scalar)
@@ -72,9 +73,19 @@ class Draw:
     """Gives a strategy the values of its knobs while it samples, each once.
 
     Names are the strategy's own; the scope is put in front of them.
+
+    Attributes:
+        task: The task in numbers; None where knobs are listed for no task.
     """
 
-    def __init__(self, source: ValueSource, scope: str, wanted: Mapping[str, Wanted] | None = None) -> None:
+    def __init__(
+        self,
+        source: ValueSource,
+        scope: str,
+        wanted: Mapping[str, Wanted] | None = None,
+        task: TaskInfo | None = None,
+    ) -> None:
+        self.task = task
         self._source = source
         self._scope = scope
         self._wanted = wanted or {}

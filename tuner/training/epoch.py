@@ -9,6 +9,7 @@ import numpy as np
 from tuner.arrays import RowNumbers
 from tuner.errors import TrainingError
 from tuner.plan.parts import RecipePlan
+from tuner.training.emphasis import Order
 from tuner.training.schedule import batches_of, scheduled_rate
 from tuner.training.steps import Steps
 
@@ -37,8 +38,9 @@ class EpochLoop:
         steps: Trains on one batch.
         recipe: Epochs, batch size, learning rate and its schedule.
         samples: Number of training samples.
-        seed: Seed of their order: one permutation an epoch.
+        seed: Seed of their order.
         batches: How an order is cut.
+        order: Draws the rows of an epoch; a permutation of all samples where it is not given.
         loss_name: What messages call the loss.
     """
 
@@ -50,11 +52,13 @@ class EpochLoop:
         seed: int,
         *,
         batches: Batches = batches_of,
+        order: Order | None = None,
         loss_name: str = "the loss",
     ) -> None:
         self.steps, self.recipe, self._samples, self._loss_name = steps, recipe, samples, loss_name
         self._order = np.random.default_rng(seed)
         self._batches = batches
+        self._rows = order or (lambda generator: generator.permutation(samples))
         self._count = recipe.epochs * math.ceil(samples / recipe.batch_size)
         self._done = 0
 
@@ -70,7 +74,7 @@ class EpochLoop:
         """
         self.steps.begin_epoch()
         total, stopped = 0.0, False
-        for rows in self._batches(self._order.permutation(self._samples), self.recipe.batch_size):
+        for rows in self._batches(self._rows(self._order), self.recipe.batch_size):
             if self.steps.norms_train and len(rows) == 1 and self._samples > 1:
                 continue  # a batch norm has no statistics of one sample
             rate = scheduled_rate(self.recipe, self._done / self._count, self.steps.constant_until)

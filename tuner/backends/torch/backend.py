@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from tuner.backends.base import Backend, Session
 from tuner.backends.extensions import Extensions
+from tuner.plan.parts import EVEN
 from tuner.plan.trial import TrialPlan
 from tuner.task import Task
 
@@ -29,6 +30,10 @@ class TorchBackend(Backend):
         if plan.recipe.micro_batches > 1 and (traits.trains_norms or not plan.recipe.freeze_bn):
             what = "recipe.freeze_bn = false" if not plan.recipe.freeze_bn else f"tail edit {plan.shape[0].kind!r}"
             return f"a batch norm that trains needs whole batches: with {what}, recipe.micro_batches must be 1"
+        if plan.heads.exits and plan.data.emphasis != EVEN:
+            return (
+                "exits train with all samples alike: set data.weight to 1 and data.balance to false, or leave exits out"
+            )
         if plan.heads.exits and not traits.keeps_weights:
             kind = next(edit.kind for edit in plan.shape if not edit.traits.keeps_weights)
             return f"exits cannot be trained next to tail edit {kind!r}, which changes layers: leave one of them out"

@@ -41,6 +41,7 @@ from tuner.runtime.train.files import (
     replay_of,
     train_info,
 )
+from tuner.runtime.train.mixed_rows import mixed_rows
 from tuner.runtime.train.tail_training import TailTraining
 from tuner.task import normalise
 from tuner.training.epoch import Watch
@@ -252,13 +253,12 @@ class Trainer:
 
     def _mixed(self) -> TrainingRows:
         """Return the new samples and the bundle's global ones, changed at random as the plan says."""
-        samples = self._local.extended(self._replay.codes, self._replay.labels)
-        strength = self.plan.cache.augment
+        rows, strength = mixed_rows(self.plan.data, self._local, self._replay), self.plan.cache.augment
         if not strength:
-            return TrainingRows(samples.read, samples.labels)
+            return rows
         operations = active_operations(self.plan.task.augment, cached=self.plan.split > 0)
         generator = np.random.default_rng((self._seed, 1))
-        return TrainingRows(lambda rows: augment(samples.read(rows), generator, operations, strength), samples.labels)
+        return replace(rows, read=lambda numbers: augment(rows.read(numbers), generator, operations, strength))
 
     def _known(self) -> tuple[float | None, Flags | None]:
         """Return the accuracy on the check samples, and whether each is answered right; None where there are none."""

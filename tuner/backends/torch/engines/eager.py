@@ -13,7 +13,7 @@ from tuner.backends.extensions import NOTHING_ADDED, Extensions
 from tuner.backends.lowering import Training
 from tuner.backends.torch.model.kinds import NORMS
 from tuner.backends.torch.model.layout import channels_last, spatial
-from tuner.backends.torch.step.losses import task_loss
+from tuner.backends.torch.step.losses import StepLoss, sample_losses, task_loss
 from tuner.backends.torch.step.optimiser import optimiser, set_rate
 from tuner.backends.torch.step.terms import ExtendedLoss, loss_of
 from tuner.backends.torch.threads import ThreadChoice, on_fastest_threads
@@ -50,6 +50,7 @@ class EagerSteps(TrialSteps):
         extensions: Extensions = NOTHING_ADDED,
     ) -> None:
         self._tail, self._recipe, self._inputs = channels_last(tail), plan.recipe, inputs
+        self._task_loss: StepLoss = task.loss
         self._loss, self.threads = task_loss(task.loss), ThreadChoice(plan.runtime.threads)
         loss = loss_of(task, plan, extensions)
         self._extended = loss if isinstance(loss, ExtendedLoss) else None
@@ -78,7 +79,7 @@ class EagerSteps(TrialSteps):
         """Train on one batch; return its mean loss."""
         set_rate(self._optimiser, rate)
         self._optimiser.zero_grad(set_to_none=True)
-        loss = sum(self._backward(part, len(rows)) for part in batches_of(rows, self._recipe.part_size))
+        loss = sum(self._backward(part, rows) for part in batches_of(rows, self._recipe.part_size))
         for module in self.evolving:
             call(module, "before_update", loss)
         self._optimiser.step()
@@ -119,17 +120,26 @@ class EagerSteps(TrialSteps):
         """Let the rate fall only after every module has changed for the last time."""
         self.constant_until = max((module.constant_until for module in self.evolving), default=0.0)
 
-    def _backward(self, part: RowNumbers, samples: int) -> float:
-        """Add the gradients of a part of a batch of `samples`; return its share of the batch's mean loss."""
+    def _backward(self, part: RowNumbers, batch: RowNumbers) -> float:
+        """Add the gradients of a part of a batch; return its share of the batch's mean loss."""
         labels = torch.from_numpy(np.ascontiguousarray(self._inputs.labels[part]))
         features = spatial(self._inputs.read(part))
         logits = self._tail(features)
-        loss = self._loss(logits, labels)
+        loss = self._mean(logits, labels, part)
         if self._extended is not None:
-            loss = loss + self._extended.added(logits, labels, features, self._inputs.teacher_logits(part)).mean()
-        loss = loss * (len(part) / samples)
+            added = self._extended.added(logits, labels, features, self._inputs.teacher_logits(part))
+            weights = self._inputs.weights_of(part)
+            loss = loss + (added * weights).sum() / weights.sum()
+        loss = loss * self._inputs.share(part, batch)
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return float(loss.detach())
+
+    def _mean(self, logits: torch.Tensor, labels: torch.Tensor, rows: RowNumbers) -> torch.Tensor:
+        """Return the task's loss, the weighted mean over some rows."""
+        if self._inputs.weights is None:
+            return self._loss(logits, labels)
+        weights = self._inputs.weights_of(rows)
+        return (sample_losses(self._task_loss, logits, labels) * weights).sum() / weights.sum()
 
     def _probe_loss(self, tail: nn.Module) -> torch.Tensor:
         """Return a tail's mean loss on the probe, in evaluation mode; its modules' modes stay as they are."""

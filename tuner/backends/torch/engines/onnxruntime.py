@@ -67,7 +67,7 @@ class OrtSteps(TrialSteps):
             self._session = StepSession(path, state, plan.runtime.threads, seed)
         seconds = time.perf_counter() - started
         self.notes = (f"trained by ONNX Runtime: the step was traced and written in {seconds:.1f} s, {size} bytes",)
-        rows = TrainingRows(lambda batch: _array(inputs.read(batch)), inputs.labels, inputs.teacher)
+        rows = TrainingRows(lambda batch: _array(inputs.read(batch)), inputs.labels, inputs.teacher, inputs.weights)
         self._steps = SessionSteps(self._session, rows, plan.recipe)
         self.norms_train = self._steps.norms_train
 

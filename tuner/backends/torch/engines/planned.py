@@ -102,17 +102,19 @@ class PlannedSteps(EagerSteps):
         loss, parts = 0.0, batches_of(rows, self._part_size)
         for number, part in enumerate(parts):
             which = -1 if number == len(parts) - 1 else 0  # all parts but the last add their gradients to sums
-            loss += float(self._bound[which](*self._arguments(which, part, len(rows), rate)))
+            loss += float(self._bound[which](*self._arguments(which, part, rows, rate)))
         return loss
 
     def state(self) -> None:
         """Return nothing: the optimiser's state lies in the planned step, and a trial starts again."""
 
-    def _arguments(self, which: int, part: RowNumbers, samples: int, rate: float) -> list[torch.Tensor]:
-        """Return a step's arguments, in its order, for a part of a batch of `samples`."""
+    def _arguments(self, which: int, part: RowNumbers, batch: RowNumbers, rate: float) -> list[torch.Tensor]:
+        """Return a step's arguments, in its order, for a part of a batch."""
+        weights = torch.zeros(self._part_size)
+        weights[: len(part)] = self._inputs.weights_of(part)
         numbers = {
-            "sample_weight": (torch.arange(self._part_size) < len(part)).float(),
-            "share": torch.tensor(len(part) / samples),
+            "sample_weight": weights,
+            "share": torch.tensor(self._inputs.share(part, batch)),
             "learning_rate": torch.tensor(float(rate)),
             "step_count": torch.tensor(float(self._steps_done)),
         }

@@ -13,10 +13,10 @@ from tuner.bundle.replay import Replay
 from tuner.errors import TunerError
 from tuner.metrics import top_right
 from tuner.ort.tail import Tail
-from tuner.ort.training_step import TrainingRows
-from tuner.plan.parts import RecipePlan
+from tuner.plan.parts import DataPlan, RecipePlan
 from tuner.runtime.service.gate import Rules
 from tuner.runtime.train.files import TAIL
+from tuner.runtime.train.mixed_rows import mixed_rows
 from tuner.runtime.train.tail_training import TailTraining
 from tuner.store.codec import Codec
 from tuner.task import Task
@@ -34,6 +34,7 @@ class Rehearsal:
         training: What trains the tail.
         weights: The exported weights of the tail.
         recipe: Recipe of a round.
+        data: How much its global samples count.
         local: Samples of the user, as stored features.
         check: Global samples that forgetting is measured on.
         multi: Whether a sample may have several labels.
@@ -42,6 +43,7 @@ class Rehearsal:
     training: TailTraining
     weights: Mapping[str, Array]
     recipe: RecipePlan
+    data: DataPlan
     local: Replay
     check: Replay
     multi: bool
@@ -56,9 +58,9 @@ class Rehearsal:
         Returns:
             The drop; zero where the round cannot be trained: it then fails on the device too, and says so.
         """
-        samples = self.local.extended(replay.codes, replay.labels)
+        rows = mixed_rows(self.data, self.local, replay)
         try:
-            weights, _ = self.training.train(self.weights, TrainingRows(samples.read, samples.labels), self.recipe)
+            weights, _ = self.training.train(self.weights, rows, self.recipe)
         except TunerError:
             return 0.0
         tail = Tail(folder / TAIL, self.training.threads)

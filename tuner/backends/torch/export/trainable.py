@@ -100,7 +100,7 @@ def write_trainable(
     adapters = Adapters(folder / ADAPTERS, folder / MERGE) if adapted else None
     training = TailTraining(folder / STEP, adapters, threads, seed=0)
     local, exported = user_samples(features, task, codec), read_tensors(folder / WEIGHTS, names)
-    rehearsal = Rehearsal(training, exported, recipe, local, check, task.loss == "multi-label")
+    rehearsal = Rehearsal(training, exported, recipe, plan.data, local, check, task.loss == "multi-label")
     replay = sufficient_replay(features, task, mixed, codec, lambda samples: rehearsal.drop(samples, folder))
     replay.save(folder / REPLAY)
     check.save(folder / CHECK)

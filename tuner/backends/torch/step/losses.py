@@ -20,6 +20,15 @@ def task_loss(loss: str) -> MeanLoss:
     return functional.binary_cross_entropy_with_logits if loss == "multi-label" else functional.cross_entropy
 
 
+def sample_losses(loss: StepLoss, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return each sample's loss, float32 [n]."""
+    if loss == "squared":
+        return functional.mse_loss(logits, labels, reduction="none").mean(1)
+    if loss == "multi-label":
+        return functional.binary_cross_entropy_with_logits(logits, labels, reduction="none").mean(1)
+    return functional.cross_entropy(logits, labels, reduction="none")
+
+
 def exit_loss(
     outputs: torch.Tensor, teacher: torch.Tensor, labels: torch.Tensor, plan: HeadsPlan, *, multi: bool = False
 ) -> torch.Tensor:

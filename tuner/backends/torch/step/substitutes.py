@@ -55,6 +55,10 @@ class GlobalPools(TorchFunctionMode):
         return func(*args, **named)
 
 
+#: Added to a weight, it changes none but 0: what is divided by the sum then gives exactly 1, or 0.
+LEAST_WEIGHT = 1e-30
+
+
 class WeightedNorm(nn.Module):
     """A batch norm in training whose statistics leave out samples of weight zero."""
 
@@ -74,7 +78,8 @@ class WeightedNorm(nn.Module):
         """Return the normalised value; moves the running statistics."""
         if self._feed.weight is None:
             raise ValueError("a weighted norm runs within a step")
-        weight = self._feed.weight.reshape(-1, *(1 for _ in value.shape[1:]))
+        counted = self._feed.weight / (self._feed.weight + LEAST_WEIGHT)  # 0 or 1: statistics know no emphasis
+        weight = counted.reshape(-1, *(1 for _ in value.shape[1:]))
         result: tuple[torch.Tensor, ...] = _Normalise.apply(value, weight, self._eps)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         normalised, mean, variance, count = result
         if self.training:

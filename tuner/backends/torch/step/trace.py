@@ -22,10 +22,9 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
-from torch.nn import functional
 
 from tuner.backends.torch.model.layout import spatial
-from tuner.backends.torch.step.losses import ExitLoss, StepLoss
+from tuner.backends.torch.step.losses import ExitLoss, StepLoss, sample_losses
 from tuner.backends.torch.step.optimiser import MOMENTUM
 from tuner.backends.torch.step.prepare import moving_buffers, noise_shapes, prepared
 from tuner.backends.torch.step.substitutes import Feed, GlobalPools
@@ -184,8 +183,4 @@ def _losses(
         return _losses(loss.name, logits, inputs) + added
     if isinstance(loss, ExitLoss):
         return loss.losses(logits, label)
-    if loss == "squared":
-        return functional.mse_loss(logits, label, reduction="none").mean(1)
-    if loss == "multi-label":
-        return functional.binary_cross_entropy_with_logits(logits, label, reduction="none").mean(1)
-    return functional.cross_entropy(logits, label, reduction="none")
+    return sample_losses(loss, logits, label)

@@ -38,12 +38,14 @@ class TailInputs:
         labels: Labels of all rows.
         teacher: The given model's logits of all rows, float32 [rows, outputs], where the loss reads them.
         local_rows: Number of the first rows that are local samples; all where it is None.
+        weights: Weights of all rows in the loss, float32 [rows], where they differ.
     """
 
     read: Callable[[RowNumbers], torch.Tensor]
     labels: Labels
     teacher: Floats | None = None
     local_rows: int | None = None
+    weights: Floats | None = None
 
     @property
     def is_local(self) -> npt.NDArray[np.bool_]:
@@ -54,6 +56,16 @@ class TailInputs:
     def teacher_logits(self, rows: RowNumbers) -> torch.Tensor | None:
         """Return the given model's logits of some rows, float32 [n, outputs]; None where nothing reads them."""
         return None if self.teacher is None else torch.from_numpy(self.teacher[rows])
+
+    def weights_of(self, rows: RowNumbers) -> torch.Tensor:
+        """Return the weights of some rows in the loss, float32 [n]."""
+        return torch.ones(len(rows)) if self.weights is None else torch.from_numpy(self.weights[rows])
+
+    def share(self, part: RowNumbers, batch: RowNumbers) -> float:
+        """Return the share of a part in the weight of its batch."""
+        if self.weights is None:
+            return len(part) / len(batch)
+        return float(self.weights[part].sum() / self.weights[batch].sum())
 
 
 @dataclass(frozen=True, slots=True)

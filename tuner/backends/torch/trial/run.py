@@ -29,6 +29,7 @@ from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.process_memory import PeakMeter
 from tuner.results.records import Outcome
+from tuner.training.emphasis import epoch_order, sample_weights
 from tuner.training.epoch import EpochLoop
 from tuner.training.epochs import BetweenEpochs, train_epochs
 
@@ -70,7 +71,8 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     choosing = time.perf_counter() - started if plan.data.edit is not None else 0.0
     inputs = TrialInputs.resolve(access, plan, training, changes)
     started = time.perf_counter()
-    train = _with_teacher(inputs.train, access, plan, training)
+    weights = sample_weights(plan.data, len(training[0]), sum(map(len, training[1:])))
+    train = replace(_with_teacher(inputs.train, access, plan, training), weights=weights)
     fixed = training_inputs(access, plan, training) if plan.shape else train  # without random changes
     edits = edited(model, plan, opened.extensions, probe_of(fixed, task.loss, trial.seed), trial.seed)
     tail = edits.tail
@@ -83,7 +85,8 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
         steps: TrialSteps = SolvedSteps(task, plan, tail, train)
     else:
         steps = opened.steps(task, plan, tail, train, trial.seed, opened.extensions)
-    loop = EpochLoop(steps, plan.recipe, len(train.labels), trial.seed)
+    order = epoch_order(plan.data, train.labels)
+    loop = EpochLoop(steps, plan.recipe, len(train.labels), trial.seed, order=order)
     start = restore(loop, changes, saved, choosing + time.perf_counter() - started)
     between = BetweenEpochs(
         lambda: score(task, tail, local),
