@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tuner.plan.parts import Scalar
 from tuner.results.config import Budget
 from tuner.results.objectives import OBJECTIVES
 from tuner.search.processes.guard import JobResult
@@ -53,7 +54,8 @@ def test_what_a_removed_strategy_took_part_in_is_not_promoted_as_another_plan(
         return result
 
     monkeypatch.setattr(stand_in, "run", run)
-    study = begin(Budget(trials=40), strategies=("gdm", "coreset", "freeze", "cache"))
+    wanted: dict[str, Scalar] = {"gdm.weight": 1.0, "gdm.balance": False}
+    study = begin(Budget(trials=40), strategies=("gdm", "coreset", "freeze", "cache"), wanted=wanted)
     study.run()
     assert [line for line in heard.lines if "strategy 'coreset' failed 3 times and takes no further part" in line]
     chosen = [one.trial for one in study.records if one.state == "done" and one.plan and one.plan.data.edit]

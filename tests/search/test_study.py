@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tuner.errors import BudgetError, KnobError, TunerError
+from tuner.plan.parts import Scalar
 from tuner.results.config import Budget
 from tuner.results.objectives import OBJECTIVES
 from tuner.results.records import TrialRecord
@@ -180,7 +181,8 @@ def test_a_strategy_that_is_removed_leaves_the_knobs_that_draw_it_as_they_were(
     begin: Begin, heard: Any, sampler: str
 ) -> None:
     strategies = ("gdm", "freeze", "bias", "cuts", "cache")
-    study = begin(Budget(trials=40), strategies=strategies, sampler=sampler, wanted={"bias.scales": False})
+    wanted: dict[str, Scalar] = {"bias.scales": False, "gdm.weight": 1.0, "gdm.balance": False}
+    study = begin(Budget(trials=40), strategies=strategies, sampler=sampler, wanted=wanted)
     study.run()
     failed = [record.trial for record in study.records if record.state == "failed"]
     assert len(failed) >= 3
