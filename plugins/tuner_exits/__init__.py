@@ -21,11 +21,14 @@ from tuner.plugin import (
     TrialPlan,
     head_macs,
     hookimpl,
+    linear_inputs,
 )
 
 MOST_EXITS = 6
+MOST_FEATURES = 2048  # that a head in closed form reads
 MOST_SHARE = 0.05  # of the backbone's FLOPs that one head may cost
 ROUND = 8  # from this many on, numbers of channels are multiples of it
+Head = Literal["closed-form", "trained"]
 LossMix = Literal["distilled", "supervised", "pseudo", "supervised+distilled", "pseudo+distilled"]
 
 
@@ -36,20 +39,28 @@ class Knobs:
     Attributes:
         mode: ``none``, or the parts that train.
         count: Number of exits, M.
-        width: Largest number of a head's channels.
+        begin: Share of the backbone's FLOPs from which on exits are spread.
+        head: ``closed-form``, a linear layer that is solved for; or ``trained``, convolutions that train by steps.
+        ridge: Penalty of a head in closed form, in samples.
+        width: Largest number of a trained head's channels.
         loss: Loss of the exits.
         distill_weight: Weight of distillation next to another loss; 1 where it is the only one.
         temperature: Temperature of distillation.
+        tolerance: Accuracy that leaving early may cost.
         against: Accuracy that the tolerance is measured from.
         per_exit: Whether every exit has a threshold of its own.
     """
 
     mode: HeadsMode
     count: int = 1
+    begin: float = 0.0
+    head: Head = "trained"
+    ridge: float = 0.0
     width: int = 128
     loss: LossMix = "distilled"
     distill_weight: float = 1.0
     temperature: float = 4.0
+    tolerance: float = 0.01
     against: Against = "original"
     per_exit: bool = False
 
@@ -65,32 +76,42 @@ class Exits(Strategy[Knobs]):
         if mode == "none":
             return Knobs("none")
         count = draw.integer("count", 1, MOST_EXITS)
+        begin = draw.choice("begin", (0.0, 0.25, 0.5))
+        head = draw.choice("head", get_args(Head))
+        ridge = draw.number("ridge", 1.0, 3000.0, start=100.0, log=True) if head == "closed-form" else 0.0
         width = draw.choice("width", (128, 64, 32, 16))
         loss = draw.choice("loss", get_args(LossMix))
         weight = draw.number("distill_weight", 0.1, 1.0) if "+" in loss else 1.0
         temperature = draw.number("temperature", 1.0, 8.0) if "distilled" in loss else 4.0
+        tolerance = draw.choice("tolerance", (0.01, 0.0, 0.03))
         against = draw.choice("against", get_args(Against))
-        return Knobs(mode, count, width, loss, weight, temperature, against, draw.choice("per_exit", (False, True)))
+        per_exit = draw.choice("per_exit", (False, True))
+        return Knobs(mode, count, begin, head, ridge, width, loss, weight, temperature, tolerance, against, per_exit)
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
         """Place the exits, and set their losses."""
         if knobs.mode == "none":
             return plan
+        width = knobs.width if knobs.head == "trained" else 0
         heads = HeadsPlan(
             mode=knobs.mode,
-            exits=(*plan.heads.exits, *placed(plan.model, knobs.count, knobs.width)),
+            exits=(*plan.heads.exits, *placed(plan.model, knobs.count, width, knobs.begin)),
             supervised=1.0 if "supervised" in knobs.loss else 0.0,
             distilled=knobs.distill_weight if "distilled" in knobs.loss else 0.0,
             pseudo=1.0 if "pseudo" in knobs.loss else 0.0,
             temperature=knobs.temperature,
+            tolerance=knobs.tolerance,
             against=knobs.against,
             per_exit=knobs.per_exit,
+            ridge=knobs.ridge,
         )
         return replace(plan, heads=heads) if heads.exits else plan
 
 
-def placed(model: ModelInfo, count: int, width: int) -> tuple[Exit, ...]:
+def placed(model: ModelInfo, count: int, width: int, begin: float = 0.0) -> tuple[Exit, ...]:
     """Return exits after the blocks nearest to i/(count + 1) of the backbone's FLOPs, ties to the later block.
+
+    The FLOPs before `begin` are left out: where shallow exits are hardly ever sure, the others stand closer together.
 
     Exits that fall on the same block are merged; a head that costs more than 5 % of the backbone at any width is left
     out.
@@ -98,21 +119,28 @@ def placed(model: ModelInfo, count: int, width: int) -> tuple[Exit, ...]:
     Args:
         model: Backbone.
         count: Number of exits.
-        width: Largest number of a head's channels.
+        width: Largest number of a head's channels; 0 for linear heads.
+        begin: Share of the FLOPs from which on exits are spread.
     """
     flops = list(accumulate(block.flops for block in model.blocks))  # flops[k - 1]: of the blocks before block k
     channels_at: dict[int, int | None] = {}
     for number in range(1, count + 1 if model.num_blocks > 1 else 0):
-        wanted = flops[-1] * number / (count + 1)
+        wanted = flops[-1] * (begin + (1 - begin) * number / (count + 1))
         nearest = min(range(1, model.num_blocks), key=lambda block: (abs(flops[block - 1] - wanted), -block))
         channels_at[nearest] = narrowed(model, nearest, width)
     return tuple(Exit(block, channels) for block, channels in sorted(channels_at.items()) if channels is not None)
 
 
 def narrowed(model: ModelInfo, block: int, width: int) -> int | None:
-    """Return the most channels, at most `width`, with which a head costs up to 5 % of the backbone; None if none do."""
+    """Return the most channels, at most `width`, with which a head costs up to 5 % of the backbone; None if none do.
+
+    A linear head has 0 channels, and as many features as there are sums of (`MOST_FEATURES`).
+    """
     total = sum(other.flops for other in model.blocks)
     shape = model.blocks[block].in_shape
+    if not width:
+        fits = linear_inputs(shape) <= MOST_FEATURES and 2 * head_macs(shape, 0, model.outputs) <= MOST_SHARE * total
+        return 0 if fits else None
     for channels in range(width, 0, -1):
         is_round = channels % ROUND == 0 or channels < ROUND
         if is_round and 2 * head_macs(shape, channels, model.outputs) <= MOST_SHARE * total:

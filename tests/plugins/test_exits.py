@@ -37,6 +37,19 @@ def test_between_two_blocks_the_later_is_taken() -> None:
     assert [one.block for one in placed(scaled(example_model(5), 10**9), 1, 128)] == [3]
 
 
+def test_exits_may_begin_later() -> None:
+    assert [one.block for one in placed(scaled(example_model(20), 10**9), 3, 128, 0.5)] == [13, 15, 18]
+
+
+def test_a_linear_head_has_no_channels_and_is_left_out_where_it_would_read_too_much() -> None:
+    model = scaled(example_model(20), 10**9)
+    assert placed(model, 1, 0) == (Exit(10, 0),)
+    wide = replace(model, blocks=tuple(replace(block, in_shape=(2049,)) for block in model.blocks))
+    assert placed(wide, 1, 0) == ()
+    assert head_parameters((512, 28, 28), 0, 10) == 513 * 10
+    assert head_macs((512, 28, 28), 0, 10) == 5120
+
+
 def test_exits_that_fall_on_one_block_are_one() -> None:
     assert len(placed(scaled(example_model(3), 10**9), 6, 128)) == 2
 
@@ -63,7 +76,12 @@ def test_exits_alone_freeze_everything_and_say_so() -> None:
     assert plan.heads.supervised == 1.0
     assert plan.heads.distilled == 0.55
     assert "train side heads only" in describe(plan)
-    assert describe(plan).endswith("2 exits (exits-only; taught by labels and distillation)")
+    assert plan.heads.ridge > 0
+    assert plan.recipe.epochs == 1
+    assert describe(plan).endswith("2 exits (exits-only; solved for by labels and distillation)")
+    trained = composed({"exits.mode": "exits-only", "exits.head": "trained", "exits.loss": "supervised"})
+    assert trained.heads.ridge == 0
+    assert describe(trained).endswith("(exits-only; taught by labels)")
 
 
 def test_with_a_tail_exits_above_the_split_are_left_out() -> None:

@@ -4,7 +4,7 @@ Source: PersEPhonEE (HotMobile 2021); the head is MSDNet's intermediate classifi
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from tuner.plan.info import FORBID
@@ -21,7 +21,7 @@ class Exit:
 
     Attributes:
         block: Number of blocks before it; it reads their output.
-        channels: Channels of its two convolutions.
+        channels: Channels of its two convolutions; 0 for a linear layer on its input's mean over all positions.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
@@ -47,6 +47,8 @@ class HeadsPlan:
         tolerance: Accuracy on the calibration samples that leaving early may cost at most, in [0, 1].
         against: Reference of `tolerance`: the final head's accuracy, or the best that any threshold reaches.
         per_exit: Whether every exit has a threshold of its own.
+        ridge: Penalty of linear exits that are solved for in closed form, in samples; 0 where exits train by steps.
+            The weights of the losses are then those of the answers that are regressed on.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
@@ -59,6 +61,7 @@ class HeadsPlan:
     tolerance: float = 0.01
     against: Against = "original"
     per_exit: bool = False
+    ridge: float = 0.0
 
 
 def head_rules(heads: HeadsPlan, num_blocks: int) -> tuple[tuple[bool, str, object], ...]:
@@ -77,7 +80,17 @@ def head_rules(heads: HeadsPlan, num_blocks: int) -> tuple[tuple[bool, str, obje
             f"heads.exits must be on blocks 0 to {num_blocks}",
             places,
         ),
-        (all(count >= 1 for count in channels), "heads.exits must have at least one channel each", channels),
+        (
+            all(count >= 1 for count in channels) or bool(heads.ridge),
+            "heads.exits must have at least one channel each",
+            channels,
+        ),
+        (
+            not heads.ridge or not any(channels),
+            "heads.exits must have 0 channels where heads.ridge is above 0",
+            channels,
+        ),
+        (0 <= heads.ridge < math.inf, "heads.ridge must be at least 0", heads.ridge),
         (all(0 <= weight < math.inf for weight in weights), "the weights of heads' losses must be at least 0", weights),
         (any(weights), "one of heads.supervised, heads.distilled and heads.pseudo must be above 0", weights),
         (
@@ -88,6 +101,11 @@ def head_rules(heads: HeadsPlan, num_blocks: int) -> tuple[tuple[bool, str, obje
         (0 < heads.temperature < math.inf, "heads.temperature must be above 0", heads.temperature),
         (0 <= heads.tolerance <= 1, "heads.tolerance must be in [0, 1]", heads.tolerance),
     )
+
+
+def head_settings(heads: HeadsPlan) -> dict[str, Any]:
+    """Return the settings as JSON's types; those of heads that train have the keys that they had before others."""
+    return {name: value for name, value in asdict(heads).items() if name != "ridge" or value}
 
 
 def effective_heads(heads: HeadsPlan, cut: int, *, labelled: bool) -> HeadsPlan:
@@ -106,7 +124,9 @@ def effective_heads(heads: HeadsPlan, cut: int, *, labelled: bool) -> HeadsPlan:
         return HeadsPlan()
     if heads.supervised and not labelled:
         heads = replace(heads, supervised=0.0, distilled=heads.distilled or heads.supervised)
-    if heads.distilled == 0:  # nothing else is softened by the temperature
+    if heads.ridge:  # probabilities are regressed on, softened or not: they have a place for one answer only
+        heads = replace(heads, temperature=1.0)
+    elif heads.distilled == 0:  # nothing else is softened by the temperature
         heads = replace(heads, temperature=HeadsPlan().temperature)
     return heads
 
@@ -117,9 +137,11 @@ def head_parameters(in_shape: tuple[int, ...], channels: int, outputs: int) -> i
     Args:
         in_shape: Shape of the head's input, per sample; anything but a map (C, H, W) is read as a vector by two linear
             layers.
-        channels: Channels of both convolutions.
+        channels: Channels of both convolutions; 0 for a linear layer alone.
         outputs: Outputs of the linear layer.
     """
+    if not channels:
+        return (linear_inputs(in_shape) + 1) * outputs
     last = channels * outputs + outputs
     if len(in_shape) != MAP_DIMENSIONS:
         return math.prod(in_shape) * channels + 2 * channels + last
@@ -128,12 +150,19 @@ def head_parameters(in_shape: tuple[int, ...], channels: int, outputs: int) -> i
 
 def head_macs(in_shape: tuple[int, ...], channels: int, outputs: int) -> int:
     """Return a head's multiply-accumulates per sample; arguments as for `head_parameters`."""
+    if not channels:
+        return linear_inputs(in_shape) * outputs
     if len(in_shape) != MAP_DIMENSIONS:
         return math.prod(in_shape) * channels + channels * outputs
     _, height, width = in_shape
     half = _half(height) * _half(width)
     quarter = _half(_half(height)) * _half(_half(width))
     return 9 * channels * (in_shape[0] * half + channels * quarter) + channels * outputs
+
+
+def linear_inputs(in_shape: tuple[int, ...]) -> int:
+    """Return how many values a linear exit reads: one of each channel of a map, all of anything else."""
+    return in_shape[0] if len(in_shape) == MAP_DIMENSIONS else math.prod(in_shape)
 
 
 def _half(extent: int) -> int:

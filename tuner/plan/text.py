@@ -106,4 +106,5 @@ def _heads(heads: HeadsPlan) -> str:
     weights = (("labels", heads.supervised), ("own answers", heads.pseudo), ("distillation", heads.distilled))
     teachers = " and ".join(name for name, weight in weights if weight)
     plural = "" if len(heads.exits) == 1 else "s"
-    return f", {len(heads.exits)} exit{plural} ({heads.mode}; taught by {teachers})"
+    verb = "solved for" if heads.ridge else "taught"
+    return f", {len(heads.exits)} exit{plural} ({heads.mode}; {verb} by {teachers})"

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from tuner.augment.operations import active_operations
 from tuner.errors import PlanError
-from tuner.plan.heads import HeadsPlan, effective_heads, head_rules
+from tuner.plan.heads import HeadsPlan, effective_heads, head_rules, head_settings
 from tuner.plan.info import FORBID, ModelInfo, TaskInfo
 from tuner.plan.parts import (
     EVEN,
@@ -199,7 +199,8 @@ class TrialPlan:
 
     def _decisions(self) -> dict[str, Any]:
         """Return every part as JSON's types, without the description of model and task, which is long."""
-        return {one.name: _plain(getattr(self, one.name)) for one in fields(self) if one.name not in {"model", "task"}}
+        parts = {one.name: _plain(getattr(self, one.name)) for one in fields(self) if one.name not in {"model", "task"}}
+        return parts | {"heads": head_settings(self.heads)}
 
     def carried_to(self, model: ModelInfo, task: TaskInfo) -> "TrialPlan":
         """Return the same decisions for all samples of another task, or for a model with a grown head.
@@ -257,11 +258,10 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
     Raises:
         PlanError: The plan breaks a rule.
     """
-    heads = effective_heads(plan.heads, plan.split, labelled=plan.task.labelled)
-    plan = replace(plan, heads=heads)
+    plan = replace(plan, heads=(heads := effective_heads(plan.heads, plan.split, labelled=plan.task.labelled)))
     if heads.mode == "exits-only":  # no tail trains, and the teacher answers to samples without random changes
         plan = replace(plan, split=plan.model.num_blocks, shape=(), loss=(), cache=replace(plan.cache, augment=0.0))
-    if plan.traits.solves:
+    if plan.traits.solves or (heads.ridge and heads.mode == "exits-only"):
         plan = replace(plan, loss=(), cache=replace(plan.cache, augment=0.0), recipe=RecipePlan(epochs=1))
     if plan.split == 0 or not plan.cached:  # nothing is frozen, or nothing is stored
         plan = replace(plan, cache=CachePlan(augment=plan.cache.augment))

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from tuner.plan.heads import head_macs, head_parameters
+from tuner.plan.heads import head_macs, head_parameters, linear_inputs
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import FLOAT_BYTES, TRAIN_PASSES, Rates, unscaled_bytes
 from tuner.planner.solving import solving_bytes
@@ -288,6 +288,9 @@ def _head_seconds(plan: TrialPlan, rates: Rates) -> float:
 def _heads_bytes(plan: TrialPlan, batch: int) -> int:
     """Return the bytes of training the side heads: their state, their inputs, and what they keep for backward."""
     blocks, outputs = plan.model.blocks, plan.model.outputs
+    if plan.heads.ridge:  # float64 features of one exit as they are, as codes and centred, and matrices of its sums
+        widest = max(linear_inputs(blocks[exit_.block].in_shape) for exit_ in plan.heads.exits)
+        return 2 * FLOAT_BYTES * 4 * widest * (plan.train_samples + widest)
     state = values = 0
     for exit_ in plan.heads.exits:
         shape, channels = blocks[exit_.block].in_shape, exit_.channels

@@ -7,7 +7,7 @@ from tuner.backends.lowering import Evolving, Lowering, Solver, SolverInputs, Ta
 from tuner.backends.measuring import Measure, MeasuredTrial
 from tuner.backends.selecting import Candidates, Selector
 from tuner.errors import TunerError
-from tuner.plan.heads import Against, Exit, HeadsMode, HeadsPlan, head_macs
+from tuner.plan.heads import Against, Exit, HeadsMode, HeadsPlan, head_macs, linear_inputs
 from tuner.plan.info import BlockInfo, ModelInfo, TaskInfo
 from tuner.plan.parts import (
     CachePlan,
@@ -78,4 +78,5 @@ __all__ = [
     "TunerError",
     "head_macs",
     "hookimpl",
+    "linear_inputs",
 ]

@@ -244,3 +244,19 @@ def test_softened_answers_are_the_teachers() -> None:
     assert found[0, :3].tolist() == [1, 0, 0]
     soft = functional.softmax(torch.from_numpy(final) / 2, dim=1).numpy()
     np.testing.assert_allclose(found[:, 3:], soft, rtol=1e-6)
+
+
+@slow
+def test_exits_in_closed_form_are_solved_for_in_a_round(task: Task, tmp_path: Path) -> None:
+    heads = HeadsPlan("exits-only", supervised=1.0, distilled=0.0, ridge=10.0)
+    bundle = trainable_exits(task, tmp_path, heads)
+    samples, labels = photos(0, 150)
+    others, truths = photos(150, 250)
+    trainer = ExitsTrainer(bundle, threads=1)
+    trainer.add(samples, labels)
+    assert trainer.train() == ()
+    made = trainer.save(tmp_path / "next")
+    before, after = every(bundle, others), every(made, others)
+    assert np.array_equal(before[-1], after[-1])
+    right = [(one[:-1].argmax(axis=2) == np.array(truths, int)).mean() for one in (before, after)]
+    assert right[1] > right[0]

@@ -1,17 +1,19 @@
-"""Training of a bundle's exits, one after the other: the loss of each depends on its own weights only."""
+"""Training of a bundle's exits, one after the other, by steps or in closed form: none depends on another's weights."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tuner.arrays import Array
+from tuner.arrays import Array, Labels, RowNumbers
 from tuner.bundle.format import Bundle
 from tuner.errors import BundleError
 from tuner.ort.training_step import Read, StepSession, TrainingRows, train
 from tuner.plan.parts import RecipePlan
+from tuner.ridge.personal import personal_head
 from tuner.runtime.infer.chain import Chain
 from tuner.runtime.train.exit_samples import AT_ONCE
+from tuner.runtime.train.exit_targets import linear_features
 from tuner.runtime.train.files import STEP_OF
 from tuner.training.epoch import Watch
 from tuner.training.schedule import batches_of
@@ -66,6 +68,33 @@ class ExitHeads:
             if results[-1].stopped:
                 break
         return weights, curves
+
+    def solve(
+        self, given: Sequence[Weights], rows: TrainingRows, truth: Labels, own: RowNumbers, ridge: float
+    ) -> list[Weights]:
+        """Return the weights of all exits in closed form (`tuner.ridge.personal`): linear layers, without steps.
+
+        Args:
+            given: Weights of each exit, for their names.
+            rows: What the first exit reads, and what every exit is regressed on.
+            truth: Labels by which they are calibrated.
+            own: Row numbers of the new samples.
+            ridge: The plan's penalty.
+
+        Raises:
+            TunerError: Features are not finite.
+        """
+        weights: list[Weights] = []
+        for at, before in enumerate(given):
+            if at:
+                rows = replace(rows, read=self._deeper(at, rows.read, len(rows.labels)))
+            batches = batches_of(np.arange(len(rows.labels)), AT_ONCE)
+            features = np.concatenate([linear_features(rows.read(batch)) for batch in batches])
+            multi = self.bundle.loss == "multi-label"
+            head = personal_head(features, rows.labels, truth, own, ridge, multi=multi)
+            values = {"weight": head.weight, "bias": head.bias}
+            weights.append({name: values[name.rpartition(".")[2]].astype(np.float32) for name in before})
+        return weights
 
     def _deeper(self, at: int, read: Read, count: int) -> Read:
         """Return how to read what an exit reads, from how to read what the one before it does."""

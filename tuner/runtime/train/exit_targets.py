@@ -3,7 +3,8 @@
 import numpy as np
 
 from tuner.arrays import Floats, Labels
-from tuner.plan.heads import HeadsPlan
+from tuner.plan.heads import MAP_DIMENSIONS, HeadsPlan
+from tuner.ridge.sums import pooled
 from tuner.runtime.infer.chain import probabilities
 
 
@@ -22,6 +23,30 @@ def exit_targets(heads: HeadsPlan, final: Floats, truth: Labels, *, multi: bool)
         hard = np.eye(final.shape[1], dtype=np.float32)[truth if heads.supervised else final.argmax(axis=1)]
     soft = probabilities(final / heads.temperature, multi=multi)
     return np.concatenate([hard, soft], axis=1).astype(np.float32)
+
+
+def regressed(heads: HeadsPlan, final: Floats, truth: Labels, *, multi: bool) -> tuple[Floats, Labels]:
+    """Return what exits in closed form are solved from, by the weights of the plan: one answer for each sample.
+
+    Args:
+        heads: The weights.
+        final: The final head's logits, float32 [n, labels].
+        truth: int64 [n], or float32 [n, labels].
+        multi: Whether a sample may have several labels.
+
+    Returns:
+        Probabilities to regress on, float32 [n, labels]; and the labels by which they are calibrated.
+    """
+    both = exit_targets(heads, final, truth, multi=multi)
+    outputs, weight = final.shape[1], heads.supervised + heads.pseudo
+    mixed = (weight * both[:, :outputs] + heads.distilled * both[:, outputs:]) / (weight + heads.distilled)
+    answers = (final > 0).astype(np.float32) if multi else final.argmax(axis=1)
+    return mixed.astype(np.float32), truth if heads.supervised else answers
+
+
+def linear_features(values: Floats) -> Floats:
+    """Return what a linear exit reads of a batch: the mean of each channel of maps, all values of anything else."""
+    return pooled(values) if values.ndim == MAP_DIMENSIONS + 1 else values.reshape(len(values), -1)
 
 
 def entropy(heads: HeadsPlan, targets: Floats, *, multi: bool) -> float:

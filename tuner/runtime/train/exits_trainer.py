@@ -31,7 +31,7 @@ from tuner.runtime.train.answer import Answer
 from tuner.runtime.train.exit_calibration import ExitCosts, calibrate_exits, calibration_share
 from tuner.runtime.train.exit_heads import ExitHeads
 from tuner.runtime.train.exit_samples import AT_ONCE, exit_batches
-from tuner.runtime.train.exit_targets import entropy, exit_targets
+from tuner.runtime.train.exit_targets import entropy, exit_targets, regressed
 from tuner.runtime.train.files import (
     CHECK,
     EXIT_WEIGHTS,
@@ -138,7 +138,7 @@ class ExitsTrainer:
             watch: Called after every step of an exit; returns whether to stop there.
 
         Returns:
-            The exits' summed mean loss of each whole epoch.
+            The exits' summed mean loss of each whole epoch; none where they are solved for at once.
 
         Raises:
             TunerError: There are too few new samples, or the loss is no longer a number; all weights then stay.
@@ -159,7 +159,13 @@ class ExitsTrainer:
         if len(mixed) % recipe.batch_size == 1:  # that one is left out of every epoch
             constant *= 1 - 1 / len(mixed)
         heads = ExitHeads(self.bundle, self._chain, self._threads, self._seed)
-        self._weights, curves = heads.train(self._weights, TrainingRows(mixed.read, targets), recipe, watch)
+        curves: list[list[float]] = []
+        if ridge := self.plan.heads.ridge:
+            answers, truth = regressed(self.plan.heads, final, mixed.labels, multi=self._multi)
+            regression = TrainingRows(mixed.read, answers)
+            self._weights = heads.solve(self._weights, regression, truth, np.arange(len(rows)), ridge)
+        else:
+            self._weights, curves = heads.train(self._weights, TrainingRows(mixed.read, targets), recipe, watch)
         self._calibrate(np.flatnonzero(apart))
         losses = tuple(sum(loss - constant for loss in epoch) for epoch in zip(*curves, strict=False))
         self._losses += losses

@@ -278,3 +278,14 @@ def test_when_every_exit_is_pruned_the_chain_is_the_model_alone(task: Task, mode
 def _folder(tmp_path: Path) -> Path:
     (tmp_path / "out").mkdir()
     return tmp_path / "out"
+
+
+def test_exits_in_closed_form_learn_the_users_digits_at_once(task: Task, model: ModelInfo, tmp_path: Path) -> None:
+    plan = plan_of(task, model, **LABELLED)
+    plan = normal_form(replace(plan, heads=replace(plan.heads, exits=(Exit(1, 0), Exit(2, 0)), ridge=1.0)))
+    assert plan.recipe == RecipePlan(epochs=1)
+    values = carried_out(task, plan, tmp_path).values
+    assert values["local_accuracy"] > 0.85
+    exported = opened(BACKEND, task).export(plan, tmp_path / "weights.safetensors", _folder(tmp_path), trainable=True)
+    assert exported.checks["local_accuracy"] == pytest.approx(values["local_accuracy"], abs=0.02)
+    assert not list((tmp_path / "out" / "train").glob("exit?.onnx"))  # a round solves: there is no step

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from tuner.backends.torch.model.layout import channels_last
-from tuner.plan.heads import MAP_DIMENSIONS
+from tuner.plan.heads import MAP_DIMENSIONS, linear_inputs
 from tuner.plan.trial import TrialPlan
 
 
@@ -17,9 +17,12 @@ def head(in_shape: tuple[int, ...], channels: int, outputs: int) -> nn.Sequentia
 
     Args:
         in_shape: Shape of what it reads, per sample.
-        channels: Channels between its layers.
+        channels: Channels between its layers; 0 for a linear layer alone, on the mean of a map.
         outputs: Number of logits.
     """
+    if not channels:
+        pooling = [nn.AdaptiveAvgPool2d(1)] if len(in_shape) == MAP_DIMENSIONS else []
+        return nn.Sequential(*pooling, nn.Flatten(), nn.Linear(linear_inputs(in_shape), outputs))
     if len(in_shape) != MAP_DIMENSIONS:
         values = int(torch.Size(in_shape).numel())
         return nn.Sequential(

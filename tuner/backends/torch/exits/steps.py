@@ -43,7 +43,7 @@ class HeadsSteps(Steps):
     ) -> None:
         self._plan, self._heads, self._multi = plan.heads, heads, multi
         self.threads = ThreadChoice(plan.runtime.threads)
-        self._teacher = _teacher(plan.cuts[-1], final, inputs)
+        self._teacher = teacher_logits(plan.cuts[-1], final, inputs)
         self._read = inputs.reading([place.block for place in plan.heads.exits])
         self._labels = inputs.labels
         self._optimiser = optimiser(list(heads.parameters()), plan.recipe, extensions)
@@ -69,7 +69,7 @@ class HeadsSteps(Steps):
         return float(loss.detach())
 
 
-def _teacher(cut: int, final: nn.Module, inputs: CutInputs) -> torch.Tensor:
+def teacher_logits(cut: int, final: nn.Module, inputs: CutInputs) -> torch.Tensor:
     """Return the final head's logits on all training rows, float32 [n, outputs]: it runs once, not once an epoch."""
     read, batches = inputs.reading([cut]), batches_of(np.arange(len(inputs.labels)), SCORE_BATCH)
     with torch.inference_mode():

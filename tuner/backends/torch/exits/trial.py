@@ -15,6 +15,7 @@ from tuner.backends.torch.exits.calibrate import describe_exits, exit_costs, tru
 from tuner.backends.torch.exits.heads import build_heads
 from tuner.backends.torch.exits.inputs import ExitInputs
 from tuner.backends.torch.exits.logits import exit_logits
+from tuner.backends.torch.exits.solve import solve_heads
 from tuner.backends.torch.exits.steps import HeadsSteps
 from tuner.backends.torch.exits.weights import write_exits
 from tuner.backends.torch.features.fill import fill
@@ -59,7 +60,15 @@ def train_exits(trial: Trial, opened: OpenTask) -> TrainedTail:
     final = model.tail(plan.cuts[-1]).eval()
     training = chosen_selections(access, plan, opened.extensions)
     inputs = ExitInputs.resolve(access, plan, training)
-    log = TrainingLog() if tail.requested else _train(trial, opened, heads, final, inputs)
+    if tail.requested:
+        log = TrainingLog()
+    elif plan.heads.ridge:
+        started = time.perf_counter()
+        own = np.arange(sum(len(selection) for selection in training if selection.domain == "local"))
+        solve_heads(plan, heads, final, inputs.train, own, multi=task.loss == "multi-label")
+        log = TrainingLog(seconds=time.perf_counter() - started)
+    else:
+        log = _train(trial, opened, heads, final, inputs)
     if state_hash(model.model) != backbone_hash:
         raise TrainingError(
             "the backbone changed while exits were trained, so the trial does not count: check whether the model "

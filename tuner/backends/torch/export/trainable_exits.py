@@ -81,7 +81,7 @@ def write_trainable_exits(
 
 
 def _write_exit(task: Task, plan: TrialPlan, side: nn.Module, inputs: Floats, folder: Path, number: int) -> float:
-    """Write an exit's step and inference; return the largest relative difference of losses from PyTorch's.
+    """Write an exit's inference, and where it trains the step; return the losses' largest relative difference.
 
     Raises:
         BundleError: They cannot be written, or the step trains other than PyTorch.
@@ -90,13 +90,16 @@ def _write_exit(task: Task, plan: TrialPlan, side: nn.Module, inputs: Floats, fo
     recipe = replace(plan.recipe, freeze_bn=False)  # an exit's norms have no statistics but its own
     loss, path = ExitLoss(plan.heads, multi), folder / STEP_OF.format(number)
     try:
-        step = trace(side, recipe, loss=loss, input_shape=shape, outputs=outputs, batch_size=recipe.batch_size)
-        write(step, path)
+        if not plan.heads.ridge:  # else a round solves for it
+            step = trace(side, recipe, loss=loss, input_shape=shape, outputs=outputs, batch_size=recipe.batch_size)
+            write(step, path)
         inference = trace_inference(side, input_shape=shape, outputs=outputs, batch_size=BATCH)
         write(inference, folder / LOGITS_OF.format(number))
     except StepError as error:
         reason = str(error).rpartition(": ")[0]
         raise BundleError(f"{reason}, so --trainable cannot write it: export without --trainable") from error
+    if plan.heads.ridge:
+        return 0.0
     labels = [_probabilities(own, outputs) for own in random_labels(recipe, outputs, multi=multi)]
 
     def mean(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,46 @@
+"""Side heads in closed form: no steps, one solution for each."""
+
+import numpy as np
+import torch
+from torch import nn
+
+from tuner.arrays import Floats, RowNumbers
+from tuner.backends.torch.exits.inputs import CutInputs
+from tuner.backends.torch.exits.steps import teacher_logits
+from tuner.backends.torch.trial.scoring import SCORE_BATCH
+from tuner.plan.trial import TrialPlan
+from tuner.ridge.personal import personal_head
+from tuner.runtime.train.exit_targets import linear_features, regressed
+from tuner.training.schedule import batches_of
+
+
+def solve_heads(
+    plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, inputs: CutInputs, own: RowNumbers, *, multi: bool
+) -> None:
+    """Set the weights of all side heads.
+
+    Args:
+        plan: Exits, what they answer, and the penalty.
+        heads: As `tuner.backends.torch.exits.heads.build_heads` returns them, of linear layers.
+        final: The final head and what of the tail is before it, in evaluation mode: the teacher.
+        inputs: What is regressed on.
+        own: Row numbers of the user's samples in it.
+        multi: Whether a sample may have several labels.
+
+    Raises:
+        TrainingError: Features are not finite, or there are too many of a sample.
+    """
+    teacher = teacher_logits(plan.cuts[-1], final, inputs).numpy()
+    targets, truth = regressed(plan.heads, teacher, inputs.labels, multi=multi)
+    for place, head in zip(plan.heads.exits, heads, strict=True):
+        solved = personal_head(_features(place.block, inputs), targets, truth, own, plan.heads.ridge, multi=multi)
+        weight, bias = head.parameters()  # of the one layer that has any
+        with torch.no_grad():
+            weight.copy_(torch.from_numpy(solved.weight))
+            bias.copy_(torch.from_numpy(solved.bias))
+
+
+def _features(cut: int, inputs: CutInputs) -> Floats:
+    """Return what a linear head reads of all rows, float32 [n, features]."""
+    read, batches = inputs.reading([cut]), batches_of(np.arange(len(inputs.labels)), SCORE_BATCH)
+    return np.concatenate([linear_features(read(rows)[cut].float().numpy()) for rows in batches])
