@@ -17,6 +17,8 @@ strategies = ["gdm", "freeze", "exits", "cache"]
 objectives = ["local_accuracy", "train_seconds", "mean_flops", "mean_latency_seconds"]
 [knobs]
 freeze.trainable_blocks = [1, 2]
+gdm.weight = 1.0
+gdm.balance = false
 cache.by = "cache"
 cache.bits = [8, 4]
 runtime.backend = "torch"
