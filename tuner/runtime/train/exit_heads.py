@@ -92,8 +92,8 @@ class ExitHeads:
             features = np.concatenate([linear_features(rows.read(batch)) for batch in batches])
             multi = self.bundle.loss == "multi-label"
             head = personal_head(features, rows.labels, truth, own, ridge, multi=multi)
-            values = {"weight": head.weight, "bias": head.bias}
-            weights.append({name: values[name.rpartition(".")[2]].astype(np.float32) for name in before})
+            values = {name: head.weight if value.ndim > 1 else head.bias for name, value in before.items()}
+            weights.append({name: value.astype(np.float32) for name, value in values.items()})
         return weights
 
     def _deeper(self, at: int, read: Read, count: int) -> Read:
