@@ -18,10 +18,10 @@ from tuner.search.journal import (
     next_trial,
     open_study,
     optuna_values,
-    seeded,
     sound,
     trim,
 )
+from tuner.search.seeds import seeded
 from tuner.search.space import SAMPLERS
 from tuner.search.study import Study
 
