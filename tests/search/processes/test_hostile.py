@@ -162,7 +162,7 @@ def test_all_memory_of_a_job_counts(code: str, obey: Obey) -> None:
 
 
 def test_files_in_memory_count_and_are_removed(obey: Obey, tmp_path: Path) -> None:
-    path = Path("/dev/shm") / f"tuner-test-{tmp_path.name}"  # noqa: S108 - what is tested
+    path = Path("/dev/shm") / f"tuner-test-{os.getpid()}-{tmp_path.name}"  # noqa: S108 - what is tested
     code = f"file = open({str(path)!r}, 'wb')\nfor at in range(100): file.write(b'1' * 1_000_000); file.flush()"
     ended = obey(f"{code}\ntime.sleep(3600)", memory_bytes=40 * MEGABYTE)
     assert ended.verdict == "memory"
