@@ -61,6 +61,10 @@ class Replayed(Setting):
         return self.budget - self.clock.seconds
 
 
+#: Knobs that are newer than the tables, as they were without them.
+SINCE: Mapping[str, Scalar] = {"gdm.weight": 1.0, "gdm.balance": False}
+
+
 class Table:
     """A recorded table, and the search space that its grid lies in."""
 
@@ -75,10 +79,11 @@ class Table:
         ordered = {key: value for key, value in self._grid.items() if isinstance(value, tuple) and _is_numeric(value)}
         self._levels = {key: tuple(float(one) for one in value) for key, value in ordered.items()}
         self.wanted = {**self._grid, **{key: _range(key, value) for key, value in ordered.items()}}
-        by_plan = {self._on_grid(row["knobs"]).plan.key(): row["rungs"] for row in content["plans"]}
+        rows = [{**row, "knobs": {**SINCE, **row["knobs"]}} for row in content["plans"]]
+        by_plan = {self._on_grid(row["knobs"]).plan.key(): row["rungs"] for row in rows}
         combinations = grid(self.strategies, self.model, self.task, self._grid, equal=True)
         self._rows = {self._key(one.values): by_plan[one.plan.key()] for one in combinations}
-        self.recorded: list[Mapping[str, Scalar]] = [row["knobs"] for row in content["plans"]]
+        self.recorded: list[Mapping[str, Scalar]] = [row["knobs"] for row in rows]
         full = [dict(zip(KEPT, rungs[0], strict=True)) for rungs in self._rows.values()]
         self.best = area(full)
         self.budget = TRIALS * mean(one["seconds"] for one in full)

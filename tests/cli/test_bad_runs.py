@@ -84,6 +84,7 @@ def test_training_that_diverges_fails_with_the_reason_and_no_trial_is_feasible(
     tune: Cli, task: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wild = "learning_rate = 1.0\noptimiser = 'sgd'\nweight_decay = 0.1\n[knobs.freeze]\ntrainable_blocks = 3\n"
+    wild += "[knobs.gdm]\nweight = 1.0\nbalance = false\n"
     (task.parent / "space.toml").write_text(SPACE.replace("epochs = [1, 2]", "epochs = [60, 61]") + wild)
     text = task.read_text().replace("std = [0.5]", "std = [1e-6]")
     task.write_text(text)

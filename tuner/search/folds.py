@@ -19,7 +19,6 @@ from tuner.planner import cost
 from tuner.planner.cost import Estimate
 from tuner.results.counts import ClassCounts
 from tuner.results.records import Outcome
-from tuner.search.admission import trial_limits
 from tuner.search.processes.guard import JobResult, Progress
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.seeds import seeded
@@ -98,6 +97,8 @@ def train(
         What the training on all samples measured, its accuracies joined with those of the folds. The first training
         that has no result ends the trial, as does the end of the time: fewer folds would judge other samples.
     """
+    from tuner.search.admission import trial_limits  # it needs scipy, which checking a number of folds does not
+
     results = list[JobResult[Outcome]]()
     for one in plan.trainings:
         file = weights if not one.data.fold else weights.with_name(FOLD_WEIGHTS)
