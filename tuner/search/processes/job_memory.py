@@ -63,10 +63,13 @@ class JobMemory:
         pid: The job's process.
         server: Process that it was forked from.
         spare: Processes that the latter had started before.
+        before: Names below ``/dev/shm`` before it was forked.
         limit: Bytes that the job may take; None for no limit.
     """
 
-    def __init__(self, pid: int, server: int, spare: Collection[int], limit: int | None) -> None:
+    def __init__(
+        self, pid: int, server: int, spare: Collection[int], before: Collection[str], limit: int | None
+    ) -> None:
         self.pid, self._server, self._spare = pid, server, spare
         forked = sizes(server)
         self._forked = forked.own if forked else 0
@@ -77,7 +80,7 @@ class JobMemory:
         self._reading: _SharesReading | None = None
         self._others: list[int] = []
         self._files: dict[tuple[int, int], Path] = {}
-        self._before = set(_entries())
+        self._before = before
         self._turn = 0
 
     @property
@@ -216,7 +219,8 @@ def _shares(family: Collection[int], others: Collection[int]) -> GroupShares:
     return GroupShares(total, private)
 
 
-def _entries() -> list[str]:
+def names_in_memory() -> frozenset[str]:
+    """Return the names below ``/dev/shm``."""
     with suppress(OSError):
-        return os.listdir(SHM)
-    return []
+        return frozenset(os.listdir(SHM))
+    return frozenset()

@@ -16,6 +16,7 @@ from tuner.errors import TunerError
 from tuner.process_memory import HUGE_PAGES
 from tuner.search.processes.family import children, descendants, end_descendants, end_marked, kill, kill_group, state
 from tuner.search.processes.frames import EXITED, FAILURE, FORKED, OPENED, TASK, Channel, FrameError, packed
+from tuner.search.processes.job_memory import names_in_memory
 from tuner.search.processes.messages import Job, Start
 from tuner.search.processes.wire import error_from, task_from
 from tuner.task.info import TaskOutline
@@ -42,6 +43,7 @@ class ForkServer:
         child: Process id of the last child; None where that is none of its children.
         exit_code: Exit code of the last child; None until it has ended.
         spare: Processes that it had started before the last job.
+        files: Names below ``/dev/shm`` before the last job.
 
     Args:
         start: What it prepares.
@@ -53,6 +55,7 @@ class ForkServer:
         self.child: int | None = None
         self.exit_code: int | None = None
         self.spare: frozenset[int] = frozenset()
+        self.files: frozenset[str] = frozenset()
         self._mark = f"{MARK}={os.getpid()}-{secrets.token_hex(8)}"
         self._stopped_since: float | None = None
         ours, theirs = socket.socketpair()
@@ -76,7 +79,7 @@ class ForkServer:
     def ask(self, job: Job) -> None:
         """Begin to send a job; `hand_over` completes it."""
         self.phase, self.child, self.exit_code = "forking", None, None
-        self.spare = frozenset(descendants(self.pid))
+        self.spare, self.files = frozenset(descendants(self.pid)), names_in_memory()
         self._channel.post(packed(pickle.dumps((job.backend, job.plan, job.file_bytes))))
         self._channel.post(packed(pickle.dumps(job)))
 

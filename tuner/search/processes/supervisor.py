@@ -150,7 +150,9 @@ class Supervisor:
 
     def _memory(self, limits: JobLimits) -> JobMemory | None:
         server = self._server
-        return None if server.child is None else JobMemory(server.child, server.pid, server.spare, limits.memory_bytes)
+        if server.child is None:
+            return None
+        return JobMemory(server.child, server.pid, server.spare, server.files, limits.memory_bytes)
 
     def _end(self, guard: Guard, limits: JobLimits, verdict: Verdict) -> int | None:
         """End all that a job has started, and return the exit code of its process; None where that had to be killed.
