@@ -41,7 +41,6 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"{module}.CALL_SECONDS", SHORT)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # one that lands in a weak reference
 def test_a_strategy_that_hangs_wherever_plans_are_composed_leaves_the_study(
     short: None, begin: Begin, stand_in: InProcess, heard: Heard
 ) -> None:

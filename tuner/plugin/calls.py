@@ -69,6 +69,11 @@ def limited(seconds: float) -> Iterator[None]:
                 late = True
                 raise OverdueError(seconds)
 
+        def report(unraisable: "sys.UnraisableHookArgs") -> None:
+            if not isinstance(unraisable.exc_value, OverdueError):  # in a finaliser it is lost; the timer fires again
+                reported(unraisable)
+
+        reported, sys.unraisablehook = sys.unraisablehook, report
         before = signal.signal(signal.SIGALRM, interrupt)
         signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_SECONDS)
         try:
@@ -80,6 +85,7 @@ def limited(seconds: float) -> Iterator[None]:
             active = False
             signal.setitimer(signal.ITIMER_REAL, 0.0)
             signal.signal(signal.SIGALRM, before)
+            sys.unraisablehook = reported
             if outer:
                 left = outer - (time.monotonic() - started)
                 signal.setitimer(signal.ITIMER_REAL, max(1e-3, left), AGAIN_SECONDS)
