@@ -1,4 +1,4 @@
-"""Rounds for many users: what of the gain does the gate let in, whom does it harm, and what is forgotten?
+"""Rounds for many users: what of the gain does the gate keep, whom does it harm, and what is forgotten?
 
 ``python -m benchmarks.users [--quick] [--features FILE] [--json FILE]``
 
@@ -225,14 +225,14 @@ def accuracies(trainer: Trainer, test: Known, popularity: npt.NDArray[np.float64
 def judged(figures: Sequence[Lived]) -> list[Claim]:
     """Compare the gate with deploying every round, each claim by the unfavourable end of its 95 % interval."""
     gains = np.array([one.after - one.before for one in figures])
-    let_in = np.array([one.accepted for one in figures])
+    accepted = np.array([one.accepted for one in figures])
     forgotten = np.array([one.known_after - one.known_before for one in figures])
     seconds = float(np.median([one.seconds for one in figures]))
-    users = f"{len(figures)} users, {int(let_in.sum())} rounds let in, {seconds:.1f} s a round in the median"
-    harmed = int(((gains < 0) & let_in).sum())
+    users = f"{len(figures)} users, {int(accepted.sum())} rounds accepted, {seconds:.1f} s a round in the median"
+    harmed = int(((gains < 0) & accepted).sum())
     most_harmed = wilson(harmed / len(figures), len(figures))[1]
-    excess, half = interval(gains * let_in - GAINED * gains)
-    kept, lost = float((gains * let_in).mean() / gains.mean()), interval(forgotten[let_in])
+    excess, half = interval(gains * accepted - GAINED * gains)
+    kept, lost = float((gains * accepted).mean() / gains.mean()), interval(forgotten[accepted])
     own = "none published: the bound is this project's"
     return [
         Claim(
@@ -246,14 +246,14 @@ def judged(figures: Sequence[Lived]) -> list[Claim]:
         Claim(
             "with the gate, the mean gain is at least 90 % of deploying every round, at the lower end of the interval",
             own,
-            f"{100 * float((gains * let_in).mean()):+.2f} points, against {100 * float(gains.mean()):+.2f}: "
+            f"{100 * float((gains * accepted).mean()):+.2f} points, against {100 * float(gains.mean()):+.2f}: "
             f"{100 * kept:.1f} %; above 90 % by {100 * excess:+.2f} ± {100 * half:.2f} points",
             "quality",
             excess - half >= 0,
             _missed(figures),
         ),
         Claim(
-            "rounds let in lose at most a point on all classes alike, in the mean, at the lower end of the interval",
+            "accepted rounds lose at most a point on all classes alike, in the mean, at the lower end of the interval",
             "the gate's own rule, there on its check samples",
             f"{100 * lost[0]:+.2f} ± {100 * lost[1]:.2f} points; deployed always {100 * float(forgotten.mean()):+.2f}",
             "quality",

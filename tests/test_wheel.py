@@ -146,11 +146,11 @@ def test_the_source_distribution_holds_what_git_does(built: Path) -> None:
 
 def test_the_dockerfile_builds_the_same_wheel_from_what_it_copies(wheel: Path, tmp_path: Path) -> None:
     lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
-    let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines() if line[:1] == "!"}
+    wanted = {line[1:] for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines() if line[:1] == "!"}
     copied = {
         name for line in lines if line.startswith("COPY ") and "--from" not in line for name in line.split()[1:-1]
     }
-    assert copied == let_in
+    assert copied == wanted
     for name in copied:
         source = ROOT / name
         if source.is_dir():

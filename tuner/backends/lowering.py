@@ -87,8 +87,12 @@ class Solver:
     union: UnionSettings | None = None
 
     def solve(self, samples: SolverInputs) -> None:
-        """Set the weights."""
-        raise NotImplementedError
+        """Set the weights.
+
+        Raises:
+            NotImplementedError: A subclass does not override it.
+        """
+        raise NotImplementedError("a solver sets its weights: override `solve`")
 
 
 #: Realises a tail edit: takes the tail and the edit's settings, and returns the edited module.

@@ -46,13 +46,12 @@ def export(
     """
     from tuner.cli.fence import ended_by
     from tuner.commands.export import export as write
-    from tuner.commands.interruption import terminated_as_interrupted
     from tuner.commands.limits import CommandLimits
     from tuner.results.run import Run
 
     limits = CommandLimits.read(time, memory)
     result = Run.open(run)
-    with closing(progress()) as listener, terminated_as_interrupted(), ended_by(limits.end):
+    with closing(progress()) as listener, ended_by(limits.end):
         listener.phase("exporting; validation samples run through ONNX Runtime for a check")
         folder = write(
             result, out, pick, trainable=trainable, task=task, plugins=plugin, time=time, memory=memory, warn=_warn
@@ -87,11 +86,10 @@ def apply(
     """
     from tuner.cli.fence import ended_by
     from tuner.commands.apply import apply_bundle
-    from tuner.commands.interruption import terminated_as_interrupted
     from tuner.commands.limits import CommandLimits
 
     limits = CommandLimits.read(time, memory)
-    with terminated_as_interrupted(), ended_by(limits.end):
+    with ended_by(limits.end):
         folder = apply_bundle(bundle, task, out, source, progress(), plugin, limits)
     _print_bundle(folder, json_output=json_output)
 

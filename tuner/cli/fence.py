@@ -6,10 +6,11 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 
 import psutil
 
+from tuner.commands.interruption import terminated_as_interrupted
 from tuner.commands.limits import CommandLimits
 
 #: A command that ends by itself has ended by then: a share of its time, and seconds.
@@ -53,10 +54,15 @@ def ended_after(seconds: float | None, started: float) -> Iterator[None]:
             faulthandler.cancel_dump_traceback_later()
 
 
-def ended_by(end: float | None) -> AbstractContextManager[None]:
-    """Do as `ended_after`, with a limit from now to a clock (`time.monotonic`); None for no limit."""
+@contextmanager
+def ended_by(end: float | None) -> Iterator[None]:
+    """Do as `ended_after`, with a limit from now to a clock (`time.monotonic`); None for no limit.
+
+    SIGTERM ends the block as Ctrl-C does.
+    """
     now = time.monotonic()
-    return ended_after(None if end is None else end - now, now)
+    with terminated_as_interrupted(), ended_after(None if end is None else end - now, now):
+        yield
 
 
 @contextmanager

@@ -32,14 +32,13 @@ def report(
         The run's task, where its file is elsewhere by now, or the run was not made on this device.
     """
     from tuner.cli.fence import ended_by
-    from tuner.commands.interruption import terminated_as_interrupted
     from tuner.commands.limits import CommandLimits
     from tuner.commands.report import report as write
     from tuner.results.run import Run
 
     limits = CommandLimits.read(time, memory)
     result = Run.open(run)
-    with closing(progress()) as listener, terminated_as_interrupted(), ended_by(limits.end):
+    with closing(progress()) as listener, ended_by(limits.end):
         listener.phase("planning the memory of the knee's training step; drawing")
         path = write(
             result,

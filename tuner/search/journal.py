@@ -82,7 +82,7 @@ class _Replayed(BaseJournalBackend):
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Refuse to write."""
-        raise NotImplementedError
+        raise NotImplementedError("lines that are replayed are not written")
 
 
 def rewind(path: Path, recorded: int) -> None:

@@ -53,4 +53,4 @@ class Steps(ABC):
         Raises:
             NotImplementedError: It overrides `state` alone.
         """
-        raise NotImplementedError
+        raise NotImplementedError("a step that returns a state restores it: override `restore` with `state`")

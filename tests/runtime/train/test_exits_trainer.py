@@ -221,7 +221,7 @@ def test_what_sets_thresholds_follows_from_content_and_never_trains(bundle: Path
 
 @slow
 def test_a_stream_without_labels_gets_exits_of_its_own(bundle: Path, tmp_path: Path) -> None:
-    """The whole service: no label is given, a round trains, and what is let in leaves earlier or agrees more often."""
+    """The whole service: no label is given, a round trains, and what it accepts leaves earlier or agrees more often."""
     watched = tmp_path / "watched"
     shutil.copytree(bundle, watched)
     samples, _ = photos(0, 300)

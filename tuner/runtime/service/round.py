@@ -1,7 +1,7 @@
 """One round: train on the ring's samples, and let the gate judge the new bundle, which is not put in place here.
 
 Every sample trains, and every sample judges: the samples are divided into folds, and each fold is answered by a model
-that was trained on the others. The model that is let in was trained on all of them.
+that was trained on the others. The model that is accepted was trained on all of them.
 """
 
 import time
@@ -181,7 +181,7 @@ def compare_models(this: _Round, trainer: DeviceTrainer, fresh: Sequence[int]) -
     """Compare the old model's answers with those of models that were trained without the samples they answer.
 
     After each fold it is asked whether there is time for another: as much as the folds took in the mean, twice, as the
-    model that is let in is trained too. Where there is none, the folds that were answered judge, once they are enough.
+    accepted model is trained too. Where there is none, the folds that were answered judge, once they are enough.
 
     Args:
         this: The round; without labels, the last exit's answers of the old model are the truth.
