@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.pretrained import with_weights
+
 #: Two processes test at once, on two cores: one thread each, except where a test asks for more.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 #: OpenMP's threads spin while they wait for each other: next to another busy process that costs many times the work.
@@ -17,8 +19,13 @@ settings.load_profile("steady")
 
 @pytest.fixture(scope="module")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Let a module's tests share a cache, away from the user's own: what is pretrained is pretrained once."""
-    folder = tmp_path_factory.mktemp("cache")
+    """Let a module's tests share a cache, away from the user's own."""
+    folder = with_weights(tmp_path_factory.mktemp("cache"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TUNER_CACHE", str(folder))
         yield folder
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the wheel: one process then installs it once, where at the end both would, each for half the tests."""
+    items.sort(key=lambda item: item.path.name != "test_wheel.py")

@@ -16,6 +16,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import tuner
+from tests.pretrained import with_weights
 from tuner.cli.app import call
 from tuner.plan.toml import from_toml
 from tuner.results.folder import JOURNAL, TRIALS
@@ -32,9 +33,7 @@ def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Work in a copy of the fixtures, with the weights that commit had pretrained."""
     folder = tmp_path / "old"
     shutil.copytree(OLD, folder)
-    (cache := tmp_path / "cache").mkdir(mode=0o700)
-    shutil.copytree(OLD / "pretrained", cache / "pretrained")
-    monkeypatch.setenv("TUNER_CACHE", str(cache))
+    monkeypatch.setenv("TUNER_CACHE", str(with_weights(tmp_path / "cache")))
     monkeypatch.chdir(folder)
     return folder
 

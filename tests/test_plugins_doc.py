@@ -15,6 +15,7 @@ import pytest
 
 import tuner.plugin
 from tests.plan.plans import PLAN
+from tests.pretrained import with_weights
 from tuner.plan.trial import TrialPlan
 from tuner.plugin import MeasuredTrial, Outcome, hookspecs
 from tuner.plugin.core import build_host
@@ -57,7 +58,7 @@ def environment(project: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHON"))}
     options = ("--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--disable-pip-version-check")
     python("-m", "pip", "install", *options, "--target", str(target), ".", folder=project, environment=clean)
-    return {**clean, "PYTHONPATH": str(target), "TUNER_CACHE": str(tmp_path_factory.mktemp("cache"))}
+    return {**clean, "PYTHONPATH": str(target), "TUNER_CACHE": str(with_weights(tmp_path_factory.mktemp("cache")))}
 
 
 def test_the_document_has_a_whole_project() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.pretrained import with_weights
 from tests.runtime.bundles import known_digits, trainable_bundle, trainable_exits
 from tuner.plan.heads import HeadsPlan
 from tuner.task import Domain, Samples, Subset, load_task
@@ -70,6 +71,7 @@ def device(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "-m",
         "pip",
         "install",
+        "--no-compile",
         "-qq",
         "--constraint",
         ROOT / "constraints.txt",
@@ -216,7 +218,7 @@ def test_a_bundle_trains_again_without_the_extras(
     device: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path_factory.mktemp("trainable")
-    monkeypatch.setenv("TUNER_CACHE", str(home / "cache"))
+    monkeypatch.setenv("TUNER_CACHE", str(with_weights(home / "cache")))
     made = trainable_bundle(digits(), home)
     samples = digits().local.test
     assert samples is not None
@@ -238,7 +240,7 @@ def test_exits_train_again_without_labels_and_without_the_extras(
     device: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path_factory.mktemp("exits")
-    monkeypatch.setenv("TUNER_CACHE", str(home / "cache"))
+    monkeypatch.setenv("TUNER_CACHE", str(with_weights(home / "cache")))
     task = known_digits()
     made = trainable_exits(task, home, HeadsPlan("exits-only"))
     (tmp_path / "photos").mkdir()
@@ -270,7 +272,7 @@ def test_a_bundle_of_real_photos_trains_again_without_the_extras(
     (home / "task.toml").write_text(text.replace("= 160", "= 96"), encoding="utf-8")
     task = load_task(str(home / "task.toml"))
     assert task.global_ is not None
-    known = Domain(some(task.global_.train, 2000), some(task.global_.val, 500))
+    known = Domain(some(task.global_.train, 800), some(task.global_.val, 300))
     task = replace(task, local=Domain(some(task.local.train, 100), some(task.local.val, 50)), global_=known)
     made = trainable_bundle(task, home, split=19, epochs=8, batch_size=32, learning_rate=1e-3)
     given = {Path(task.local.train.name(index)) for index in range(len(task.local.train))}

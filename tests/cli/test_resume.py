@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.pretrained import with_weights
 from tuner.results.folder import TRIALS as TRIALS_FILE
 
 pytestmark = pytest.mark.slow
@@ -43,7 +44,7 @@ def start(home: Path, out: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*command, "--trials", str(TRIALS), "--json"],
         cwd=home,
-        env={**os.environ, "TUNER_CACHE": str(home / "cache")},
+        env={**os.environ, "TUNER_CACHE": str(with_weights(home / "cache"))},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

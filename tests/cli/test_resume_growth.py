@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.pretrained import with_weights
 from tuner.backends.base import CHECKPOINT
 from tuner.results.folder import TRIALS
 
@@ -47,7 +48,7 @@ def start(home: Path, out: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*command, "--deterministic", "--trials", "2", "--json"],
         cwd=home,
-        env={**os.environ, "TUNER_CACHE": str(home / "cache")},
+        env={**os.environ, "TUNER_CACHE": str(with_weights(home / "cache"))},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.cli.printed import printed_json
+from tests.pretrained import with_weights
 from tuner.cli.app import call
 from tuner.results.run import Run
 from tuner.runtime import Bundle, Personaliser
@@ -27,7 +28,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return a folder with a cache of its own; ``--time`` counts from the call, not from the start of pytest."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TUNER_CACHE", str(folder / "cache"))
+        patch.setenv("TUNER_CACHE", str(with_weights(folder / "cache")))
         patch.setattr("tuner.commands.tune.process_started", time.monotonic)
         yield folder
 

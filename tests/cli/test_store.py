@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from tests.disk import standing_bytes
+from tests.pretrained import with_weights
 
 DATA = Path(os.environ.get("TUNER_DATA", Path(__file__).parents[3] / "shared" / "data"))
 CLOTHING = Path(__file__).parents[2] / "examples" / "clothing" / "task.toml"
 
 
 def tuner(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "TUNER_CACHE": str(folder / "cache")}
+    environment = {**os.environ, "TUNER_CACHE": str(with_weights(folder / "cache"))}
     command = [sys.executable, "-m", "tuner", *arguments]
     return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
 

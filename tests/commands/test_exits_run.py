@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.pretrained import with_weights
 from tuner.commands.tune import run
 from tuner.results.run import Run
 from tuner.task import Task
@@ -42,7 +43,7 @@ def searched(task: Task, mode: str, loss: str, folder: Path) -> Run:
 
 @pytest.fixture
 def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Task:
-    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TUNER_CACHE", str(with_weights(tmp_path / "cache")))
     return digits()
 
 

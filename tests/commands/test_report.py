@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 import tuner
+from tests.pretrained import with_weights
 from tuner.cli.app import call
 from tuner.commands.report import _jpeg
 from tuner.errors import RunError
@@ -48,7 +49,7 @@ def test_what_is_no_jpeg_is_not_put_into_a_page(content: str) -> None:
 def test_the_winners_step_and_misread_samples_are_in_the_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TUNER_CACHE", str(with_weights(tmp_path / "cache")))
     run = tuner.run("digits", space="smoke", trials=1, deterministic=True, out=tmp_path / "run")
     assert run.info.classes.labels == tuple("0123456789")
     counts = run.record(0).classes

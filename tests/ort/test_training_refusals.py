@@ -21,7 +21,9 @@ pytestmark = pytest.mark.slow
 
 
 def traced(tail: Tail) -> Step:
-    return trace(tail.module, RecipePlan(), input_shape=tail.input_shape, outputs=OUTPUTS, batch_size=8)
+    return trace(
+        tail.module, RecipePlan(), loss="single-label", input_shape=tail.input_shape, outputs=OUTPUTS, batch_size=8
+    )
 
 
 def test_a_file_that_is_no_step_is_refused(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from tuner.training.schedule import scheduled_rate
 
 pytestmark = pytest.mark.slow
 BATCH = 8
-STEPS = {"sgd": 20, "adam": 5, "adamw": 5}
+STEPS = {"sgd": 10, "adam": 5, "adamw": 5}
 RATES = {"sgd": 2e-3, "adam": 1e-4, "adamw": 1e-4}
 
 

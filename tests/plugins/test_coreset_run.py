@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.pretrained import with_weights
 from tuner.bundle.replay import Replay
 from tuner.commands.export import export
 from tuner.commands.tune import run
@@ -30,7 +31,7 @@ epochs = 3
 def test_herding_takes_part_in_a_study_and_its_samples_are_exported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TUNER_CACHE", str(with_weights(tmp_path / "cache")))
     space = tmp_path / "space.toml"
     space.write_text(SPACE, encoding="utf-8")
     task = digits()

@@ -27,6 +27,19 @@ from tuner.search.study import Study
 
 DIRECTIONS = [one.optuna_direction for one in OBJECTIVES]
 Begin = Callable[..., Study]
+FEW_KNOBS = {
+    "gdm.weight": 1.0,
+    "gdm.balance": False,
+    "cache.by": "cache",
+    "cache.augment": 0.0,
+    "recipe.batch_size": 16,
+    "recipe.optimiser": "sgd",
+    "recipe.weight_decay": 0.0,
+    "recipe.schedule": "cosine",
+    "recipe.patience": 0,
+    "recipe.freeze_bn": True,
+    "recipe.micro_batches": 1,
+}
 
 
 @pytest.fixture
@@ -186,13 +199,14 @@ def test_a_running_trial_is_taken_up_with_the_values_it_had(tmp_path: Path) -> N
 def test_every_sampler_asks_a_resumed_study_for_what_an_undisturbed_one_tries(
     begin: Begin, tmp_path: Path, kind: str
 ) -> None:
-    trials = 11 if kind == "gp" else 12  # the first ten are drawn at random; after them, each of the GP takes seconds
-    undisturbed = begin(Budget(trials=trials), sampler=kind)
+    # the first ten are drawn at random; after them, each of the GP takes seconds, and more with more knobs
+    trials, wanted = (11, FEW_KNOBS) if kind == "gp" else (12, None)
+    undisturbed = begin(Budget(trials=trials), wanted=wanted, sampler=kind)
     undisturbed.run()
     for name in (JOURNAL, TRIALS):
         (tmp_path / name).unlink()
-    begin(Budget(trials=10), sampler=kind).run()
-    resumed = begin(Budget(trials=trials), sampler=kind)
+    begin(Budget(trials=10), wanted=wanted, sampler=kind).run()
+    resumed = begin(Budget(trials=trials), wanted=wanted, sampler=kind)
     assert len(resumed.records) >= 10
     resumed.run()
     keys = [record.plan.key() for record in resumed.records if record.plan]

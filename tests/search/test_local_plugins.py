@@ -9,6 +9,7 @@ import pytest
 
 import tuner
 from tests.plugin.installed import STRATEGY, install
+from tests.pretrained import with_weights
 from tests.search.conftest import Heard
 from tuner.cli.app import call
 from tuner.errors import PluginError
@@ -50,8 +51,9 @@ def mine(tmp_path: Path, moods: Moods) -> Path:
 
 
 @pytest.fixture
-def digits(tmp_path: Path) -> Callable[[str, int], Run]:
+def digits(tmp_path: Path, cache: Path) -> Callable[[str, int], Run]:
     """Run the digits with PyTorch and the local plugin."""
+    with_weights(cache)
 
     def go(source: str, trials: int) -> Run:
         (tmp_path / "mine.py").write_text(source)

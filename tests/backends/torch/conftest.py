@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.pretrained import with_weights
 from tuner.backends.torch.model.load import OpenModel, load
 from tuner.task import Task
 from tuner.task.digits import digits
@@ -12,8 +13,8 @@ from tuner.task.digits import digits
 
 @pytest.fixture(scope="session")
 def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a cache that modules share, so that the digits are pretrained once."""
-    return tmp_path_factory.mktemp("cache")
+    """Return a cache that modules share, with the weights of the digits' network."""
+    return with_weights(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.pretrained import with_weights
 from tuner.cli.app import call
 from tuner.plan.toml import from_toml
 from tuner.plan.trial import TrialPlan
@@ -18,7 +19,7 @@ objectives = ["local_accuracy", "parameters", "flops", "train_seconds", "peak_by
 
 [limits]
 time = "30m"
-trials = "4"
+trials = "3"
 
 [knobs]
 freeze.trainable_blocks = 4
@@ -56,7 +57,7 @@ def plan_of(folder: Path) -> TrialPlan:
 def test_a_study_of_growth_ends_in_a_bundle_that_trains_again_from_its_widths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TUNER_CACHE", str(with_weights(tmp_path / "cache")))
     monkeypatch.setattr(
         "tuner.commands.tune.process_started", time.monotonic
     )  # --time counts from here, not from the suite's

@@ -41,7 +41,9 @@ def defer() -> None:
     if NAME in sys.modules:
         return
     deferred = _Deferred(NAME)
-    deferred.__dict__["__spec__"] = importlib.util.find_spec(NAME)
+    spec = importlib.util.find_spec(NAME)
+    # `inspect` asks every module for its file, as an export does
+    deferred.__dict__.update(__spec__=spec, __file__=None if spec is None else spec.origin)
     sys.modules[NAME] = torch.__dict__["_dynamo"] = deferred
 
 

@@ -109,7 +109,7 @@ def test_twenty_kills_while_filling_leave_the_digest_of_an_undisturbed_filling(
         session = sessions["torch"]
         assert session.model == loaded.info  # now the libraries are loaded, and what is killed is a filling
         while killed < 20:
-            kill_at = time.monotonic() + generator.uniform(0.05, 0.5)
+            kill_at = time.monotonic() + generator.uniform(0.03, 0.3)
             ended = session.try_fill([plan], torn.store, JobLimits(kill_at=kill_at))
             assert ended.verdict in {"deadline", "result"}, ended
             if ended.verdict == "result":
