@@ -272,7 +272,7 @@ def test_a_bundle_of_real_photos_trains_again_without_the_extras(
     (home / "task.toml").write_text(text.replace("= 160", "= 96"), encoding="utf-8")
     task = load_task(str(home / "task.toml"))
     assert task.global_ is not None
-    known = Domain(some(task.global_.train, 800), some(task.global_.val, 300))
+    known = Domain(some(task.global_.train, 500), some(task.global_.val, 200))
     task = replace(task, local=Domain(some(task.local.train, 100), some(task.local.val, 50)), global_=known)
     made = trainable_bundle(task, home, split=19, epochs=8, batch_size=32, learning_rate=1e-3)
     given = {Path(task.local.train.name(index)) for index in range(len(task.local.train))}

@@ -86,7 +86,7 @@ def test_the_storage_cap_holds_at_every_moment(tmp_path: Path) -> None:
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    asked = ["--space", "short.toml", "--storage", "3.5MB", "--trials", "3", "--time", "4m", "--out", "run"]
+    asked = ["--space", "short.toml", "--storage", "3.5MB", "--trials", "3", "--time", "1m", "--out", "run"]
     try:
         done = tuner(tmp_path, "run", str(few_classes(tmp_path)), *asked)
     finally:
