@@ -35,6 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage from now on, but not among what collecting the tests has imported."""
+    """Look for garbage from now on, less often than usual, and not among what collecting the tests has imported."""
     gc.freeze()
     gc.enable()
+    gc.set_threshold(20_000, 20, 20)
