@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tuner.bundle.info import BundleInfo
-from tuner.metrics import wilson
+from tuner.metrics import percent
 from tuner.printable import printable
 from tuner.runtime.infer.personaliser import Prediction
 from tuner.units import format_bytes
@@ -27,12 +27,14 @@ def format_bundle(folder: Path, info: BundleInfo, scored: Mapping[str, int], fol
     """
     lines = [f"{folder}: {info.sentence}"]
     for name, value in info.scores.from_pixels.items():
+        shown = name.replace("_", " ")
+        if not name.endswith("accuracy"):
+            lines.append(f"  {shown} {value:.4g}")
+            continue
         in_trial = info.scores.trial.get(name)
         over = f", over {folds} folds," if folds and name == "local_accuracy" else ""
-        notes = [] if in_trial is None else [f"in the trial{over} {in_trial:.4g}"]
-        if count := scored.get(name, 0):
-            notes.append("95 % interval {:.2f}–{:.2f}".format(*wilson(value, count)))
-        lines.append(f"  {name} {value:.4g}" + (f" ({'; '.join(notes)})" if notes else ""))
+        trial = "" if in_trial is None else f"; in the trial{over} {percent(in_trial)}"
+        lines.append(f"  {shown} {percent(value, scored.get(name, 0))}{trial}")
     if info.train is not None:
         samples = info.train.replay_samples + info.train.check_samples
         lines.append(
