@@ -14,9 +14,9 @@ from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.selection import (
     Selection,
-    calibration_selection,
     training_selections,
     whole_partition,
+    withheld_selection,
 )
 from tuner.plan.heads import HeadsPlan
 from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan
@@ -43,7 +43,7 @@ class Figures:
     Attributes:
         exits: Accuracy of each exit and of the final head on validation images.
         policy: (accuracy, mean seconds, mean FLOPs share) at the calibrated threshold.
-        swept: (accuracy, mean seconds) on validation images, by global threshold of the grid, with all exits.
+        swept: (accuracy, mean seconds) on validation images, by global threshold of the grid, with the kept exits.
     """
 
     exits: dict[str, list[float]]
@@ -77,20 +77,22 @@ def personalised(
             train(here, mine, own, final, seed)
         held, scored = (
             outputs(here, mine, own, final, pick)
-            for pick in (calibration_selection(task), whole_partition(task, "local.val"))
+            for pick in (withheld_selection(task), whole_partition(task, "local.val"))
         )
-        truth = calibration_selection(task).labels()
+        truth = withheld_selection(task).labels()
         if arm != "with labels":  # without labels, agreement with the final head is all there is to calibrate on
             truth = held[-1].argmax(axis=-1)
-        calibration = calibrate_exits(held, truth, mine.heads, costs, multi=False, prune=True)
-        right = correctness(scored, task.local.val.labels, multi=False)
-        seen = Answers(confidences(scored, calibration.temperature), right)
-        few, left = seen.select(calibration.kept), costs.select(calibration.kept)
+        calibration = calibrate_exits(
+            held, truth, mine.heads, costs.flops, multi=False, prune=True, labelled=arm == "with labels"
+        )
+        right, kept = correctness(scored, task.local.val.labels, multi=False), [*calibration.kept, -1]
+        few = Answers(confidences(scored[kept], calibration.temperatures), right[kept])
+        left = costs.select(calibration.kept)
         at = operating_point(few, left.seconds, calibration.thresholds)
         share = operating_point(few, left.flops, calibration.thresholds).mean_cost / left.flops.reached[-1]
         figures.exits[arm] = right.mean(axis=1).tolist()
         figures.policy[arm] = at.accuracy, at.mean_cost, share
-        figures.swept[arm] = [(one.accuracy, one.mean_cost) for one in sweep(seen, costs.seconds)]
+        figures.swept[arm] = [(one.accuracy, one.mean_cost) for one in sweep(few, left.seconds)]
     return figures
 
 

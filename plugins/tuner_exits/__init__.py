@@ -48,6 +48,7 @@ class Knobs:
         temperature: Temperature of distillation.
         tolerance: Accuracy that leaving early may cost.
         against: Accuracy that the tolerance is measured from.
+        confidence: Confidence at which leaving early costs at most that.
         per_exit: Whether every exit has a threshold of its own.
     """
 
@@ -63,6 +64,7 @@ class Knobs:
     tolerance: float = 0.01
     against: Against = "original"
     per_exit: bool = False
+    confidence: float = 0.5
 
 
 class Exits(Strategy[Knobs]):
@@ -86,7 +88,22 @@ class Exits(Strategy[Knobs]):
         tolerance = draw.choice("tolerance", (0.01, 0.0, 0.03))
         against = draw.choice("against", get_args(Against))
         per_exit = draw.choice("per_exit", (False, True))
-        return Knobs(mode, count, begin, head, ridge, width, loss, weight, temperature, tolerance, against, per_exit)
+        confidence = draw.choice("confidence", (0.95, 0.8, 0.5))
+        return Knobs(
+            mode,
+            count,
+            begin,
+            head,
+            ridge,
+            width,
+            loss,
+            weight,
+            temperature,
+            tolerance,
+            against,
+            per_exit,
+            confidence,
+        )
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
         """Place the exits, and set their losses."""
@@ -104,6 +121,7 @@ class Exits(Strategy[Knobs]):
             against=knobs.against,
             per_exit=knobs.per_exit,
             ridge=knobs.ridge,
+            confidence=knobs.confidence,
         )
         return replace(plan, heads=heads) if heads.exits else plan
 

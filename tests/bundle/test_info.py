@@ -51,7 +51,7 @@ EXITS: dict[str, Any] = {
         "segments": ["segments/0.onnx", "segments/1.onnx"],
         "shares": [0.52, 1.0],
         "thresholds": [0.6],
-        "temperature": 0.09,
+        "temperatures": [0.09, 0.2],
         "tolerance": 0.01,
         "reference_accuracy": 0.94,
         "calibration_samples": 51,

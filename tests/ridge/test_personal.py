@@ -24,7 +24,7 @@ def scored(own: int, known: int) -> tuple[float, float]:
     parts = [user(known, 1, popular=False), user(own, 2, popular=True)]
     features, labels = (np.concatenate(values) for values in zip(*parts, strict=True))
     rows = np.arange(known, known + own)
-    head = personal_head(features, one_hot(labels, CLASSES), labels, rows, 10.0)
+    head = personal_head(features, one_hot(labels, CLASSES), labels, rows, rows % 5, 10.0).head
     fresh, truth = user(2000, 3, popular=True)
     logits = head.scores(fresh)
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -42,7 +42,7 @@ def test_the_users_class_prior_helps_and_the_head_is_as_sure_as_it_is_right() ->
 @pytest.mark.parametrize("own", [1, 5])
 def test_few_samples_give_finite_weights(own: int) -> None:
     features, labels = user(own, 0, popular=True)
-    head = personal_head(features, one_hot(labels, CLASSES), labels, np.arange(own), 100.0)
+    head = personal_head(features, one_hot(labels, CLASSES), labels, np.arange(own), np.arange(own) % 5, 100.0).head
     assert np.isfinite(head.weight).all()
     assert np.isfinite(head.bias).all()
 
@@ -51,7 +51,24 @@ def test_of_several_labels_the_sigmoid_is_as_sure_as_it_is_right() -> None:
     generator = np.random.default_rng(0)
     features = generator.normal(size=(600, FEATURES))
     truth = (features[:, :3] + generator.normal(0, 0.5, (600, 3)) > 0.8).astype(np.float32)
-    head = personal_head(features[:400], truth[:400], truth[:400], np.arange(400), 1.0, multi=True)
+    rows = np.arange(400)
+    head = personal_head(features[:400], truth[:400], truth[:400], rows, rows % 5, 1.0, multi=True).head
     probabilities = 1 / (1 + np.exp(-head.scores(features[400:])))
     assert ((probabilities > 0.5) == (truth[400:] > 0)).mean() > 0.85
     assert abs(probabilities.mean() - truth[400:].mean()) < 0.05
+
+
+def test_what_a_user_sees_first_is_answered_without_its_fold() -> None:
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 3, 60)
+    features = generator.normal(size=(60, 100)) + 1.6 * one_hot(labels, 100)  # little to learn but by heart
+    rows, folds = np.arange(20, 60), np.arange(40) % 5
+    head, unseen = personal_head(features, one_hot(labels, 3), labels, rows, folds, 1.0)
+    assert (head.scores(features[rows]).argmax(axis=1) == labels[rows]).mean() > 0.95
+    assert (unseen.argmax(axis=1) == labels[rows]).mean() < 0.7
+    changed = features.copy()
+    changed[rows[folds == 2]] += 5.0  # seen otherwise than learned from: in the answers of that fold alone
+    again = personal_head(features, one_hot(labels, 3), labels, rows, folds, 1.0, seen_as=changed[rows]).unseen
+    others = unseen[folds != 2]
+    assert np.corrcoef(others.ravel(), again[folds != 2].ravel())[0, 1] > 0.9
+    assert not np.allclose(unseen[folds == 2], again[folds == 2], rtol=0.5)

@@ -34,7 +34,7 @@ class ExitPolicy:
         shares: Share of the whole model's FLOPs that a sample costs which leaves at each exit.
         thresholds: Threshold of every exit but the last: a sample leaves at the first exit whose confidence is above
             it.
-        temperature: Divisor of the logits.
+        temperatures: Divisor of the logits of each exit.
         tolerance: Drop of accuracy that the thresholds were chosen for: 0.01 is a point.
         reference_accuracy: Accuracy that the drop is measured from.
         calibration_samples: Number of samples that the thresholds were chosen on.
@@ -46,7 +46,7 @@ class ExitPolicy:
     segments: tuple[str, ...]
     shares: tuple[float, ...]
     thresholds: tuple[float, ...]
-    temperature: float
+    temperatures: tuple[float, ...]
     tolerance: float
     reference_accuracy: float | None = None
     calibration_samples: int | None = None
@@ -64,8 +64,11 @@ class ExitPolicy:
             )
         if len(set(self.segments)) < len(self.segments):
             raise BundleError(f"[exits] segments must name each file once, got {list(self.segments)}: export again")
-        if self.temperature <= 0:
-            raise BundleError(f"the exits' temperature must be above 0, got {self.temperature:g}: export again")
+        if len(self.temperatures) != exits or min(self.temperatures) <= 0:
+            raise BundleError(
+                f"the exits' temperature must be above 0, one for each of {exits} exits, got "
+                f"{', '.join(f'{divisor:g}' for divisor in self.temperatures)}: export again"
+            )
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "ExitPolicy":
@@ -76,11 +79,14 @@ class ExitPolicy:
             KeyError: A required key is missing.
         """
         section = Table(content, "[exits] ")
+        segments = section.texts("segments")
+        # older bundles have one temperature for all exits
+        of_all = () if "temperatures" in section else (section.number("temperature"),) * len(segments)
         return cls(
-            segments=section.texts("segments"),
+            segments=segments,
             shares=section.numbers("shares", least=0, most=_MOST_SHARE),
             thresholds=section.numbers("thresholds", least=0, most=1),
-            temperature=section.number("temperature"),
+            temperatures=section.numbers("temperatures", of_all),
             tolerance=section.number("tolerance"),
             reference_accuracy=section.number("reference_accuracy", None),
             calibration_samples=section.integer("calibration_samples", None),

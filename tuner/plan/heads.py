@@ -13,6 +13,8 @@ HeadsMode = Literal["none", "exits-only", "with-tail"]
 Against = Literal["original", "best"]
 #: Dimensions of a map (C, H, W).
 MAP_DIMENSIONS = 3
+#: Confidence of a bound that is the measured value itself.
+CHANCE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class HeadsPlan:
         tolerance: Accuracy on the calibration samples that leaving early may cost at most, in [0, 1].
         against: Reference of `tolerance`: the final head's accuracy, or the best that any threshold reaches.
         per_exit: Whether every exit has a threshold of its own.
+        confidence: Confidence at which leaving early must cost at most `tolerance`, from 0.5 to below 1: of the
+            one-sided bound of the difference on the same samples. At 0.5 the difference itself counts.
         ridge: Penalty of linear exits that are solved for in closed form, in samples; 0 where exits train by steps.
             The weights of the losses are then those of the answers that are regressed on.
     """
@@ -62,6 +66,15 @@ class HeadsPlan:
     against: Against = "original"
     per_exit: bool = False
     ridge: float = 0.0
+    confidence: float = CHANCE
+
+    @property
+    def out_of_fold(self) -> bool:
+        """Whether thresholds come from all local samples, each answered by exits that are solved for without its fold.
+
+        Else a part of the samples is withheld from training, as a tail or exits that train by steps train once.
+        """
+        return self.ridge > 0 and self.mode == "exits-only"
 
 
 def head_rules(heads: HeadsPlan, num_blocks: int) -> tuple[tuple[bool, str, object], ...]:
@@ -100,12 +113,14 @@ def head_rules(heads: HeadsPlan, num_blocks: int) -> tuple[tuple[bool, str, obje
         ),
         (0 < heads.temperature < math.inf, "heads.temperature must be above 0", heads.temperature),
         (0 <= heads.tolerance <= 1, "heads.tolerance must be in [0, 1]", heads.tolerance),
+        (CHANCE <= heads.confidence < 1, "heads.confidence must be at least 0.5 and below 1", heads.confidence),
     )
 
 
 def head_settings(heads: HeadsPlan) -> dict[str, Any]:
-    """Return the settings as JSON's types; those of heads that train have the keys that they had before others."""
-    return {name: value for name, value in asdict(heads).items() if name != "ridge" or value}
+    """Return the settings as JSON's types; those that are newer than others only where they are not the default."""
+    default = {name: getattr(HeadsPlan(), name) for name in ("ridge", "confidence")}
+    return {name: value for name, value in asdict(heads).items() if name not in default or value != default[name]}
 
 
 def effective_heads(heads: HeadsPlan, cut: int, *, labelled: bool) -> HeadsPlan:

@@ -254,7 +254,7 @@ def feature_bytes(plan: TrialPlan) -> int:
     )
     scored = plan.local_scored + plan.global_scored
     if plan.heads.exits:
-        scored += plan.local_samples // 5  # the calibration samples
+        scored += plan.local_samples // (1 if plan.heads.out_of_fold else 5)  # the calibration samples
     return plan.pool_samples * train + scored * sum(values[cut] * 2 for cut in plan.cuts)
 
 
@@ -288,9 +288,9 @@ def _head_seconds(plan: TrialPlan, rates: Rates) -> float:
 def _heads_bytes(plan: TrialPlan, batch: int) -> int:
     """Return the bytes of training the side heads: their state, their inputs, and what they keep for backward."""
     blocks, outputs = plan.model.blocks, plan.model.outputs
-    if plan.heads.ridge:  # float64 features of one exit as they are, as codes and centred, and matrices of its sums
+    if plan.heads.ridge:  # float64 features of one exit, as codes and their copies, and matrices of sums, of folds too
         widest = max(linear_inputs(blocks[exit_.block].in_shape) for exit_ in plan.heads.exits)
-        return 2 * FLOAT_BYTES * 4 * widest * (plan.train_samples + widest)
+        return 2 * FLOAT_BYTES * widest * (5 * plan.train_samples + 6 * widest)
     state = values = 0
     for exit_ in plan.heads.exits:
         shape, channels = blocks[exit_.block].in_shape, exit_.channels

@@ -1,31 +1,56 @@
 """The head of a user: ridge regression on all samples, with the user's own class prior and a temperature."""
 
+from typing import NamedTuple
+
 import numpy as np
 
-from tuner.arrays import Array, Labels, RowNumbers
+from tuner.arrays import Array, Doubles, Labels, RowNumbers
 from tuner.ridge.calibrate import mixture
 from tuner.ridge.solve import LinearHead, log_prior, solve, spread
-from tuner.ridge.sums import Sums, coded, one_hot, step_of
+from tuner.ridge.sums import Sums, coded, step_of
 
 #: Most of the user's samples that temperature and prior are fitted on, at equal distances.
 MOST_FITTED = 2000
 
 
+class PersonalHead(NamedTuple):
+    """The head of a user, and what it would have answered to samples that it had not seen.
+
+    Attributes:
+        head: Solved from all samples.
+        unseen: Logits of the user's samples, each by the head that is solved without its fold, float64 [own, outputs].
+    """
+
+    head: LinearHead
+    unseen: Doubles
+
+
 def personal_head(
-    features: Array, targets: Array, labels: Labels, own: RowNumbers, ridge: float, *, multi: bool = False
-) -> LinearHead:
+    features: Array,
+    targets: Array,
+    labels: Labels,
+    own: RowNumbers,
+    folds: RowNumbers,
+    ridge: float,
+    *,
+    seen_as: Array | None = None,
+    multi: bool = False,
+) -> PersonalHead:
     """Return a linear head whose softmax is calibrated for a user; of several labels a sample, its sigmoid.
 
     Its logits are a · ridge score + b · log prior, where the prior is that of the user's classes. Both numbers are
-    those of the largest likelihood on the user's samples, each answered by the head that the other samples give
-    (`RidgeHead.left_out`), with a prior of the others. Of several labels, b is an offset of all labels instead.
+    those of the largest likelihood on the user's samples, each answered by the head and with the prior that the other
+    folds give. Of several labels, b is an offset of all labels instead.
 
     Args:
         features: float [n, features].
         targets: What to answer, float [n, outputs]: probabilities of the labels.
         labels: int64 [n], or float32 [n, outputs] with several labels a sample.
         own: Row numbers of the user's samples; at least one.
+        folds: Fold of each of these, int64 [own].
         ridge: Penalty in samples: it weighs as much as so many samples do.
+        seen_as: Features of the user's samples as they are when they are answered, float [own, features]; those that
+            are learned from where it is not given.
         multi: Whether a sample may have several labels.
 
     Raises:
@@ -34,16 +59,26 @@ def personal_head(
     outputs, step = targets.shape[1], step_of(features)
     codes = coded(features, step)
     sums = Sums.empty(codes.shape[1], outputs, step).added(codes, targets)
-    solved = solve(sums, ridge * (spread(sums) or 1.0))
-    rows = own[:: -(-len(own) // MOST_FITTED)]
-    left = solved.left_out(codes[rows] * step, targets[rows])
-    if multi:
-        scores = np.stack([left.ravel(), np.ones(left.size)])
-        parts, truth = np.stack([scores, np.zeros_like(scores)], axis=2), 1 - (labels[rows].ravel() > 0)
-        prior = np.ones(outputs)
-    else:
-        truth, counts = labels[rows], np.bincount(labels[own], minlength=outputs)
-        without = np.stack([log_prior(row) for row in counts - one_hot(truth, outputs)])
-        parts, prior = np.stack([left, without]), log_prior(counts)
-    scale, share = mixture(parts, np.zeros(parts.shape[2]), truth, np.ones(parts.shape[1]), np.array([1.0, 0.0]))
-    return LinearHead(scale * solved.head.weight, scale * solved.head.bias + share * prior)
+    penalty = ridge * (spread(sums) or 1.0)
+    head, truth = solve(sums, penalty).head, labels[own]
+    judged = features[own] if seen_as is None else seen_as
+    scores, priors, prior = np.zeros((len(own), outputs)), np.ones((len(own), outputs)), np.ones(outputs)
+    counts = None if multi else np.bincount(truth, minlength=outputs)
+    if counts is not None:
+        prior = log_prior(counts)
+    for fold in np.unique(folds):
+        inside = folds == fold
+        rest = sums.removed(codes[own[inside]], targets[own[inside]])
+        if rest.count:
+            scores[inside] = solve(rest, penalty).head.scores(judged[inside])
+        if counts is not None:
+            priors[inside] = log_prior(counts - np.bincount(truth[inside], minlength=outputs))
+    rows = slice(None, None, -(-len(own) // MOST_FITTED))
+    parts, answers = np.stack([scores[rows], priors[rows]]), truth[rows]
+    if multi:  # each label is a choice of two
+        flat = parts.reshape(2, -1)
+        parts, answers = np.stack([flat, np.zeros_like(flat)], axis=2), 1 - (answers.ravel() > 0)
+    scale, share = mixture(parts, np.zeros(parts.shape[2]), answers, np.ones(parts.shape[1]), np.array([1.0, 0.0]))
+    scale = max(scale, 0.0)  # scores that are worse than none do not answer the other way round
+    calibrated = LinearHead(scale * head.weight, scale * head.bias + share * prior)
+    return PersonalHead(calibrated, scale * scores + share * priors)

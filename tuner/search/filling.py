@@ -30,12 +30,16 @@ PACED_SAMPLES = 64
 
 
 class RecordSet(NamedTuple):
-    """Records of one cut at one width; with exits, of their calibration samples too; with folds, to score them all."""
+    """Records of one cut at one width; with exits, of their calibration samples too; with folds, to score them all.
+
+    Exits that are calibrated out of fold take all local samples.
+    """
 
     cut: int
     bits: int
     for_exits: bool
     for_folds: bool = False
+    out_of_fold: bool = False
 
 
 class UnfilledError(BudgetError):
@@ -275,7 +279,8 @@ def _record_sets(plan: TrialPlan) -> set[RecordSet]:
     """Return what a filling pass writes for a plan."""
     sets = {RecordSet(cut, bits, for_exits=False) for cut, bits in cost.feature_records(plan)}
     if plan.heads.exits:
-        sets |= {RecordSet(cut, bits, for_exits=True) for cut, bits in cost.feature_records(plan)}
+        of_all = plan.heads.out_of_fold
+        sets |= {RecordSet(cut, bits, for_exits=True, out_of_fold=of_all) for cut, bits in cost.feature_records(plan)}
     if plan.data.folds:
         sets |= {RecordSet(cut, bits, for_exits=False, for_folds=True) for cut, bits in cost.feature_records(plan)}
     return sets

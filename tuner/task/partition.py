@@ -59,6 +59,25 @@ def fold_numbers(labels: Labels, folds: int, seed: int = 0) -> RowNumbers:
     return numbers
 
 
+def recording_folds(labels: Labels, recordings: RowNumbers, folds: int) -> RowNumbers:
+    """Return each window's fold, from 1: a whole recording has one, but where it is the only one of its class.
+
+    Args:
+        labels: int [n], or multi-hot [n, k].
+        recordings: Recording that each window was cut from, int64 [n], from 0.
+        folds: Number of folds, at least 2.
+
+    Returns:
+        int64 [n].
+    """
+    strata = _rarest(labels) if labels.ndim > 1 else labels
+    first = np.unique(recordings, return_index=True)[1]
+    together = fold_numbers(strata[first], folds)[recordings]
+    classes, counts = np.unique(strata[first], return_counts=True)
+    is_alone = np.isin(strata, classes[counts == 1])
+    return np.where(is_alone, fold_numbers(strata, folds), together)
+
+
 def recording_holdout(
     labels: Labels,
     recordings: RowNumbers,

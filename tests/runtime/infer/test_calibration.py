@@ -17,8 +17,10 @@ from tuner.runtime.infer.calibration import (
     fitted_temperature,
     operating_point,
     pareto_front,
+    right_answers,
     sweep,
 )
+from tuner.runtime.infer.mcnemar import most_drop
 
 COSTS = Costs((1.0, 2.0, 4.0), (0.5, 0.5))
 
@@ -68,13 +70,34 @@ def test_nobody_is_surer_than_one_so_that_a_threshold_of_one_keeps_everything_to
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("tolerance", [0.0, 0.01, 0.1])
-def test_the_smallest_threshold_within_the_tolerance_is_chosen(seed: int, tolerance: float) -> None:
+@pytest.mark.parametrize("confidence", [0.5, 0.95])
+def test_the_cheapest_thresholds_within_the_tolerance_are_chosen(
+    seed: int, tolerance: float, confidence: float
+) -> None:
     answers = made(seed)
-    calibration = calibrate(answers, COSTS, tolerance=tolerance, prune=False)
+    calibration = calibrate(answers, COSTS, tolerance=tolerance, confidence=confidence, prune=False)
     assert calibration.reference == answers.right[-1].mean()
-    least = calibration.reference - tolerance - 1e-12
-    admissible = [t for t in GRID if one_by_one(answers, COSTS, (t, t))[0] >= least]
-    assert calibration.chosen.thresholds == (min(admissible),) * 2
+    costs = {}
+    for thresholds in [*((t, t) for t in GRID), *((t, 0.0) for t in GRID)]:
+        right = right_answers(answers, thresholds)
+        if most_drop(answers.right[-1], right, confidence) <= tolerance:
+            costs[thresholds] = one_by_one(answers, COSTS, thresholds)[1]
+    assert calibration.chosen.mean_cost == pytest.approx(min(costs.values(), default=COSTS.cumulative()[-1]))
+
+
+def test_an_exit_may_be_the_end() -> None:
+    sure = np.stack([np.full(400, 0.5), np.full(400, 0.5), np.full(400, 0.5)])
+    right = np.stack([np.arange(400.0) % 2, np.ones(400), np.ones(400)])
+    chosen = calibrate(Answers(sure, right), COSTS, tolerance=0.01, confidence=0.95).chosen
+    assert chosen.thresholds == (0.0,)  # at the second exit, where all leave; the first is pruned
+    assert chosen.rates == (1.0, 0.0)
+
+
+def test_few_samples_do_not_show_that_little_is_lost() -> None:
+    for count, leave in ((100, 0), (300, 1)):
+        same = Answers(np.full((2, count), 0.9), np.ones((2, count)))
+        sides = [calibrate(same, Costs((1, 4), (0.1,)), tolerance=0.01, confidence=at) for at in (0.5, 0.95)]
+        assert [len(found.kept) for found in sides] == [1, leave]
 
 
 def test_against_the_best_no_more_is_lost_than_the_tolerance() -> None:

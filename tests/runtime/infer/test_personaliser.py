@@ -91,9 +91,12 @@ def test_the_temperature_divides_the_logits(make: Make, pointing: Make, sample: 
     content = json.loads((bundle / "bundle.json").read_text())
     content["exits"]["temperature"] = 4.0
     (bundle / "bundle.json").write_text(json.dumps(content))
-    assert Personaliser(bundle, threads=1).predict(sample(0)).probability == pytest.approx(
-        math.e / (math.e + 2), rel=1e-5
-    )
+    expected = pytest.approx(math.e / (math.e + 2), rel=1e-5)
+    assert Personaliser(bundle, threads=1).predict(sample(0)).probability == expected
+    content["exits"]["temperatures"] = [4.0, 1.0]  # of each exit: the one temperature of older bundles is not read
+    (bundle / "bundle.json").write_text(json.dumps(content))
+    every = Personaliser(bundle, threads=1).every_exit(sample(0)[None])[:, 0, 0]
+    assert [every[0], math.log(every[1] / (1 - every[1]) * 2)] == [expected, pytest.approx(4.0, rel=1e-4)]
 
 
 def test_several_labels_are_sure_by_the_mean_of_their_certainties() -> None:
@@ -115,6 +118,7 @@ def test_a_sample_of_another_shape_or_type_is_reported(given: Any, make: Make, p
         ({"thresholds": []}, "2 segments, 2 shares, 0 thresholds"),
         ({"shares": [1.0]}, "2 segments, 1 shares, 1 thresholds"),
         ({"temperature": 0}, "temperature must be above 0"),
+        ({"temperatures": [1.0]}, "one for each of 2 exits, got 1"),
         ({"segments": ["segments/0.onnx", "model.onnx"]}, "no hash of model.onnx"),
     ],
 )

@@ -101,7 +101,7 @@ def test_exits_learn_from_the_final_heads_answers_which_stay_bit_for_bit(bundle:
     assert said.info.parent == Bundle.open(bundle).identity
     assert said.exits is not None
     assert model.thresholds == trainer.thresholds == said.exits.thresholds
-    assert said.exits.temperature == trainer.temperature
+    assert said.exits.temperatures == trainer.temperatures
     assert said.exits.calibration_samples is not None
     assert said.exits.calibration_samples >= 30
     assert said.exits.labelled is False
@@ -152,13 +152,13 @@ def test_labels_teach_where_the_plan_wants_them(task: Task, tmp_path: Path) -> N
 @slow
 def test_few_new_samples_leave_the_thresholds(bundle: Path) -> None:
     trainer = ExitsTrainer(bundle, threads=1)
-    before = trainer.thresholds, trainer.temperature
+    before = trainer.thresholds, trainer.temperatures
     trainer.add(photos(0, LEAST)[0])
     trainer.train(epochs=1)
-    assert (trainer.thresholds, trainer.temperature) == before
+    assert (trainer.thresholds, trainer.temperatures) == before
     trainer.add(photos(LEAST, 40)[0])
     trainer.train(epochs=1)
-    assert trainer.temperature != before[1]
+    assert trainer.temperatures != before[1]
 
 
 @slow
@@ -260,3 +260,7 @@ def test_exits_in_closed_form_are_solved_for_in_a_round(task: Task, tmp_path: Pa
     assert np.array_equal(before[-1], after[-1])
     right = [(one[:-1].argmax(axis=2) == np.array(truths, int)).mean() for one in (before, after)]
     assert right[1] > right[0]
+    policy = Bundle.open(made).exits
+    assert policy is not None
+    assert policy.calibration_samples == 150  # each by exits without its fold: none is withheld
+    assert len(policy.temperatures) == len(policy.segments)

@@ -3,21 +3,26 @@
 In numpy alone: a device calibrates again after every round. Exit M, the last, is the model's own head.
 
 Source: PersEPhonEE (HotMobile 2021), sections 3.3 and 3.4: a sample leaves at the first exit whose confidence is above
-its threshold; thresholds 0, 0.05, … 1; the smallest whose accuracy is within the tolerance.
+its threshold; thresholds 0, 0.05, … 1; the smallest whose accuracy is within the tolerance. Here an exit may also be
+the end, with a threshold of 0; of all that are within the tolerance, the cheapest counts; and the tolerance is compared
+with a bound of the difference on the same samples.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from tuner.runtime.infer.mcnemar import most_drop
+
 Floats = npt.NDArray[np.floating]
 GRID = tuple(round(0.05 * step, 2) for step in range(21))
 BINS = 15
 LEAST_SHARE = 0.01  # of samples that leave at an exit, or it is pruned
 ABOVE_CHANCE = 0.05  # least accuracy of an exit above chance, or it is pruned
+SLACK = 1e-12  # of rounding
 TEMPERATURES = np.geomspace(0.05, 10.0, 81)
 
 
@@ -109,11 +114,17 @@ def exits_taken(confidences: Floats, thresholds: Sequence[float]) -> npt.NDArray
     return exits
 
 
+def right_answers(answers: Answers, thresholds: Sequence[float]) -> Floats:
+    """Return how far each sample's answer is right, by the exit that it leaves at, float [n]."""
+    exits = exits_taken(answers.confidences, thresholds)
+    return answers.right[exits, np.arange(len(exits))]
+
+
 def operating_point(answers: Answers, costs: Costs, thresholds: Sequence[float]) -> OperatingPoint:
     """Return the accuracy and cost of some thresholds."""
     exits = exits_taken(answers.confidences, thresholds)
     rates = np.bincount(exits, minlength=len(answers.right)) / max(1, len(exits))
-    accuracy = float(answers.right[exits, np.arange(len(exits))].mean()) if len(exits) else 0.0
+    accuracy = float(right_answers(answers, thresholds).mean()) if len(exits) else 0.0
     return OperatingPoint(tuple(thresholds), accuracy, float(rates @ costs.cumulative()), tuple(map(float, rates)))
 
 
@@ -128,6 +139,7 @@ def calibrate(
     *,
     tolerance: float,
     against: Literal["original", "best"] = "original",
+    confidence: float = 0.5,
     chance: float = 0.0,
     per_exit: bool = False,
     prune: bool = True,
@@ -139,21 +151,28 @@ def calibrate(
         costs: Costs in the unit to be minimised.
         tolerance: Largest drop of accuracy.
         against: Accuracy that the drop is measured from: the last exit's, or the best of the sweep.
+        confidence: Confidence at which the drop must be within the tolerance; see `most_drop`.
         chance: Accuracy of guessing; an exit must be 5 points better.
         per_exit: Whether every exit may have a lower threshold of its own.
         prune: Whether exits are dropped at all.
     """
     start = sweep(answers, costs)
-    reference = start[-1].accuracy if against == "original" else max(setting.accuracy for setting in start)
+    reference = start[-1] if against == "original" else max(start, key=lambda point: point.accuracy)
+    before, limit = right_answers(answers, reference.thresholds), max(reference.thresholds, default=1.0)
     exits = tuple(range(len(answers.right) - 1))
     if prune:
         means = answers.right.mean(axis=1)
         exits = tuple(exit_ for exit_ in exits if means[exit_] >= chance + ABOVE_CHANCE)
     while True:
-        chosen = _cheapest(answers.select(exits), costs.select(exits), reference - tolerance, per_exit=per_exit)
+        some = answers.select(exits)
+
+        def admissible(thresholds: Sequence[float], some: Answers = some) -> bool:
+            return most_drop(before, right_answers(some, thresholds), confidence) <= tolerance + SLACK
+
+        chosen = _cheapest(some, costs.select(exits), admissible, limit, per_exit=per_exit)
         used = tuple(exit_ for exit_, rate in zip(exits, chosen.rates, strict=False) if rate >= LEAST_SHARE)
         if not prune or used == exits:
-            return Calibration(exits, chosen, reference)
+            return Calibration(exits, chosen, reference.accuracy)
         exits = used
 
 
@@ -166,28 +185,59 @@ def pareto_front(points: Sequence[OperatingPoint]) -> list[OperatingPoint]:
     return best
 
 
-def _cheapest(answers: Answers, costs: Costs, least: float, *, per_exit: bool) -> OperatingPoint:
-    """Return the smallest admissible threshold; without any, 1, which no confidence is above."""
-    points = sweep(answers, costs)
-    chosen = next((candidate for candidate in points if candidate.accuracy >= least - 1e-12), points[-1])
-    for exit_ in range(len(chosen.thresholds)) if per_exit else ():
+def _cheapest(
+    answers: Answers,
+    costs: Costs,
+    admissible: Callable[[Sequence[float]], bool],
+    limit: float,
+    *,
+    per_exit: bool,
+) -> OperatingPoint:
+    """Return the cheapest admissible thresholds: one of all exits, or with an exit at which all leave that come there.
+
+    Args:
+        answers: Answers to the calibration samples.
+        costs: Costs in the unit to be minimised.
+        admissible: Whether thresholds are within the tolerance.
+        limit: Threshold of all exits where none is admissible: that of the reference.
+        per_exit: Whether every exit may have a lower threshold of its own.
+    """
+    count = len(answers.right) - 1
+    ends = [(threshold, end) for end in range(count + 1) for threshold in GRID]
+    candidates = [(threshold,) * end + (0.0,) * (count - end) for threshold, end in ends]
+    chosen = operating_point(answers, costs, (limit,) * count)
+    for thresholds in dict.fromkeys(candidates):
+        chosen = _better(answers, costs, thresholds, chosen, admissible)
+    for exit_ in range(count) if per_exit else ():
         for threshold in GRID:
-            thresholds = [*chosen.thresholds[:exit_], threshold, *chosen.thresholds[exit_ + 1 :]]
-            candidate = operating_point(answers, costs, thresholds)
-            if candidate.accuracy >= least - 1e-12 and candidate.mean_cost < chosen.mean_cost:
-                chosen = candidate
+            thresholds = (*chosen.thresholds[:exit_], threshold, *chosen.thresholds[exit_ + 1 :])
+            chosen = _better(answers, costs, thresholds, chosen, admissible)
     return chosen
 
 
-def confidences(logits: Floats, temperature: float = 1.0, *, multi: bool = False) -> npt.NDArray[np.float64]:
+def _better(
+    answers: Answers,
+    costs: Costs,
+    thresholds: tuple[float, ...],
+    chosen: OperatingPoint,
+    admissible: Callable[[Sequence[float]], bool],
+) -> OperatingPoint:
+    """Return what thresholds give if that costs less and is admissible, else what was chosen before."""
+    candidate = operating_point(answers, costs, thresholds)
+    return candidate if candidate.mean_cost < chosen.mean_cost and admissible(thresholds) else chosen
+
+
+def confidences(
+    logits: Floats, temperature: float | Sequence[float] = 1.0, *, multi: bool = False
+) -> npt.NDArray[np.float64]:
     """Return the confidence of each row: the largest probability; with several labels, the mean of max(p, 1 − p).
 
     Args:
         logits: float [..., n, classes].
-        temperature: Divisor of the logits.
+        temperature: Divisor of the logits; one for all, or one for each of [...].
         multi: Whether a sample may have several labels.
     """
-    scaled = np.asarray(logits, np.float64) / temperature
+    scaled = np.asarray(logits, np.float64) / np.expand_dims(temperature, (-2, -1))
     if multi:
         return np.asarray((1 / (1 + np.exp(-np.abs(scaled)))).mean(axis=-1))
     scaled -= scaled.max(axis=-1, keepdims=True)
@@ -205,7 +255,7 @@ def fitted_temperature(logits: Floats, labels: npt.NDArray[np.generic], *, multi
     """Return the temperature with the least negative log-likelihood; Guo et al., 2017.
 
     Args:
-        logits: float [exits, n, classes]: one temperature serves all exits.
+        logits: float [exits, n, classes], of exits that are to have one temperature.
         labels: int64 [n], or float32 [n, classes].
         multi: Whether a sample may have several labels.
     """

@@ -99,7 +99,7 @@ class Chain:
         Raises:
             BundleError: As for the class.
         """
-        temperatures = (bundle.exits.temperature,) * len(bundle.models) if bundle.exits else ()
+        temperatures = bundle.exits.temperatures if bundle.exits else ()
         multi = bundle.loss == "multi-label"
         return cls(bundle.models, len(bundle.labels), temperatures, multi=multi, threads=threads)
 

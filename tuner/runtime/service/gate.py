@@ -1,6 +1,6 @@
 """The gate that a round's model must pass: better on the user's samples, and without certain harm elsewhere.
 
-Its tests are in `tuner.runtime.service.mcnemar`.
+Its tests are in `tuner.runtime.infer.mcnemar`.
 """
 
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tuner.arrays import Flags
-from tuner.runtime.service.mcnemar import harm, least_drop
+from tuner.runtime.infer.mcnemar import harm, least_drop
 
 #: Of two models of equal accuracy, one is better if its answers cost at most this part of the other's.
 CHEAPER = 0.99

@@ -1,7 +1,8 @@
 """The calibration of exits, in a trial, of an exported bundle and on the device: from logits to thresholds."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from tuner.plan.heads import HeadsPlan
 from tuner.runtime.infer.calibration import (
     Answers,
     Costs,
+    OperatingPoint,
     calibrate,
     confidences,
     correctness,
@@ -19,6 +21,8 @@ from tuner.runtime.infer.calibration import (
     sweep,
 )
 
+#: Number of folds of the local samples where each sets thresholds by its answer from exits without its fold.
+FOLDS = 5
 #: Of the new samples, those that set thresholds and train nothing: a fifth, at least 50, at most half.
 SHARE, LEAST, MOST_SHARE = 0.2, 50, 0.5
 
@@ -47,22 +51,35 @@ class ExitCalibration:
     Attributes:
         kept: Indices of the exits that are worth having.
         thresholds: Threshold of each of these.
-        temperature: Divisor of the logits.
+        temperatures: Divisor of the logits of each of these, and of the final head's.
         tolerance: Drop of accuracy that the thresholds were chosen for.
         reference: Accuracy on the calibration samples that the drop is measured from.
         samples: Number of calibration samples.
         rates: Share of them that leaves at each kept exit, and at the last.
-        front: Threshold of all exits, accuracy and mean seconds on them, where no other threshold is better in both.
+        sweep: What each threshold gives, if all exits have it.
+        out_of_fold: Whether they are all local samples, each answered by exits without its fold; else they were
+            withheld.
     """
 
     kept: tuple[int, ...]
     thresholds: tuple[float, ...]
-    temperature: float
+    temperatures: tuple[float, ...]
     tolerance: float
     reference: float
     samples: int
     rates: tuple[float, ...]
-    front: tuple[tuple[float, float, float], ...]
+    sweep: tuple[OperatingPoint, ...]
+    out_of_fold: bool = False
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Self:
+        """Read what `dataclasses.asdict` made of one."""
+        sequences = {name: tuple(content[name]) for name in ("kept", "thresholds", "temperatures", "rates")}
+        points = (
+            OperatingPoint(tuple(point["thresholds"]), point["accuracy"], point["mean_cost"], tuple(point["rates"]))
+            for point in content["sweep"]
+        )
+        return cls(**{**content, **sequences, "sweep": tuple(points)})
 
     def policy(self, segments: Sequence[str], costs: ExitCosts, *, labelled: bool) -> ExitPolicy:
         """Return what a bundle says of its exits.
@@ -72,18 +89,22 @@ class ExitCalibration:
             costs: Costs of the kept exits.
             labelled: Whether the calibration samples have labels.
         """
-        spent = costs.flops.cumulative()
+        spent, seconds = costs.flops.cumulative(), costs.seconds.cumulative()
+        timed = [replace(point, mean_cost=float(np.asarray(point.rates) @ seconds)) for point in self.sweep]
         return ExitPolicy(
             segments=tuple(segments),
             shares=tuple((spent / spent[-1]).tolist()),
             thresholds=self.thresholds,
-            temperature=self.temperature,
+            temperatures=self.temperatures,
             tolerance=self.tolerance,
             reference_accuracy=self.reference,
             calibration_samples=self.samples,
             labelled=labelled,
-            seconds=tuple(costs.seconds.cumulative().tolist()),
-            front=tuple(ExitPoint(*point) for point in self.front),
+            seconds=tuple(seconds.tolist()),
+            front=tuple(
+                ExitPoint(max(point.thresholds, default=1.0), point.accuracy, point.mean_cost)
+                for point in pareto_front(timed)
+            ),
         )
 
 
@@ -93,41 +114,50 @@ def calibration_share(samples: int) -> float:
 
 
 def calibrate_exits(
-    logits: Floats, truth: Labels, heads: HeadsPlan, costs: ExitCosts, *, multi: bool, prune: bool
+    logits: Floats,
+    truth: Labels,
+    heads: HeadsPlan,
+    flops: Costs,
+    *,
+    multi: bool,
+    prune: bool,
+    labelled: bool = True,
+    out_of_fold: bool = False,
 ) -> ExitCalibration:
-    """Choose thresholds, a temperature, and where `prune` says so the exits worth keeping.
-
-    FLOPs decide, so that the choice does not depend on the moment; the front is reported in seconds.
+    """Choose thresholds, a temperature of each exit, and where `prune` says so the exits worth keeping.
 
     Args:
         logits: float32 [exits + 1, n, outputs] on the calibration samples; the last row is the final head's.
         truth: int64 [n], or float32 [n, outputs].
-        heads: Tolerance, what it is measured from, and whether every exit has a threshold of its own.
-        costs: Costs of leaving.
+        heads: Tolerance, what it is measured from, its confidence, and whether every exit has a threshold of its own.
+        flops: FLOPs of leaving at each exit, or any other unit that does not depend on the moment: they decide.
         multi: Whether a sample may have several labels.
         prune: Whether exits that add nothing are dropped.
+        labelled: Whether the truth is labels; else it is the final head's answers, by which its own temperature cannot
+            be fitted and is 1.
+        out_of_fold: Whether the exits' logits are those of exits without the sample's fold.
     """
-    temperature = fitted_temperature(logits, truth, multi=multi)
-    answers = Answers(confidences(logits, temperature, multi=multi), correctness(logits, truth, multi=multi))
+    fitted = logits if labelled else logits[:-1]
+    temperatures = [fitted_temperature(own[None], truth, multi=multi) for own in fitted] + [1.0] * (not labelled)
+    answers = Answers(confidences(logits, temperatures, multi=multi), correctness(logits, truth, multi=multi))
     result = calibrate(
         answers,
-        costs.flops,
+        flops,
         tolerance=heads.tolerance,
         against=heads.against,
+        confidence=heads.confidence,
         chance=0.5 if multi else 1 / max(2, len(np.unique(truth))),
         per_exit=heads.per_exit,
         prune=prune,
     )
-    points = pareto_front(sweep(answers.select(result.kept), costs.seconds.select(result.kept)))
     return ExitCalibration(
         kept=result.kept,
         thresholds=result.chosen.thresholds,
-        temperature=temperature,
+        temperatures=tuple(temperatures[index] for index in (*result.kept, -1)),
         tolerance=heads.tolerance,
         reference=result.reference,
         samples=len(truth),
         rates=result.chosen.rates,
-        front=tuple(
-            (point.thresholds[0] if point.thresholds else 1.0, point.accuracy, point.mean_cost) for point in points
-        ),
+        sweep=tuple(sweep(answers.select(result.kept), flops.select(result.kept))),
+        out_of_fold=out_of_fold,
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tuner.arrays import Array, Labels, RowNumbers
+from tuner.arrays import Array, Floats, Labels, RowNumbers
 from tuner.bundle.format import Bundle
 from tuner.errors import BundleError
 from tuner.ort.training_step import Read, StepSession, TrainingRows, train
@@ -70,31 +70,38 @@ class ExitHeads:
         return weights, curves
 
     def solve(
-        self, given: Sequence[Weights], rows: TrainingRows, truth: Labels, own: RowNumbers, ridge: float
-    ) -> list[Weights]:
-        """Return the weights of all exits in closed form (`tuner.ridge.personal`): linear layers, without steps.
+        self, given: Sequence[Weights], rows: TrainingRows, truth: Labels, folds: RowNumbers, ridge: float
+    ) -> tuple[list[Weights], Floats]:
+        """Solve for all exits in closed form (`tuner.ridge.personal`): linear layers, without steps.
 
         Args:
             given: Weights of each exit, for their names.
-            rows: What the first exit reads, and what every exit is regressed on.
+            rows: What the first exit reads, and what every exit is regressed on, the new samples first.
             truth: Labels by which they are calibrated.
-            own: Row numbers of the new samples.
+            folds: Fold of each new sample.
             ridge: The plan's penalty.
+
+        Returns:
+            The weights of all exits; and logits of every exit for the new samples, each by the exit that is solved
+            without the sample's fold, float32 [exits, new samples, labels].
 
         Raises:
             TunerError: Features are not finite.
         """
-        weights: list[Weights] = []
+        weights, unseen = list[Weights](), []
         for at, before in enumerate(given):
             if at:
                 rows = replace(rows, read=self._deeper(at, rows.read, len(rows.labels)))
             batches = batches_of(np.arange(len(rows.labels)), AT_ONCE)
             features = np.concatenate([linear_features(rows.read(batch)) for batch in batches])
             multi = self.bundle.loss == "multi-label"
-            head = personal_head(features, rows.labels, truth, own, ridge, multi=multi)
+            head, answers = personal_head(
+                features, rows.labels, truth, np.arange(len(folds)), folds, ridge, multi=multi
+            )
+            unseen.append(answers.astype(np.float32))
             values = {name: head.weight if value.ndim > 1 else head.bias for name, value in before.items()}
             weights.append({name: value.astype(np.float32) for name, value in values.items()})
-        return weights
+        return weights, np.stack(unseen)
 
     def _deeper(self, at: int, read: Read, count: int) -> Read:
         """Return how to read what an exit reads, from how to read what the one before it does."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save
 
-from tuner.arrays import Array, Doubles, Flags, Floats, RowNumbers
+from tuner.arrays import Array, Doubles, Flags, Floats, Labels, RowNumbers
 from tuner.bundle.format import Bundle, successor
 from tuner.bundle.onnxfile import with_weights
 from tuner.bundle.replay import Replay
@@ -28,7 +28,7 @@ from tuner.runtime.infer.calibration import Costs, confidences, exits_taken
 from tuner.runtime.infer.chain import Chain
 from tuner.runtime.infer.inputs import Label, Sample
 from tuner.runtime.train.answer import Answer
-from tuner.runtime.train.exit_calibration import ExitCosts, calibrate_exits, calibration_share
+from tuner.runtime.train.exit_calibration import FOLDS, ExitCosts, calibrate_exits, calibration_share
 from tuner.runtime.train.exit_heads import ExitHeads
 from tuner.runtime.train.exit_samples import AT_ONCE, exit_batches
 from tuner.runtime.train.exit_targets import entropy, exit_targets, regressed
@@ -52,8 +52,9 @@ class ExitsTrainer:
     """A bundle whose exits learn, in little memory: the process returns what it frees to the system at once.
 
     New samples go through all segments once, and are kept as codes of what the first exit reads. The exits learn one
-    after the other from the final head's answers, and from labels where the plan uses them and there are any. Some new
-    samples, by their content, set the thresholds instead. Nothing is written until `save`.
+    after the other from the final head's answers, and from labels where the plan uses them and there are any. Where
+    they train by steps, some new samples, by their content, set the thresholds instead; where they are solved for, each
+    sets them by the answer of exits without its fold. Nothing is written until `save`.
 
     Args:
         bundle: The bundle or its folder, exported with exits and ``--trainable``.
@@ -108,9 +109,9 @@ class ExitsTrainer:
         return self.policy.thresholds
 
     @property
-    def temperature(self) -> float:
-        """Current divisor of the logits."""
-        return self.policy.temperature
+    def temperatures(self) -> tuple[float, ...]:
+        """Current divisor of every exit's logits."""
+        return self.policy.temperatures
 
     def add(self, samples: Sequence[Sample], labels: Sequence[Label] | None = None) -> None:
         """Take new samples to train on.
@@ -131,7 +132,7 @@ class ExitsTrainer:
         self._labelled = self._labelled and labels is not None
 
     def train(self, epochs: int | None = None, watch: Watch = lambda _step, _steps: False) -> tuple[float, ...]:
-        """Train every exit on most of the new samples and the bundle's global ones, then set the thresholds anew.
+        """Train every exit on the new samples, or most, and the bundle's global ones, then set the thresholds anew.
 
         Args:
             epochs: Number of epochs; the plan's where it is not given.
@@ -145,7 +146,8 @@ class ExitsTrainer:
         """
         if not len(self):
             raise BundleError("there is nothing new to train on: add samples first")
-        apart = self._places < calibration_share(len(self))
+        ridge = self.plan.heads.ridge
+        apart = self._places < (0 if ridge else calibration_share(len(self)))
         rows = np.flatnonzero(~apart)
         mixed = self._new.select(rows).extended(self._replay.codes, self._replay.labels)
         if len(mixed) < 2:  # noqa: PLR2004 - a norm has no statistics of one
@@ -160,13 +162,16 @@ class ExitsTrainer:
             constant *= 1 - 1 / len(mixed)
         heads = ExitHeads(self.bundle, self._chain, self._threads, self._seed)
         curves: list[list[float]] = []
-        if ridge := self.plan.heads.ridge:
+        if ridge:
             answers, truth = regressed(self.plan.heads, final, mixed.labels, multi=self._multi)
             regression = TrainingRows(mixed.read, answers)
-            self._weights = heads.solve(self._weights, regression, truth, np.arange(len(rows)), ridge)
+            folds = (self._places * FOLDS).astype(np.int64)
+            self._weights, unseen = heads.solve(self._weights, regression, truth, folds, ridge)
+            self._calibrate(np.concatenate([unseen, self._final[None]]), self._new.labels)
         else:
             self._weights, curves = heads.train(self._weights, TrainingRows(mixed.read, targets), recipe, watch)
-        self._calibrate(np.flatnonzero(apart))
+            samples = self._new.select(np.flatnonzero(apart))
+            self._calibrate(self._answers(samples), samples.labels)
         losses = tuple(sum(loss - constant for loss in epoch) for epoch in zip(*curves, strict=False))
         self._losses += losses
         return losses
@@ -254,21 +259,27 @@ class ExitsTrainer:
 
     def _leaving(self, logits: Floats) -> tuple[Floats, RowNumbers]:
         """Return the logits of the exit that each sample leaves at, float32 [n, labels], and these exits, int64 [n]."""
-        exits = exits_taken(confidences(logits, self.temperature, multi=self._multi), self.thresholds)
+        exits = exits_taken(confidences(logits, self.temperatures, multi=self._multi), self.thresholds)
         return logits[exits, np.arange(len(exits))], exits
 
-    def _calibrate(self, rows: RowNumbers) -> None:
-        """Set thresholds and temperature on new samples that no exit has trained on, as an export does."""
-        if len(rows) < LEAST:
+    def _calibrate(self, logits: Floats, truth: Labels) -> None:
+        """Set thresholds and temperatures on new samples, as a trial does.
+
+        Args:
+            logits: Of every exit and the final head, by exits that were not trained on the sample.
+            truth: Labels of the samples.
+        """
+        if len(truth) < LEAST:
             return
-        samples, free = self._new.select(rows), (0.0,) * len(self.thresholds)
+        free = (0.0,) * len(self.thresholds)
         # heads are counted in what it costs to leave
         costs = ExitCosts(
             seconds=Costs(self.policy.seconds or self.policy.shares, free), flops=Costs(self.policy.shares, free)
         )
         heads = replace(self.plan.heads, tolerance=self.policy.tolerance)
-        logits = self._answers(samples)
-        calibration = calibrate_exits(logits, samples.labels, heads, costs, multi=self._multi, prune=False)
+        calibration = calibrate_exits(
+            logits, truth, heads, costs.flops, multi=self._multi, prune=False, labelled=self._labelled
+        )
         self.policy = calibration.policy(self.policy.segments, costs, labelled=self._labelled)
 
     def _compare(self, paths: Sequence[Path]) -> None:

@@ -18,9 +18,9 @@ from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.exits.heads import build_heads
 from tuner.backends.torch.exits.weights import METADATA
 from tuner.backends.torch.features.selection import (
-    calibration_selection,
     training_selections,
     validation_selections,
+    withheld_selection,
 )
 from tuner.backends.torch.model.fingerprint import state_hash
 from tuner.backends.torch.model.load import load
@@ -151,7 +151,7 @@ def test_the_same_seed_gives_the_same_heads(task: Task, model: ModelInfo, tmp_pa
 
 def test_calibration_samples_train_nothing_and_are_no_validation_samples(task: Task, model: ModelInfo) -> None:
     plan = plan_of(task, model)
-    held = calibration_selection(task)
+    held = withheld_selection(task)
     ids = set(held.ids())
     assert len(held) == 51
     assert not ids & {one for pick in training_selections(task, plan) for one in pick.ids()}
@@ -282,10 +282,20 @@ def _folder(tmp_path: Path) -> Path:
 
 def test_exits_in_closed_form_learn_the_users_digits_at_once(task: Task, model: ModelInfo, tmp_path: Path) -> None:
     plan = plan_of(task, model, **LABELLED)
-    plan = normal_form(replace(plan, heads=replace(plan.heads, exits=(Exit(1, 0), Exit(2, 0)), ridge=1.0)))
+    heads = replace(plan.heads, exits=(Exit(1, 0), Exit(2, 0)), ridge=1.0, confidence=0.95)
+    plan = normal_form(replace(plan, heads=heads))
     assert plan.recipe == RecipePlan(epochs=1)
+    assert len(training_selections(task, plan)[0]) == len(task.local.train)  # none is withheld
     values = carried_out(task, plan, tmp_path).values
     assert values["local_accuracy"] > 0.85
     exported = opened(BACKEND, task).export(plan, tmp_path / "weights.safetensors", _folder(tmp_path), trainable=True)
     assert exported.checks["local_accuracy"] == pytest.approx(values["local_accuracy"], abs=0.02)
     assert not list((tmp_path / "out" / "train").glob("exit?.onnx"))  # a round solves: there is no step
+    policy, trial = exported.sections["exits"], exit_metadata(tmp_path)
+    assert policy["calibration_samples"] == len(task.local.train)
+    for key in (
+        "thresholds",
+        "temperatures",
+    ):  # as in the trial: all samples have been seen
+        assert list(policy[key]) == trial[key]
+    assert len(policy["temperatures"]) == len(policy["segments"])

@@ -52,7 +52,7 @@ def test_no_sample_is_trained_on_and_judged_at_once_and_each_judges_once(
     for one in plan.trainings:
         local, *mixed = training_selections(task, one)
         (scored, *old) = validation_selections(task, one.data)
-        held = calibration_selection(task, one.data) if exits else local
+        held = calibration_selection(task, one) if exits else local
         used = {*local.ids(), *held.ids()}
         assert len(used) == one.local_samples
         assert not used & set(scored.ids())

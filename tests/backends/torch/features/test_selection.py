@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tuner.backends.torch.features.selection import calibration_selection
+from tuner.backends.torch.features.selection import local_folds, whole_partition, withheld_selection
 from tuner.task import Domain, InputSpec, ModelSpec, Recording, Subset, Task, WindowSamples
 
 SPEC = InputSpec("signals", window=10, hop=5)
@@ -21,7 +21,7 @@ def windows(recordings: int, *, length: int = 50) -> Task:
 @pytest.mark.parametrize("recordings", [2, 3, 10])
 def test_no_recording_has_windows_on_both_sides(recordings: int) -> None:
     task = windows(recordings)
-    train, held = task.local.train, calibration_selection(task)
+    train, held = task.local.train, withheld_selection(task)
     names = [train.origin(index) for index in range(len(train))]
     apart = {names[index] for index in held.indices}
     rest = {name for index, name in enumerate(names) if index not in set(held.indices.tolist())}
@@ -33,5 +33,16 @@ def test_no_recording_has_windows_on_both_sides(recordings: int) -> None:
 
 def test_a_single_recording_a_class_gives_windows() -> None:
     task = windows(1)
-    held = calibration_selection(task)
+    held = withheld_selection(task)
     assert 0 < len(held) < len(task.local.train)
+
+
+@pytest.mark.parametrize("recordings", [1, 2, 7])
+def test_a_recording_has_one_fold_but_where_its_class_has_no_other(recordings: int) -> None:
+    selection = whole_partition(windows(recordings), "local.train")
+    folds = local_folds(selection)
+    names = np.array([selection.samples.origin(index) for index in range(len(selection))])
+    of_each = {name: set(folds[names == name].tolist()) for name in names}
+    assert all((len(own) == 1) == (recordings > 1) for own in of_each.values())
+    for row in (0, 1):
+        assert len(set(folds[selection.labels() == row].tolist())) == (5 if recordings == 1 else min(5, recordings))

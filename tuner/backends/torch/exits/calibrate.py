@@ -32,21 +32,22 @@ def describe_exits(
         multi: Whether a sample may have several labels.
     """
     right = correctness(logits, truth, multi=multi)
-    temperatures = 1.0, calibration.temperature
-    before, after = (confidences(logits, temperature, multi=multi) for temperature in temperatures)
     notes = []
     for index, place in enumerate(plan.heads.exits):
-        errors = [expected_calibration_error(own[index], right[index]) for own in (before, after)]
-        fate = "pruned"
+        error = expected_calibration_error(confidences(logits[index], multi=multi), right[index])
+        fate = f"calibration error {error:.3f}; pruned"
         if index in calibration.kept:
             at = calibration.kept.index(index)
-            share = 100 * calibration.rates[at]
-            fate = f"threshold {calibration.thresholds[at]:.2f}, at which {share:.0f} % of the samples leave here"
+            temperature, share = calibration.temperatures[at], 100 * calibration.rates[at]
+            after = expected_calibration_error(confidences(logits[index], temperature, multi=multi), right[index])
+            fate = (
+                f"calibration error {error:.3f}, {after:.3f} at temperature {temperature:.2f}; threshold "
+                f"{calibration.thresholds[at]:.2f}, at which {share:.0f} % of the samples leave here"
+            )
         notes.append(
             f"exit before {plan.model.blocks[place.block].name} ({place.channels} channels): accuracy "
             f"{100 * right[index].mean():.1f} % of {len(truth)} calibration samples (final head "
-            f"{100 * right[-1].mean():.1f} %), calibration error {errors[0]:.3f}, {errors[1]:.3f} at temperature "
-            f"{calibration.temperature:.2f}; {fate}"
+            f"{100 * right[-1].mean():.1f} %), {fate}"
         )
     return notes
 

@@ -44,7 +44,7 @@ class ExitInputs:
         cuts: Block numbers that are read, ascending; the last is the final head's.
         bits: Width of the stored training records by cut; empty where the prefix runs in every epoch.
         train: What an epoch trains on.
-        calibration: What thresholds are set on; it trains nothing.
+        calibration: What thresholds are set on: samples that are withheld from training, or all local ones.
         validation: What scores are taken on, by domain: ``local``, and ``global`` where the task has one.
     """
 
@@ -73,7 +73,7 @@ class ExitInputs:
             cuts=plan.cuts,
             bits=feature_bits(plan) if plan.cached else {},
             train=cut_inputs(access, plan, training, exact=False),
-            calibration=cut_inputs(access, plan, [calibration_selection(task, plan.data)], exact=True),
+            calibration=cut_inputs(access, plan, [calibration_selection(task, plan)], exact=True),
             validation={selection.domain: cut_inputs(access, plan, [selection], exact=True) for selection in scored},
         )
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tuner.arrays import Floats, RowNumbers
-from tuner.backends.torch.exits.inputs import CutInputs
+from tuner.backends.torch.exits.inputs import CutInputs, ExitInputs
 from tuner.backends.torch.exits.steps import teacher_logits
 from tuner.backends.torch.trial.scoring import SCORE_BATCH
 from tuner.plan.trial import TrialPlan
@@ -15,29 +15,39 @@ from tuner.training.schedule import batches_of
 
 
 def solve_heads(
-    plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, inputs: CutInputs, own: RowNumbers, *, multi: bool
-) -> None:
+    plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, inputs: ExitInputs, folds: RowNumbers, *, multi: bool
+) -> Floats:
     """Set the weights of all side heads.
 
     Args:
         plan: Exits, what they answer, and the penalty.
         heads: As `tuner.backends.torch.exits.heads.build_heads` returns them, of linear layers.
         final: The final head and what of the tail is before it, in evaluation mode: the teacher.
-        inputs: What is regressed on.
-        own: Row numbers of the user's samples in it.
+        inputs: What is regressed on, the user's samples first; and what thresholds are set on.
+        folds: Fold of each of the user's samples.
         multi: Whether a sample may have several labels.
+
+    Returns:
+        Logits of every exit for the user's samples, each by the exit that is solved without the sample's fold, float32
+        [exits, own, outputs].
 
     Raises:
         TrainingError: Features are not finite, or there are too many of a sample.
     """
-    teacher = teacher_logits(plan.cuts[-1], final, inputs).numpy()
-    targets, truth = regressed(plan.heads, teacher, inputs.labels, multi=multi)
+    learned, unseen = inputs.train, []
+    teacher = teacher_logits(plan.cuts[-1], final, learned).numpy()
+    targets, truth = regressed(plan.heads, teacher, learned.labels, multi=multi)
+    rows = np.arange(len(folds))
     for place, head in zip(plan.heads.exits, heads, strict=True):
-        solved = personal_head(_features(place.block, inputs), targets, truth, own, plan.heads.ridge, multi=multi)
+        exact = _features(place.block, inputs.calibration) if plan.heads.out_of_fold else None
+        features = _features(place.block, learned)
+        solved = personal_head(features, targets, truth, rows, folds, plan.heads.ridge, seen_as=exact, multi=multi)
+        unseen.append(solved.unseen.astype(np.float32))
         weight, bias = head.parameters()  # of the one layer that has any
         with torch.no_grad():
-            weight.copy_(torch.from_numpy(solved.weight))
-            bias.copy_(torch.from_numpy(solved.bias))
+            weight.copy_(torch.from_numpy(solved.head.weight))
+            bias.copy_(torch.from_numpy(solved.head.bias))
+    return np.stack(unseen)
 
 
 def _features(cut: int, inputs: CutInputs) -> Floats:

@@ -1,4 +1,4 @@
-"""Side heads: trained on what is stored of several cuts, calibrated on samples held out, scored as they will answer.
+"""Side heads: trained on what is stored of several cuts, calibrated on unseen samples, scored as they will answer.
 
 Source: PersEPhonEE (HotMobile 2021). The path to the final head never changes: in mode `exits-only` it is the given
 model's, in `with-tail` that of the tail trained before.
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from tuner.arrays import Floats
 from tuner.backends.base import Trial
 from tuner.backends.torch.exits.calibrate import describe_exits, exit_costs, truths
 from tuner.backends.torch.exits.heads import build_heads
@@ -19,7 +20,7 @@ from tuner.backends.torch.exits.solve import solve_heads
 from tuner.backends.torch.exits.steps import HeadsSteps
 from tuner.backends.torch.exits.weights import write_exits
 from tuner.backends.torch.features.fill import fill
-from tuner.backends.torch.features.selection import calibration_selection
+from tuner.backends.torch.features.selection import calibration_selection, local_folds
 from tuner.backends.torch.model.fingerprint import state_hash
 from tuner.backends.torch.trial.choice import chosen_selections, mixed_metadata
 from tuner.backends.torch.trial.opened import OpenTask
@@ -43,7 +44,7 @@ def train_exits(trial: Trial, opened: OpenTask) -> TrainedTail:
     start, tail = PeakMeter(), TrainedTail(Outcome({}), requested=False)
     access = opened.access(plan, trial.store, trial.report)
     torch.set_num_threads(plan.runtime.threads)
-    if not len(calibration_selection(task, trial.plan.data)):
+    if not len(calibration_selection(task, plan)):
         raise TrainingError(
             f"exits are calibrated on a fifth of each class's local samples, but no class has two samples "
             f"({len(task.local.train)} in all): add samples, or leave exits out"
@@ -59,13 +60,13 @@ def train_exits(trial: Trial, opened: OpenTask) -> TrainedTail:
     heads = build_heads(plan)
     final = model.tail(plan.cuts[-1]).eval()
     training = chosen_selections(access, plan, opened.extensions)
-    inputs = ExitInputs.resolve(access, plan, training)
+    inputs, unseen = ExitInputs.resolve(access, plan, training), None
     if tail.requested:
         log = TrainingLog()
     elif plan.heads.ridge:
         started = time.perf_counter()
-        own = np.arange(sum(len(selection) for selection in training if selection.domain == "local"))
-        solve_heads(plan, heads, final, inputs.train, own, multi=task.loss == "multi-label")
+        folds = local_folds(training[0])
+        unseen = solve_heads(plan, heads, final, inputs, folds, multi=task.loss == "multi-label")
         log = TrainingLog(seconds=time.perf_counter() - started)
     else:
         log = _train(trial, opened, heads, final, inputs)
@@ -75,7 +76,7 @@ def train_exits(trial: Trial, opened: OpenTask) -> TrainedTail:
             "changes its own weights or buffers in evaluation mode"
         )
     sample = torch.from_numpy(task.batch(task.local.val, [0]))
-    scored, calibration = _scored(opened, plan, heads, final, inputs, sample)
+    scored, calibration = _scored(opened, plan, heads, final, inputs, sample, unseen)
     values = dict(scored.values)
     values["train_seconds"] = tail.outcome.values.get("train_seconds", 0.0) + log.seconds
     peak = max(tail.outcome.values.get("peak_bytes", 0.0), meter.peak_bytes() + meter.resting - start.resting)
@@ -112,7 +113,13 @@ def _train(trial: Trial, opened: OpenTask, heads: nn.ModuleList, final: nn.Modul
 
 
 def _scored(
-    opened: OpenTask, plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, inputs: ExitInputs, sample: torch.Tensor
+    opened: OpenTask,
+    plan: TrialPlan,
+    heads: nn.ModuleList,
+    final: nn.Module,
+    inputs: ExitInputs,
+    sample: torch.Tensor,
+    unseen: Floats | None,
 ) -> tuple[Outcome, ExitCalibration]:
     """Calibrate, then score the policy that came out on the validation samples.
 
@@ -123,19 +130,31 @@ def _scored(
         final: The final head, and what of the tail is before it.
         inputs: What they read.
         sample: One input of the model, whose latency is measured.
+        unseen: Logits of the exits as `solve_heads` returns them; None where they train by steps.
     """
     task, multi = opened.task, opened.task.loss == "multi-label"
-    logits = exit_logits(plan, heads, final, inputs.calibration)
+    logits, out_of_fold = exit_logits(plan, heads, final, inputs.calibration), plan.heads.out_of_fold
+    if out_of_fold and unseen is not None:
+        logits[:-1] = unseen
     truth = truths(task, "local", logits, inputs.calibration.labels)
     costs = exit_costs(opened.model, plan, heads, sample)
-    calibration = calibrate_exits(logits, truth, plan.heads, costs, multi=multi, prune=True)
+    calibration = calibrate_exits(
+        logits,
+        truth,
+        plan.heads,
+        costs.flops,
+        multi=multi,
+        prune=True,
+        labelled=task.labelled,
+        out_of_fold=out_of_fold,
+    )
     notes = describe_exits(plan, calibration, logits, truth, multi=multi)
     values, classes = dict[str, float](), dict[str, ClassCounts]()
     for domain, samples in inputs.validation.items():
         logits = exit_logits(plan, heads, final, samples)
         truth = truths(task, domain, logits, samples.labels)
         kept = logits[[*calibration.kept, -1]]
-        exits = exits_taken(confidences(kept, calibration.temperature, multi=multi), calibration.thresholds)
+        exits = exits_taken(confidences(kept, calibration.temperatures, multi=multi), calibration.thresholds)
         answers = kept[exits, np.arange(len(exits))]
         values[f"{domain}_accuracy"] = score(answers, truth, multi=multi)
         classes |= {domain: counts} if (counts := classes_of(task, answers, truth)) else {}

@@ -27,11 +27,13 @@ class ExitWeights:
         kept: Indices of the plan's exits that are worth having.
         tail: State dictionary of the tail; empty where only exits trained.
         heads: State dictionary of each kept head.
+        calibration: What they were calibrated to; None of trials of before calibrations were read again.
     """
 
     kept: tuple[int, ...]
     tail: dict[str, torch.Tensor]
     heads: tuple[dict[str, torch.Tensor], ...]
+    calibration: ExitCalibration | None
 
     @classmethod
     def read(cls, path: Path) -> "ExitWeights":
@@ -41,16 +43,18 @@ class ExitWeights:
             BundleError: The weights are not those of a trial with exits.
         """
         with safe_open(path, "pt") as file:
-            calibration = (file.metadata() or {}).get(METADATA)
-        if calibration is None:
+            metadata = (file.metadata() or {}).get(METADATA)
+        if metadata is None:
             raise BundleError(f"{path} holds no exits: export a trial that has some")
-        kept, tensors = tuple(json.loads(calibration)["kept"]), load_file(path)
+        content, tensors = json.loads(metadata), load_file(path)
+        kept = tuple(content["kept"])
         tail = {name: value for name, value in tensors.items() if not name.startswith(f"{METADATA}.")}
         heads = []
         for place in range(len(kept)):
             begin = f"{METADATA}.{place}."
             heads.append({name[len(begin) :]: value for name, value in tensors.items() if name.startswith(begin)})
-        return cls(kept, tail, tuple(heads))
+        calibration = ExitCalibration.from_dict(content) if "sweep" in content else None
+        return cls(kept, tail, tuple(heads), calibration)
 
 
 def write_exits(

@@ -18,7 +18,7 @@ from tuner.backends.torch.exits.heads import build_heads
 from tuner.backends.torch.exits.weights import ExitWeights
 from tuner.backends.torch.export.check import compare, scored_partitions
 from tuner.backends.torch.export.trainable_exits import write_trainable_exits
-from tuner.backends.torch.features.selection import calibration_selection
+from tuner.backends.torch.features.selection import withheld_selection
 from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.backends.torch.trial.choice import trained_on
@@ -60,17 +60,18 @@ class Segment(nn.Module):
 def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool = False) -> Exported:
     """Write ``segments/N.onnx``, ``weights.safetensors`` and ``exits.safetensors``; see `Session.export`.
 
-    Thresholds and temperature are set again on the calibration samples from pixels, by ONNX Runtime: a trial sets them
-    on stored features. With `trainable` the exits' weights keep their names, so that those trained later can take their
-    place; see `tuner.backends.torch.export.trainable_exits`. Where calibration has kept no exit, there is nothing to
-    train.
+    Thresholds and temperatures are set again on the withheld samples from pixels, by ONNX Runtime: a trial sets them
+    on stored features. Those that come from all samples out of fold are the trial's. With `trainable` the exits'
+    weights keep their names, so that those trained later can take their place; see
+    `tuner.backends.torch.export.trainable_exits`. Where calibration has kept no exit, there is nothing to train.
 
     Raises:
         BundleError: A segment cannot be written as ONNX, or ONNX Runtime computes something else.
     """
     task, model = opened.task, opened.model
     torch.set_num_threads(plan.runtime.threads)
-    kept, segments = restored(model, plan, weights)
+    trained = ExitWeights.read(weights)
+    kept, segments = trained.kept, restored(model, plan, trained)
     names = _write_segments(segments, task, folder, optimize=not trainable)
     sides = [segment.side for segment in segments if isinstance(segment, Segment)]
     save_file({name: value.contiguous() for name, value in model.model.state_dict().items()}, folder / WEIGHTS)
@@ -78,7 +79,7 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     if heads:
         save_file({name: value.contiguous() for name, value in heads.items()}, folder / EXIT_WEIGHTS)
     chain = Chain([folder / name for name in names], plan.model.outputs, threads=plan.runtime.threads)
-    checks, policy = _checked(task, plan, kept, chain, segments, names)
+    checks, policy = _checked(task, plan, trained, chain, segments, names)
     sections: dict[str, Any] = {Section.EXITS.value: policy.to_dict()}
     if trainable and kept:
         sections[Section.TRAIN.value] = write_trainable_exits(
@@ -87,15 +88,15 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     return Exported(checks, sections)
 
 
-def restored(model: OpenModel, plan: TrialPlan, weights: Path) -> tuple[tuple[int, ...], list[nn.Module]]:
-    """Return which exits a trial kept, and its model as segments; the last has no exit.
+def restored(model: OpenModel, plan: TrialPlan, trained: ExitWeights) -> list[nn.Module]:
+    """Return a trial's model as segments; the last has no exit.
 
     Raises:
-        BundleError: The weights are not those of a trial with exits.
+        BundleError: The model has no cut points, and so no exits.
     """
-    trained, heads = ExitWeights.read(weights), build_heads(plan)
+    heads = build_heads(plan)
     if model.chain is None:
-        raise BundleError(f"{weights} holds no exits: export a trial that has some")
+        raise BundleError("a model without cut points has no exits: export a trial without exits")
     if plan.trainable:
         model.tail(plan.split).load_state_dict(trained.tail)
     for index, state in zip(trained.kept, trained.heads, strict=True):
@@ -104,7 +105,7 @@ def restored(model: OpenModel, plan: TrialPlan, weights: Path) -> tuple[tuple[in
     positions = [model.chain.split_position(cut) for cut in cuts]
     bodies = [model.chain.part(begin, end) for begin, end in pairwise(positions)]
     segments = [Segment(body, heads[index]) for body, index in zip(bodies, trained.kept, strict=False)]
-    return trained.kept, [segment.eval() for segment in (*segments, bodies[-1])]
+    return [segment.eval() for segment in (*segments, bodies[-1])]
 
 
 def _write_segments(segments: Sequence[nn.Module], task: Task, folder: Path, *, optimize: bool) -> list[str]:
@@ -132,7 +133,7 @@ def _write_segments(segments: Sequence[nn.Module], task: Task, folder: Path, *, 
 def _checked(
     task: Task,
     plan: TrialPlan,
-    kept: tuple[int, ...],
+    trained: ExitWeights,
     chain: Chain,
     segments: Sequence[nn.Module],
     names: Sequence[str],
@@ -151,18 +152,22 @@ def _checked(
             logits.append(of_exit)
         return torch.stack([*logits, segments[-1](value)])
 
-    selection = calibration_selection(task, plan.data)
-    logits, difference = compare(task, Subset(selection.samples, selection.indices), chain.every, original)
-    differences = [difference]
-    truth = truths(task, "local", logits, selection.labels())
-    costs = ExitCosts(seconds=_seconds(task, chain), flops=exit_flops(plan, kept))
-    calibration = calibrate_exits(logits, truth, plan.heads, costs, multi=multi, prune=False)
+    costs = ExitCosts(seconds=_seconds(task, chain), flops=exit_flops(plan, trained.kept))
+    calibration, differences = trained.calibration, list[float]()
+    if calibration is None or not calibration.out_of_fold:
+        selection = withheld_selection(task, plan.data)
+        logits, difference = compare(task, Subset(selection.samples, selection.indices), chain.every, original)
+        differences.append(difference)
+        truth, labelled = truths(task, "local", logits, selection.labels()), task.labelled
+        calibration = calibrate_exits(
+            logits, truth, plan.heads, costs.flops, multi=multi, prune=False, labelled=labelled
+        )
     checks: dict[str, float] = {}
     for name, samples in scored_partitions(task).items():
         logits, difference = compare(task, samples, chain.every, original)
         differences.append(difference)
         truth = truths(task, "global" if name == "global_accuracy" else "local", logits, samples.labels)
-        exits = exits_taken(confidences(logits, calibration.temperature, multi=multi), calibration.thresholds)
+        exits = exits_taken(confidences(logits, calibration.temperatures, multi=multi), calibration.thresholds)
         checks[name] = score(logits[exits, np.arange(len(exits))], truth, multi=multi)
         if name == "local_accuracy":
             rates = np.bincount(exits, minlength=len(names)) / len(exits)

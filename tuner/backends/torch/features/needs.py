@@ -35,7 +35,7 @@ def needed(task: Task, plans: Sequence[TrialPlan]) -> dict[CutBits, list[Selecti
     for plan in plans:
         share = plan.data.share
         training = [shared_partition(task, "local.train", share), *pool_selections(task, plan)]
-        thresholds = [calibration_selection(task, plan.data)] if plan.heads.exits else []
+        thresholds = [calibration_selection(task, plan)] if plan.heads.exits else []
         of_all_trainings = replace(plan.data, fold=0)
         scored = [one for own in scored_selections(task, of_all_trainings).values() for one in own]
         for at in feature_records(plan):

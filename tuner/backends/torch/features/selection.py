@@ -7,10 +7,10 @@ import numpy as np
 from tuner.arrays import Labels, RowNumbers
 from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan
-from tuner.runtime.train.exit_calibration import calibration_share
+from tuner.runtime.train.exit_calibration import FOLDS, calibration_share
 from tuner.task import Samples, Task, stratified_holdout
 from tuner.task.mixing import mixed_indices, shared_indices
-from tuner.task.partition import fold_numbers, recording_holdout
+from tuner.task.partition import fold_numbers, recording_folds, recording_holdout
 
 WHOLE = DataPlan()
 
@@ -61,14 +61,14 @@ def shared_partition(task: Task, partition: str, share: float) -> Selection:
 def training_selections(task: Task, plan: TrialPlan) -> list[Selection]:
     """Return what one epoch of the plan trains on, where no selector chooses: local and mixed-in global samples."""
     local = local_selection(task, plan.data)
-    if plan.heads.exits:
-        rest = np.setdiff1d(local.indices, calibration_selection(task, plan.data).indices)
+    if plan.heads.exits and not plan.heads.out_of_fold:
+        rest = np.setdiff1d(local.indices, withheld_selection(task, plan.data).indices)
         local = Selection(local.partition, local.samples, rest)
     return [local, *mixed_selections(task, plan)]
 
 
 def local_selection(task: Task, data: DataPlan) -> Selection:
-    """Return the local training samples that are used, those that calibrate exits included."""
+    """Return the local training samples that are used, those that set thresholds of exits included."""
     used = shared_partition(task, "local.train", data.share)
     return replace(used, indices=np.flatnonzero(_folds(task, data) != data.fold)) if data.fold else used
 
@@ -78,8 +78,28 @@ def _folds(task: Task, data: DataPlan) -> RowNumbers:
     return fold_numbers(task.local.train.labels, data.folds)
 
 
-def calibration_selection(task: Task, data: DataPlan = WHOLE) -> Selection:
-    """Return the local training samples on which thresholds of exits are set, and which train nothing: a fifth.
+def calibration_selection(task: Task, plan: TrialPlan) -> Selection:
+    """Return the local training samples on which thresholds of exits are set: all, or those that are withheld."""
+    return local_selection(task, plan.data) if plan.heads.out_of_fold else withheld_selection(task, plan.data)
+
+
+def local_folds(local: Selection) -> RowNumbers:
+    """Return the fold of each local sample: those of a fold are answered by exits that learned from the others only.
+
+    Of windows, a recording is in one fold if its class has several recordings, as neighbours are alike.
+    """
+    labels, recordings = local.labels(), _recordings(local)
+    return recording_folds(labels, recordings, FOLDS)
+
+
+def _recordings(selection: Selection) -> RowNumbers:
+    """Return the number of the recording that each sample was cut from; of photos, a number for each."""
+    origins = [selection.samples.origin(int(index)) for index in selection.indices]
+    return np.unique(origins, return_inverse=True)[1]
+
+
+def withheld_selection(task: Task, data: DataPlan = WHOLE) -> Selection:
+    """Return the local training samples that set thresholds and train nothing where training is by steps: a fifth.
 
     At least 50, but at most half; of windows, whole recordings where a class has several, as neighbours are alike.
     Source: PersEPhonEE, calibration on held-out data of the user.
@@ -87,9 +107,9 @@ def calibration_selection(task: Task, data: DataPlan = WHOLE) -> Selection:
     used = local_selection(task, data)
     labels, held = used.labels(), calibration_share(len(used))
     places = stratified_holdout(labels, held)[1]
-    origins, recordings = np.unique([used.samples.origin(int(index)) for index in used.indices], return_inverse=True)
-    if len(origins) < len(used):
-        whole_recordings = recording_holdout(labels, recordings, [""] * len(origins), held)[1]
+    recordings = _recordings(used)
+    if (count := len(np.unique(recordings))) < len(used):
+        whole_recordings = recording_holdout(labels, recordings, [""] * count, held)[1]
         places = whole_recordings if len(whole_recordings) else places
     return Selection(used.partition, used.samples, used.indices[places])
 

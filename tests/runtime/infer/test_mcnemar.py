@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from tuner.runtime.service.mcnemar import difference, harm, least_drop
+from tuner.runtime.infer.mcnemar import difference, harm, least_drop, most_drop
 
 COUNTS = [(lost, won) for lost in range(14) for won in range(14)] + [(700, 650), (3000, 2950), (0, 5000)]
 
@@ -53,3 +53,23 @@ def test_the_bound_is_above_the_true_drop_in_one_case_of_twenty(drop: float) -> 
 def test_more_changes_than_samples_are_refused() -> None:
     with pytest.raises(ValueError, match="are not among 5 samples"):
         least_drop(4, 3, 5, 0.95)
+
+
+def test_a_drop_is_at_most_what_tangos_interval_ends_with() -> None:
+    before, after = np.zeros(100), np.zeros(100)
+    before[:9] = after[7:11] = 1  # 7 lost, 2 won
+    assert most_drop(before, after, 0.95) == -least_drop(2, 7, 100, 0.95) > 0.05
+    assert most_drop(before, after, 0.5) == pytest.approx(0.05)
+    parts = np.linspace(0, 1, 100)  # of several labels an answer is right in part
+    assert most_drop(parts, parts - 0.01, 0.95) == pytest.approx(0.01)
+    assert most_drop(parts, parts[::-1], 0.95) == pytest.approx(1.645 * (parts - parts[::-1]).std() / 10, rel=1e-3)
+
+
+def test_a_drop_is_above_its_bound_as_rarely_as_promised() -> None:
+    generator, true = np.random.default_rng(0), 0.02
+    wrong = 0
+    for _ in range(400):
+        draw = generator.random(200)
+        before, after = draw < 0.90, np.where(draw < 0.93, draw >= 0.05, 0)  # 5 % lost, 3 % won
+        wrong += most_drop(before, after, 0.95) < true
+    assert wrong / 400 < 0.09

@@ -1,4 +1,4 @@
-"""Tests for a difference between two models on the same samples: McNemar's, and Tango's against a margin.
+"""Tests for a difference between two models on the same samples: McNemar's, and bounds by Tango's against a margin.
 
 Sources: McNemar, Note on the sampling error of the difference between correlated proportions, Psychometrika 12 (1947);
 exact, by the binomial distribution of the samples on which the two disagree. Tango, Equivalence test and confidence
@@ -8,6 +8,10 @@ interval for the difference in proportions for the paired-sample design, Statist
 from fractions import Fraction
 from math import comb, inf, sqrt
 from statistics import NormalDist
+
+import numpy as np
+
+from tuner.arrays import Array
 
 _HALVINGS = 40  # of the interval in which the bound is searched
 
@@ -57,6 +61,23 @@ def least_drop(lost: int, won: int, count: int, confidence: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if _tango(lost, won, count, middle) > quantile else (low, middle)
     return low
+
+
+def most_drop(before: Array, after: Array, confidence: float) -> float:
+    """Return the upper one-sided bound of a drop of accuracy: it is at most as large, with this confidence.
+
+    By Tango's test where an answer is right or wrong; by the normal distribution where it is right in part.
+
+    Args:
+        before: How far each answer is right, float [n] in [0, 1]; n is at least 1.
+        after: The same of other answers to the same samples.
+        confidence: From 0.5, at which the bound is the measured drop, to below 1.
+    """
+    differences, count = np.asarray(before, float) - np.asarray(after, float), len(before)
+    if confidence > 0.5 and np.isin(differences, (-1, 0, 1)).all():  # noqa: PLR2004 - chance
+        return -least_drop(int((differences < 0).sum()), int((differences > 0).sum()), count, confidence)
+    spread = float(differences.std()) / sqrt(count)
+    return float(differences.mean()) + NormalDist().inv_cdf(confidence) * spread
 
 
 def _tango(lost: int, won: int, count: int, drop: float) -> float:
