@@ -22,12 +22,14 @@ class Readings:
         charging: Whether the device is on mains power; None without a battery.
         celsius: Temperature of the hottest sensor.
         minute: Minute of the day, local time, from 0.
+        battery: Charge of the battery, in [0, 1].
     """
 
     load: float | None
     charging: bool | None
     celsius: float | None
     minute: int
+    battery: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ def read_device() -> Readings:
         charging=None if battery is None else bool(battery.power_plugged),
         celsius=max(degrees, default=None),
         minute=60 * now.tm_hour + now.tm_min,
+        battery=None if battery is None else min(1.0, max(0.0, battery.percent / 100)),
     )
 
 

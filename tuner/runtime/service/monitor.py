@@ -21,10 +21,10 @@ class Watch:
     here by the Page–Hinkley test, on losses in [0, 1] so that one limit suits all models.
 
     Attributes:
-        exploration: Probability that all exits run on a sample, and are compared with the last.
+        exploration: Probability that all exits run on a sample, and are compared with the last, on an idle device.
         enough: Number of new samples at which a round is due.
         least: Number of samples since drift asked for a round before it is due.
-        step: Amount by which a threshold rises.
+        step: Amount by which a threshold rises, on an idle device.
         tests: Tests by stream: ``doubt`` is 1 − the answer's probability, ``errors`` is 1 where a label contradicts the
             answer, and ``exit`` (each exit's own) is 1 − the probability that it gives to the last exit's answer.
     """

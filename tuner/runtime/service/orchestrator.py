@@ -20,6 +20,7 @@ from tuner.bundle.rounds import device_folder, install_round, rounds_in_use
 from tuner.errors import BundleError, StoreError, TunerError
 from tuner.runtime.infer.personaliser import Personaliser, Prediction, Sample
 from tuner.runtime.service.conditions import Conditions, Readings, read_device, unmet
+from tuner.runtime.service.exploration import Exploration
 from tuner.runtime.service.gate import Rules, Verdict, refused
 from tuner.runtime.service.incoming import Mark
 from tuner.runtime.service.monitor import (
@@ -119,7 +120,7 @@ class Orchestrator:
             ) from None
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="round")
         self._round: _Running | None = None
-        self._looked = -math.inf
+        self._looked, self._exploration = -math.inf, Exploration(self._policy.watch, self._world.readings)
         try:
             self._memory = StateFile(folder, self._world.clock)
             self._serving = ServingModel(folder, self._memory, self._world.threads)
@@ -167,7 +168,8 @@ class Orchestrator:
         """
         self._serving.refresh()
         self.model.check(sample[None])
-        explore = self._world.draw.random() < self._policy.watch.exploration
+        watch = self._exploration.settings() if self.model.exits > 1 else self._policy.watch
+        explore = self._world.draw.random() < watch.exploration
         prediction, probabilities = self._serving.predict(sample, explore=explore)
         state = self.state
         streams = {DOUBT: 1 - prediction.probability}
@@ -177,7 +179,7 @@ class Orchestrator:
             streams |= {f"{EXIT} {index}": loss for index, loss in enumerate(exit_losses(probabilities))}
             state = explored(state, probabilities)
         state = answered(state, prediction, self.model.exits)
-        self._memory.state = watched(state, streams, self.model.thresholds, self._policy.watch)
+        self._memory.state = watched(state, streams, self.model.thresholds, watch)
         self.model.thresholds = self.state.thresholds or self.model.thresholds
         self._keep(sample, label)
         return prediction
