@@ -27,6 +27,7 @@ import torch
 from benchmarks.report import Claim, Row, finish, interleave, ratio
 from tuner.store.codec import Codec
 from tuner.store.quantiles import calibrate
+from tuner.store.sizes import has_own_scales
 
 SHAPE = (96, 14, 14)
 BATCH = 64
@@ -91,7 +92,7 @@ def coding_arms(maps: Floats) -> dict[str, Callable[[], object]]:
     out = np.empty_like(batches[0])
     arms = {"copy": taking_turns(partial(np.copyto, out), batches)}
     for bits in WIDTHS:
-        codec = Codec(bits, SHAPE, low, high)
+        codec = Codec(bits, SHAPE, low, high, has_own_scales(bits, SHAPE))
         records = [codec.encode(batch) for batch in batches]
         arms[f"encode {bits}"] = taking_turns(codec.encode, batches)
         arms[f"decode {bits}"] = taking_turns(partial(codec.decode, out=out), records)

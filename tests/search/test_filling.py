@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tuner.backends.base import Filling
@@ -26,6 +27,8 @@ from tuner.search.processes.guard import JobResult
 from tuner.search.processes.messages import Failure, Job
 from tuner.search.scoring import scored_record
 from tuner.search.study import Study
+from tuner.store.codec import Codec
+from tuner.store.sizes import has_own_scales
 
 Begin = Callable[..., Study]
 
@@ -185,8 +188,10 @@ def test_a_trial_that_stopped_early_teaches_by_the_epochs_it_ran(filler: Filler,
 
 def test_codes_of_few_bits_need_room_for_the_eight_bit_ones_too(plan: TrialPlan) -> None:
     narrow, eight = at(plan, bits=2), at(plan, bits=8)
-    values = math.prod(plan.model.blocks[plan.split].in_shape)
-    assert cost.feature_bytes(narrow) - cost.feature_bytes(eight) == plan.train_samples * math.ceil(values / 4)
+    shape = plan.model.blocks[plan.split].in_shape
+    ones = np.ones(shape[0], np.float32)
+    record = Codec(2, shape, ones * 0, ones, has_own_scales(2, shape)).record_bytes
+    assert cost.feature_bytes(narrow) - cost.feature_bytes(eight) == plan.train_samples * record
     assert cost.storage_bytes(eight) == cost.feature_bytes(eight) + cost.weight_bytes(eight)
 
 

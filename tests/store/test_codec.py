@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.errors import StoreError
-from tuner.store.codec import Codec, requantise
+from tuner.store.codec import Codec
 from tuner.store.quantiles import calibrate
+from tuner.store.sizes import has_own_scales
 
 Floats = npt.NDArray[np.float32]
 SHAPES = [(5, 7, 7), (3, 3, 3), (16, 14, 14), (1, 1, 1), (11,), (13, 1, 1), (6, 9)]
@@ -65,14 +66,17 @@ def test_narrow_codes_are_the_requantised_master(shape: tuple[int, ...], bits: i
     maps = features(shape, 20, seed)
     low, high = calibrate(maps)
     master = Codec(8, shape, low, high).encode(maps)
-    np.testing.assert_array_equal(Codec(bits, shape, low, high).encode(maps), requantise(master, shape, bits))
+    for per_sample in {False, has_own_scales(bits, shape)}:
+        codec = Codec(bits, shape, low, high, per_sample)
+        np.testing.assert_array_equal(codec.encode(maps), codec.narrow(master))
 
 
 @pytest.mark.parametrize("bits", [4, 2, 1])
 def test_each_master_code_goes_to_its_nearest_level(bits: int) -> None:
     codes = np.arange(256, dtype=np.uint8)[None]
     ones = np.ones(256, np.float32)
-    levels = Codec(bits, (256,), ones * 0, ones).decode(requantise(codes, (256,), bits))[0] * (2**bits - 1)
+    codec = Codec(bits, (256,), ones * 0, ones)
+    levels = codec.decode(codec.narrow(codes))[0] * (2**bits - 1)
     np.testing.assert_allclose(levels, np.round(np.arange(256) * (2**bits - 1) / 255), atol=1e-5)
 
 
@@ -85,6 +89,42 @@ def test_a_constant_channel_codes_zero_and_decodes_to_its_value(bits: int) -> No
     assert (codec.decode(codec.encode(maps))[:, 2] == -1.25).all()
     assert not Codec(8, (4, 6, 6), low, high).encode(maps)[:, 72:108].any()
     assert (codec.decode(codec.encode(maps + 9))[:, 2] == -1.25).all()
+
+
+def test_one_bit_of_a_sample_decodes_to_the_means_below_and_above_its_own_mean() -> None:
+    maps = features((16, 7, 7), 5) + np.arange(5, dtype=np.float32).reshape(5, 1, 1, 1)
+    low, high = calibrate(maps, 0.0)
+    codec = Codec(1, (16, 7, 7), low, high, per_sample=True)
+    back = codec.decode(codec.encode(maps))
+    rows = maps.reshape(5, 16, -1)
+    above = rows > rows.mean(axis=2, keepdims=True)
+    means = np.where(above, *(rows.mean(axis=2, keepdims=True, where=side) for side in (above, ~above)))
+    step = channels(high - low, (16, 7, 7)) / 255
+    off = np.abs(back - means.reshape(maps.shape)) / step
+    assert np.quantile(off, 0.95) < 1.5  # a value next to the mean may be on the other side of it in 8-bit codes
+
+
+@pytest.mark.parametrize("bits", [2, 1])
+def test_scales_of_a_samples_own_err_less_where_samples_differ(bits: int) -> None:
+    shape = (16, 7, 7)
+    maps = features(shape, 30)
+    maps *= np.random.default_rng(1).uniform(0.2, 2, (30, 16, 1, 1)).astype(np.float32)
+    low, high = calibrate(maps)
+    errors = []
+    for per_sample in (False, True):
+        codec = Codec(bits, shape, low, high, per_sample)
+        errors.append(float(((codec.decode(codec.encode(maps)) - maps) ** 2).sum()))
+    assert errors[1] < errors[0] / 2
+    assert codec.record_bytes == -(-16 * 49 * bits // 8) + 2 * 16
+
+
+@pytest.mark.parametrize("bits", [2, 1])
+def test_a_channel_that_is_constant_in_one_sample_decodes_to_its_value(bits: int) -> None:
+    maps = features((4, 6, 6), 20)
+    low, high = calibrate(maps)
+    maps[3, 2] = value = (low[2] + high[2]) / 2
+    codec = Codec(bits, (4, 6, 6), low, high, per_sample=True)
+    assert np.abs(codec.decode(codec.encode(maps))[3, 2] - value).max() <= (high[2] - low[2]) / 255
 
 
 def test_values_beyond_the_quantiles_are_clamped() -> None:
@@ -143,9 +183,10 @@ def test_decoding_fills_the_array_it_is_given() -> None:
         codec.decode(codec.encode(maps), out[::2])
 
 
-def test_batches_of_any_size_decode_alike() -> None:
+@pytest.mark.parametrize("per_sample", [False, True])
+def test_batches_of_any_size_decode_alike(*, per_sample: bool) -> None:
     maps = features((96, 14, 14), 21)
-    codec = Codec(2, (96, 14, 14), *calibrate(maps))
+    codec = Codec(2, (96, 14, 14), *calibrate(maps), per_sample)
     whole = codec.decode(codec.encode(maps))
     np.testing.assert_array_equal(whole[3:4], codec.decode(codec.encode(maps[3:4])))
     assert codec.decode(codec.encode(maps[:0])).shape == (0, 96, 14, 14)
@@ -163,8 +204,10 @@ def test_what_a_codec_cannot_be_is_refused() -> None:
         lambda: Codec(8, ()),
         lambda: Codec(8, (3,), ones, ones).encode(np.ones((2, 4), np.float32)),
         lambda: Codec(8, (3,), ones, ones).decode(np.ones((2, 4), np.uint8)),
-        lambda: requantise(np.ones((2, 3), np.uint8), (3,), 16),
-        lambda: requantise(np.ones((2, 4), np.uint8), (3,), 4),
+        lambda: Codec(16, (3,)).narrow(np.ones((2, 3), np.uint8)),
+        lambda: Codec(4, (3,), ones, ones).narrow(np.ones((2, 4), np.uint8)),
+        lambda: Codec(1, (3,), ones, ones, per_sample=True),
+        lambda: Codec(4, (3, 9, 9), ones, ones, per_sample=True),
         lambda: calibrate(np.ones((2, 3), np.float32), 0.5),
         lambda: calibrate(np.ones((0, 3), np.float32)),
     ):

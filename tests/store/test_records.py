@@ -95,6 +95,31 @@ def test_records_of_other_scales_are_never_read(tmp_path: Path) -> None:
         RecordFile.create_or_open(tmp_path / "a", other, low, high + 1)
 
 
+def test_records_of_earlier_versions_have_the_key_they_had(tmp_path: Path) -> None:
+    assert PLAIN.digest() == "2da850fe8a881dba9c132b233bad1afd6b7ad3a4897a66387436e19bba71c636"
+    low, high = scales()
+    codec = Codec(1, SHAPE, low, high)
+    key = replace(PLAIN, bits=1, scales=codec.scales)
+    with RecordFile.create_or_open(tmp_path / "a", key, low, high):
+        assert b"per_sample" not in (tmp_path / "a" / "header").read_bytes()
+    with RecordFile.create_or_open(tmp_path / "a", key) as file:
+        assert file.codec.record_bytes == codec.record_bytes
+
+
+def test_records_with_scales_of_their_own_have_another_key_and_come_back(tmp_path: Path) -> None:
+    shape = (4, 5, 5)
+    maps = np.random.default_rng(2).random((3, *shape), dtype=np.float32)
+    low, high = calibrate(maps)
+    codec = Codec(1, shape, low, high, per_sample=True)
+    key = replace(PLAIN, bits=1, shape=shape, scales=codec.scales, per_sample=True)
+    assert key.digest() != replace(key, per_sample=False).digest()
+    ids = [f"{number:032x}" for number in range(3)]
+    with RecordFile.create_or_open(tmp_path / "a", key, low, high) as file:
+        file.append(ids, codec.encode(maps))
+    with RecordFile.create_or_open(tmp_path / "a", key) as file:
+        np.testing.assert_array_equal(file.codec.decode(file.read(ids)), codec.decode(codec.encode(maps)))
+
+
 def test_nobody_else_can_read_the_files(tmp_path: Path) -> None:
     filled(tmp_path / "a")
     with RecordFile.create_or_open(tmp_path / "a", PLAIN) as file:

@@ -14,6 +14,8 @@ from tuner.files import private_file
 from tuner.store.codec import Codec
 
 FORMAT = "1"
+#: Of records with scales of their own, which earlier versions do not read.
+PER_SAMPLE_FORMAT = "2"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +60,8 @@ class Replay:
         tensors: dict[str, npt.NDArray[Any]] = {"codes": self.codes, "labels": self.labels}
         if self.codec.low is not None and self.codec.high is not None:
             tensors |= {"low": self.codec.low, "high": self.codec.high}
-        metadata = {"format": FORMAT, "bits": str(self.codec.bits), "shape": " ".join(map(str, self.codec.shape))}
+        version = PER_SAMPLE_FORMAT if self.codec.per_sample else FORMAT
+        metadata = {"format": version, "bits": str(self.codec.bits), "shape": " ".join(map(str, self.codec.shape))}
         with private_file(path) as part:
             save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, part, metadata)
 
@@ -72,16 +75,18 @@ class Replay:
         """
         with open_tensors(path) as file:
             metadata = file.metadata() or {}
-            if metadata.get("format") != FORMAT:
+            version = metadata.get("format")
+            if version not in {FORMAT, PER_SAMPLE_FORMAT}:
                 raise BundleError(
-                    f"{path} has record format {metadata.get('format')}, this version reads {FORMAT}: update tuner"
+                    f"{path} has record format {version}, this version reads {FORMAT} and {PER_SAMPLE_FORMAT}: "
+                    "update tuner"
                 )
             bits, shape = int(metadata["bits"]), tuple(map(int, metadata["shape"].split()))
         tensors = read_tensors(path)
         codes, labels = tensors.get("codes"), tensors.get("labels")
         if codes is None or labels is None:
             raise BundleError(f"{path} lacks codes or labels: export again")
-        codec = Codec(bits, shape, tensors.get("low"), tensors.get("high"))
+        codec = Codec(bits, shape, tensors.get("low"), tensors.get("high"), version == PER_SAMPLE_FORMAT)
         if codes.dtype != np.uint8 or codes.shape != (len(labels), codec.record_bytes):
             raise BundleError(
                 f"{path} must have codes uint8 [{len(labels)}, {codec.record_bytes}], one for each label, "

@@ -7,6 +7,7 @@ from tuner.plan.heads import head_macs, head_parameters, linear_inputs
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import FLOAT_BYTES, TRAIN_PASSES, Rates, unscaled_bytes
 from tuner.planner.solving import solving_bytes
+from tuner.store.sizes import scale_bytes
 
 #: Tensors of the size of a trained weight, by optimiser: its gradient, and momentum or two moments.
 STATE_COPIES = {"sgd": 2, "adam": 3, "adamw": 3}
@@ -248,14 +249,13 @@ def feature_bytes(plan: TrialPlan) -> int:
         return 0
     values = [math.prod(block.in_shape) for block in plan.model.blocks]
     train = sum(
-        math.ceil(values[cut] * width / 8)
+        math.ceil(values[cut] * width / 8) + scale_bytes(width, plan.model.blocks[cut].in_shape)
         for cut, bits in feature_bits(plan).items()
         for width in {bits, max(CODED_BITS, bits)}
     )
-    scored = plan.local_scored + plan.global_scored
-    if plan.heads.exits:
-        scored += plan.local_samples // (1 if plan.heads.out_of_fold else 5)  # the calibration samples
-    return plan.pool_samples * train + scored * sum(values[cut] * 2 for cut in plan.cuts)
+    calibration = plan.local_samples // (1 if plan.heads.out_of_fold else 5) if plan.heads.exits else 0
+    exact = (plan.local_scored + plan.global_scored + calibration) * sum(values[cut] * 2 for cut in plan.cuts)
+    return plan.pool_samples * train + exact
 
 
 def weight_bytes(plan: TrialPlan) -> int:

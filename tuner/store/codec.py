@@ -3,7 +3,8 @@
 A code of `b` bits is `round((x - low) * (2**b - 1) / (high - low))` clamped to `[0, 2**b - 1]`, where `low` and `high`
 are a channel's k and 1-k quantiles over a calibration set. 8-bit codes are the master: 4, 2 and 1 bit codes are
 *defined* as requantised 8-bit codes, so that a narrower record never needs another forward pass. 15, 3 and 1 divide 255
-with odd quotients, hence the two roundings together still err by at most half a step of the narrower code.
+with odd quotients, hence the two roundings together still err by at most half a step of the narrower code. Codes of 2
+and 1 bits may have scales of each sample's own in front of them instead (`tuner.store.sample_codes`).
 
 Codes are packed in planes: with `p = 8 // bits` codes to a byte, byte `j` of a record holds the codes of elements
 `j, j + P, j + 2 * P, ...` (`P = ceil(elements / p)`), the first in the lowest bits. Unpacking is then a mask over whole
@@ -20,7 +21,9 @@ import numpy.typing as npt
 
 from tuner.arrays import Codes, Floats
 from tuner.errors import StoreError
+from tuner.store import sample_codes
 from tuner.store.quantiles import refuse_unfinite
+from tuner.store.sizes import SCALES, has_own_scales
 
 WIDTHS = (32, 16, 8, 4, 2, 1)
 _MASTER_LEVELS = 255
@@ -38,12 +41,14 @@ class Codec:
         shape: Shape of one sample's features, channels first: `[C, ...]`.
         low: Values of code 0, float32 `[C]`; `None` at 16 and 32 bits.
         high: Values of the largest code, float32 `[C]`; `None` at 16 and 32 bits.
+        per_sample: Whether each record begins with scales of its own, of which `low` and `high` are the frame.
     """
 
     bits: int
     shape: tuple[int, ...]
     low: Floats | None = None
     high: Floats | None = None
+    per_sample: bool = False
     _tables: list[tuple[Floats, Floats]] = field(
         default_factory=list, init=False, repr=False
     )  # made by the first decode
@@ -53,6 +58,8 @@ class Codec:
             raise StoreError(f"records must have 32, 16, 8, 4, 2 or 1 bits, got {self.bits}")
         if not self.shape or min(self.shape) < 1:
             raise StoreError(f"features must have a shape [channels, ...] of positive sizes, got {list(self.shape)}")
+        if self.per_sample and not has_own_scales(self.bits, self.shape):
+            raise StoreError(f"records of {self.bits} bits and shape {list(self.shape)} have no scales of their own")
         if self.bits in _PLAIN:
             if self.low is not None or self.high is not None:
                 raise StoreError(f"{self.bits}-bit records hold plain numbers: leave low and high out")
@@ -71,8 +78,13 @@ class Codec:
 
     @property
     def record_bytes(self) -> int:
-        """Size of one record: `ceil(C·H·W·bits / 8)`."""
-        return -(-math.prod(self.shape) * self.bits // 8)
+        """Size of one record: `ceil(C·H·W·bits / 8)`, and two bytes a channel for scales of its own."""
+        return self.scale_bytes + -(-math.prod(self.shape) * self.bits // 8)
+
+    @property
+    def scale_bytes(self) -> int:
+        """Size of a record's own scales; 0 without any."""
+        return SCALES * self.shape[0] if self.per_sample else 0
 
     @property
     def scales(self) -> str:
@@ -98,8 +110,31 @@ class Codec:
         flat = np.ascontiguousarray(features, dtype=np.float32).reshape(len(features), math.prod(self.shape))
         if self.bits in _PLAIN:
             return self._encode_plain(flat)
-        codes = self._encode_master(flat)
-        return codes if self.bits == 8 else requantise(codes, self.shape, self.bits)  # noqa: PLR2004 - the master's width
+        return self.narrow(self._encode_master(flat))
+
+    def narrow(self, records8: Codes) -> Codes:
+        """Make records of 8-bit ones of the same scales.
+
+        Args:
+            records8: uint8 `[n, C·H·W]`.
+
+        Returns:
+            uint8 `[n, record_bytes]`: what `encode` makes of the features; at 8 bits the records as they are.
+
+        Raises:
+            StoreError: The records are of 16 or 32 bits, or 8-bit records of another shape.
+        """
+        elements = math.prod(self.shape)
+        if self.bits in _PLAIN:
+            raise StoreError(f"8-bit records can be narrowed to 4, 2 or 1 bits, got {self.bits}")
+        if records8.dtype != np.uint8 or records8.shape[1:] != (elements,):
+            raise StoreError(f"8-bit records are uint8 [n, {elements}], got {records8.dtype} {list(records8.shape)}")
+        if self.bits == 8:  # noqa: PLR2004 - the master's width
+            return records8
+        records = np.zeros((len(records8), self.record_bytes), np.uint8)
+        for start, stop in _blocks(records8):
+            self._pack(records8[start:stop], records[start:stop])
+        return records
 
     def decode(self, records: Codes, out: Floats | None = None) -> Floats:
         """Restore features.
@@ -109,7 +144,8 @@ class Codec:
             out: float32 `[n, *shape]`, contiguous, to be filled; a new array without it.
 
         Returns:
-            float32 `[n, *shape]`: `low + code * (high - low) / (2**bits - 1)`.
+            float32 `[n, *shape]`: `low + code * (high - low) / (2**bits - 1)`, or the 8-bit formula of what the
+            record's own scales make of its codes.
 
         Raises:
             StoreError: A shape or a type differs.
@@ -157,20 +193,44 @@ class Codec:
         if not self._tables:
             self._tables.append(self._decoding_tables())
         steps, offsets = self._tables[0]
-        planes, packed = 8 // self.bits, records.shape[1]
-        masks = np.array([(2**self.bits - 1) << plane * self.bits for plane in range(planes)], np.uint8)[:, None]
+        planes, packed = 8 // self.bits, records.shape[1] - self.scale_bytes
+        shifts = np.arange(planes, dtype=np.uint8)[:, None] * np.uint8(self.bits)
+        masks = np.uint8(2**self.bits - 1) << shifts
         elements = flat.shape[1]
         buffer = np.empty((max(1, min(len(flat), _BLOCK_ELEMENTS // elements)), planes, packed), np.uint8)
         for start, stop in _blocks(flat):
             codes, block = buffer[: stop - start], flat[start:stop]
-            np.bitwise_and(records[start:stop, None, :], masks, out=codes)
-            np.copyto(block, codes.reshape(stop - start, planes * packed)[:, :elements])
+            np.bitwise_and(records[start:stop, None, self.scale_bytes :], masks, out=codes)
+            flat_codes = codes.reshape(stop - start, planes * packed)[:, :elements]
+            if self.per_sample:
+                codes >>= shifts
+                flat_codes = sample_codes.widened(flat_codes, records[start:stop, : self.scale_bytes])
+            np.copyto(block, flat_codes)
             block *= steps
             block += offsets
 
+    def _pack(self, records8: Codes, records: Codes) -> None:
+        """Write the narrow codes of 8-bit records, and scales of their own, into records of zeros."""
+        if self.per_sample:
+            codes, records[:, : self.scale_bytes] = sample_codes.narrowed(records8, self.shape[0], self.bits)
+        else:
+            ratio = _MASTER_LEVELS // (2**self.bits - 1)  # 17, 85 or 255: odd, so no code lies halfway
+            codes = records8 // np.uint8(ratio)
+            codes += records8 - codes * np.uint8(ratio) > ratio // 2
+        packed = records[:, self.scale_bytes :]
+        width = packed.shape[1]
+        for plane in range(8 // self.bits):
+            part = codes[:, plane * width : (plane + 1) * width]
+            packed[:, : part.shape[1]] |= part << np.uint8(plane * self.bits)
+
     def _decoding_tables(self) -> tuple[Floats, Floats]:
-        """Return the factor and the summand of each element; a plane's shift is part of its step."""
+        """Return the factor and the summand of each element; a plane's shift is part of its step.
+
+        With scales of their own, records become 8-bit ones first, without shifts.
+        """
         low, span = self._bounds()
+        if self.per_sample:
+            return self._spread(span / np.float32(_MASTER_LEVELS)), self._spread(low)
         steps = self._spread(span / np.float32(2**self.bits - 1))
         for plane in range(8 // self.bits):
             steps[plane * self.record_bytes : (plane + 1) * self.record_bytes] *= np.float32(
@@ -187,40 +247,6 @@ class Codec:
         """Return one value per element: a flat operand runs twice as fast as broadcasting short rows."""
         rows = np.broadcast_to(per_channel[:, None], (len(per_channel), math.prod(self.shape[1:])))
         return np.array(rows).reshape(-1)
-
-
-def requantise(records8: Codes, shape: tuple[int, ...], bits: int) -> Codes:
-    """Narrow 8-bit records.
-
-    Args:
-        records8: uint8 `[n, C·H·W]`, records of an 8-bit codec.
-        shape: Shape of one sample's features.
-        bits: 8 (returned as they are), 4, 2 or 1.
-
-    Returns:
-        uint8 `[n, ceil(C·H·W·bits / 8)]`: what a codec of `bits` bits and the same scales encodes.
-
-    Raises:
-        StoreError: Another width, or records of another shape.
-    """
-    elements = math.prod(shape)
-    if bits not in {8, 4, 2, 1}:
-        raise StoreError(f"8-bit records can be narrowed to 4, 2 or 1 bits, got {bits}")
-    if records8.dtype != np.uint8 or records8.shape[1:] != (elements,):
-        raise StoreError(f"8-bit records are uint8 [n, {elements}], got {records8.dtype} {list(records8.shape)}")
-    if bits == 8:  # noqa: PLR2004 - the master's width
-        return records8
-    planes = 8 // bits
-    packed = -(-elements // planes)
-    ratio = _MASTER_LEVELS // (2**bits - 1)  # 17, 85 or 255: odd, so no code lies halfway
-    records = np.zeros((len(records8), packed), np.uint8)
-    for start, stop in _blocks(records8):
-        levels = records8[start:stop] // np.uint8(ratio)
-        levels += records8[start:stop] - levels * np.uint8(ratio) > ratio // 2
-        for plane in range(planes):
-            codes = levels[:, plane * packed : (plane + 1) * packed]
-            records[start:stop, : codes.shape[1]] |= codes << np.uint8(plane * bits)
-    return records
 
 
 def _blocks(flat: npt.NDArray[np.generic]) -> Iterator[tuple[int, int]]:

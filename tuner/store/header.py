@@ -6,6 +6,7 @@ import struct
 import zlib
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +38,7 @@ class StoreKey:
         bits: Width of a code; 16 and 32 are plain numbers.
         shape: Shape of one sample's features.
         scales: `Codec.scales`, empty at 16 and 32 bits.
+        per_sample: `Codec.per_sample`.
     """
 
     prefix: str
@@ -46,10 +48,15 @@ class StoreKey:
     bits: int
     shape: tuple[int, ...]
     scales: str
+    per_sample: bool = False
+
+    def content(self) -> dict[str, Any]:
+        """Return the fields; what earlier versions did not have is left out where it is as they had it."""
+        return {name: value for name, value in asdict(self).items() if name != "per_sample" or value}
 
     def digest(self) -> str:
         """Return 64 hex digits that differ where any field does."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self.content(), sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +74,7 @@ class Header:
     def pack(self) -> bytes:
         """Return the content of the file."""
         scales = [bound.tobytes().hex() for bound in (self.codec.low, self.codec.high) if bound is not None]
-        body = json.dumps(asdict(self.key) | {"bounds": scales}, sort_keys=True, separators=(",", ":")).encode()
+        body = json.dumps(self.key.content() | {"bounds": scales}, sort_keys=True, separators=(",", ":")).encode()
         return _FRONT.pack(_MAGIC, _VERSION, len(body), _checksum(_VERSION, body)) + body
 
     def refuse_other(self, key: StoreKey, path: Path) -> None:
@@ -109,7 +116,7 @@ def read(path: Path) -> Header | None:
         values = parse_json(body)
         low, high = [np.frombuffer(bytes.fromhex(bound), "<f4") for bound in values.pop("bounds")] or (None, None)
         key = StoreKey(**values | {"shape": tuple(values["shape"])})
-        return Header(key, Codec(key.bits, key.shape, low, high))
+        return Header(key, Codec(key.bits, key.shape, low, high, key.per_sample))
     except (ValueError, KeyError, TypeError, AttributeError, StoreError) as error:
         raise DamagedHeaderError(f"{path} is damaged ({first_line(error)})") from None
 

@@ -96,7 +96,7 @@ class RecordFile:
                 if stored is not None:
                     stored.refuse_other(key, folder)
                     low, high = stored.codec.low, stored.codec.high
-        codec = Codec(key.bits, key.shape, low, high)
+        codec = Codec(key.bits, key.shape, low, high, key.per_sample)
         if codec.scales != key.scales:
             raise StoreError(f"the scales given are not those that the key of cut {key.cut!r} names")
         file = cls(folder, key, codec, guard)

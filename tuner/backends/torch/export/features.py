@@ -14,6 +14,7 @@ from tuner.planner.cost import CODED_BITS
 from tuner.runtime.train.files import CHECK, REPLAY
 from tuner.store.codec import Codec
 from tuner.store.quantiles import calibrate
+from tuner.store.sizes import has_own_scales
 from tuner.task import Samples, Task
 from tuner.training.schedule import batches_of
 
@@ -55,8 +56,8 @@ class Features:
         if self._task.global_ is not None:
             selections.append(drawn(whole_partition(self._task, "global.train"), CALIBRATION_SAMPLES))
         maps = np.concatenate([batch for selection in selections for batch in self.batches(selection)])
-        scales = calibrate(maps, CLIPPED if self._plan.split else 0.0) if bits < VALIDATION_BITS else (None, None)
-        return Codec(bits, maps.shape[1:], *scales)
+        low, high = calibrate(maps, CLIPPED if self._plan.split else 0.0) if bits < VALIDATION_BITS else (None, None)
+        return Codec(bits, maps.shape[1:], low, high, has_own_scales(bits, maps.shape[1:]))
 
     def save(self, mixed: Sequence[Selection], folder: Path) -> tuple[Replay, int]:
         """Write global samples to train on again, and others to measure forgetting on.

@@ -17,6 +17,7 @@ from tuner.store.engine_choice import chosen_engine
 from tuner.store.header import StoreKey
 from tuner.store.records import RecordFile
 from tuner.store.scales import Scales, read_scales
+from tuner.store.sizes import has_own_scales
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.training.epochs import Report
@@ -60,6 +61,7 @@ class Access:
             bits=bits,
             shape=block.in_shape,
             scales=scales,
+            per_sample=has_own_scales(bits, block.in_shape),
         )
 
     def scales(self, cut: int) -> Scales | None:
@@ -74,7 +76,8 @@ class Access:
             LookupError: The width needs scales, and the cut has none yet.
         """
         low, high, _ = self._needed_scales(cut, bits)
-        return Codec(bits, self.loaded.info.blocks[cut].in_shape, low, high)
+        shape = self.loaded.info.blocks[cut].in_shape
+        return Codec(bits, shape, low, high, has_own_scales(bits, shape))
 
     def folder(self, cut: int, bits: int) -> Path:
         """Return where the records of one cut at one width lie, or would lie."""

@@ -7,7 +7,6 @@ from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.selection import training_selections
 from tuner.plan.trial import TrialPlan
 from tuner.planner.cost import CODED_BITS, feature_records
-from tuner.store.codec import requantise
 from tuner.store.disk import StoreFull
 from tuner.store.records import BadRecord
 
@@ -42,4 +41,4 @@ def _derive(access: Access, plan: TrialPlan, cut: int) -> None:
         except BadRecord as bad:  # reported, and computed again, when they are read
             ids = [sample_id for sample_id in ids if sample_id not in bad.sample_ids]
             codes = source.read(ids)
-        target.append(ids, requantise(codes, source.codec.shape, plan.cache.bits))
+        target.append(ids, target.codec.narrow(codes))

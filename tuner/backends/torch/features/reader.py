@@ -11,7 +11,6 @@ from tuner.backends.torch.features.batches import batches, exactly
 from tuner.backends.torch.features.prefix import Prefix
 from tuner.backends.torch.features.selection import Selection
 from tuner.planner.cost import CODED_BITS
-from tuner.store.codec import requantise
 from tuner.store.disk import StoreFull
 from tuner.store.records import BadRecord, RecordFile
 
@@ -62,8 +61,7 @@ class Reader:
 
     def _derived(self, ids: Sequence[str]) -> dict[str, Codes]:
         """Return records of 4, 2 or 1 bits made from those 8-bit ones that are there: they may have had no room."""
-        bits = self._codec.bits
-        if bits >= CODED_BITS:
+        if self._codec.bits >= CODED_BITS:
             return {}
         try:
             coded = self._access.file(self._cut, CODED_BITS)
@@ -76,7 +74,7 @@ class Reader:
         except BadRecord as bad:
             there = [sample_id for sample_id in there if sample_id not in bad.sample_ids]
             records = coded.read(there)
-        return dict(zip(there, requantise(records, coded.codec.shape, bits), strict=True))
+        return dict(zip(there, self._codec.narrow(records), strict=True))
 
     def _computed(self, ids: Sequence[str]) -> dict[str, Codes]:
         """Return records computed again.
