@@ -11,6 +11,7 @@ network after stage 1) and after.
 """
 
 import os
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -43,6 +44,8 @@ RECIPES = {
 RIC = Edit(start=0.1, cap=1.0, controller="ric", horizon=4, penalty=0.4, adapter="dspa")
 FIXED = Edit(start=0.1, controller="fixed")
 ARMS: Mapping[str, Edit | None] = {"fixed, pruned": FIXED, "full size": None, "RIC": RIC}
+#: Accuracy that growth may lose against full size.
+BEHIND = 0.01
 Found = Mapping[str, Sequence[Outcome]]
 
 
@@ -54,7 +57,7 @@ def main() -> None:
     digits = load_task(f"{EXAMPLES / 'new_digits.py'}:task", {})
     stages = {"new digits": [digits] * seeds, "new person": [another(*pair) for pair in PAIRS[:seeds]]}
     rows: list[Row] = []
-    claims = []
+    claims: list[Claim] = []
     with tempfile.TemporaryDirectory() as folder:
         for stage, (name, tasks) in enumerate(stages.items()):
             paths = [Path(folder) / f"{stage}-{seed}.safetensors" for seed in range(seeds)]
@@ -63,7 +66,8 @@ def main() -> None:
                 found = arms(those, RECIPES[name], Path(folder))
                 title = f"{name}, {setting}"
                 rows += [before(title, those), *(row(title, arm, outcomes) for arm, outcomes in found.items())]
-                claims.append(recovered(title, found))
+                claims += recovered(title, found)
+                print(*rows, sep="\n", file=sys.stderr, flush=True)
     finish("continual", rows, claims, asked.json)
 
 
@@ -111,20 +115,31 @@ def both(outcome: Outcome) -> float:
     return (outcome.values["global_accuracy"] + outcome.values["local_accuracy"]) / 2
 
 
-def recovered(name: str, found: Found) -> Claim:
-    """Say how much of what a fixed small network loses against full size growth gives back, seed by seed."""
-    gains = [both(ric) - both(fixed) for ric, fixed in zip(found["RIC"], found["fixed, pruned"], strict=True)]
-    lost = [both(full) - both(fixed) for full, fixed in zip(found["full size"], found["fixed, pruned"], strict=True)]
-    gain, half = interval(gains) if len(gains) > 1 else (gains[0], 0.0)
-    return Claim(
-        f"{name}: after stage 2, growth is better than the fixed pruned network on the mean of old and new data",
-        "this benchmark's own bound; MDLdroidLite, text: the fixed network loses 14.72 (domain) and 10.98 points "
-        "(classes), growth recovers",
-        f"{100 * gain:+.2f} ± {100 * half:.2f} points (95 %, {len(gains)} seeds) of {100 * np.mean(lost):.2f} lost, "
-        f"with {of(found['RIC'], 'flops') / of(found['full size'], 'flops'):.2f} of the full FLOPs",
-        "quality",
-        gain - half > 0,
-    )
+def recovered(name: str, found: Found) -> list[Claim]:
+    """Compare growth with the fixed small network and with full size, on old and new data, seed by seed."""
+    scores = {arm: np.array([both(one) for one in outcomes]) for arm, outcomes in found.items()}
+    (gain, half), lost = interval(scores["RIC"] - scores["fixed, pruned"]), scores["full size"] - scores["RIC"]
+    behind, behind_half = interval(lost)
+    fixed_lost = float((scores["full size"] - scores["fixed, pruned"]).mean())
+    count = f"95 %, {len(lost)} seeds"
+    return [
+        Claim(
+            f"{name}: after stage 2, growth is better than the fixed pruned network on the mean of old and new data",
+            "this benchmark's own bound; MDLdroidLite, text: the fixed network loses 14.72 (domain) and 10.98 points "
+            "(classes), growth recovers",
+            f"{100 * gain:+.2f} ± {100 * half:.2f} points ({count}) of {100 * fixed_lost:.2f} lost, "
+            f"with {of(found['RIC'], 'flops') / of(found['full size'], 'flops'):.2f} of the full FLOPs",
+            "quality",
+            gain - half > 0,
+        ),
+        Claim(
+            f"{name}: after stage 2, growth is at most {100 * BEHIND:.0f} point behind full size",
+            "this benchmark's own bound",
+            f"{-100 * behind:+.2f} ± {100 * behind_half:.2f} points ({count})",
+            "quality",
+            behind + behind_half <= BEHIND,
+        ),
+    ]
 
 
 def replayed(task: Task, seed: int, path: Path) -> Task:

@@ -27,7 +27,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.report import Claim, Row, finish, interleave
+from benchmarks.report import Claim, Row, finish, interleave, times_faster
 from benchmarks.setup import DATA, PAPER_CUTS, arguments, clothing, plan_for, untrained_bundle
 from tuner.backends.torch.model.graph import chain
 from tuner.backends.torch.model.layout import channels_last
@@ -158,7 +158,7 @@ def main() -> None:
     for row in rows:
         name = str(row["tail"])
         text = f"step ≤ {BOUNDS[name]}× the faster of PyTorch's layouts, {name}"
-        claims.append(_claim(row, text, "ratio", BOUNDS[name]))
+        claims.append(_claim(row, f"{text}, at the upper end", "ratio, upper end", BOUNDS[name]))
     for kind in RECIPES:
         key = f"{kind} loss difference"
         worst = max(rows, key=lambda row: float(str(row[key])))
@@ -205,12 +205,14 @@ def _measured(name: str, tail: Tail, folder: Path, steps: int) -> Row:
         turns = {arm: partial(_repeat, step, each) for arm, step in arms.items()}
         seconds = {arm: [1e3 * one / each for one in found] for arm, found in interleave(turns, steps).items()}
         best = min(("channels last", "channels first"), key=lambda arm: median(seconds[arm]))
+        times, _, most = times_faster(seconds, "ort", best)
         row |= {
             "ort ms": median(seconds["ort"]),
             "torch ms": median(seconds[best]),
             "torch layout": best,
             "least ms": f"{min(seconds['ort']):.2f} / {min(seconds[best]):.2f}",
-            "ratio": median(seconds["ort"]) / median(seconds[best]),
+            "ratio": times,
+            "ratio, upper end": most,
             "artefact bytes": path.stat().st_size,
             "trace s": traced,
             "export s": exported,

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import math
 import os
 import platform
 import time
@@ -13,6 +14,7 @@ from statistics import median
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 from scipy import stats
 
 Row = Mapping[str, object]
@@ -102,11 +104,31 @@ def ratio(seconds: Mapping[str, Sequence[float]], slow: str, fast: str) -> str:
     return f"{of_medians:.2f}× of medians, {min(seconds[slow]) / min(seconds[fast]):.2f}× of minima"
 
 
-def interval(differences: Sequence[float]) -> tuple[float, float]:
-    """Return the mean of paired differences, and half their 95 % interval by Student's t."""
+def interval(differences: Sequence[float] | npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Return the mean of paired differences, and half their 95 % interval by Student's t; infinite for a single one."""
     values = np.asarray(differences, np.float64)
+    if len(values) == 1:
+        return float(values[0]), math.inf
     half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
     return float(values.mean()), float(half)
+
+
+def times_faster(seconds: Mapping[str, Sequence[float]], slow: str, fast: str) -> tuple[float, float, float]:
+    """Return by how many times an arm is faster, and the ends of the 95 % interval: of the paired rounds' ratios.
+
+    Args:
+        seconds: Of each arm, from `interleave`.
+        slow: Name of the arm that takes longer.
+        fast: Name of the other.
+    """
+    middle, half = interval(np.log(seconds[slow]) - np.log(seconds[fast]))
+    return math.exp(middle), math.exp(middle - half), math.exp(middle + half)
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the ends of the 95 % interval of the median, by the ranks of the values, which need no distribution."""
+    found = stats.quantile_test(values, p=0.5).confidence_interval(0.95)
+    return float(found.low), float(found.high)
 
 
 def _cell(value: object) -> str:

@@ -22,7 +22,7 @@ import onnxruntime
 import torch
 from torch import nn
 
-from benchmarks.report import Claim, Row, finish, interleave
+from benchmarks.report import Claim, Row, finish, interleave, median_interval
 from benchmarks.setup import arguments
 from tuner.backends.torch.model.vision import torchvision
 from tuner.backends.torch.onnx.inference import write_onnx
@@ -149,7 +149,7 @@ def measured(name: str, folder: Path, repetitions: int) -> tuple[Row, list[Claim
     least = 1e3 * (min(seconds["ours"]) - min(seconds["bare"]))
     own = [resident(OURS, folder) for _ in range(3)]
     theirs = [resident(BARE, *model.bundle.models) for _ in range(3)]
-    memory = median(own) / median(theirs)
+    memory, high = max(own) / min(theirs), median_interval(excess)[1]
     most = MOST_MILLISECONDS[name]
     row = {
         "model": name,
@@ -165,14 +165,14 @@ def measured(name: str, folder: Path, repetitions: int) -> tuple[Row, list[Claim
         Claim(
             f"{name}: a prediction costs at most {most} ms more than bare ONNX Runtime",
             f"the bound, {most} ms",
-            f"{median(excess):.3f} ms (median of paired differences; {least:.3f} ms of minima)",
+            f"{median(excess):.3f} ms, at most {high:.3f} ms (95 %, median of paired differences; minima {least:.3f})",
             "ratio",
-            median(excess) <= most,
+            high <= most,
         ),
         Claim(
             f"{name}: resident memory is at most {MOST_MEMORY} × bare ONNX Runtime's",
             f"the bound, {MOST_MEMORY} ×",
-            f"{memory:.2f} ×",
+            f"{memory:.2f} × (the most of three processes over the least of three)",
             "ratio",
             memory <= MOST_MEMORY,
         ),

@@ -4,8 +4,8 @@ import pytest
 
 from benchmarks.search_record import TABLES, TASKS
 from benchmarks.search_replay import Replay, Table, ours, plain
+from benchmarks.search_table import ARMS, DEFAULT, OURS, SHARES, claims, table_of
 from benchmarks.search_table import PLAIN as SAMPLERS
-from benchmarks.search_table import table_of
 from tuner.plugin.sources import preferred_values
 
 
@@ -54,3 +54,16 @@ def test_a_plan_that_was_tried_before_costs_nothing(halving: bool) -> None:
     keys = [(table.key(plan), record.rung) for plan, record in plans]
     assert len(keys) == len(set(keys))
     assert {record.rung for record in replay.records} == ({0, 1} if halving else {0})
+
+
+def test_an_arm_that_may_be_better_is_not_ruled_out_by_few_seeds() -> None:
+    def nowhere_worse(spread: float) -> bool:
+        """Return whether the claim holds where Optuna's arm is worse in the mean, seeds that far apart."""
+        tasks, arm = ("a", "b", "c"), next(name for name in ARMS if name not in OURS)
+        regrets = {(task, DEFAULT, seed): [0.1] * len(SHARES) for task in tasks for seed in range(3)}
+        apart = {(task, arm, seed): 0.12 + (seed - 1) * (spread if task == "c" else 0.001) for task, _, seed in regrets}
+        regrets |= {job: [value] * len(SHARES) for job, value in apart.items()}
+        return claims(regrets, tasks, {DEFAULT: 3, arm: 3})[0].met
+
+    assert nowhere_worse(0.001)
+    assert not nowhere_worse(0.05)
