@@ -192,9 +192,9 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
     for kind in KINDS:
         for labels in ("yes", "no"):
             own = [row for row in rows if (row["change"], row["labels"]) == (kind, labels)]
-            if kind in {CLASSES, LOOKS}:
-                found.append(noticed(own, kind, labels))
-            if labels == "yes":
+            harms = kind in {CLASSES, LOOKS}
+            found.append(noticed(own, kind, labels) if harms else quiet(own, kind, labels))
+            if labels == "yes" and (harms or any(row["rounds"] for row in own)):  # without a round nothing can be lost
                 found.append(regained(own, kind))
     return found
 
@@ -222,6 +222,20 @@ def noticed(rows: Sequence[Row], kind: str, labels: str) -> Claim:
         f"median delay {delay:g} samples, noticed in {count} of {len(rows)}, at least {100 * low:.0f} % (Wilson)",
         "quality",
         low >= LEAST_NOTICED,
+    )
+
+
+def quiet(rows: Sequence[Row], kind: str, labels: str) -> Claim:
+    """Say how often a round was asked for where the model in use is still right."""
+    count = sum(bool(row["noticed"]) for row in rows)
+    high = wilson(count / len(rows), len(rows))[1]
+    accuracy = np.mean([float(str(row["accuracy before"])) for row in rows])
+    return Claim(
+        f"{kind}, labels {labels}: at most one stream in five has an alarm in the {AFTER} samples after the change",
+        "none published: PersEPhonEE gives no figure",
+        f"{count} of {len(rows)}, at most {100 * high:.0f} % (Wilson); {100 * accuracy:.1f} % are right",
+        "quality",
+        high <= 1 - LEAST_NOTICED,
     )
 
 

@@ -127,7 +127,7 @@ def times_faster(seconds: Mapping[str, Sequence[float]], slow: str, fast: str) -
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
     """Return the ends of the 95 % interval of the median, by the ranks of the values, which need no distribution."""
-    found = stats.quantile_test(values, p=0.5).confidence_interval(0.95)
+    found: Any = stats.quantile_test(values, p=0.5).confidence_interval(0.95)
     return float(found.low), float(found.high)
 
 

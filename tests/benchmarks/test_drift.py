@@ -15,6 +15,7 @@ from benchmarks.drift import (
     PAPER,
     TEST,
     alarmed,
+    claims,
     regained,
     stream,
 )
@@ -56,6 +57,24 @@ def test_a_loss_counts_by_its_unfavourable_end() -> None:
     assert not regained(of(FREQUENCIES, [-0.03, 0.03, -0.03, 0.03]), FREQUENCIES).met
     assert not regained(of(LOOKS, [-0.1, 0.3, 0.0]), LOOKS).met
     assert regained(of(LOOKS, [0.1, 0.11, 0.12]), LOOKS).met
+
+
+def test_alarms_are_bounded_where_the_model_is_still_right() -> None:
+    def rows(alarms: int, rounds: int = 0) -> list[Row]:
+        """Return 20 rows, of which the first have an alarm."""
+        return [
+            {**row, "change": kind, "labels": labels, "noticed": number < alarms, "delay": 9, "rounds": rounds}
+            for kind in KINDS
+            for labels in ("yes", "no")
+            for number, row in enumerate(of(kind, [0.0] * 20))
+        ]
+
+    def unmet(found: list[Row]) -> set[str]:
+        return {claim.claim.partition(",")[0] for claim in claims(found) if not claim.met}
+
+    assert unmet(rows(0)) == {CLASSES, LOOKS}  # not noticed
+    assert unmet(rows(20)) == {CLASSES, LOOKS, FREQUENCIES, "nothing"}  # regains nothing; alarms for nothing
+    assert len(claims(rows(0, rounds=1))) == len(claims(rows(0))) + 2
 
 
 def test_few_streams_do_not_show_that_alarms_are_rare() -> None:
