@@ -49,7 +49,7 @@ SEEDS = (0, 1, 2)
 #: Of the draw that rates are chosen on.
 CHOOSING = 100
 #: Learning rates to choose from, by the number of blocks that train; None for the whole model.
-RATES = {None: (3e-4, 1e-3, 3e-3), 3: (3e-4, 1e-3, 3e-3), 1: (1e-3, 3e-3, 1e-2)}
+RATES = {None: (1e-4, 3e-4, 1e-3), 3: (3e-4, 1e-3, 3e-3), 1: (1e-3, 3e-3, 1e-2)}
 #: The thesis's largest losses of global and of local accuracy.
 GLOBAL_LOSS, LOCAL_LOSS = 0.073, 0.009
 #: By multiply-adds, a step of the last layer costs a third of one of the whole model; one on stored features, little.
