@@ -70,10 +70,21 @@ def arguments(description: str) -> argparse.Namespace:
     return parser(description).parse_args()
 
 
-def clothing(size: int, local_train: int | None = None, local_val: int | None = None, *, held: bool = False) -> Task:
+def clothing(
+    size: int,
+    local_train: int | None = None,
+    local_val: int | None = None,
+    *,
+    held: bool = False,
+    labelled: bool = True,
+) -> Task:
     """Return the clothing task at an image size, with samples of a seeded order, decoded once if `held`."""
     os.environ.setdefault("TUNER_DATA", str(DATA))
     text = CLOTHING.read_text(encoding="utf-8").replace("= 160", f"= {size}")
+    if not labelled:
+        text = text.replace(
+            'train = "${TUNER_DATA}/images/local', 'labels = "none"\ntrain = "${TUNER_DATA}/images/local'
+        )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "task.toml"
         path.write_text(text, encoding="utf-8")
