@@ -10,7 +10,8 @@ and times are medians over all rounds. ``--row NAME --arm NAME`` runs one arm an
 ONNX Runtime trains the same step, exported, in a process without PyTorch (`benchmarks.memory_ort`). It holds weights
 and optimiser state twice, plans its activations by itself, and is no part of a claim. The planned executor's process
 has transparent huge pages where the kernel offers them (`tuner.process_memory.HUGE_PAGES`), as a trial's
-process has; the eager arm runs as PyTorch runs by default.
+process has; the eager arm runs as PyTorch runs by default. The arm `tuned` is the eager loop with the same huge pages
+and the same settings of the allocator as the planned executor's process, so that these are not counted as planning.
 """
 
 import argparse
@@ -49,7 +50,7 @@ from tuner.models.lenet import lenet_2d
 from tuner.models.vgg import vgg_11
 from tuner.plan.parts import RecipePlan
 from tuner.planner.memory.placement import by_size, largest_at, max_live, peak_step
-from tuner.process_memory import HUGE_PAGES, PeakMeter, return_freed
+from tuner.process_memory import HUGE_PAGES, KEPT_BYTES, PeakMeter, return_freed
 from tuner.search.setting import cores
 
 BATCH, SIZE, OUTPUTS = 32, 160, 10
@@ -125,14 +126,14 @@ def main() -> None:
 def _row(name: str, rounds: int, steps: int) -> Row:
     """Return a row's figures; bytes in MB of a million."""
     plan = _apart(name, "plan", steps)
-    found: dict[str, list[dict[str, Any]]] = {"planned": [], "eager": [], "onnxruntime": []}
+    found: dict[str, list[dict[str, Any]]] = {"planned": [], "eager": [], "tuned": [], "onnxruntime": []}
     with tempfile.TemporaryDirectory() as folder:
         refused = _apart(name, "export", steps, folder)["refused"]
         for _ in range(rounds):
             for arm, runs in found.items():
                 if arm != "onnxruntime" or not refused:
                     runs.append(_apart(name, arm, steps, folder))
-    ours, eager = (max(one["peak_bytes"] for one in found[arm]) for arm in ("planned", "eager"))
+    ours, eager, tuned = (max(one["peak_bytes"] for one in found[arm]) for arm in ("planned", "eager", "tuned"))
     seconds = {arm: [one for run in runs for one in run["seconds"]] for arm, runs in found.items() if runs}
     ms = {arm: 1e3 * median(ones) for arm, ones in seconds.items()}
     least = {arm: 1e3 * min(ones) for arm, ones in seconds.items()}
@@ -144,9 +145,13 @@ def _row(name: str, rounds: int, steps: int) -> Row:
         "off by": ours / plan["planned_bytes"] - 1,
         "eager MB": eager / 1e6,
         "of eager": ours / eager,
+        "tuned eager MB": tuned / 1e6,
+        "of tuned eager": ours / tuned,
         "planned ms": ms["planned"],
         "eager ms": ms["eager"],
+        "tuned eager ms": ms["tuned"],
         "time of eager": ms["planned"] / ms["eager"],
+        "time of tuned eager": ms["planned"] / ms["tuned"],
         "least ms": f"{least['planned']:.0f} / {least['eager']:.0f}",
         **{
             f"{arm} {key}": _each_step(found[arm], key)
@@ -173,7 +178,7 @@ def _apart(name: str, arm: str, steps: int, folder: str = "") -> dict[str, Any]:
     command += ["--folder", folder] if folder else []
     if arm == "onnxruntime":
         command = [sys.executable, "-m", "benchmarks.memory_ort", folder, str(steps)]
-    environment = os.environ | (HUGE_PAGES if arm == "planned" else {})
+    environment = os.environ | (HUGE_PAGES if arm in {"planned", "tuned"} else {})
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -248,7 +253,18 @@ def eager(name: str, steps: int) -> dict[str, Any]:
     return _timed(step, meter, steps)
 
 
-ARMS: Mapping[str, Callable[[str, int], dict[str, Any]]] = {"plan": plan, "planned": planned, "eager": eager}
+def tuned(name: str, steps: int) -> dict[str, Any]:
+    """Return the eager loop's peak and step times with the allocator's settings of the planned executor."""
+    return_freed(KEPT_BYTES)
+    return eager(name, steps)
+
+
+ARMS: Mapping[str, Callable[[str, int], dict[str, Any]]] = {
+    "plan": plan,
+    "planned": planned,
+    "eager": eager,
+    "tuned": tuned,
+}
 
 
 def _built(name: str) -> Built:
@@ -299,9 +315,13 @@ def _claims(rows: list[Row]) -> list[Claim]:
     for row in rows:
         if row["model"] not in BOUNDED:
             continue
-        for key, what, bound_ in (("of eager", "peak", MEMORY_BOUND), ("time of eager", "time", TIME_BOUND)):
+        for key, what, bound_ in (
+            ("of eager", "the eager loop's peak", MEMORY_BOUND),
+            ("of tuned eager", "the peak of the eager loop with the same settings of the allocator", MEMORY_BOUND),
+            ("time of eager", "the eager loop's time", TIME_BOUND),
+        ):
             share = float(str(row[key]))
-            text = f"the planned executor takes ≤ {bound_} × the eager loop's {what}, {row['model']}"
+            text = f"the planned executor takes ≤ {bound_} × {what}, {row['model']}"
             why = "" if share <= bound_ else _why(row)
             claims.append(Claim(text, "bound of the project", f"{share:.2f}×", "ratio", share <= bound_, why))
     return claims

@@ -48,7 +48,7 @@ EPOCHS = (1, 10, 50)
 PAPER_EPOCHS = 50
 QUALITY = {"32 bits": 32, "8 bits": 8, "4 bits": 4, "2 bits": 2, "1 bit": 1}
 #: Codes whose scales are those of the calibration set, as they were at all widths.
-SHARED_SCALES = {"2 bits, scales of all samples": 2, "1 bit, scales of all samples": 1}
+SHARED_SCALES = {"1 bit, scales of all samples": 1}
 ONE_BIT_GAIN = 0.10
 SEEDS = (0, 1, 2)
 RECIPE = RecipePlan(epochs=1, batch_size=BATCH, learning_rate=1e-3)

@@ -187,10 +187,10 @@ def test_a_trial_that_stopped_early_teaches_by_the_epochs_it_ran(filler: Filler,
 
 
 def test_codes_of_few_bits_need_room_for_the_eight_bit_ones_too(plan: TrialPlan) -> None:
-    narrow, eight = at(plan, bits=2), at(plan, bits=8)
+    narrow, eight = at(plan, bits=1), at(plan, bits=8)
     shape = plan.model.blocks[plan.split].in_shape
     ones = np.ones(shape[0], np.float32)
-    record = Codec(2, shape, ones * 0, ones, has_own_scales(2, shape)).record_bytes
+    record = Codec(1, shape, ones * 0, ones, has_own_scales(1, shape)).record_bytes
     assert cost.feature_bytes(narrow) - cost.feature_bytes(eight) == plan.train_samples * record
     assert cost.storage_bytes(eight) == cost.feature_bytes(eight) + cost.weight_bytes(eight)
 

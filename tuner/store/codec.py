@@ -3,8 +3,8 @@
 A code of `b` bits is `round((x - low) * (2**b - 1) / (high - low))` clamped to `[0, 2**b - 1]`, where `low` and `high`
 are a channel's k and 1-k quantiles over a calibration set. 8-bit codes are the master: 4, 2 and 1 bit codes are
 *defined* as requantised 8-bit codes, so that a narrower record never needs another forward pass. 15, 3 and 1 divide 255
-with odd quotients, hence the two roundings together still err by at most half a step of the narrower code. Codes of 2
-and 1 bits may have scales of each sample's own in front of them instead (`tuner.store.sample_codes`).
+with odd quotients, hence the two roundings together still err by at most half a step of the narrower code. Codes of 1
+bit may have scales of each sample's own in front of them instead (`tuner.store.sample_codes`).
 
 Codes are packed in planes: with `p = 8 // bits` codes to a byte, byte `j` of a record holds the codes of elements
 `j, j + P, j + 2 * P, ...` (`P = ceil(elements / p)`), the first in the lowest bits. Unpacking is then a mask over whole
@@ -212,7 +212,7 @@ class Codec:
     def _pack(self, records8: Codes, records: Codes) -> None:
         """Write the narrow codes of 8-bit records, and scales of their own, into records of zeros."""
         if self.per_sample:
-            codes, records[:, : self.scale_bytes] = sample_codes.narrowed(records8, self.shape[0], self.bits)
+            codes, records[:, : self.scale_bytes] = sample_codes.narrowed(records8, self.shape[0])
         else:
             ratio = _MASTER_LEVELS // (2**self.bits - 1)  # 17, 85 or 255: odd, so no code lies halfway
             codes = records8 // np.uint8(ratio)

@@ -2,8 +2,8 @@
 
 import math
 
-#: Widths whose records may have scales of their own.
-WIDTHS = (2, 1)
+#: Width whose records may have scales of their own, in bits.
+WIDTH = 1
 #: Fewer values to a channel are not worth two bytes.
 LEAST_POSITIONS = 16
 #: Bytes of a channel's own scales: its first value and its step.
@@ -12,7 +12,7 @@ SCALES = 2
 
 def has_own_scales(bits: int, shape: tuple[int, ...]) -> bool:
     """Return whether records of a width and a shape `[C, ...]` have scales of their own."""
-    return bits in WIDTHS and math.prod(shape[1:]) >= LEAST_POSITIONS
+    return bits == WIDTH and math.prod(shape[1:]) >= LEAST_POSITIONS
 
 
 def scale_bytes(bits: int, shape: tuple[int, ...]) -> int:
