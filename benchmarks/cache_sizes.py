@@ -97,7 +97,7 @@ class Size:
         }
 
 
-def stored_shape(model: str, module: str) -> tuple[int, ...]:
+def shape_after(model: str, module: str) -> tuple[int, ...]:
     """Return the shape of one sample's output of a module, of a model without weights."""
     shapes: list[tuple[int, ...]] = []
     with torch.device("meta"):
@@ -165,7 +165,7 @@ def main() -> None:
     options = parser.parse_args()
     records = QUICK_RECORDS if options.quick else RECORDS
     sizes = [
-        measure(setting, stored_shape(model, module), bits, paper_mib, records)
+        measure(setting, shape_after(model, module), bits, paper_mib, records)
         for setting, model, module, printed in PRINTED
         for bits, paper_mib in printed.items()
     ]
