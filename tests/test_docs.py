@@ -282,8 +282,9 @@ def printed(command: list[str], folder: Path) -> str:
 
 
 def without_numbers(line: str) -> str:
-    """Return a printed line without what differs from run to run: numbers, and which blocks the knee trains."""
-    line = re.sub(r"the last (?:block|\d+ (?:of \d+ )?blocks)|the whole model", "the last N blocks", line.strip())
+    """Return a printed line without what differs from run to run: numbers, and what the knee trains or solves for."""
+    line = re.sub(r"^Solving for (.+) in ([\d.]+ s takes )", r"Training \1 for \2", line.strip())
+    line = re.sub(r"the last (?:block|\d+ (?:of \d+ )?blocks)|the whole model", "the last N blocks", line)
     return re.sub(r"\s+", " ", re.sub(r"\d[\d,.]*", "N", line))
 
 

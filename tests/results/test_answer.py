@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import RunError
+from tuner.plan.parts import EditTraits, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.results.answer import answer
 from tuner.results.classes import Classes, listed
@@ -90,6 +91,16 @@ def test_long_times_are_minutes_and_one_block_is_the_last() -> None:
     records = tuple(replace(record, plan=replace(plan, split=3)) for record in run.records)
     assert answer(replace(run, records=records)).startswith("Training the last block on")
     assert " for 4m 05s takes " in answer(replace(run, records=records))
+
+
+def test_a_head_that_is_solved_for_is_not_trained() -> None:
+    run = run_of("digits", DIGITS)
+    plan = run.record(run.front[0]).plan
+    assert isinstance(plan, TrialPlan)
+    edit = TailEdit.of("closed-form", EditTraits(solves=True))
+    records = tuple(replace(record, plan=replace(plan, split=3, shape=(edit,))) for record in run.records)
+    said = answer(replace(run, records=records))
+    assert said.startswith("Solving for the last block on 180 of the user's samples and 38 old ones in 0.455 s takes ")
 
 
 def test_accuracy_that_nobody_measured_before_has_no_from() -> None:

@@ -38,14 +38,15 @@ def answer(run: Run) -> str:
 
 
 def _subject(run: Run, record: TrialRecord, plan: TrialPlan) -> str:
-    """Say what is trained, on which samples, for how long."""
+    """Say what is trained or solved for, on which samples, for how long."""
     noun = run.info.task.noun
     samples = f"{plan.local_samples:,} of the user's {noun}"
     if plan.global_samples:
         samples += f" and {plan.global_samples:,} old one{'' if plan.global_samples == 1 else 's'}"
     seconds = record.values.get("train_seconds")
-    lasting = "" if seconds is None else f" for {_seconds(seconds)}"
-    return f"Training {trained_part(plan)} on {samples}{lasting}"
+    verb, preposition = ("Solving for", "in") if plan.traits.solves else ("Training", "for")
+    lasting = "" if seconds is None else f" {preposition} {_seconds(seconds)}"
+    return f"{verb} {trained_part(plan)} on {samples}{lasting}"
 
 
 def _object(run: Run, record: TrialRecord) -> str:
