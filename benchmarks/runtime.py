@@ -5,31 +5,26 @@
 MobileNetV2 for 160 pixels and 200 classes, with weights as they are drawn: time and memory do not depend on them. In
 one piece, and as a chain of five segments with an exit after f4, f8, f11 and f13 (four of PersEPhonEE's six places).
 Thresholds are just below 1, so that every exit is asked and nothing leaves: a prediction pays for all of it. Bare ONNX
-Runtime runs the same files on the same normalised pixels. One thread; arms take turns.
+Runtime runs the same files on the same normalised pixels. One thread; arms take turns, in a process that only predicts.
 """
 
 import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-import numpy as np
-import onnxruntime
 import torch
 from torch import nn
 
-from benchmarks.report import Claim, Row, finish, interleave, median_interval
+from benchmarks.report import Claim, Row, finish, median_interval
 from benchmarks.setup import arguments
 from tuner.backends.torch.model.vision import torchvision
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.bundle.format import FILE, MODEL, Bundle, file_hash
 from tuner.bundle.info import FORMAT
-from tuner.runtime import Personaliser
-from tuner.task import normalise
 
 SIZE, CLASSES = 160, 200
 AFTER = (5, 9, 12, 14)  # exits after f4, f8, f11, f13: where the next segment begins
@@ -113,24 +108,6 @@ def written(folder: Path, parts: list[tuple[Segment, torch.Tensor]]) -> Path:
     return folder
 
 
-def bare(bundle: Bundle) -> Callable[[np.ndarray], int]:
-    """Return a prediction by ONNX Runtime alone."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    sessions = [
-        onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]) for path in bundle.models
-    ]
-
-    def predict(sample: np.ndarray) -> int:
-        carried = normalise(sample[None], bundle.input)
-        for session in sessions:
-            outputs = session.run(None, {"input": carried})
-            carried = outputs[0]
-        return int(outputs[-1].argmax())
-
-    return predict
-
-
 def resident(code: str, *words: object) -> int:
     """Return the resident bytes of a process of its own, after its predictions."""
     command = [sys.executable, "-c", code + RESIDENT, *map(str, words)]
@@ -139,21 +116,21 @@ def resident(code: str, *words: object) -> int:
 
 def measured(name: str, folder: Path, repetitions: int) -> tuple[Row, list[Claim]]:
     """Compare one bundle with bare ONNX Runtime."""
-    model = Personaliser(folder, threads=1)
-    alone = bare(model.bundle)
-    sample = np.random.default_rng(0).integers(0, 255, (3, SIZE, SIZE), np.uint8)
-    if model.predict(sample).label != str(alone(sample)):
+    bundle = Bundle.open(folder)
+    command = [sys.executable, "-m", "benchmarks.predictions", str(folder), str(repetitions)]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    if not found["alike"]:
         raise SystemExit(f"{name}: the runtime and bare ONNX Runtime disagree")
-    seconds = interleave({"ours": lambda: model.predict(sample), "bare": lambda: alone(sample)}, repetitions, 20)
+    seconds = found["seconds"]
     excess = [1e3 * (one - other) for one, other in zip(seconds["ours"], seconds["bare"], strict=True)]
     least = 1e3 * (min(seconds["ours"]) - min(seconds["bare"]))
     own = [resident(OURS, folder) for _ in range(3)]
-    theirs = [resident(BARE, *model.bundle.models) for _ in range(3)]
+    theirs = [resident(BARE, *bundle.models) for _ in range(3)]
     memory, high = max(own) / min(theirs), median_interval(excess)[1]
     most = MOST_MILLISECONDS[name]
     row = {
         "model": name,
-        "segments": model.exits,
+        "segments": len(bundle.models),
         "ours ms": 1e3 * median(seconds["ours"]),
         "bare ms": 1e3 * median(seconds["bare"]),
         "overhead ms": median(excess),
