@@ -1,13 +1,13 @@
 """Two stages: what a network learns of new data and forgets of old, at a fixed small size, full size, and growing.
 
-``python -m benchmarks.continual [--quick] [--json FILE]``
+``python -m benchmarks.continual [--quick] [--keep FILE] [--json FILE]``
 
 The tasks are those of ``examples/continual``. Class-incremental: LeNet-2D that was taught the digits 0 to 4 learns 5 to
 9. Domain-incremental: LeNet-1D that was taught one person's gestures learns another's, a pair of people a seed. In the
 paper's own setting, all old data are present in stage 2. In the harder one, a tenth of them is replayed, each sample
 ten times an epoch, so that old and new data weigh the same. The small network keeps the strongest tenth of the full
 one's channels; RIC starts from just that, and may grow. Scored on held-out samples of both stages, before (the full
-network after stage 1) and after.
+network after stage 1) and after. With ``--keep``, a run that was cut continues where it ended.
 """
 
 import os
@@ -15,13 +15,15 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.growth import of, starting_from, trained
+from benchmarks.kept import Kept
 from benchmarks.report import Claim, Row, finish, interval
-from benchmarks.setup import arguments, open_session
+from benchmarks.setup import open_session, parser
 from tuner.backends.base import silent
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.model.load import load
@@ -33,7 +35,7 @@ from tuner_growth.edit import Edit
 
 EXAMPLES = Path(__file__).parent.parent / "examples" / "continual"
 #: Old and new person, a pair a seed.
-PAIRS = (("female0", "male0"), ("male1", "female1"), ("male2", "male3"))
+PAIRS = (("female0", "male0"), ("male1", "female1"), ("male2", "male3"), ("male4", "male5"), ("male6", "male7"))
 #: One of this many old samples is replayed, this many times an epoch.
 REPLAYED = 10
 #: The rate was chosen on other pairs of people. A person has fewer batches an epoch, and needs more epochs to grow in.
@@ -41,6 +43,8 @@ RECIPES = {
     name: RecipePlan(epochs=epochs, batch_size=50, optimiser="adam", learning_rate=3e-3, schedule="cosine")
     for name, epochs in (("new digits", 15), ("new person", 40))
 }
+#: Strength of random changes: signals of one session are soon known by heart.
+AUGMENT = {"new digits": 0.0, "new person": 0.5}
 RIC = Edit(start=0.1, cap=1.0, controller="ric", horizon=4, penalty=0.4, adapter="dspa")
 FIXED = Edit(start=0.1, controller="fixed")
 ARMS: Mapping[str, Edit | None] = {"fixed, pruned": FIXED, "full size": None, "RIC": RIC}
@@ -51,7 +55,9 @@ Found = Mapping[str, Sequence[Outcome]]
 
 def main() -> None:
     """Measure, print, write."""
-    asked = arguments(__doc__ or "")
+    options = parser(__doc__ or "")
+    options.add_argument("--keep", type=Path, metavar="FILE", help="outcomes of this and earlier calls")
+    asked = options.parse_args()
     os.environ.setdefault("TUNER_DATA", str(EXAMPLES.parents[2] / "shared" / "data"))
     seeds = 1 if asked.quick else len(PAIRS)
     digits = load_task(f"{EXAMPLES / 'new_digits.py'}:task", {})
@@ -63,7 +69,7 @@ def main() -> None:
             paths = [Path(folder) / f"{stage}-{seed}.safetensors" for seed in range(seeds)]
             balanced = [replayed(task, seed, paths[seed]) for seed, task in enumerate(tasks)]
             for setting, those in {"old data present": tasks, "balanced replay": balanced}.items():
-                found = arms(those, RECIPES[name], Path(folder))
+                found = arms((name, setting), those, Kept(asked.keep), Path(folder))
                 title = f"{name}, {setting}"
                 rows += [before(title, those), *(row(title, arm, outcomes) for arm, outcomes in found.items())]
                 claims += recovered(title, found)
@@ -71,14 +77,26 @@ def main() -> None:
     finish("continual", rows, claims, asked.json)
 
 
-def arms(tasks: Sequence[Task], recipe: RecipePlan, folder: Path) -> Found:
-    """Carry every arm out on every task; a task's place is the seed."""
-    return {
-        arm: [
-            trained(task, edit, recipe, seed, folder / "arm", mode="tail", alpha=1.0) for seed, task in enumerate(tasks)
-        ]
-        for arm, edit in ARMS.items()
-    }
+def arms(scenario: tuple[str, str], tasks: Sequence[Task], kept: Kept, folder: Path) -> Found:
+    """Carry every arm out on every task; a task's place is the seed.
+
+    Args:
+        scenario: Name of the second stage, and of what is left of the first one's data.
+        tasks: One a seed.
+        kept: Outcomes there are.
+        folder: Where weights go.
+    """
+    recipe, augment = RECIPES[scenario[0]], AUGMENT[scenario[0]]
+
+    def measure(task: Task, edit: Edit | None, seed: int) -> Outcome:
+        return trained(task, edit, recipe, seed, folder / "arm", mode="tail", alpha=1.0, augment=augment)
+
+    found: dict[str, list[Outcome]] = {arm: [] for arm in ARMS}
+    for seed, task in enumerate(tasks):
+        for arm, edit in ARMS.items():
+            key = (*scenario, task.name, seed, edit, recipe, augment)
+            found[arm].append(kept.outcome(key, partial(measure, task, edit, seed)))
+    return found
 
 
 def before(name: str, tasks: Sequence[Task]) -> Row:

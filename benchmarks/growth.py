@@ -17,7 +17,7 @@ from tuner.backends.base import Trial
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.model.load import load
 from tuner.backends.torch.model.resize import install
-from tuner.plan.parts import DataPlan, RecipePlan
+from tuner.plan.parts import CachePlan, DataPlan, RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.results.records import Outcome
 from tuner.store.store import Store
@@ -49,6 +49,7 @@ def trained(
     *,
     mode: str = "scratch",
     alpha: float = 0,
+    augment: float = 0,
 ) -> Outcome:
     """Carry one arm out, in a folder of its own; it is scored on the local validation samples after every epoch.
 
@@ -60,10 +61,12 @@ def trained(
         folder: Where its weights go.
         mode: Of growth.
         alpha: Fraction of the global data that is mixed in.
+        augment: Strength of the task's random changes.
     """
     backend = TorchBackend()
     recipe = replace(recipe, patience=recipe.epochs)
-    plan = TrialPlan(open_session(backend, task).model, task_info(task), data=DataPlan(alpha), recipe=recipe)
+    model, cache = open_session(backend, task).model, CachePlan(augment=augment)
+    plan = TrialPlan(model, task_info(task), data=DataPlan(alpha), cache=cache, recipe=recipe)
     plan = Growth().apply(plan, Knobs("none" if edit is None else mode, edit))
     return open_session(backend, task).train(Trial(plan, seed, Store(folder / "store"), folder / WEIGHTS))
 
@@ -124,7 +127,9 @@ def fresh(task: Task, sizes: dict[str, int], seed: int, path: Path) -> Task:
     return starting_from(task, model, path)
 
 
-def searched(task: Task, caps: tuple[float, float], recipe: RecipePlan, seed: int, folder: Path) -> Outcome:
+def searched(
+    task: Task, caps: tuple[float, float], recipe: RecipePlan, seed: int, folder: Path, augment: float
+) -> Outcome:
     """Search widths by evolution, one parent and one child in memory, then train the best from scratch (S-search).
 
     The first parent has all widths at one fraction, the largest that obeys the caps. Each child's widths are its
@@ -136,6 +141,7 @@ def searched(task: Task, caps: tuple[float, float], recipe: RecipePlan, seed: in
         recipe: Of the last training.
         seed: Of the search.
         folder: Where weights go.
+        augment: Strength of the task's random changes.
     """
     body, random = traced(load(task).model), np.random.default_rng(seed)
     widths = find(body)
@@ -149,7 +155,7 @@ def searched(task: Task, caps: tuple[float, float], recipe: RecipePlan, seed: in
 
     def outcome(sizes: Sequence[int], epochs: int) -> Outcome:
         start = fresh(task, dict(zip(names, sizes, strict=True)), seed, folder / "start.safetensors")
-        return trained(start, None, replace(recipe, epochs=epochs), seed, folder / "search")
+        return trained(start, None, replace(recipe, epochs=epochs), seed, folder / "search", augment=augment)
 
     def child(parent: Sequence[int]) -> list[int]:
         while True:

@@ -24,6 +24,8 @@ val = "{data}/emg/myo.npz#eval/{person}/test1"
 [input]
 window = 100
 hop = 20
+[augment]
+ops = ["noise", "drift", "pool", "shift"]
 """
 
 

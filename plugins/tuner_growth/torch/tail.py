@@ -22,8 +22,9 @@ from tuner_growth.torch.site import Site
 from tuner_growth.torch.start import refresh, start_size, strongest
 from tuner_growth.torch.widths import WidthError, find, selected, traced, weight_of
 
-#: Windows of batches, at most, whose saliencies are recorded in a period: more cost time, and change fits little.
-MOST_WINDOWS = 10
+#: Windows of batches whose saliencies are recorded in a period, where it is long enough: more cost time. On LeNet-1D
+#: ten are 1.1 % of the training, five 0.7 %.
+MOST_WINDOWS = 5
 
 
 class GrowingTail(Evolving, nn.Module):

@@ -1,5 +1,6 @@
 """When widths may grow: after enough batches, and before the learning rate falls."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tuner_growth.control import GrowableNetwork, Rule, decide, initial_state
 from tuner_growth.cost import FIXED, LayerCost, NetworkCost
 from tuner_growth.edit import Edit
 from tuner_growth.periods import LEAST_BATCHES, Periods
+from tuner_growth.torch import tail as tail_module
 from tuner_growth.torch.tail import GrowingTail
 
 STEPS = 20
@@ -98,6 +100,24 @@ def test_a_fixed_tail_has_a_rate_that_falls_from_the_start() -> None:
     tail, train = growing(Edit(start=0.1, controller="fixed"))
     assert tail.constant_until == 0
     assert train(1) == train(2) == {}
+
+
+@pytest.mark.parametrize(("steps", "recorded"), [(100, 25), (20, 20)])
+def test_of_a_long_period_a_few_windows_are_recorded(
+    monkeypatch: pytest.MonkeyPatch, steps: int, recorded: int
+) -> None:
+    calls: list[object] = []
+    measure = tail_module.channel_saliency
+
+    def counted(weights: Sequence[nn.Parameter]) -> torch.Tensor:
+        calls.append(weights)
+        return measure(weights)
+
+    monkeypatch.setattr(tail_module, "channel_saliency", counted)
+    tail, train = growing(Edit(start=0.1, controller="ric"), epochs=10, steps=steps)
+    train(1)
+    assert len(calls) == recorded
+    assert len(tail.decisions) == 1
 
 
 LAYERS = (
