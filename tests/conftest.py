@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 from tests.pretrained import with_weights
+from tests.warm import Processes
 
 #: Two processes test at once, on two cores: one thread each, except where a test asks for more.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -18,6 +19,15 @@ settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
 #: What is imported stays: looking for garbage among it takes a fifth of the time.
 gc.disable()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fork the processes that trials run in from one that has the libraries, but for modules marked as `cold`."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("cold") is None:
+            patch.setattr("tuner.search.processes.server.subprocess", Processes)
+        yield
 
 
 @pytest.fixture(scope="module")

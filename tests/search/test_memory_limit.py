@@ -10,7 +10,7 @@ from tuner.task.data.samples import ArraySamples
 from tuner.task.spec import InputSpec, ModelSpec
 from tuner.task.task import Domain, Task
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.cold]
 LIMIT_BYTES = 130_000_000
 #: Of 32 maps of 32 × 32; the eager loop keeps about 1.2 MB a sample of it.
 NET = """

@@ -17,7 +17,7 @@ from tuner.search.processes.messages import Job, Start
 from tuner.search.processes.supervisor import Supervisor
 from tuner.task import Task
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.cold]
 MEGABYTE = 1_000_000
 LATE = 5.0  # a busy machine takes its time; what hangs takes an hour
 ANSWER = Job("misbehaving", "answer", {"value": 1}, reports=False)

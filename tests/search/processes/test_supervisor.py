@@ -24,7 +24,7 @@ from tuner.search.processes.messages import Failure, Job, Start
 from tuner.search.processes.supervisor import Supervisor
 from tuner.task import Task
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.cold]
 
 MEGABYTE = 1_000_000
 LONG = 60.0  # a busy machine takes its time; what never ends takes an hour
