@@ -52,7 +52,7 @@ class ClosedFormTail(nn.Module, Solver):
     def solve(self, samples: SolverInputs) -> None:
         """Set the head's weights."""
         step, outputs = step_of(samples.features), len(self._given.bias)
-        empty = Domain.empty(samples.features.shape[1], outputs, step)
+        empty = Domain.empty(samples.features.shape[1], outputs, step, multi=samples.labels.ndim > 1)
         codes = coded(samples.features, step)
         local, known = (
             empty.added(codes[rows], samples.labels[rows]) for rows in (samples.is_local, ~samples.is_local)

@@ -126,3 +126,27 @@ def test_a_mixture_finds_the_numbers_that_made_the_labels() -> None:
     found = mixture(parts, np.zeros(5), labels, np.ones(4000), np.array([1.0, 0.0]))
     np.testing.assert_allclose(found, [2.0, 0.01], rtol=0.1)
     assert temperature(3 * logits, labels) == pytest.approx(3.0, rel=0.1)
+
+
+def test_of_several_labels_each_is_as_sure_as_it_is_right() -> None:
+    generator = np.random.default_rng(0)
+    features = generator.normal(size=(900, FEATURES)).astype(np.float32)
+    truth = (features[:, :OUTPUTS] + generator.normal(0, 0.5, (900, OUTPUTS)) > 0.8).astype(float)
+    local, held = slice(0, 400), slice(700, 900)
+    features[local, -1] += 6
+    features[held, -1] += 6
+    step = step_of(features)
+    truth[local, :OLD], truth[400:700, OLD:] = 0, 0  # what either domain does not have
+    empty, codes = Domain.empty(FEATURES, OUTPUTS, step, multi=True), coded(features, step)
+    own, known = empty.added(codes[local], truth[local]), empty.added(codes[400:700], truth[400:700])
+    weight = 3 * np.eye(OUTPUTS, FEATURES)
+    weight[OLD:] = 0
+    for settings in (UnionSettings(ridge=1), UnionSettings(ridge=1, prior=1.0), UnionSettings(scores="means")):
+        head = union_head(LinearHead(weight, np.zeros(OUTPUTS)), own, known, settings).head
+        probabilities = 1 / (1 + np.exp(-head.scores(features[held])))[:, OLD:]
+        assert ((probabilities > 0.5) == (truth[held, OLD:] > 0)).mean() > 0.85
+        assert abs(probabilities.mean() - truth[held, OLD:].mean()) < 0.05
+    fewer = own.without(np.arange(100))
+    again = empty.added(codes[100:400], truth[100:400])
+    assert fewer.sums.gram.tobytes() == again.sums.gram.tobytes()
+    np.testing.assert_array_equal(fewer.labels, again.labels)

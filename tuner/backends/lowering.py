@@ -63,7 +63,7 @@ class SolverInputs:
 
     Attributes:
         features: What enters the solver's layer, float32 [n, features].
-        labels: int64 [n].
+        labels: int64 [n], or float32 [n, outputs] with several labels a sample.
         is_local: Whether a sample is the user's own, bool [n]; the others are global ones that are mixed in.
     """
 

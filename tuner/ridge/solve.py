@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.arrays import Array, Doubles
-from tuner.ridge.sums import Sums
+from tuner.ridge.sums import Sums, one_hot
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,13 +115,14 @@ class MeansHead:
         """Return the scores of samples of the sums, each without it in its own class's mean, float64 [n, outputs]."""
         rest = features.astype(np.float64) - self.mean
         scores = self.head.scores(features)
-        own = _unit(self.centred[labels] - rest)
-        scores[np.arange(len(labels)), labels] = np.einsum("nf,nf->n", own, rest)
+        rows, classes = np.nonzero(one_hot(labels, len(self.counts)))
+        own = _unit(self.centred[classes] - rest[rows])
+        scores[rows, classes] = np.einsum("nf,nf->n", own, rest[rows])
         return scores
 
 
 def class_means(sums: Sums) -> MeansHead:
-    """Return the head of class means of some sums, whose targets are one-hot; a class without samples scores 0."""
+    """Return the head of class means of some sums, whose targets are ones and zeros; one without samples scores 0."""
     mean = sums.gram[-1, :-1] / sums.count * sums.step
     counts = sums.cross[-1]
     centred = sums.cross[:-1].T * sums.step - np.outer(counts, mean)
@@ -133,6 +134,13 @@ def log_prior(counts: Array) -> Doubles:
     """Return the log of each class's share of some samples, each class counted once more than it occurred."""
     plus_one = np.asarray(counts, float) + 1
     result: Doubles = np.log(plus_one / plus_one.sum())
+    return result
+
+
+def log_odds(counts: Array, total: float) -> Doubles:
+    """Return the log odds of each label among `total` samples, each counted once more with and without it."""
+    with_it = np.asarray(counts, float) + 1
+    result: Doubles = np.log(with_it) - np.log(total + 2 - with_it)
     return result
 
 

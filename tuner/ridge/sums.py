@@ -121,5 +121,5 @@ class Sums:
 
 
 def one_hot(labels: Array, outputs: int) -> Doubles:
-    """Return targets float64 [n, outputs] of int64 [n]."""
-    return np.eye(outputs)[labels]
+    """Return targets float64 [n, outputs] of labels int64 [n]; several labels a sample, [n, outputs], are targets."""
+    return labels.astype(np.float64) if labels.ndim > 1 else np.eye(outputs)[labels]

@@ -20,11 +20,13 @@ import numpy as np
 from tuner.arrays import Array, Doubles, Labels
 from tuner.errors import TrainingError
 from tuner.ridge.calibrate import mixture
-from tuner.ridge.solve import LinearHead, class_means, log_prior, solve, spread
+from tuner.ridge.solve import LinearHead, class_means, log_odds, log_prior, solve, spread
 from tuner.ridge.sums import Sums, one_hot
 
 #: Most samples of a domain that the four numbers are fitted on, at equal distances.
 MOST_FITTED = 2000
+#: The same in labels, where a sample may have several.
+MOST_CHOICES = 200_000
 #: Factor of a hard gate's score: larger than any difference of logits.
 HARD = 1e4
 SCORES, GATES = ("ridge", "means"), ("soft", "hard", "none")
@@ -73,8 +75,8 @@ class Domain:
 
     Attributes:
         codes: float64 [n, features]; see `tuner.ridge.sums.coded`.
-        labels: int64 [n].
-        sums: Of these samples, with one-hot targets.
+        labels: int64 [n], or float64 [n, outputs] of ones and zeros with several labels a sample.
+        sums: Of these samples, with the labels as targets.
     """
 
     codes: Doubles
@@ -82,9 +84,10 @@ class Domain:
     sums: Sums
 
     @classmethod
-    def empty(cls, features: int, outputs: int, step: float) -> Self:
-        """Return a domain without samples."""
-        return cls(np.zeros((0, features)), np.zeros(0, np.int64), Sums.empty(features, outputs, step))
+    def empty(cls, features: int, outputs: int, step: float, *, multi: bool = False) -> Self:
+        """Return a domain without samples, of one label each or of several."""
+        labels: Labels = np.zeros((0, outputs)) if multi else np.zeros(0, np.int64)
+        return cls(np.zeros((0, features)), labels, Sums.empty(features, outputs, step))
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -106,7 +109,7 @@ class Domain:
             rows: Their numbers, int64 [n].
         """
         sums = self.sums.removed(self.codes[rows], one_hot(self.labels[rows], self.sums.cross.shape[1]))
-        return Domain(np.delete(self.codes, rows, 0), np.delete(self.labels, rows), sums)
+        return Domain(np.delete(self.codes, rows, 0), np.delete(self.labels, rows, 0), sums)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,9 +141,11 @@ def union_head(given: LinearHead, local: Domain, known: Domain, settings: UnionS
         raise TrainingError("a head in closed form needs local samples, but there are none: give some")
     scores, local_scores = _scored(local, settings)
     gate, local_gate, known_gate = _gated(local, known, settings)
-    is_local = local.sums.cross[-1] > 0  # a class, by whether it occurs
-    prior = np.where(is_local, settings.prior * log_prior(local.sums.cross[-1]), 0.0)
-    own, others = (np.arange(0, len(one), -(-len(one) // MOST_FITTED) or 1) for one in (local, known))
+    counts, multi = local.sums.cross[-1], local.labels.ndim > 1
+    is_local = counts > 0  # a class, by whether it occurs
+    prior = np.where(is_local, settings.prior * (log_odds(counts, len(local)) if multi else log_prior(counts)), 0.0)
+    most = min(MOST_FITTED, MOST_CHOICES // len(counts)) if multi else MOST_FITTED
+    own, others = (np.arange(0, len(one), -(-len(one) // most) or 1) for one in (local, known))
     features = np.concatenate([local.features[own], known.features[others]])
     on = np.concatenate([local_scores[own], scores.scores(known.features[others])]) * is_local
     gates = np.concatenate([local_gate[own], known_gate[others]])[:, None] * is_local
@@ -155,12 +160,22 @@ def union_head(given: LinearHead, local: Domain, known: Domain, settings: UnionS
     else:
         fitted = [0, 1] if settings.gate == "hard" else [0, 1, 2, 3]
     parts = np.stack([given.scores(features), on, gates, constant])
-    numbers[fitted] = mixture(parts[fitted], prior + numbers[2] * gates, labels, weights, numbers[fitted])
+    used, offset = parts[fitted], prior + numbers[2] * gates
+    if multi:  # each label is a choice of two
+        used, offset = _or_not(used), _or_not(offset)
+        labels, weights = 1 - (labels.ravel() > 0), np.repeat(weights, len(counts))
+    numbers[fitted] = mixture(used, offset, labels, weights, numbers[fitted])
     t, s, k, c = map(float, numbers if gate is not None else numbers * [1, 1, 0, 1])
     weight, bias = t * given.weight, t * given.bias
     weight[is_local] += s * scores.weight[is_local] + (0 if gate is None else k * gate.weight)
     bias[is_local] += (s * scores.bias + c + prior)[is_local] + (0 if gate is None else k * gate.bias)
     return UnionHead(LinearHead(weight, bias), (t, s, k, c))
+
+
+def _or_not(logits: Doubles) -> Doubles:
+    """Return logits [..., n, outputs] as [..., n · outputs, 2]: of a label, and of its absence, which are zeros."""
+    flat = logits.reshape(*logits.shape[:-2], -1)
+    return np.stack([flat, np.zeros_like(flat)], axis=-1)
 
 
 def _scored(local: Domain, settings: UnionSettings) -> tuple[LinearHead, Doubles]:

@@ -4,7 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +26,9 @@ from tuner.runtime.service.local_training import LocalTrainer, local_training, t
 from tuner.runtime.service.ring import RingSample
 from tuner.runtime.service.round import run_round
 from tuner.runtime.train.files import SOLVED
+from tuner.task import Domain as TaskDomain
+from tuner.task import InputSpec, Samples
+from tuner.task.data.samples import ArraySamples
 from tuner.task.digits import digits
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
@@ -181,3 +184,37 @@ def test_it_needs_no_tensor_library() -> None:
 
 def test_steps_are_powers_of_two() -> None:
     assert np.log2(step_of(np.array([[3.0]]))) % 1 == 0
+
+
+def test_samples_with_several_labels_are_learned_and_forgotten(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
+    task = digits()
+
+    def with_the_next(samples: Samples) -> ArraySamples:
+        """Label a digit as itself and as the next one."""
+        arrays = np.stack([samples.load(row) for row in range(len(samples))])
+        rows = np.eye(10, dtype=np.float32)
+        return ArraySamples(arrays, rows[samples.labels] + rows[(samples.labels + 1) % 10], InputSpec(kind="arrays"))
+
+    local = TaskDomain(with_the_next(task.local.train), with_the_next(task.local.val))
+    model = replace(task.model, pretrain=None)
+    several = replace(task, loss="multi-label", local=local, global_=None, model=model, head_rows=(0, 1))
+    made = trainable_bundle(several, tmp_path / "bundle", 3, shape=(EDIT,))
+    trainer = trainer_of(Bundle.open(made), threads=1)
+    assert isinstance(trainer, SolvingTrainer)
+    samples, labels = photos(60)
+    pairs = [(label, str((int(label) + 1) % 10)) for label in labels]
+    own = trainer.samples
+    trainer.add(samples, pairs)
+    trainer.add(samples[:5], pairs[:5])  # again
+    assert trainer.samples == own + 60
+    (loss,) = trainer.train()
+    assert loss < np.log(2)
+    assert trainer.accuracy(samples, pairs) > 0.9  # AUC; of a guess 0.5
+    changed = trainer.save(tmp_path / "changed")
+    assert trainer.forget(samples) == 60
+    trainer.train()
+    assert content(trainer.save(tmp_path / "without")) == content(made)
+    reopened = trainer_of(Bundle.open(changed), threads=1)
+    assert isinstance(reopened, SolvingTrainer)
+    assert reopened.samples == own + 60

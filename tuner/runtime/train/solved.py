@@ -28,7 +28,7 @@ class SolvedFile:
     Attributes:
         given: The model's head before it was personalised.
         codes: The user's samples, float64 [n, features]; see `tuner.ridge.sums.coded`.
-        labels: int64 [n].
+        labels: int64 [n], or uint8 [n, outputs] of ones and zeros with several labels a sample.
         step: What one code is worth.
         settings: How the head is solved.
     """
@@ -45,7 +45,7 @@ class SolvedFile:
             "given.weight": self.given.weight.astype(np.float32),
             "given.bias": self.given.bias.astype(np.float32),
             "codes": self.codes.astype(np.int16),
-            "labels": self.labels.astype(np.int64),
+            "labels": self.labels.astype(np.uint8 if self.labels.ndim > 1 else np.int64),
         }
         about = json.dumps({"format": FORMAT, "step": self.step, "settings": asdict(self.settings)})
         contents: bytes = save({name: np.ascontiguousarray(value) for name, value in tensors.items()}, {ABOUT: about})
@@ -83,8 +83,7 @@ class SolvedFile:
             and bias.shape == (outputs,)
             and codes.shape == (len(labels), features)
             and codes.dtype == np.int16
-            and labels.dtype == np.int64
-            and (not len(labels) or (0 <= labels.min() <= labels.max() < outputs))
+            and _fit(labels, outputs, multi=bundle.loss == "multi-label")
             and np.abs(codes.astype(np.int32)).max(initial=0) <= LARGEST_CODE
             and 2.0**-100 < step < 2.0**100
             and np.log2(step) % 1 == 0
@@ -98,3 +97,11 @@ class SolvedFile:
             step,
             settings,
         )
+
+
+def _fit(labels: Labels, outputs: int, *, multi: bool) -> bool:
+    """Return whether labels are those of a head with so many outputs."""
+    if multi:
+        return labels.dtype == np.uint8 and labels.shape[1:] == (outputs,) and labels.max(initial=0) <= 1
+    in_range = not labels.size or 0 <= labels.min() <= labels.max() < outputs
+    return labels.dtype == np.int64 and labels.ndim == 1 and in_range

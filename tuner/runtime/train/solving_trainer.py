@@ -43,9 +43,10 @@ class SolvingTrainer(Trainer):
         self._names = info.weights
         features, outputs = self._file.given.weight.shape[::-1]
         shape = self._replay.codec.shape
-        if shape != (features,) or len(self._names) != 2 or self.bundle.loss != "single-label":  # noqa: PLR2004 - weight, bias
+        if shape != (features,) or len(self._names) != 2:  # noqa: PLR2004 - weight, bias
             raise BundleError(f"{self.bundle.folder} must have a head of {shape} features: export again")
-        empty = Domain.empty(features, outputs, self._file.step)
+        multi = self.bundle.loss == "multi-label"
+        empty = Domain.empty(features, outputs, self._file.step, multi=multi)
         self._own = empty.added(self._file.codes, self._file.labels)
         codes = coded(self._replay.read(np.arange(len(self._replay))), self._file.step)
         self._others = empty.added(codes, self._replay.labels)
@@ -106,9 +107,7 @@ class SolvingTrainer(Trainer):
         values = (head.weight.astype(np.float32), head.bias.astype(np.float32))
         self._weights = dict(zip(self._names, values, strict=True))
         logits = self.logits(self._own.features.astype(np.float32)).astype(np.float64)
-        logits -= logits.max(axis=1, keepdims=True)
-        right = logits[np.arange(self.samples), self._own.labels] - np.log(np.exp(logits).sum(axis=1))
-        self._losses = (float(-right.mean()),)
+        self._losses = (_mean_loss(logits, self._own.labels),)
         watch(1, 1)
         return self._losses
 
@@ -124,9 +123,9 @@ class SolvingTrainer(Trainer):
         self._new = np.concatenate([self._new, codes])
         for code, label in zip(codes, rows, strict=True):
             same = self._rows_of(code)
-            if (self._own.labels[same] == label).any():
+            if np.atleast_2d((self._own.labels[same] == label).T).all(axis=0).any():
                 continue
-            self._own = self._own.without(same).added(code[None], np.array([label]))
+            self._own = self._own.without(same).added(code[None], np.asarray(label)[None])
         excess = max(0, self.samples - MOST_OWN)
         self._own = self._own.without(np.arange(excess)) if excess else self._own
 
@@ -146,3 +145,12 @@ class SolvingTrainer(Trainer):
         rows = np.flatnonzero((np.abs(self._own.codes[:, probed] - code[probed]) <= SAME).all(axis=1))
         close: Array = np.abs(self._own.codes[rows] - code).max(axis=1, initial=0.0) <= SAME
         return rows[close]
+
+
+def _mean_loss(logits: Doubles, labels: Labels) -> float:
+    """Return the mean negative log-likelihood of labels, int64 [n], or [n, outputs] with several a sample."""
+    if labels.ndim > 1:
+        return float(np.logaddexp(0, logits * (1 - 2 * labels)).mean())
+    logits = logits - logits.max(axis=1, keepdims=True)
+    right = logits[np.arange(len(labels)), labels] - np.log(np.exp(logits).sum(axis=1))
+    return float(-right.mean())

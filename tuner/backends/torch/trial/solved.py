@@ -10,7 +10,7 @@ from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.step.losses import task_loss
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.steps import TrialSteps
-from tuner.errors import TunerError, UnsupportedError, first_line, place_of
+from tuner.errors import TunerError, first_line, place_of
 from tuner.plan.trial import TrialPlan
 from tuner.task import Task
 
@@ -27,7 +27,6 @@ class SolvedSteps(TrialSteps):
         inputs: What it reads.
 
     Raises:
-        UnsupportedError: Samples have several labels.
         LoweringError: No module of the tail is a solver.
     """
 
@@ -36,10 +35,6 @@ class SolvedSteps(TrialSteps):
         solver = next((module for module in tail.modules() if isinstance(module, Solver)), None)
         if solver is None:
             raise LoweringError(kind, "with EditTraits(solves=True) it must return a `Solver`, but no module is one")
-        if task.loss != "single-label":
-            raise UnsupportedError(
-                f"tail edit {kind!r} solves for one label a sample, but the task's loss is {task.loss}"
-            )
         self._tail, self._solver, self._inputs, self._kind = tail, solver, inputs, kind
         self._loss = task_loss(task.loss)
         self._features: dict[int, Floats] = {}
