@@ -16,7 +16,7 @@ EMG_TASK = """
 name = "emg"
 [model]
 factory = "tuner.models.{factory}"
-arguments = {{ channels = 8, time = 100, outputs = 7 }}
+arguments = {{ channels = 8, time = 100, outputs = 7{more} }}
 [local]
 kind = "signals"
 train = "{data}/emg/myo.npz#eval/{person}/training0"
@@ -52,8 +52,9 @@ def mnist(*, quick: bool) -> Task:
 
 
 def emg(person: str, factory: str) -> Task:
-    """Return one person's muscle signals as a task with a fresh network of full size."""
+    """Return one person's muscle signals as a task with a fresh network of full size, a MobileNet with norms."""
+    more = ", norms = true" if factory.startswith("mobilenet") else ""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "task.toml"
-        path.write_text(EMG_TASK.format(factory=factory, data=data_folder().resolve(), person=person))
+        path.write_text(EMG_TASK.format(factory=factory, data=data_folder().resolve(), person=person, more=more))
         return load_task(str(path), {})

@@ -63,6 +63,14 @@ def test_the_tiny_starts_of_growth_have_the_papers_counts(model: nn.Module, shap
     assert torch.fx.symbolic_trace(model)(torch.zeros(3, *shape)).shape == outputs.shape
 
 
+def test_a_mobilenet_with_norms_has_one_after_every_convolution() -> None:
+    widths = (3, 6, 12, 25)
+    plain, model = mobilenet_1d(widths=widths), mobilenet_1d(widths=widths, norms=True)
+    kinds = [type(module).__name__ for module in model]
+    assert kinds[:-3] == ["Conv1d", "BatchNorm1d", "ReLU"] * 7
+    assert parameters(model) == parameters(plain) + 2 * (3 + 3 + 6 + 6 + 12 + 12 + 25)
+
+
 def test_a_tiny_vgg_runs_and_counting_leaves_its_mode_and_its_norms_alone() -> None:
     model = vgg_11(widths=(6, 12, 25, 25, 50, 50, 50, 50))
     before = {name: value.clone() for name, value in model.state_dict().items()}
