@@ -3,10 +3,11 @@
 ``python -m benchmarks.ric_grow [--quick] [--json FILE]``
 
 MNIST with LeNet-2D from [2-5-10], and muscle signals with LeNet-1D from [2-5-10] and MobileNet-1D from [3-6-12-25], one
-network for each of several people: trained on a person's first session, scored on the last one. All arms train through
-the same backend, from fresh weights of the same rule, with the same recipe, the same random changes of the signals and
-the same caps on parameters and FLOPs. The caps are the claim's, as a user would give them (`growth.cap`,
-`growth.flops`); what is measured is the accuracy within them. Three arms are reference points:
+network for each of several people: trained on a person's first session, scored on the last one. MobileNet-1D has batch
+norms here, which the paper's lacks. All arms train through the same backend, from fresh weights of the same rule, with
+the same recipe, the same random changes of the signals and the same caps on parameters and FLOPs. The caps are the
+claim's, as a user would give them (`growth.cap`, `growth.flops`); what is measured is the accuracy within them. Three
+arms are reference points:
 
 - ``RIC's widths, Opt``: RIC's final widths, trained from scratch. The difference between the two is what growing
   itself costs; the difference to full size is what the widths cost.

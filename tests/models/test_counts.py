@@ -66,7 +66,7 @@ def test_the_tiny_starts_of_growth_have_the_papers_counts(model: nn.Module, shap
 def test_a_mobilenet_with_norms_has_one_after_every_convolution() -> None:
     widths = (3, 6, 12, 25)
     plain, model = mobilenet_1d(widths=widths), mobilenet_1d(widths=widths, norms=True)
-    kinds = [type(module).__name__ for module in model]
+    kinds = [type(module).__name__ for module in model.children()]
     assert kinds[:-3] == ["Conv1d", "BatchNorm1d", "ReLU"] * 7
     assert parameters(model) == parameters(plain) + 2 * (3 + 3 + 6 + 6 + 12 + 12 + 25)
 
