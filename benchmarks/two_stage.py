@@ -10,10 +10,10 @@ decodes and changes 4-bit records. In both, the norms of frozen blocks are folde
 are the same. Steps of both arms are interleaved. A ratio is the median over rounds, and a claim holds at the lower end
 of its 95 % interval, by ranks. An epoch is steps times the median step; end to end, filling is paid for too.
 
-*Accuracy*: see `benchmarks.two_stage_accuracy`; 160 px, all 1,192 photos, 3 epochs (the paper: 224 px, 50 epochs). The
+*Accuracy*: see `benchmarks.two_stage_accuracy`; 160 px, all 1,192 photos, 4 epochs (the paper: 224 px, 50 epochs). The
 arms that answer the paper's claim have five seeds, the others three. Intervals are of seeds on the same test photos.
 
-The full lane takes about 20 minutes of one core, of which speed 4.
+The full lane takes about 25 minutes of one core, of which speed 4.
 """
 
 import copy
@@ -101,7 +101,7 @@ def speed(*, quick: bool) -> tuple[list[Row], list[Claim]]:
 def ratio_claim(text: str, reference: str, seconds: Seconds, least: float) -> Claim:
     """Return the claim that a two-stage step is at least so many times faster, at the interval's lower end."""
     ratios = _ratios(seconds)
-    low, high = median_interval(ratios)
+    low, high = median_interval(ratios)  # no numbers where rounds are too few for an interval
     measured = f"{median(ratios):.2f}×, {low:.2f} to {high:.2f} (95 % of {len(ratios)} paired steps)"
     single, two = (1e3 * median(seconds[name]) / BATCH for name in ("single", "two"))
     why = f"a step takes {single:.2f} ms an image against {two:.2f}, most of which is the tail's forward and backward"

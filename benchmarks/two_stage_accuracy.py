@@ -59,7 +59,7 @@ class Lane:
     size: int = 160
     photos: int | None = None
     tested: int | None = None
-    epochs: int = 3
+    epochs: int = 4
     seeds: Sequence[int] = (0, 1, 2, 3, 4)
     few: Sequence[int] = (0, 1, 2)
     rates: Sequence[float] = RATES
