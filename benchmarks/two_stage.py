@@ -104,7 +104,7 @@ def ratio_claim(text: str, reference: str, seconds: Seconds, least: float) -> Cl
     low, high = median_interval(ratios)  # no numbers where rounds are too few for an interval
     measured = f"{median(ratios):.2f}×, {low:.2f} to {high:.2f} (95 % of {len(ratios)} paired steps)"
     single, two = (1e3 * median(seconds[name]) / BATCH for name in ("single", "two"))
-    why = f"a step takes {single:.2f} ms an image against {two:.2f}, most of which is the tail's forward and backward"
+    why = f"a step takes {single:.2f} ms an image against {two:.2f}"
     return Claim(text, reference, measured, "ratio", low >= least, "" if low >= least else why)
 
 
