@@ -29,6 +29,7 @@ MOST_FEATURES = 2048  # that a head in closed form reads
 MOST_SHARE = 0.05  # of the backbone's FLOPs that one head may cost
 ROUND = 8  # from this many on, numbers of channels are multiples of it
 Head = Literal["closed-form", "trained"]
+Init = Literal["none", "global"]
 LossMix = Literal["distilled", "supervised", "pseudo", "supervised+distilled", "pseudo+distilled"]
 
 
@@ -42,6 +43,8 @@ class Knobs:
         begin: Share of the backbone's FLOPs from which on exits are spread.
         head: ``closed-form``, a linear layer that is solved for; or ``trained``, convolutions that train by steps.
         ridge: Penalty of a head in closed form, in samples.
+        init: What exits begin with: nothing, or what they learn once from all of the global training data.
+        global_weight: What a global sample counts there for a head in closed form, where one of the user's counts 1.
         width: Largest number of a trained head's channels.
         loss: Loss of the exits.
         distill_weight: Weight of distillation next to another loss; 1 where it is the only one.
@@ -65,6 +68,8 @@ class Knobs:
     against: Against = "original"
     per_exit: bool = False
     confidence: float = 0.5
+    init: Init = "none"
+    global_weight: float = 1.0
 
 
 class Exits(Strategy[Knobs]):
@@ -89,6 +94,9 @@ class Exits(Strategy[Knobs]):
         against = draw.choice("against", get_args(Against))
         per_exit = draw.choice("per_exit", (False, True))
         confidence = draw.choice("confidence", (0.95, 0.8, 0.5))
+        init = draw.choice("init", get_args(Init))
+        is_weighed = init == "global" and head == "closed-form"
+        global_weight = draw.number("global_weight", 0.03, 1.0, start=1.0, log=True) if is_weighed else 1.0
         return Knobs(
             mode,
             count,
@@ -103,6 +111,8 @@ class Exits(Strategy[Knobs]):
             against,
             per_exit,
             confidence,
+            init,
+            global_weight,
         )
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
@@ -122,6 +132,7 @@ class Exits(Strategy[Knobs]):
             per_exit=knobs.per_exit,
             ridge=knobs.ridge,
             confidence=knobs.confidence,
+            global_weight=knobs.global_weight if knobs.init == "global" else 0.0,
         )
         return replace(plan, heads=heads) if heads.exits else plan
 

@@ -78,12 +78,12 @@ def test_an_empty_store_is_listed_and_cleared(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_a_cleared_store_keeps_nothing_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("kinds", "scales"):
+    for name in ("kinds", "scales", "starts"):
         (tmp_path / "store" / name).mkdir(parents=True)
         (tmp_path / "store" / name / "file").write_bytes(b"12345")
     (tmp_path / "store" / "letter.txt").touch()
     assert call(["store", "clear", "--json", "--store", str(tmp_path / "store")]) == 0
-    assert json.loads(capsys.readouterr().out) == {"freed_bytes": 10}
+    assert json.loads(capsys.readouterr().out) == {"freed_bytes": 15}
     remaining = {path.name for path in (tmp_path / "store").rglob("*") if path.is_file()}
     assert remaining - {"lock", "users"} == {"letter.txt"}
 

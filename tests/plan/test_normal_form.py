@@ -52,6 +52,16 @@ def test_without_labels_exits_learn_from_the_final_head() -> None:
     assert (settled.supervised, settled.distilled, settled.pseudo) == (0.0, 0.5, 0.0)
 
 
+def test_exits_begin_with_global_data_where_there_is_any() -> None:
+    solved = replace(PLAN, heads=HeadsPlan("exits-only", (Exit(3, 0),), ridge=1.0, global_weight=0.5))
+    assert normal_form(solved).heads.global_weight == 0.5
+    stepped = replace(PLAN, heads=HeadsPlan("exits-only", (Exit(3, 8),), global_weight=0.5))
+    assert normal_form(stepped).heads.global_weight == 1.0  # weights have no weight
+    assert normal_form(stepped).pool.alpha == 1.0
+    without = replace(solved.task, global_per_class=())
+    assert normal_form(replace(solved, task=without)).heads.global_weight == 0.0
+
+
 @pytest.mark.parametrize(
     ("plan", "other"),
     [

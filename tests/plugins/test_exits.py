@@ -8,6 +8,7 @@ from tuner.plan.heads import Exit, HeadsPlan, head_macs, head_parameters
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import Scalar
 from tuner.plan.text import describe
+from tuner.plan.toml import from_toml, to_toml
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import compose
 from tuner.plugin.sources import preferred_values
@@ -98,3 +99,13 @@ def test_without_exits_the_plan_has_no_heads() -> None:
 def test_exits_of_another_strategy_stay() -> None:
     plan = replace(TrialPlan(example_model(20), example_task()), heads=HeadsPlan(exits=(Exit(1, 4),)))
     assert Exits().apply(plan, Knobs("exits-only", 1)).heads.exits[0] == Exit(1, 4)
+
+
+def test_exits_may_begin_with_what_they_learn_from_the_global_data() -> None:
+    values: dict[str, Scalar] = {"exits.mode": "exits-only", "exits.head": "closed-form", "exits.init": "global"}
+    plan = composed({**values, "exits.global_weight": 0.25})
+    assert plan.heads.global_weight == 0.25
+    assert "begun on the global data" in describe(plan)
+    assert from_toml(to_toml(plan)) == plan
+    assert composed({**values, "exits.init": "none"}).heads.global_weight == 0.0
+    assert composed({**values, "exits.head": "trained"}).heads.global_weight == 1.0

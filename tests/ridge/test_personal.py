@@ -74,3 +74,16 @@ def test_what_a_user_sees_first_is_answered_without_its_fold() -> None:
     without = solve(every.removed(coded(features[inside], step), targets[inside]), spread(every)).head
     expected, answers = scale * without.scores(features[inside]), unseen[folds == 2]
     np.testing.assert_allclose(answers - answers[0], expected - expected[0], atol=1e-9)  # the prior is one for a fold
+
+
+def test_sums_of_further_samples_count_as_these_samples_do() -> None:
+    known, labels_known = user(300, 1, popular=False)
+    own, labels_own = user(40, 2, popular=True)
+    features, labels = np.concatenate([own, known]), np.concatenate([labels_own, labels_known])
+    rows, targets, step = np.arange(40), one_hot(labels, CLASSES), step_of(features)
+    every = personal_head(features, targets, labels, rows, rows % 5, 10.0)
+    given = Sums.empty(FEATURES, CLASSES, step).added(coded(known, step), targets[40:])
+    for sums in (given, given.rescaled(2 * step), given.weighted(0.25) + given.weighted(0.75)):
+        begun = personal_head(own, targets[:40], labels_own, rows, rows % 5, 10.0, given=sums)
+        np.testing.assert_allclose(begun.head.weight, every.head.weight, rtol=1e-2, atol=1e-4)
+        np.testing.assert_allclose(begun.unseen, every.unseen, rtol=1e-2, atol=1e-3)

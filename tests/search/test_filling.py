@@ -93,6 +93,30 @@ def test_exits_ask_for_their_cuts_and_for_calibration_samples(filler: Filler, pl
     assert filler.missing(at(sides, alpha=0.1)) == 10
 
 
+def test_what_exits_begin_with_takes_all_global_samples_once(filler: Filler, plan: TrialPlan, study: Study) -> None:
+    rates = study._setting.rates
+    alone = normal_form(replace(plan, heads=HeadsPlan("exits-only", (Exit(1, 0),), ridge=10.0)))
+    begun = replace(alone, heads=replace(alone.heads, global_weight=1.0))
+    assert begun.train_samples == alone.train_samples
+    assert filler.missing(begun) - filler.missing(alone) == sum(plan.task.global_per_class) - alone.global_samples
+    assert cost.start_seconds(alone, rates) == 0 < cost.start_seconds(begun, rates)
+    dear = cost.train_seconds(begun, rates) - cost.train_seconds(alone, rates)
+    assert dear > cost.start_seconds(begun, rates)  # and the features of these samples
+    assert cost.storage_bytes(begun) > cost.storage_bytes(alone)
+    assert cost.peak_bytes(begun, replace(rates, fill_peak_bytes=0)) > cost.peak_bytes(
+        alone, replace(rates, fill_peak_bytes=0)
+    )
+    filler.fill([at(alone, alpha=1.0)])
+    assert filler.missing(begun) > 0  # the features are there, but nothing was learned from them
+    unpaid = cost.estimate(begun, rates, filler.missing(begun)).spend_seconds
+    filler.fill([begun])
+    assert filler.missing(begun) == filler.missing(replace(begun, heads=replace(begun.heads, global_weight=0.1))) == 0
+    assert unpaid - cost.estimate(begun, rates, 0).spend_seconds > cost.start_seconds(begun, rates)
+    wider = normal_form(replace(begun, heads=replace(begun.heads, ridge=0.0, exits=(Exit(1, 4),))))
+    assert filler.missing(wider) > 0
+    assert cost.start_seconds(wider, rates) > cost.start_seconds(begun, rates)  # by epochs
+
+
 def test_exits_alone_need_exact_features_of_the_final_head(plan: TrialPlan) -> None:
     alone = normal_form(replace(plan, heads=HeadsPlan("exits-only", (Exit(1, 4),))))
     last = plan.model.num_blocks - 1

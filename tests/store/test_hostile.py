@@ -31,7 +31,7 @@ def filled(folder: Path) -> Path:
     return store.path(PLAIN)
 
 
-@pytest.mark.parametrize("name", ["lock", "kinds", "scales", "0" * 32])
+@pytest.mark.parametrize("name", ["lock", "kinds", "scales", "starts", "0" * 32])
 def test_a_store_that_holds_a_link_is_refused(name: str, tmp_path: Path, precious: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / name).symlink_to(precious)

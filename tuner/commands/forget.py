@@ -14,7 +14,7 @@ from tuner.plugin.core import build_host
 from tuner.reading import kind_of
 from tuner.runtime.train.files import SOLVED_FORMAT
 from tuner.search.processes.supervisor import LOADING_SECONDS
-from tuner.store.store import Store, open_store
+from tuner.store.store import STARTS, Store, open_store
 from tuner.task import Task, load_task
 from tuner.task.data.readable import forget_readable
 
@@ -52,10 +52,10 @@ def _loaded(task: str) -> Task:
 def forget(task: str, folder: Path | None = None) -> ForgottenSamples:
     """Remove the task's samples from every file of the store, overwriting their records, and from its bundles' rings.
 
-    A file that becomes empty is removed, and so are all quantile scales, which are statistics of samples and are
-    computed again when needed. A sample counts as the task's own as long as its file exists unchanged: features of
-    photos that were deleted or edited before are removed by `tuner store clear` only. A call that was killed is
-    completed by the next one.
+    A file that becomes empty is removed, and so are all quantile scales and all that exits begin with: these are
+    statistics of samples, and are computed again when needed. A sample counts as the task's own as long as its file
+    exists unchanged: features of photos that were deleted or edited before are removed by `tuner store clear` only. A
+    call that was killed is completed by the next one.
 
     Args:
         task: As for `tuner.run`; or the folder of a bundle, whose ring alone is then emptied. Where rounds solve for
@@ -99,6 +99,7 @@ def _forget_records(store: Store, ids: Sequence[str]) -> tuple[int, int]:
         files += bool(removed)
         if is_empty:
             store.evict(stored.path)  # its header holds scales: statistics of the same samples
-    for path in (store.folder / "scales").glob("*"):
-        path.unlink()
+    for name in ("scales", STARTS):
+        for path in (store.folder / name).glob("*"):
+            path.unlink()
     return records, files

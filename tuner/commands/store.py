@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.store.store import open_store
+from tuner.store.store import STARTS, open_store
 from tuner.task.data.readable import forget_readable
 
 
@@ -33,7 +33,7 @@ class StoreFile:
 
 
 def clear_store(folder: Path | None) -> int:
-    """Delete features, their scales, and the choice of the engine that computes them; return the bytes freed.
+    """Delete features, scales, what exits begin with, and the choice of the prefix's engine; return the bytes freed.
 
     Raises:
         StoreError: A run uses the store.
@@ -42,7 +42,7 @@ def clear_store(folder: Path | None) -> int:
     with store.alone():
         freed = store.clear()
         with store.lock:
-            for path in (path for name in ("scales", "kinds") for path in (store.folder / name).glob("*")):
+            for path in (path for name in ("scales", "kinds", STARTS) for path in (store.folder / name).glob("*")):
                 freed += path.stat().st_size
                 path.unlink()
     forget_readable()

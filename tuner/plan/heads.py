@@ -53,6 +53,9 @@ class HeadsPlan:
             one-sided bound of the difference on the same samples. At 0.5 the difference itself counts.
         ridge: Penalty of linear exits that are solved for in closed form, in samples; 0 where exits train by steps.
             The weights of the losses are then those of the answers that are regressed on.
+        global_weight: What a sample of the global training data counts in what exits begin with, where one of the
+            user's counts 1, in [0, 1]; 0 where they begin with nothing. Exits that train by steps begin with weights
+            that are trained on the global data, and have 1.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
@@ -67,6 +70,7 @@ class HeadsPlan:
     per_exit: bool = False
     ridge: float = 0.0
     confidence: float = CHANCE
+    global_weight: float = 0.0
 
     @property
     def out_of_fold(self) -> bool:
@@ -114,16 +118,17 @@ def head_rules(heads: HeadsPlan, num_blocks: int) -> tuple[tuple[bool, str, obje
         (0 < heads.temperature < math.inf, "heads.temperature must be above 0", heads.temperature),
         (0 <= heads.tolerance <= 1, "heads.tolerance must be in [0, 1]", heads.tolerance),
         (CHANCE <= heads.confidence < 1, "heads.confidence must be at least 0.5 and below 1", heads.confidence),
+        (0 <= heads.global_weight <= 1, "heads.global_weight must be in [0, 1]", heads.global_weight),
     )
 
 
 def head_settings(heads: HeadsPlan) -> dict[str, Any]:
     """Return the settings as JSON's types; those that are newer than others only where they are not the default."""
-    default = {name: getattr(HeadsPlan(), name) for name in ("ridge", "confidence")}
+    default = {name: getattr(HeadsPlan(), name) for name in ("ridge", "confidence", "global_weight")}
     return {name: value for name, value in asdict(heads).items() if name not in default or value != default[name]}
 
 
-def effective_heads(heads: HeadsPlan, cut: int, *, labelled: bool) -> HeadsPlan:
+def effective_heads(heads: HeadsPlan, cut: int, *, labelled: bool, has_global: bool) -> HeadsPlan:
     """Return the heads that can be trained, with idle settings at their defaults.
 
     Next to a tail that trains, exits are below its cut. Without labels, the weight of the labels goes to distillation.
@@ -132,18 +137,21 @@ def effective_heads(heads: HeadsPlan, cut: int, *, labelled: bool) -> HeadsPlan:
         heads: Heads as a strategy wrote them.
         cut: First block of the tail.
         labelled: Whether the local samples have labels.
+        has_global: Whether the task has global data.
     """
     if heads.mode == "with-tail":
         heads = replace(heads, exits=tuple(exit_ for exit_ in heads.exits if exit_.block <= cut))
     if not heads.exits:
         return HeadsPlan()
+    if not has_global:
+        heads = replace(heads, global_weight=0.0)
     if heads.supervised and not labelled:
         heads = replace(heads, supervised=0.0, distilled=heads.distilled or heads.supervised)
     if heads.ridge:  # probabilities are regressed on, softened or not: they have a place for one answer only
-        heads = replace(heads, temperature=1.0)
-    elif heads.distilled == 0:  # nothing else is softened by the temperature
+        return replace(heads, temperature=1.0)
+    if heads.distilled == 0:  # nothing else is softened by the temperature
         heads = replace(heads, temperature=HeadsPlan().temperature)
-    return heads
+    return replace(heads, global_weight=float(heads.global_weight > 0))
 
 
 def head_parameters(in_shape: tuple[int, ...], channels: int, outputs: int) -> int:

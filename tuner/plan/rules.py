@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tuner.plan.parts import RecipePlan, RuntimePlan
 
@@ -27,3 +28,22 @@ def runtime_rules(runtime: RuntimePlan) -> Iterator[tuple[bool, str, object]]:
     yield runtime.memory_bytes >= 0, "runtime.memory_bytes must be at least 0", runtime.memory_bytes
     yield runtime.threads >= 1, "runtime.threads must be at least 1", runtime.threads
     yield runtime.threads <= MOST_THREADS, f"runtime.threads must be at most {MOST_THREADS}", runtime.threads
+
+
+def effective_recipe(recipe: RecipePlan, *, exits_alone: bool, trains_norms: bool) -> RecipePlan:
+    """Return a recipe with idle settings at their defaults.
+
+    Args:
+        recipe: Recipe as a strategy wrote it.
+        exits_alone: Whether nothing but exits trains.
+        trains_norms: Whether an edit of the tail trains norms whatever the recipe says.
+    """
+    if exits_alone:  # an exit's norms have no statistics worth freezing: they train whatever the recipe says
+        recipe = replace(recipe, freeze_bn=RecipePlan().freeze_bn)
+    if trains_norms or exits_alone or not recipe.freeze_bn:  # batch norms that train see whole batches
+        recipe = replace(recipe, micro_batches=1)
+    # Parts of equal size are what counts: 20 of a batch of 32 are 16 parts of two samples.
+    recipe = replace(recipe, micro_batches=math.ceil(recipe.batch_size / recipe.part_size))
+    if recipe.patience >= recipe.epochs - 1:  # between the first epoch and the last there are fewer than that
+        recipe = replace(recipe, patience=0)
+    return recipe

@@ -107,4 +107,5 @@ def _heads(heads: HeadsPlan) -> str:
     teachers = " and ".join(name for name, weight in weights if weight)
     plural = "" if len(heads.exits) == 1 else "s"
     verb = "solved for" if heads.ridge else "taught"
-    return f", {len(heads.exits)} exit{plural} ({heads.mode}; {verb} by {teachers})"
+    begun = ", begun on the global data" if heads.global_weight else ""
+    return f", {len(heads.exits)} exit{plural} ({heads.mode}; {verb} by {teachers}{begun})"

@@ -28,7 +28,7 @@ from tuner.plan.parts import (
     per_class_counts,
     share_of,
 )
-from tuner.plan.rules import recipe_rules, runtime_rules
+from tuner.plan.rules import effective_recipe, recipe_rules, runtime_rules
 
 #: Widths of a stored value, in bits.
 STORED_BITS = (32, 16, 8, 4, 2, 1)
@@ -122,9 +122,14 @@ class TrialPlan:
         return self.local_samples + self.global_samples
 
     @property
+    def pool(self) -> DataPlan:
+        """Global samples whose features are computed: all candidates for mixing in, or all that exits begin with."""
+        return replace(self.data, alpha=1.0, edit=None) if self.heads.global_weight else self.data.pool
+
+    @property
     def pool_samples(self) -> int:
-        """Number of samples whose features are computed for training: of those mixed in, all candidates."""
-        return self.local_samples + sum(self._counts(self.data.pool))
+        """Number of samples whose features are computed for training."""
+        return self.local_samples + sum(self._counts(self.pool))
 
     @property
     def read_samples(self) -> int:
@@ -258,7 +263,9 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
     Raises:
         PlanError: The plan breaks a rule.
     """
-    plan = replace(plan, heads=(heads := effective_heads(plan.heads, plan.split, labelled=plan.task.labelled)))
+    labelled, has_global = plan.task.labelled, bool(plan.task.global_per_class)
+    heads = effective_heads(plan.heads, plan.split, labelled=labelled, has_global=has_global)
+    plan = replace(plan, heads=heads)
     if heads.mode == "exits-only":  # no tail trains, and the teacher answers to samples without random changes
         plan = replace(plan, split=plan.model.num_blocks, shape=(), loss=(), cache=replace(plan.cache, augment=0.0))
     if plan.traits.solves or (heads.ridge and heads.mode == "exits-only"):
@@ -267,7 +274,7 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
         plan = replace(plan, cache=CachePlan(augment=plan.cache.augment))
     if not plan.can_augment:
         plan = replace(plan, cache=replace(plan.cache, augment=0.0))
-    if not plan.task.global_per_class:
+    if not has_global:
         plan = replace(plan, data=replace(plan.data, alpha=DataPlan().alpha, edit=None))
     check(plan)
     if plan.traits.solves or not plan.global_samples:  # a head that is solved for has weights of its own
@@ -276,21 +283,9 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
         plan = replace(plan, data=replace(plan.data, balance=False))
     if not plan.chooses:
         plan = replace(plan, data=replace(plan.data, edit=None))
-    return replace(plan, recipe=_effective_recipe(plan))
-
-
-def _effective_recipe(plan: TrialPlan) -> RecipePlan:
-    """Return a plan's recipe with idle settings at their defaults."""
-    recipe, exits_alone = plan.recipe, plan.heads.mode == "exits-only"
-    if exits_alone:  # an exit's norms have no statistics worth freezing: they train whatever the recipe says
-        recipe = replace(recipe, freeze_bn=RecipePlan().freeze_bn)
-    if plan.traits.trains_norms or exits_alone or not recipe.freeze_bn:  # batch norms that train see whole batches
-        recipe = replace(recipe, micro_batches=1)
-    # Parts of equal size are what counts: 20 of a batch of 32 are 16 parts of two samples.
-    recipe = replace(recipe, micro_batches=math.ceil(recipe.batch_size / recipe.part_size))
-    if recipe.patience >= recipe.epochs - 1:  # between the first epoch and the last there are fewer than that
-        recipe = replace(recipe, patience=0)
-    return recipe
+    alone = heads.mode == "exits-only"
+    recipe = effective_recipe(plan.recipe, exits_alone=alone, trains_norms=plan.traits.trains_norms)
+    return replace(plan, recipe=recipe)
 
 
 def _plain(part: Any) -> Any:

@@ -3,16 +3,13 @@
 import math
 from dataclasses import dataclass
 
-from tuner.plan.heads import head_macs, head_parameters, linear_inputs
+from tuner.plan.heads import head_macs
 from tuner.plan.trial import TrialPlan
-from tuner.planner.device import FLOAT_BYTES, TRAIN_PASSES, Rates, unscaled_bytes
+from tuner.planner.device import FLOAT_BYTES, STATE_COPIES, TRAIN_PASSES, Rates, state_copies, unscaled_bytes
+from tuner.planner.exits import START_RECIPE, head_bytes, heads_bytes, start_bytes, start_samples, sums_flops
 from tuner.planner.solving import solving_bytes
 from tuner.store.sizes import scale_bytes
 
-#: Tensors of the size of a trained weight, by optimiser: its gradient, and momentum or two moments.
-STATE_COPIES = {"sgd": 2, "adam": 3, "adamw": 3}
-#: The same of an optimiser that a plugin adds: of most, at most.
-ADDED_COPIES = 3
 #: To build the tail, its optimiser and its threads.
 START_SECONDS = 0.03
 #: Width, in bits, of the codes that a filling pass writes; narrower ones are requantised from them.
@@ -38,11 +35,6 @@ class Estimate:
     spend_seconds: float
     peak_bytes: int
     storage_bytes: int
-
-
-def state_copies(optimiser: str) -> int:
-    """Return how many tensors of a trained weight's size an optimiser needs, the gradient among them."""
-    return STATE_COPIES.get(optimiser, ADDED_COPIES)
 
 
 def feature_bits(plan: TrialPlan) -> dict[int, int]:
@@ -81,9 +73,7 @@ def estimate(plan: TrialPlan, rates: Rates, missing: int | None = None) -> Estim
         rates: Rates of this device.
         missing: Number of samples (training and validation) whose features are not stored yet; None where all are.
     """
-    spend = trial_seconds(plan, rates)
-    if missing is not None:
-        spend += missing * fill_seconds(plan, rates)
+    spend = trial_seconds(plan, rates) + unpaid_seconds(plan, rates, missing or 0)
     return Estimate(train_seconds(plan, rates), spend, peak_bytes(plan, rates), storage_bytes(plan))
 
 
@@ -98,8 +88,29 @@ def loops_seconds(plan: TrialPlan, rates: Rates) -> float:
 
 
 def train_seconds(plan: TrialPlan, rates: Rates) -> float:
-    """Return the seconds on an empty store: filling of the training samples, and the epochs."""
-    return filling_seconds(plan, rates) + loop_seconds(plan, rates)
+    """Return the seconds on an empty store: filling of the training samples, what exits begin with, and the epochs."""
+    return filling_seconds(plan, rates) + start_seconds(plan, rates) + loop_seconds(plan, rates)
+
+
+def unpaid_seconds(plan: TrialPlan, rates: Rates, missing: int) -> float:
+    """Return the seconds to fill what a study has not filled yet, and to learn what exits begin with.
+
+    Args:
+        plan: The plan.
+        rates: Rates of this device.
+        missing: Number of samples whose features are not stored yet; where it is 0, exits' starts are stored too.
+    """
+    start = start_seconds(plan, rates) if missing or not plan.cached else 0.0
+    return missing * fill_seconds(plan, rates) + start
+
+
+def start_seconds(plan: TrialPlan, rates: Rates) -> float:
+    """Return the seconds to learn what exits begin with from stored features: once in a study."""
+    source, count = _exit_source_seconds(plan, rates), start_samples(plan)
+    once = source + sum(rates.forward_seconds[plan.cuts[-1] :]) + _seconds_of(sums_flops(plan), plan, rates)
+    epochs = 0 if plan.heads.ridge else START_RECIPE.epochs
+    steps = epochs * math.ceil(count / START_RECIPE.batch_size) * rates.step_seconds
+    return count * (once + epochs * (source + TRAIN_PASSES * _head_seconds(plan, rates))) + steps
 
 
 def filling_seconds(plan: TrialPlan, rates: Rates) -> float:
@@ -197,7 +208,7 @@ def tensor_bytes(plan: TrialPlan, rates: Rates) -> int:
     copies = state_copies(plan.recipe.optimiser) + bool(rates.first.library_bytes)  # nominal rates know no file
     state = sum(block.parameters for block in tail) * FLOAT_BYTES * copies + solving_bytes(plan)
     inputs = 3 * batch * math.prod(tail[0].in_shape if tail else (1,)) * FLOAT_BYTES
-    return int(max(state + kept_bytes(plan) + inputs, _heads_bytes(plan, batch)) + prefix_bytes(plan, rates))
+    return int(max(state + kept_bytes(plan) + inputs, heads_bytes(plan, batch)) + prefix_bytes(plan, rates))
 
 
 def prefix_bytes(plan: TrialPlan, rates: Rates) -> int:
@@ -243,7 +254,7 @@ def storage_bytes(plan: TrialPlan) -> int:
 def feature_bytes(plan: TrialPlan) -> int:
     """Return the bytes of stored features: training records at the plan's width, validation records at 16 bits.
 
-    Records of 4, 2 and 1 bits are made from 8-bit ones, which are kept.
+    What exits begin with is stored with them. Records of 4, 2 and 1 bits are made from 8-bit ones, which are kept.
     """
     if not plan.cached:
         return 0
@@ -255,14 +266,13 @@ def feature_bytes(plan: TrialPlan) -> int:
     )
     calibration = plan.local_samples // (1 if plan.heads.out_of_fold else 5) if plan.heads.exits else 0
     exact = (plan.local_scored + plan.global_scored + calibration) * sum(values[cut] * 2 for cut in plan.cuts)
-    return plan.pool_samples * train + exact
+    return plan.pool_samples * train + exact + start_bytes(plan)
 
 
 def weight_bytes(plan: TrialPlan) -> int:
     """Return the bytes of the trained weights, which a trial writes and a run keeps for its front."""
-    blocks, outputs = plan.model.blocks, plan.model.outputs
-    heads = sum(head_parameters(blocks[exit_.block].in_shape, exit_.channels, outputs) for exit_ in plan.heads.exits)
-    return FLOAT_BYTES * (heads + sum(block.parameters for block in blocks[plan.split :]))
+    kept = start_bytes(plan) if plan.heads.ridge else 0  # rounds on a device begin with it again
+    return head_bytes(plan) + kept + FLOAT_BYTES * sum(block.parameters for block in plan.model.blocks[plan.split :])
 
 
 def _source_seconds(plan: TrialPlan, rates: Rates) -> float:
@@ -281,20 +291,10 @@ def _exit_source_seconds(plan: TrialPlan, rates: Rates) -> float:
 
 
 def _head_seconds(plan: TrialPlan, rates: Rates) -> float:
-    """Return the seconds of all side heads' forward pass, per sample, at the model's own rate."""
-    return sum(head_flops(plan)) * sum(rates.forward_seconds) / max(1, forward_flops(plan))
+    """Return the seconds of all side heads' forward pass, per sample."""
+    return _seconds_of(sum(head_flops(plan)), plan, rates)
 
 
-def _heads_bytes(plan: TrialPlan, batch: int) -> int:
-    """Return the bytes of training the side heads: their state, their inputs, and what they keep for backward."""
-    blocks, outputs = plan.model.blocks, plan.model.outputs
-    if plan.heads.ridge:  # float64 features of one exit, as codes and their copies, and matrices of sums, of folds too
-        widest = max(linear_inputs(blocks[exit_.block].in_shape) for exit_ in plan.heads.exits)
-        return 2 * FLOAT_BYTES * widest * (5 * plan.train_samples + 6 * widest)
-    state = values = 0
-    for exit_ in plan.heads.exits:
-        shape, channels = blocks[exit_.block].in_shape, exit_.channels
-        state += head_parameters(shape, channels, outputs) * FLOAT_BYTES * state_copies(plan.recipe.optimiser)
-        halved = math.prod(math.ceil(extent / 2) for extent in shape[1:])
-        values += 3 * math.prod(shape) + 3 * channels * halved  # outputs of convolution, norm and activation
-    return state + batch * values * FLOAT_BYTES
+def _seconds_of(flops: int, plan: TrialPlan, rates: Rates) -> float:
+    """Return the seconds of some FLOPs at the model's own rate."""
+    return flops * sum(rates.forward_seconds) / max(1, forward_flops(plan))

@@ -9,6 +9,10 @@ from tuner.plan.info import ModelInfo
 FLOAT_BYTES = 4
 #: A training pass in forward passes: forward, the gradient of the weights, and that of the input.
 TRAIN_PASSES = 3.0
+#: Tensors of the size of a trained weight, by optimiser: its gradient, and momentum or two moments.
+STATE_COPIES = {"sgd": 2, "adam": 3, "adamw": 3}
+#: The same of an optimiser that a plugin adds: of most, at most.
+ADDED_COPIES = 3
 #: Samples that a filling pass runs at once.
 FILL_BATCH = 16
 #: Bytes of prefix outputs that a filling pass may hold until their scales are known, which takes so many samples of
@@ -20,6 +24,11 @@ TRACE_SECONDS = 0.05
 COMPLETE = "complete"
 #: FLOPs per second of the made-up device of `nominal`.
 NOMINAL_FLOPS = 1e10
+
+
+def state_copies(optimiser: str) -> int:
+    """Return how many tensors of a trained weight's size an optimiser needs, the gradient among them."""
+    return STATE_COPIES.get(optimiser, ADDED_COPIES)
 
 
 @dataclass(frozen=True, slots=True)

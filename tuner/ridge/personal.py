@@ -35,6 +35,7 @@ def personal_head(
     *,
     seen_as: Array | None = None,
     multi: bool = False,
+    given: Sums | None = None,
 ) -> PersonalHead:
     """Return a linear head whose softmax is calibrated for a user; of several labels a sample, its sigmoid.
 
@@ -52,13 +53,15 @@ def personal_head(
         seen_as: Features of the user's samples as they are when they are answered, float [own, features]; those that
             are learned from where it is not given.
         multi: Whether a sample may have several labels.
+        given: Sums of further samples, of the same features and targets, each with the weight that it shall count.
 
     Raises:
         TrainingError: Features are not finite, or there are too many of a sample.
     """
-    outputs, step = targets.shape[1], step_of(features)
+    outputs, step = targets.shape[1], max(step_of(features), given.step if given is not None else 0.0)
     codes = coded(features, step)
-    sums = Sums.empty(codes.shape[1], outputs, step).added(codes, targets)
+    begun = given.rescaled(step) if given is not None else Sums.empty(codes.shape[1], outputs, step)
+    sums = begun.added(codes, targets)
     penalty = ridge * (spread(sums) or 1.0)
     head, truth = solve(sums, penalty).head, labels[own]
     judged = features[own] if seen_as is None else seen_as

@@ -1,6 +1,7 @@
 """Features as integer codes, and sums of them that can be taken back exactly."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -105,9 +106,24 @@ class Sums:
         rows = np.column_stack([codes, np.ones(len(codes))])
         return replace(self, gram=self.gram - rows.T @ rows, cross=self.cross - rows.T @ np.asarray(targets, float))
 
+    def tensors(self) -> dict[str, Array]:
+        """Return all that `of_tensors` makes the sums from."""
+        return {"gram": self.gram, "cross": self.cross, "step": np.array(self.step)}
+
+    @classmethod
+    def of_tensors(cls, tensors: Mapping[str, Array]) -> "Sums":
+        """Return sums from their tensors."""
+        return cls(tensors["gram"].astype(float), tensors["cross"].astype(float), float(tensors["step"]))
+
     def weighted(self, weight: float) -> "Sums":
         """Return the sums of samples that count `weight` times."""
         return replace(self, gram=self.gram * weight, cross=self.cross * weight)
+
+    def rescaled(self, step: float) -> "Sums":
+        """Return the same sums of codes of another step; whole numbers no longer, but exact for powers of two."""
+        factor = np.full(len(self.gram), self.step / step)
+        factor[-1] = 1.0  # of the row of ones
+        return Sums(self.gram * np.outer(factor, factor), self.cross * factor[:, None], step)
 
     def __add__(self, other: "Sums") -> "Sums":
         """Return the sums of both.

@@ -32,7 +32,7 @@ PACED_SAMPLES = 64
 class RecordSet(NamedTuple):
     """Records of one cut at one width; with exits, of their calibration samples too; with folds, to score them all.
 
-    Exits that are calibrated out of fold take all local samples.
+    Exits that are calibrated out of fold take all local samples. A pass also learns what the exits at a cut begin with.
     """
 
     cut: int
@@ -40,6 +40,7 @@ class RecordSet(NamedTuple):
     for_exits: bool
     for_folds: bool = False
     out_of_fold: bool = False
+    begun_with: int | None = None
 
 
 class UnfilledError(BudgetError):
@@ -120,7 +121,7 @@ class Filler:
         cached = [plan for plan in plans if plan.cached]
         if not cached:
             return True
-        cached = [replace(plan, data=plan.data.pool) for plan in cached]
+        cached = [replace(plan, data=plan.pool) for plan in cached]
         first_alpha, most_alpha = cached[0].data.alpha, max(plan.data.alpha for plan in cached)
         left = self._setting.seconds_left
         ahead = replace(cached[0], data=replace(cached[0].data, alpha=most_alpha))
@@ -236,7 +237,7 @@ class Filler:
                 folders = filling.folders.get((key.cut, key.bits))
                 if folders is not None:
                     old = self._filled.get(key, FilledRange(0.0, 0.0, ()))
-                    share, mixed = plan.data.share, plan.data.pool.alpha * plan.data.share
+                    share, mixed = plan.data.share, plan.pool.alpha * plan.data.share
                     self._filled[key] = FilledRange(max(share, old.share), max(mixed, old.mixed), folders)
         for cut, seconds in filling.seconds_per_sample.items():
             self._seconds_each.setdefault(cut, seconds)
@@ -246,6 +247,8 @@ class Filler:
             self._listener.say(f"warning: {progress['warning']}")
         elif "filled" in progress:
             self._listener.step("features", progress["filled"], progress["of"])
+        elif "started" in progress:
+            self._listener.step("side heads", progress["started"], progress["of"])
 
     def _pass_seconds(self, plans: Sequence[TrialPlan]) -> float:
         return max(self.missing(plan) * cost.fill_seconds(plan, self._setting.rates) for plan in plans)
@@ -281,6 +284,11 @@ def _record_sets(plan: TrialPlan) -> set[RecordSet]:
     if plan.heads.exits:
         of_all = plan.heads.out_of_fold
         sets |= {RecordSet(cut, bits, for_exits=True, out_of_fold=of_all) for cut, bits in cost.feature_records(plan)}
+    if plan.heads.global_weight:
+        sets |= {
+            RecordSet(place.block, max(cost.CODED_BITS, plan.cache.bits), for_exits=True, begun_with=place.channels)
+            for place in plan.heads.exits
+        }
     if plan.data.folds:
         sets |= {RecordSet(cut, bits, for_exits=False, for_folds=True) for cut, bits in cost.feature_records(plan)}
     return sets

@@ -113,7 +113,7 @@ class Forecast:
         self._learn(records)
         trial = cost.trial_seconds(plan, rates)
         factor = self._seconds.factor(seconds_errors(plan, rates, filled=False))
-        return trial * factor + missing * pace * cost.fill_seconds(plan, rates)
+        return trial * factor + pace * cost.unpaid_seconds(plan, rates, missing)
 
     def _spread(self, plan: TrialPlan, seconds: Errors, memory: Memory) -> tuple[float, float]:
         """Return by which factors seconds and bytes lie around the estimate.
@@ -229,9 +229,9 @@ def seconds_errors(plan: TrialPlan, rates: Rates, *, filled: bool) -> dict[Hasha
     Args:
         plan: The plan.
         rates: This device's rates.
-        filled: Whether the estimate counts the filling of an empty store.
+        filled: Whether the estimate counts the filling of an empty store, and what exits begin with.
     """
-    filling = cost.filling_seconds(plan, rates) if filled else 0.0
+    filling = cost.filling_seconds(plan, rates) + cost.start_seconds(plan, rates) if filled else 0.0
     loop, ready, steps = (one(plan, rates) for one in (cost.loop_seconds, cost.ready_seconds, cost.steps_seconds))
     whole = max(1e-9, filling + loop)
     return {

@@ -27,8 +27,10 @@ from tuner.untrusted import reason_of, require_plain
 
 #: The order in which an eviction removes the files; a draft is what earlier versions left when they were killed.
 FILES = (INDEX, DATA, COST, f"{HEADER}.draft", HEADER)
+#: Folder of what exits begin with (`tuner.store.starts`).
+STARTS = "starts"
 #: Other names in the folder of a store.
-STORED = frozenset({"lock", USERS, "kinds", "scales"})
+STORED = frozenset({"lock", USERS, "kinds", "scales", STARTS})
 _NAME_DIGITS = 32
 
 
@@ -151,6 +153,8 @@ class Store:
     def room(self, bytes_needed: int, keep: Collection[Path] = ()) -> bool:
         """Evict whole files, the one that saves least time per byte first, until so many bytes fit under the cap.
 
+        What exits begin with goes last, the oldest first.
+
         Args:
             bytes_needed: Number of bytes about to be written.
             keep: Folders not to be evicted, in addition to those in `in_use`.
@@ -166,12 +170,19 @@ class Store:
                 return True
             protected = {*keep, *self.in_use}
             files = [file for file in self.list() if file.path not in protected]
-            fits = stored_bytes - sum(file.bytes for file in files) + bytes_needed <= self.cap_bytes
+            starts = {path: path.lstat() for path in (self.folder / STARTS).glob("*")}
+            evictable = sum(file.bytes for file in files) + sum(status.st_size for status in starts.values())
+            fits = stored_bytes - evictable + bytes_needed <= self.cap_bytes
             excess = stored_bytes - self.cap_bytes + (bytes_needed if fits else 0)
             for file in files:
                 if excess <= 0:
                     break
                 excess -= _evict(file.path)
+            for path, status in sorted(starts.items(), key=lambda one: one[1].st_mtime):
+                if excess <= 0:
+                    break
+                path.unlink()
+                excess -= status.st_size
             return fits
 
     def admit(self, bytes_needed: int, folder: Path) -> None:

@@ -11,8 +11,7 @@ from torch import nn
 from tuner.backends.lowering import Training
 from tuner.backends.torch.model.blocks import saved_bytes
 from tuner.backends.torch.model.resize import install
-from tuner.planner.cost import state_copies
-from tuner.planner.device import FLOAT_BYTES
+from tuner.planner.device import FLOAT_BYTES, state_copies
 from tuner_growth.cost import NetworkCost
 from tuner_growth.torch.widths import Width, selected, weight_of
 

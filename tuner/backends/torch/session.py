@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -12,6 +13,7 @@ from tuner.backends.base import Exported, Filling, Misread, Session, Trial, sile
 from tuner.backends.extensions import Extensions
 from tuner.backends.measuring import MeasuredTrial, Measuring
 from tuner.backends.torch import compiler
+from tuner.backends.torch.exits.start import ready
 from tuner.backends.torch.exits.trial import train_exits
 from tuner.backends.torch.export import segments, whole
 from tuner.backends.torch.export.misread import misread
@@ -120,9 +122,14 @@ class TorchSession(Session):
         return missing(self._of(plans[0]).access(plans[0], store), plans)
 
     def fill(self, plans: Sequence[TrialPlan], store: Store, report: Report = silent) -> Filling:
-        """Run the prefix on what the plans need and the store lacks."""
+        """Run the prefix on what the plans need and the store lacks, then learn what their exits begin with."""
         torch.set_num_threads(plans[0].runtime.threads)
-        return fill(self._of(plans[0]).access(plans[0], store, report), plans)
+        opened = self._of(plans[0])
+        access = opened.access(plans[0], store, report)
+        filling = fill(access, plans)
+        if not filling.stopped and ready(access, plans, opened.extensions):
+            return replace(filling, stopped=True)
+        return filling
 
     def train(self, trial: Trial) -> Outcome:
         """Train the tail, and the exits where the plan has any, and take the measures of plugins around it."""

@@ -166,7 +166,7 @@ class ExitsTrainer:
             answers, truth = regressed(self.plan.heads, final, mixed.labels, multi=self._multi)
             regression = TrainingRows(mixed.read, answers)
             folds = (self._places * FOLDS).astype(np.int64)
-            self._weights, unseen = heads.solve(self._weights, regression, truth, folds, ridge)
+            self._weights, unseen = heads.solve(self._weights, regression, truth, folds, self.plan.heads)
             self._calibrate(np.concatenate([unseen, self._final[None]]), self._new.labels)
         else:
             self._weights, curves = heads.train(self._weights, TrainingRows(mixed.read, targets), recipe, watch)

@@ -16,6 +16,8 @@ STEP_OF, LOGITS_OF = "train/exit{}.onnx", "train/exit{}_logits.onnx"
 REPLAY, CHECK = "train/replay.safetensors", "train/check.safetensors"
 #: Weights of all exits.
 EXIT_WEIGHTS = f"{Section.EXITS}.safetensors"
+#: Sums of the global samples that exits in closed form begin with, by exit.
+SUMS = "train/sums.safetensors"
 #: The given head and the user's samples, of a head that is solved for.
 SOLVED = "train/solved.safetensors"
 #: Formats of the section of ``bundle.json``: of a tail's training, of exits', of a tail's with adapters, of a head that

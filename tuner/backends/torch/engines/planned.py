@@ -21,7 +21,8 @@ from tuner.backends.torch.trial.evolving import evolving
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.steps import TrialSteps
 from tuner.plan.trial import TrialPlan
-from tuner.planner.cost import PLANNED_BYTES, STATE_COPIES, kept_bytes, worth_planning
+from tuner.planner.cost import PLANNED_BYTES, kept_bytes, worth_planning
+from tuner.planner.device import STATE_COPIES
 from tuner.task import Task
 from tuner.training.schedule import batches_of
 

@@ -1,5 +1,7 @@
 """Side heads in closed form: no steps, one solution for each."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import nn
@@ -10,12 +12,20 @@ from tuner.backends.torch.exits.steps import teacher_logits
 from tuner.backends.torch.trial.scoring import SCORE_BATCH
 from tuner.plan.trial import TrialPlan
 from tuner.ridge.personal import personal_head
+from tuner.ridge.sums import Sums
 from tuner.runtime.train.exit_targets import linear_features, regressed
 from tuner.training.schedule import batches_of
 
 
 def solve_heads(
-    plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, inputs: ExitInputs, folds: RowNumbers, *, multi: bool
+    plan: TrialPlan,
+    heads: nn.ModuleList,
+    final: nn.Module,
+    inputs: ExitInputs,
+    folds: RowNumbers,
+    begun: Sequence[Sums],
+    *,
+    multi: bool,
 ) -> Floats:
     """Set the weights of all side heads.
 
@@ -25,6 +35,7 @@ def solve_heads(
         final: The final head and what of the tail is before it, in evaluation mode: the teacher.
         inputs: What is regressed on, the user's samples first; and what thresholds are set on.
         folds: Fold of each of the user's samples.
+        begun: Sums that each exit begins with; none where they begin with nothing.
         multi: Whether a sample may have several labels.
 
     Returns:
@@ -38,10 +49,13 @@ def solve_heads(
     teacher = teacher_logits(plan.cuts[-1], final, learned).numpy()
     targets, truth = regressed(plan.heads, teacher, learned.labels, multi=multi)
     rows = np.arange(len(folds))
-    for place, head in zip(plan.heads.exits, heads, strict=True):
+    given = begun or (None,) * len(heads)
+    for place, head, own in zip(plan.heads.exits, heads, given, strict=True):
         exact = _features(place.block, inputs.calibration) if plan.heads.out_of_fold else None
         features = _features(place.block, learned)
-        solved = personal_head(features, targets, truth, rows, folds, plan.heads.ridge, seen_as=exact, multi=multi)
+        solved = personal_head(
+            features, targets, truth, rows, folds, plan.heads.ridge, seen_as=exact, multi=multi, given=own
+        )
         unseen.append(solved.unseen.astype(np.float32))
         weight, bias = head.parameters()  # of the one layer that has any
         with torch.no_grad():

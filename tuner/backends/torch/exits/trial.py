@@ -17,6 +17,7 @@ from tuner.backends.torch.exits.heads import build_heads
 from tuner.backends.torch.exits.inputs import ExitInputs
 from tuner.backends.torch.exits.logits import exit_logits
 from tuner.backends.torch.exits.solve import solve_heads
+from tuner.backends.torch.exits.start import load_starts, start_sums, starts
 from tuner.backends.torch.exits.steps import HeadsSteps
 from tuner.backends.torch.exits.weights import write_exits
 from tuner.backends.torch.features.fill import fill
@@ -49,10 +50,12 @@ def train_exits(trial: Trial, opened: OpenTask) -> TrainedTail:
             f"exits are calibrated on a fifth of each class's local samples, but no class has two samples "
             f"({len(task.local.train)} in all): add samples, or leave exits out"
         )
+    if plan.cached:
+        fill(access, [plan])  # nothing to do in a study, which fills ahead
+    begun = starts(access, plan, opened.extensions)  # likewise; the given model is their teacher
+    start_peak = start.peak_bytes() if begun.tensors else 0
     if plan.trainable:
         tail = train_tail(trial, opened)
-    elif plan.cached:
-        fill(access, [plan])  # nothing to do in a study, which fills ahead
     torch.manual_seed(trial.seed)
     meter = PeakMeter()
     trial.report({"resting_bytes": start.resting})
@@ -61,14 +64,16 @@ def train_exits(trial: Trial, opened: OpenTask) -> TrainedTail:
     final = model.tail(plan.cuts[-1]).eval()
     training = chosen_selections(access, plan, opened.extensions)
     inputs, unseen = ExitInputs.resolve(access, plan, training), None
+    sums = [start_sums(own, plan.heads) for own in begun.tensors] if plan.heads.ridge else []
     if tail.requested:
         log = TrainingLog()
     elif plan.heads.ridge:
         started = time.perf_counter()
         folds = local_folds(training[0])
-        unseen = solve_heads(plan, heads, final, inputs, folds, multi=task.loss == "multi-label")
+        unseen = solve_heads(plan, heads, final, inputs, folds, sums, multi=task.loss == "multi-label")
         log = TrainingLog(seconds=time.perf_counter() - started)
     else:
+        load_starts(heads, begun)
         log = _train(trial, opened, heads, final, inputs)
     if state_hash(model.model) != backbone_hash:
         raise TrainingError(
@@ -78,11 +83,13 @@ def train_exits(trial: Trial, opened: OpenTask) -> TrainedTail:
     sample = torch.from_numpy(task.batch(task.local.val, [0]))
     scored, calibration = _scored(opened, plan, heads, final, inputs, sample, unseen)
     values = dict(scored.values)
-    values["train_seconds"] = tail.outcome.values.get("train_seconds", 0.0) + log.seconds
-    peak = max(tail.outcome.values.get("peak_bytes", 0.0), meter.peak_bytes() + meter.resting - start.resting)
+    values["train_seconds"] = tail.outcome.values.get("train_seconds", 0.0) + log.seconds + begun.seconds
+    peak = max(
+        start_peak, tail.outcome.values.get("peak_bytes", 0.0), meter.peak_bytes() + meter.resting - start.resting
+    )
     values["peak_bytes"] = float(max(0, peak))
     state = model.tail(plan.split).state_dict() if plan.trainable else {}
-    write_exits(trial.weights, state, heads, calibration, mixed_metadata(plan, training) or {})
+    write_exits(trial.weights, state, heads, calibration, mixed_metadata(plan, training) or {}, sums)
     ended = "; ".join(reason for reason in (tail.outcome.stopped, log.ended) if reason)
     notes = (*tail.outcome.notes, *scored.notes)
     outcome = Outcome(values, (*tail.outcome.epochs, *log.entries), ended, notes, scored.classes)

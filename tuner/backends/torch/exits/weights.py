@@ -1,7 +1,7 @@
 """The weights file of a trial with exits: the tail, the kept heads, and their calibration."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,10 +13,13 @@ from torch import nn
 from tuner.bundle.info import Section
 from tuner.errors import BundleError
 from tuner.files import private_file
+from tuner.ridge.sums import Sums
 from tuner.runtime.train.exit_calibration import ExitCalibration
 
 #: Key of the calibration in the file's metadata, and the beginning of the names of the heads' weights.
 METADATA = Section.EXITS.value
+#: Beginning of the names of the sums that they were solved for with.
+SUMS = "sums"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,12 +31,14 @@ class ExitWeights:
         tail: State dictionary of the tail; empty where only exits trained.
         heads: State dictionary of each kept head.
         calibration: What they were calibrated to; None of trials of before calibrations were read again.
+        sums: Sums of global samples that each kept head was solved for with; empty where there are none.
     """
 
     kept: tuple[int, ...]
     tail: dict[str, torch.Tensor]
     heads: tuple[dict[str, torch.Tensor], ...]
     calibration: ExitCalibration | None
+    sums: tuple[dict[str, torch.Tensor], ...] = ()
 
     @classmethod
     def read(cls, path: Path) -> "ExitWeights":
@@ -48,13 +53,18 @@ class ExitWeights:
             raise BundleError(f"{path} holds no exits: export a trial that has some")
         content, tensors = json.loads(metadata), load_file(path)
         kept = tuple(content["kept"])
-        tail = {name: value for name, value in tensors.items() if not name.startswith(f"{METADATA}.")}
-        heads = []
-        for place in range(len(kept)):
-            begin = f"{METADATA}.{place}."
-            heads.append({name[len(begin) :]: value for name, value in tensors.items() if name.startswith(begin)})
+        of_exits = f"{METADATA}.", f"{SUMS}."
+        tail = {name: value for name, value in tensors.items() if not name.startswith(of_exits)}
+
+        def numbered(kind: str) -> tuple[dict[str, torch.Tensor], ...]:
+            begins = [f"{kind}.{place}." for place in range(len(kept))]
+            return tuple(
+                {name.removeprefix(begin): value for name, value in tensors.items() if name.startswith(begin)}
+                for begin in begins
+            )
+
         calibration = ExitCalibration.from_dict(content) if "sweep" in content else None
-        return cls(kept, tail, tuple(heads), calibration)
+        return cls(kept, tail, numbered(METADATA), calibration, tuple(filter(None, numbered(SUMS))))
 
 
 def write_exits(
@@ -63,12 +73,20 @@ def write_exits(
     heads: nn.ModuleList,
     calibration: ExitCalibration,
     metadata: Mapping[str, str],
+    sums: Sequence[Sums] = (),
 ) -> None:
-    """Write the tail, the kept heads (``exits.N.…``), the calibration and further metadata into one file."""
+    """Write the tail, the kept heads (``exits.N.…``), the calibration and further metadata into one file.
+
+    Of heads that were solved for with sums of global samples, these too (``sums.N.…``): rounds on a device solve again.
+    """
     tensors = {name: value.contiguous() for name, value in tail.items()}
     for place, index in enumerate(calibration.kept):
         state = heads[index].state_dict()
         tensors |= {f"{METADATA}.{place}.{name}": value.contiguous() for name, value in state.items()}
+        if sums:
+            tensors |= {
+                f"{SUMS}.{place}.{name}": torch.from_numpy(value) for name, value in sums[index].tensors().items()
+            }
     tensors = tensors or {"nothing": torch.zeros(1)}  # a file without tensors keeps no metadata
     path.parent.mkdir(parents=True, exist_ok=True)
     with private_file(path) as part:

@@ -83,7 +83,7 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     sections: dict[str, Any] = {Section.EXITS.value: policy.to_dict()}
     if trainable and kept:
         sections[Section.TRAIN.value] = write_trainable_exits(
-            task, plan, kept, chain, sides, trained_on(task, plan, weights), folder
+            task, plan, kept, chain, sides, trained_on(task, plan, weights), folder, trained.sums
         )
     return Exported(checks, sections)
 

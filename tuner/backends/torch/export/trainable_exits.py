@@ -2,16 +2,18 @@
 
 The path to the final head stays as it is: it is the exits' teacher. Into ``train/`` go a traced step and the inference
 of each exit, and the plan's global samples, with others to say what was forgotten, as features at the first exit: what
-deeper exits read, and the teacher's answers, are computed from there.
+deeper exits read, and the teacher's answers, are computed from there. Sums of all global samples, where exits in closed
+form begin with them, are there as well.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from tuner.arrays import Floats, Labels
@@ -28,7 +30,7 @@ from tuner.errors import BundleError
 from tuner.plan.parts import CachePlan
 from tuner.plan.trial import TrialPlan
 from tuner.runtime.infer.chain import Chain
-from tuner.runtime.train.files import EXITS_FORMAT, LOGITS_OF, STEP_OF
+from tuner.runtime.train.files import EXITS_FORMAT, LOGITS_OF, STEP_OF, SUMS
 from tuner.task import Task
 
 
@@ -40,6 +42,7 @@ def write_trainable_exits(
     sides: Sequence[nn.Module],
     mixed: Sequence[Selection],
     folder: Path,
+    sums: Sequence[Mapping[str, torch.Tensor]] = (),
 ) -> dict[str, Any]:
     """Write ``train/`` next to segments that were exported for it; see `tuner.backends.torch.export.segments.export`.
 
@@ -51,6 +54,7 @@ def write_trainable_exits(
         sides: The kept exits' heads.
         mixed: The global samples that they were trained on.
         folder: The bundle's.
+        sums: Sums of global samples that the kept exits were solved for with, if any.
 
     Returns:
         The section of ``bundle.json`` about it.
@@ -68,6 +72,9 @@ def write_trainable_exits(
         if number:
             inputs = chain.step(number, inputs)[0]
         worst = max(worst, _write_exit(task, plan, side, inputs, folder, number))
+    if sums:
+        tensors = {f"{at}.{name}": value for at, own in enumerate(sums) for name, value in own.items()}
+        save_file(tensors, folder / SUMS)
     return TrainInfo(
         format=EXITS_FORMAT,
         batch_size=plan.recipe.batch_size,

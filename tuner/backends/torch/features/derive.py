@@ -32,7 +32,7 @@ def _derive(access: Access, plan: TrialPlan, cut: int) -> None:
         LookupError: The cut has no scales yet.
     """
     source, target = access.file(cut, CODED_BITS), access.file(cut, plan.cache.bits)
-    training = training_selections(access.task, replace(plan, data=plan.data.pool))
+    training = training_selections(access.task, replace(plan, data=plan.pool))
     missing = target.missing([sample_id for selection in training for sample_id in selection.ids()])
     for begin in range(0, len(missing), DERIVED_AT_ONCE):
         ids = missing[begin : begin + DERIVED_AT_ONCE]

@@ -131,8 +131,8 @@ def mixed_selections(task: Task, plan: TrialPlan) -> list[Selection]:
 
 
 def pool_selections(task: Task, plan: TrialPlan) -> list[Selection]:
-    """Return the global samples that those to mix in are chosen from, if any."""
-    return mixed_selections(task, replace(plan, data=plan.data.pool))
+    """Return the global samples whose features are computed, if any; see `TrialPlan.pool`."""
+    return mixed_selections(task, replace(plan, data=plan.pool))
 
 
 def validation_selections(task: Task, data: DataPlan = WHOLE) -> list[Selection]:

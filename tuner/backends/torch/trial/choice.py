@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from tuner.backends.extensions import Extensions
 from tuner.backends.selecting import Candidates, choose
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.reader import Reader
-from tuner.backends.torch.features.selection import Selection, mixed_selections, pool_selections, training_selections
+from tuner.backends.torch.features.selection import Selection, mixed_selections, training_selections
 from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.trial.inputs import computed_inputs, inference_prefix, stored_inputs
 from tuner.errors import BundleError, TrainingError
@@ -47,7 +48,7 @@ def chosen_selections(access: Access, plan: TrialPlan, extensions: Extensions) -
     edit = plan.data.edit
     if edit is None or not mixed:
         return [local, *mixed]
-    (pool,) = pool_selections(access.task, plan)
+    (pool,) = mixed_selections(access.task, replace(plan, data=plan.data.pool))
     wanted, counts = np.unique(_classes(mixed[0].labels()), return_counts=True)
     candidates = Candidates(
         labels=_classes(pool.labels()),
