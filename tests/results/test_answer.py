@@ -114,6 +114,17 @@ def test_objectives_other_than_accuracy_need_no_sentence_of_their_own() -> None:
     assert answer(replace(run, info=replace(run.info, objectives=objectives))) == answer(run)
 
 
+def test_what_a_prediction_costs_is_said_where_exits_change_it() -> None:
+    run = run_of("digits", DIGITS)
+    whole = float(sum(block.flops for block in run.info.model.blocks))
+    flops = Objective("mean_flops", "minimise", "FLOP")
+    with_flops = replace(run, info=replace(run.info, objectives=(*run.info.objectives, flops)))
+    assert answer(measured(with_flops, mean_flops=whole)) == answer(run)
+    assert answer(measured(with_flops, mean_flops=whole / 2)).endswith(
+        f" and a prediction from {flops.text(whole)} to {flops.text(whole / 2)}."
+    )
+
+
 @pytest.mark.parametrize(
     ("names", "text"),
     [

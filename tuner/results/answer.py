@@ -50,16 +50,16 @@ def _subject(run: Run, record: TrialRecord, plan: TrialPlan) -> str:
 
 
 def _object(run: Run, record: TrialRecord) -> str:
-    """Say from where to where each accuracy goes, and with exits the cost of a prediction."""
+    """Say from where to where each accuracy goes, and the cost of a prediction where exits change it."""
     parts = [
         f"{samples} {_change(objective, run.info.untouched.get(objective.name), record.values[objective.name])}"
         for objective, samples in ((LOCAL, _local(run)), (GLOBAL, _global(run)))
         if objective.name in record.values
     ]
     flops = next((objective for objective in run.objectives if objective.name == "mean_flops"), None)
-    if flops is not None and flops.name in record.values:
-        whole = sum(block.flops for block in run.info.model.blocks)
-        parts.append(f"a prediction {_change(flops, float(whole), record.values[flops.name])}")
+    whole = float(sum(block.flops for block in run.info.model.blocks))
+    if flops is not None and flops.text(record.values.get(flops.name, whole)) != flops.text(whole):
+        parts.append(f"a prediction {_change(flops, whole, record.values[flops.name])}")
     return ", ".join(parts[:-1]) + (" and " if parts[:-1] else "") + "".join(parts[-1:])
 
 
