@@ -1,24 +1,40 @@
-"""PersEPhonEE: where exits sit and what they cost; what one user gains from exits that learned on the device.
+"""PersEPhonEE: where exits sit and what they cost; what users gain from exits that learned on the device.
 
-``python -m benchmarks.persephonee [--quick] [--json FILE]``
+``python -m benchmarks.persephonee [--quick] [--features FILE] [--json FILE]``
 
 First, exact: the taps of six exits on ResNet-50 and MobileNetV2, and what remains of the backbone up to each with a
 128-channel head (PersEPhonEE, section 4). Second, on real data: MobileNetV2 and users whose class popularity is
-Gaussian over 200 ImageNet classes. Exits are trained once on half of the images (the offline stage; the backbone never
-changes), then for each user on her own sample of the other half, from the model's own answers or from labels.
-
-Latency is ONNX Runtime's, of one image, of each part measured apart; accuracy is on validation images of the user.
+Gaussian over 10, 30, 100 or 200 ImageNet classes, the head's other rows left out for all arms alike. Exits are solved
+for on half of the images (the offline stage; the backbone never changes), then again with each user's own sample of the
+other half, with labels or with the model's own answers. All images go through the backbone once; accuracy is of all
+validation images, each weighted by how often the user meets its class. A user's speed-up is the latency of one session
+over the mean of the exits' latencies, weighted by the shares that leave there; both are ONNX Runtime's, of one image,
+timed in turn. Exits that train by steps stand next to them, for a few users.
 """
+
+import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
 
 import numpy as np
 
-from benchmarks.persephonee_users import Sizes, users
-from benchmarks.report import Claim, Row, finish
-from benchmarks.setup import arguments
+from benchmarks.persephonee_costs import leaving_seconds, linear_plan, step_seconds
+from benchmarks.persephonee_exits import LABELLED, Outcome, lived
+from benchmarks.persephonee_tables import SAMPLES, Key, claims_of, cost_rows, step_claims, user_rows
+from benchmarks.persephonee_trained import flops_of, offline, personalised
+from benchmarks.persephonee_users import known_task, met, offline_images, store_features, task_of
+from benchmarks.report import Claim, Row, finish, table
+from benchmarks.setup import clothing, parser
 from tuner.backends.torch.model.load import load
 from tuner.plan.heads import head_macs, head_parameters
 from tuner.plan.info import ModelInfo
-from tuner.task import ArraySamples, Domain, InputSpec, ModelSpec, Task
+from tuner.search.setting import cores
+from tuner.task import ArraySamples, Domain, InputSpec, ModelSpec, Subset, Task
 from tuner_exits import placed
 
 PAPER_EXITS = 6
@@ -39,14 +55,98 @@ WHOLE = {"resnet50": (25_557_032, 4089.2), "mobilenet_v2": (3_504_872, 300.8)}
 PRINTED = {"layer2.1": (14.6, 2.3), "layer2.0": (25.1, 3.1), "layer3.1": (4.7, 1.6)}
 
 
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much the second part does.
+
+    Attributes:
+        pixels: Side of an image.
+        images: Of each class, at most.
+        users: By number of classes.
+        samples: Numbers of images that a user has.
+        timed: Images whose latency is measured, and how often each.
+        trained: Users with exits that train by steps, by number of classes.
+        epochs: Of these exits, offline and of a user's round.
+        steps: That are timed.
+    """
+
+    pixels: int
+    images: int
+    users: dict[int, int]
+    samples: tuple[int, ...]
+    timed: tuple[int, int]
+    trained: dict[int, int]
+    epochs: tuple[int, int]
+    steps: int
+
+
+FULL = Sizes(128, 1000, {10: 30, 30: 30, 100: 30, 200: 30}, (150, 500, 2000), (20, 15), {10: 4, 30: 4}, (12, 12), 8)
+QUICK = Sizes(64, 4, {10: 3, 30: 3}, (500,), (3, 5), {10: 1}, (1, 1), 3)
+
+
 def main() -> None:
     """Measure, print, write."""
-    asked = arguments(__doc__ or "")
-    size = Sizes(96, 3, 5, 2, 160, 120, 4, 4, 4) if asked.quick else Sizes(128, 4, 20, 3, 500, 400, 12, 12, 8)
+    options = parser(__doc__ or "")
+    options.add_argument("--features", type=Path, help="file that keeps the images' features from run to run")
+    asked = options.parse_args()
     models = {name: described(name) for name in TAPS}
     tables: list[Row] = [row for name, model in models.items() for row in exit_table(name, model)]
-    rows, claims = users(size)
+    with tempfile.TemporaryDirectory() as folder:
+        rows, claims = measured(QUICK if asked.quick else FULL, asked.features or Path(folder) / "features.npz")
     finish("persephonee", [*tables, *rows], [*exact(models), *claims], asked.json)
+
+
+def measured(size: Sizes, path: Path) -> tuple[list[Row], list[Claim]]:
+    """Time the exits, let the users live; return the tables, which are also printed as they come, and the claims."""
+    task = fewer(known_task(clothing(size.pixels, 1, 1)), size.images)
+    plan = linear_plan(task, LABELLED)
+    flops = flops_of(plan)
+    if not path.exists():
+        store_features(task, load(task), path)
+    seconds = leaving_seconds(task, plan, *size.timed)
+    names = [plan.model.blocks[one.block - 1].name for one in plan.heads.exits]
+    rows = shown(cost_rows(names, seconds, flops))
+    outcomes: dict[Key, list[Mapping[str, Outcome]]] = {}
+    with ProcessPoolExecutor(cores(), get_context("spawn")) as workers:
+        for (classes, users), samples in product(size.users.items(), size.samples):
+            runs = [workers.submit(lived, path, classes, samples, seed, flops) for seed in range(users)]
+            outcomes[classes, samples] = [run.result() for run in runs]
+            rows += shown(user_rows("closed form", {(classes, samples): outcomes[classes, samples]}, seconds, flops))
+    rows_trained, steps = trained_users(task, size, seconds)
+    return [*rows, *rows_trained], [*claims_of(outcomes, seconds, flops), *steps]
+
+
+def trained_users(task: Task, size: Sizes, seconds: Mapping[str, float]) -> tuple[list[Row], list[Claim]]:
+    """Train exits by steps for some users; return their tables, and the claims about steps.
+
+    The exits' latencies are those of exits in closed form, which are at the same places and take fewer FLOPs.
+    """
+    labels, first, second = task.local.train.labels, *size.epochs
+    start = offline(task, Subset(task.local.train, offline_images(labels, np.unique(labels))), first)
+    outcomes: dict[Key, list[Mapping[str, Outcome]]] = {}
+    for classes, users in size.trained.items():
+        people = [met(labels, classes, SAMPLES, seed) for seed in range(users)]
+        outcomes[classes, SAMPLES] = [personalised(task, user, start, second) for user in people]
+    rows = shown(user_rows("trained by steps", outcomes, seconds, flops_of(start.plan)))
+    everything = task_of(task, met(labels, len(task.labels), SAMPLES, 0))
+    taken = step_seconds(everything, start, size.steps)
+    rows += shown([{"training step": name, "ms": 1e3 * median(found)} for name, found in taken.items()])
+    return rows, step_claims(taken)
+
+
+def shown(rows: list[Row]) -> list[Row]:
+    """Print rows, and return them."""
+    print(table(rows), flush=True)
+    return rows
+
+
+def fewer(task: Task, most: int) -> Task:
+    """Return a task with at most so many images of each class."""
+    train, val = (
+        Subset(own, np.concatenate([np.flatnonzero(own.labels == one)[:most] for one in np.unique(own.labels)]))
+        for own in (task.local.train, task.local.val)
+    )
+    return replace(task, local=Domain(train, val))
 
 
 def described(name: str) -> ModelInfo:

@@ -1,114 +1,145 @@
-"""Exits of users: trained from the offline ones by each arm of `benchmarks.persephonee`, calibrated and scored."""
+"""Exits in closed form of one user of `benchmarks.persephonee`: solved, calibrated and scored by the product's code."""
 
-import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from torch import nn
+import numpy as np
 
-from benchmarks.setup import opened
-from tuner.arrays import Floats
-from tuner.backends.torch.exits.inputs import cut_inputs
-from tuner.backends.torch.exits.logits import exit_logits
-from tuner.backends.torch.exits.steps import HeadsSteps
-from tuner.backends.torch.features.access import Access
-from tuner.backends.torch.features.fill import fill
-from tuner.backends.torch.features.selection import (
-    Selection,
-    training_selections,
-    whole_partition,
-    withheld_selection,
-)
+from benchmarks.persephonee_users import Images, User, met, offline_images, stored, weights
+from tuner.arrays import Doubles, Floats, Labels, RowNumbers
 from tuner.plan.heads import HeadsPlan
-from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan
-from tuner.plan.trial import TrialPlan
-from tuner.runtime.infer.calibration import Answers, confidences, correctness, operating_point, sweep
-from tuner.runtime.train.exit_calibration import ExitCosts, calibrate_exits
-from tuner.search.setting import cores
-from tuner.task import Task
-from tuner.task.info import task_info
-from tuner.training.epoch import EpochLoop
+from tuner.ridge.personal import personal_head
+from tuner.runtime.infer.calibration import Costs, confidences, correctness, exits_taken
+from tuner.runtime.train.exit_calibration import FOLDS, calibrate_exits
+from tuner.runtime.train.exit_targets import regressed
 
-BATCH = 32
-OFFLINE = HeadsPlan(supervised=1.0, distilled=1.0)
-ARMS = {
-    "self-distilled": HeadsPlan(distilled=1.0),
-    "with labels": HeadsPlan(supervised=1.0, distilled=1.0),
+LABELLED = HeadsPlan("exits-only", supervised=1.0, distilled=0.0, ridge=300.0, confidence=0.8)
+UNLABELLED = HeadsPlan("exits-only", ridge=100.0, temperature=1.0, tolerance=0.1)
+#: Thresholds by arm. The claims are of the first of each, which other users than those here chose.
+POLICIES: dict[str, tuple[HeadsPlan, ...]] = {
+    "offline": (LABELLED,),
+    "with labels": (LABELLED, replace(LABELLED, confidence=0.95), replace(LABELLED, confidence=0.5)),
+    "without labels": (
+        UNLABELLED,
+        replace(UNLABELLED, tolerance=0.05),
+        replace(UNLABELLED, tolerance=0.01, confidence=0.8),
+    ),
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Figures:
-    """Of one user, by arm: accuracy of every exit, the calibrated policy's accuracy and seconds, and the sweep.
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """When a user's images leave, and what that gives on the validation images.
 
     Attributes:
-        exits: Accuracy of each exit and of the final head on validation images.
-        policy: (accuracy, mean seconds, mean FLOPs share) at the calibrated threshold.
-        swept: (accuracy, mean seconds) on validation images, by global threshold of the grid, with the kept exits.
+        accuracy: Of the answers that images leave with.
+        shares: Of the images that leave at each exit; the last is the final head's.
     """
 
-    exits: dict[str, list[float]]
-    policy: dict[str, tuple[float, float, float]]
-    swept: dict[str, list[tuple[float, float]]]
+    accuracy: float
+    shares: tuple[float, ...]
 
 
-def planned(here: Access, heads: HeadsPlan, epochs: int) -> TrialPlan:
-    """Return a plan of exits alone; AdamW, as the paper's SGD at 0.01 has not moved new heads after so few steps."""
-    info = here.loaded.info
-    recipe = RecipePlan(epochs=epochs, batch_size=BATCH, optimiser="adamw", learning_rate=2e-3)
-    return TrialPlan(
-        model=info, task=task_info(here.task), split=info.num_blocks, heads=heads, recipe=recipe,
-        cache=CachePlan("cache", 8), runtime=RuntimePlan(threads=cores()),
-    )  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one arm comes to for one user.
+
+    Attributes:
+        images: Number of different images among her samples.
+        exits: Accuracy of each exit on the validation images; the last is the final head's.
+        policies: By the arm's settings.
+    """
+
+    images: int
+    exits: tuple[float, ...]
+    policies: tuple[Policy, ...]
 
 
-def personalised(
-    task: Task, offline: Access, plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, costs: ExitCosts,
-    rounds: int, seed: int,
-) -> Figures:  # fmt: skip
-    """Train a user's exits from the offline ones, by each arm, and score them."""
-    here = opened(task, loaded=offline.loaded)
-    fill(here, [planned(here, plan.heads, 1)])
-    figures = Figures({}, {}, {})
-    for arm, loss in {"before": None, **ARMS}.items():
-        own = copy.deepcopy(heads)
-        taught = loss if loss is not None else OFFLINE
-        mine = planned(here, replace(taught, mode="exits-only", exits=plan.heads.exits), rounds)
-        if loss is not None:
-            train(here, mine, own, final, seed)
-        held, scored = (
-            outputs(here, mine, own, final, pick)
-            for pick in (withheld_selection(task), whole_partition(task, "local.val"))
-        )
-        truth = withheld_selection(task).labels()
-        if arm != "with labels":  # without labels, agreement with the final head is all there is to calibrate on
-            truth = held[-1].argmax(axis=-1)
-        calibration = calibrate_exits(
-            held, truth, mine.heads, costs.flops, multi=False, prune=True, labelled=arm == "with labels"
-        )
-        right, kept = correctness(scored, task.local.val.labels, multi=False), [*calibration.kept, -1]
-        few = Answers(confidences(scored[kept], calibration.temperatures), right[kept])
-        left = costs.select(calibration.kept)
-        at = operating_point(few, left.seconds, calibration.thresholds)
-        share = operating_point(few, left.flops, calibration.thresholds).mean_cost / left.flops.reached[-1]
-        figures.exits[arm] = right.mean(axis=1).tolist()
-        figures.policy[arm] = at.accuracy, at.mean_cost, share
-        figures.swept[arm] = [(one.accuracy, one.mean_cost) for one in sweep(few, left.seconds)]
-    return figures
+@dataclass(frozen=True, slots=True, eq=False)
+class Answered:
+    """Logits of all exits, float32 [exits + 1, n, classes], and the labels of these images."""
+
+    logits: Floats
+    labels: Labels
 
 
-def heads_steps(here: Access, plan: TrialPlan, heads: nn.ModuleList, final: nn.Module) -> HeadsSteps:
-    """Return the training steps of some heads."""
-    inputs = cut_inputs(here, plan, training_selections(here.task, plan), exact=False)
-    return HeadsSteps(plan, heads, final, inputs, multi=False)
+def lived(path: Path, classes: int, samples: int, seed: int, flops: Costs) -> dict[str, Outcome]:
+    """Return what every arm comes to for one user: exits of the offline stage, then solved again with her images.
+
+    A ridge head depends on sums alone, so solving again from the global and her own images is the update of the offline
+    solution: nothing of that is lost.
+    """
+    images = stored(path)
+    user = met(images["train"].rows, classes, samples, seed)
+    own = views(images, user).among(user.classes)
+    known = images["train"].select(offline_images(images["train"].rows, user.classes)).among(user.classes)
+    val = images["val"]
+    val = val.select(np.flatnonzero(np.isin(val.rows, user.classes))).among(user.classes)
+    found = {}
+    for arm, policies in POLICIES.items():
+        heads = policies[0]
+        if arm == "offline":
+            fitted, scored = solved(heads, known, folds_of(np.arange(len(known.rows))), None, val)
+        else:
+            fitted, scored = solved(heads, own, folds_of(user.images), known, val)
+        kinds = tuple(judged(one, fitted, scored, user, flops) for one in policies)
+        right = correctness(scored.logits, scored.labels, multi=False) @ weights(user, scored.labels)
+        found[arm] = Outcome(len(np.unique(user.images)), tuple(right.tolist()), kinds)
+    return found
 
 
-def train(here: Access, plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, seed: int) -> None:
-    """Train some heads for all of a plan's epochs."""
-    samples = sum(map(len, training_selections(here.task, plan)))
-    for _ in EpochLoop(heads_steps(here, plan, heads, final), plan.recipe, samples, seed).epochs():
-        pass
+def views(images: Mapping[str, Images], user: User) -> Images:
+    """Return a user's images, mirrored where she meets them so."""
+    plain, flipped = (images[name].select(user.images) for name in ("train", "train_flipped"))
+    pairs = zip((*plain.features, plain.logits), (*flipped.features, flipped.logits), strict=True)
+    *features, logits = (np.where(user.flipped[:, None], second, first) for first, second in pairs)
+    return Images(tuple(features), logits, plain.rows)
 
 
-def outputs(here: Access, plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, pick: Selection) -> Floats:
-    """Return what every exit says of some samples."""
-    return exit_logits(plan, heads, final, cut_inputs(here, plan, [pick], exact=True))
+def folds_of(images: RowNumbers) -> RowNumbers:
+    """Return a fold for each sample; all views of an image are in one."""
+    return np.random.default_rng(0).integers(0, FOLDS, int(images.max()) + 1)[images]
+
+
+def solved(
+    heads: HeadsPlan, own: Images, folds: RowNumbers, known: Images | None, val: Images
+) -> tuple[Answered, Answered]:
+    """Solve for all exits; return what each answers out of fold to the user's images, and to the validation images.
+
+    Args:
+        heads: What the exits learn.
+        own: The images that set thresholds and prior.
+        folds: Fold of each.
+        known: Global images that are learned from, too; None for no others.
+        val: The validation images.
+    """
+    parts = [own] if known is None else [own, known]
+    answers = np.concatenate([part.logits for part in parts])
+    labels = np.concatenate([part.rows for part in parts])
+    targets, truth = regressed(heads, answers, labels, multi=False)
+    unseen, scored = [own.logits], [val.logits]
+    for at in reversed(range(len(own.features))):
+        features = np.concatenate([part.features[at] for part in parts])
+        head = personal_head(features, targets, truth, np.arange(len(own.rows)), folds, heads.ridge)
+        unseen.insert(0, head.unseen.astype(np.float32))
+        scored.insert(0, head.head.scores(val.features[at]).astype(np.float32))
+    return Answered(np.stack(unseen), own.rows), Answered(np.stack(scored), val.rows)
+
+
+def judged(
+    heads: HeadsPlan, fitted: Answered, scored: Answered, user: User, flops: Costs, *, out_of_fold: bool = True
+) -> Policy:
+    """Set thresholds on a user's images, by labels or by agreement with the final head; score the validation images."""
+    labelled = heads.supervised > 0
+    truth = fitted.labels if labelled else fitted.logits[-1].argmax(axis=-1)
+    calibration = calibrate_exits(
+        fitted.logits, truth, heads, flops, multi=False, prune=True, labelled=labelled, out_of_fold=out_of_fold
+    )
+    kept = [*calibration.kept, len(fitted.logits) - 1]
+    logits = scored.logits[kept]
+    exits = exits_taken(confidences(logits, calibration.temperatures), calibration.thresholds)
+    right = correctness(logits, scored.labels, multi=False)[exits, np.arange(len(exits))]
+    share: Doubles = weights(user, scored.labels)
+    shares = np.bincount(np.array(kept)[exits], share, minlength=len(fitted.logits))
+    return Policy(float(right @ share), tuple(shares.tolist()))
