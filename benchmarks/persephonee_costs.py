@@ -49,7 +49,7 @@ def leaving_seconds(task: Task, plan: TrialPlan, images: int, rounds: int) -> di
     """Return the median seconds of an image in one session, and as a chain by the exit that it leaves at, in turn.
 
     On one thread, in seconds of that thread: what else the machine does is not counted. All exits of the chain answer
-    on the way, also those that a user's calibration has dropped.
+    on the way.
     """
     here = opened(task)
     chain = here.loaded.chain

@@ -35,10 +35,12 @@ class Policy:
     Attributes:
         accuracy: Of the answers that images leave with.
         shares: Of the images that leave at each exit; the last is the final head's.
+        kept: Exits that calibration has kept; the others are not in the user's chain.
     """
 
     accuracy: float
     shares: tuple[float, ...]
+    kept: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,4 +144,4 @@ def judged(
     right = correctness(logits, scored.labels, multi=False)[exits, np.arange(len(exits))]
     share: Doubles = weights(user, scored.labels)
     shares = np.bincount(np.array(kept)[exits], share, minlength=len(fitted.logits))
-    return Policy(float(right @ share), tuple(shares.tolist()))
+    return Policy(float(right @ share), tuple(shares.tolist()), calibration.kept)

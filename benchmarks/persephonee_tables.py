@@ -10,6 +10,7 @@ import numpy as np
 from benchmarks.persephonee_costs import WHOLE
 from benchmarks.persephonee_exits import POLICIES, Outcome, Policy
 from benchmarks.report import Claim, Row, interval, ratio
+from tuner.arrays import Doubles
 from tuner.runtime.infer.calibration import Costs
 
 TOLERANCE = 0.01
@@ -37,15 +38,29 @@ class Faster:
         """Sum up one policy of several users."""
         policies: list[Policy] = [one.policies[number] for one in outcomes]
         drop = interval([one.exits[-1] - own.accuracy for one, own in zip(outcomes, policies, strict=True)])
-        leaving = np.array([seconds[f"leaves at {at}"] for at in range(len(policies[0].shares))])
         shares = np.array([one.shares for one in policies])
-        middle, half = interval(np.log(seconds[WHOLE] / (shares @ leaving)))
+        taken = [float(np.dot(one.shares, leaving(one, seconds))) for one in policies]
+        middle, half = interval(np.log(seconds[WHOLE] / np.array(taken)))
         spent = shares @ flops.cumulative() / flops.reached[-1]
         times = (math.exp(middle), math.exp(middle - half), math.exp(middle + half))
         return cls(drop, times, float(1 / spent.mean()))
 
 
 Key = tuple[int, int]  # classes, samples
+
+
+def leaving(policy: Policy, seconds: Mapping[str, float]) -> Doubles:
+    """Return the seconds of leaving at each exit of a user's chain, float64 [exits + 1].
+
+    What the chain of all exits takes more than one session is shared alike by its exits; one that calibration has
+    dropped takes nothing.
+    """
+    exits = len(policy.shares) - 1
+    measured = np.array([seconds[f"leaves at {at}"] for at in range(exits + 1)])
+    each = (measured[-1] - seconds[WHOLE]) / exits
+    dropped = np.cumsum([float(at not in policy.kept) for at in range(exits)])
+    result: Doubles = measured - each * np.append(dropped, dropped[-1])
+    return result
 
 
 def cost_rows(names: Sequence[str], seconds: Mapping[str, float], flops: Costs) -> list[Row]:
