@@ -16,7 +16,7 @@ from tuner.runtime.train.exit_targets import regressed
 
 LABELLED = HeadsPlan("exits-only", supervised=1.0, distilled=0.0, ridge=300.0, confidence=0.8)
 UNLABELLED = HeadsPlan("exits-only", ridge=100.0, temperature=1.0, tolerance=0.1)
-#: Thresholds by arm. The claims are of the first of each, which other users than those here chose.
+#: Thresholds by arm. The claims are of the first of each: the fastest of those that lost about a point at 10 classes.
 POLICIES: dict[str, tuple[HeadsPlan, ...]] = {
     "offline": (LABELLED,),
     "with labels": (LABELLED, replace(LABELLED, confidence=0.95), replace(LABELLED, confidence=0.5)),

@@ -14,7 +14,7 @@ from tuner.arrays import Doubles
 from tuner.runtime.infer.calibration import Costs
 
 TOLERANCE = 0.01
-#: Where the issue is decided: classes of the claims, samples a user has, and by how much leaving early must be faster.
+#: Of the claims: numbers of classes, samples a user has, and by how much leaving early must be faster.
 CLAIMED, SAMPLES = (10, 30), 500
 BOUNDS = {"with labels": (2.2, "3.2×"), "without labels": (1.5, "2.2×")}
 
