@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
@@ -9,6 +10,8 @@ from torch.nn import functional
 from tuner.backends.torch.exits.heads import head
 from tuner.backends.torch.step.losses import exit_loss
 from tuner.plan.heads import HeadsPlan, head_macs, head_parameters
+from tuner.ridge.sums import coded, step_of
+from tuner.runtime.train.exit_targets import linear_features
 
 pytestmark = pytest.mark.slow
 LABELS = torch.tensor([0, 2, 1, 1])
@@ -67,3 +70,10 @@ def test_several_labels_are_bernoullis() -> None:
     torch.testing.assert_close(soft, 4 * each.mean())
     own = exit_loss(logits(0), logits(1), hot, HeadsPlan(pseudo=1.0, distilled=0.0), multi=True)
     assert torch.equal(own, functional.binary_cross_entropy_with_logits(logits(0), (logits(1) > 0).float()))
+
+
+def test_an_exit_in_closed_form_reads_the_same_of_a_flipped_map() -> None:
+    maps = np.random.default_rng(0).random((6, 5, 8, 8), np.float32)
+    kept, flipped = linear_features(maps), linear_features(maps[..., ::-1])
+    np.testing.assert_allclose(flipped, kept, rtol=1e-6)
+    assert np.abs(coded(flipped, step_of(kept)) - coded(kept, step_of(kept))).max() <= 1  # of 16,384
