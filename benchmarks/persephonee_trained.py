@@ -26,7 +26,7 @@ from tuner.backends.torch.model.load import load
 from tuner.plan.heads import HeadsPlan
 from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan
-from tuner.planner.cost import head_flops
+from tuner.planner.flops import head_flops
 from tuner.runtime.infer.calibration import Costs, correctness
 from tuner.search.setting import cores
 from tuner.task import Domain, Subset, Task

@@ -53,6 +53,8 @@ class Knobs:
         against: Accuracy that the tolerance is measured from.
         confidence: Confidence at which leaving early costs at most that.
         per_exit: Whether every exit has a threshold of its own.
+        joint: Weight of the exits' losses in the loss of a tail that they train with; 0 where it trains alone, and
+            exits are at or before its cut.
     """
 
     mode: HeadsMode
@@ -70,6 +72,7 @@ class Knobs:
     confidence: float = 0.5
     init: Init = "none"
     global_weight: float = 1.0
+    joint: float = 0.0
 
 
 class Exits(Strategy[Knobs]):
@@ -97,6 +100,7 @@ class Exits(Strategy[Knobs]):
         init = draw.choice("init", get_args(Init))
         is_weighed = init == "global" and head == "closed-form"
         global_weight = draw.number("global_weight", 0.03, 1.0, start=1.0, log=True) if is_weighed else 1.0
+        joint = draw.choice("joint", (0.0, 0.3, 1.0)) if mode == "with-tail" else 0.0
         return Knobs(
             mode,
             count,
@@ -113,6 +117,7 @@ class Exits(Strategy[Knobs]):
             confidence,
             init,
             global_weight,
+            joint,
         )
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
@@ -133,6 +138,7 @@ class Exits(Strategy[Knobs]):
             ridge=knobs.ridge,
             confidence=knobs.confidence,
             global_weight=knobs.global_weight if knobs.init == "global" else 0.0,
+            joint=knobs.joint,
         )
         return replace(plan, heads=heads) if heads.exits else plan
 

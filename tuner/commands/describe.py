@@ -14,6 +14,7 @@ from tuner.plan.toml import from_toml
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
 from tuner.planner.device import Rates
+from tuner.planner.flops import training_flops
 from tuner.planner.memory.placement import smallest
 from tuner.planner.memory.step import StepPlan
 from tuner.planner.memory.summary import memory_summary, write_picture
@@ -170,7 +171,7 @@ def _describe_plan(plan: TrialPlan, rates: Rates, step: StepPlan | None, reason:
         train_seconds=estimate.train_seconds,
         peak_bytes=peak_bytes,
         storage_bytes=estimate.storage_bytes,
-        flops=cost.training_flops(plan),
+        flops=training_flops(plan),
         step=None if step is None else _describe_step(plan, rates, step),
     )
 

@@ -56,6 +56,9 @@ class HeadsPlan:
         global_weight: What a sample of the global training data counts in what exits begin with, where one of the
             user's counts 1, in [0, 1]; 0 where they begin with nothing. Exits that train by steps begin with weights
             that are trained on the global data, and have 1.
+        joint: Weight of the exits' losses in the tail's own loss, so that a tail learns to answer early (Shallow-Deep
+            Networks, Kaya et al., 2019); 0 where the tail trains without its exits. Only of ``"with-tail"``, and of
+            exits beyond the cut, which there are only where it is above 0.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
@@ -71,6 +74,7 @@ class HeadsPlan:
     ridge: float = 0.0
     confidence: float = CHANCE
     global_weight: float = 0.0
+    joint: float = 0.0
 
     @property
     def out_of_fold(self) -> bool:
@@ -119,19 +123,21 @@ def head_rules(heads: HeadsPlan, num_blocks: int) -> tuple[tuple[bool, str, obje
         (0 <= heads.tolerance <= 1, "heads.tolerance must be in [0, 1]", heads.tolerance),
         (CHANCE <= heads.confidence < 1, "heads.confidence must be at least 0.5 and below 1", heads.confidence),
         (0 <= heads.global_weight <= 1, "heads.global_weight must be in [0, 1]", heads.global_weight),
+        (0 <= heads.joint < math.inf, "heads.joint must be at least 0", heads.joint),
     )
 
 
 def head_settings(heads: HeadsPlan) -> dict[str, Any]:
     """Return the settings as JSON's types; those that are newer than others only where they are not the default."""
-    default = {name: getattr(HeadsPlan(), name) for name in ("ridge", "confidence", "global_weight")}
+    default = {name: getattr(HeadsPlan(), name) for name in ("ridge", "confidence", "global_weight", "joint")}
     return {name: value for name, value in asdict(heads).items() if name not in default or value != default[name]}
 
 
 def effective_heads(heads: HeadsPlan, cut: int, *, labelled: bool, has_global: bool) -> HeadsPlan:
     """Return the heads that can be trained, with idle settings at their defaults.
 
-    Next to a tail that trains, exits are below its cut. Without labels, the weight of the labels goes to distillation.
+    Next to a tail that trains alone, exits are below its cut. Beyond it, they begin with nothing: what they read
+    changes. Without labels, the weight of the labels goes to distillation.
 
     Args:
         heads: Heads as a strategy wrote them.
@@ -139,8 +145,14 @@ def effective_heads(heads: HeadsPlan, cut: int, *, labelled: bool, has_global: b
         labelled: Whether the local samples have labels.
         has_global: Whether the task has global data.
     """
-    if heads.mode == "with-tail":
-        heads = replace(heads, exits=tuple(exit_ for exit_ in heads.exits if exit_.block <= cut))
+    is_deep = [exit_.block > cut for exit_ in heads.exits]
+    if heads.mode != "with-tail" or not any(is_deep):
+        heads = replace(heads, joint=0.0)
+    elif heads.joint:
+        heads = replace(heads, global_weight=0.0)
+    else:
+        pairs = zip(heads.exits, is_deep, strict=True)
+        heads = replace(heads, exits=tuple(exit_ for exit_, deep in pairs if not deep))
     if not heads.exits:
         return HeadsPlan()
     if not has_global:

@@ -85,9 +85,14 @@ class TrialPlan:
 
     @property
     def cuts(self) -> tuple[int, ...]:
-        """Cuts whose inputs the trial reads, ascending: the exits', and the tail's or the final head's."""
+        """Cuts whose inputs come from frozen blocks, ascending: the exits', and the tail's or the final head's."""
         last = min(self.split, self.model.num_blocks - 1)
-        return tuple(sorted({last, *(exit_.block for exit_ in self.heads.exits)}))
+        return tuple(sorted({last, *(exit_.block for exit_ in self.heads.exits if exit_.block <= last)}))
+
+    @property
+    def answering_cuts(self) -> tuple[int, ...]:
+        """Cuts whose inputs the exits and the final head read, ascending, those in a tail among them."""
+        return tuple(sorted({self.cuts[-1], *(exit_.block for exit_ in self.heads.exits)}))
 
     @property
     def local_samples(self) -> int:

@@ -3,10 +3,10 @@
 import math
 from dataclasses import dataclass
 
-from tuner.plan.heads import head_macs
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import FLOAT_BYTES, STATE_COPIES, TRAIN_PASSES, Rates, state_copies, unscaled_bytes
 from tuner.planner.exits import START_RECIPE, head_bytes, heads_bytes, start_bytes, start_samples, sums_flops
+from tuner.planner.flops import forward_flops, head_flops
 from tuner.planner.solving import solving_bytes
 from tuner.store.sizes import scale_bytes
 
@@ -42,7 +42,7 @@ def feature_bits(plan: TrialPlan) -> dict[int, int]:
 
     Exits that are trained alone have a teacher, the final head, whose answers come from exact features.
     """
-    exits = {exit_.block: plan.cache.bits for exit_ in plan.heads.exits}
+    exits = {exit_.block: plan.cache.bits for exit_ in plan.heads.exits if exit_.block <= plan.cuts[-1]}
     return exits | ({plan.split: plan.cache.bits} if plan.trainable else {plan.model.num_blocks - 1: EXACT_BITS})
 
 
@@ -52,17 +52,6 @@ def feature_records(plan: TrialPlan) -> tuple[tuple[int, int], ...]:
     Codes of 4, 2 and 1 bits are requantised from the 8-bit ones: only 8, 16 and 32 bits need the prefix.
     """
     return tuple(sorted((cut, max(CODED_BITS, bits)) for cut, bits in feature_bits(plan).items()))
-
-
-def forward_flops(plan: TrialPlan) -> int:
-    """Return the FLOPs of a forward pass through all blocks."""
-    return sum(block.flops for block in plan.model.blocks)
-
-
-def head_flops(plan: TrialPlan) -> tuple[int, ...]:
-    """Return the forward FLOPs of each side head, per sample."""
-    blocks, outputs = plan.model.blocks, plan.model.outputs
-    return tuple(2 * head_macs(blocks[exit_.block].in_shape, exit_.channels, outputs) for exit_ in plan.heads.exits)
 
 
 def estimate(plan: TrialPlan, rates: Rates, missing: int | None = None) -> Estimate:
@@ -127,7 +116,8 @@ def loop_seconds(plan: TrialPlan, rates: Rates) -> float:
     """Return the seconds of all epochs, and before them of choosing samples, a teacher's answers and tracing."""
     sample_seconds = sum(rates.train_seconds[plan.split :]) + _source_seconds(plan, rates) if plan.trainable else 0.0
     if plan.heads.exits:
-        sample_seconds += TRAIN_PASSES * _head_seconds(plan, rates) + _exit_source_seconds(plan, rates)
+        times = TRAIN_PASSES * (2 if plan.heads.joint else 1)  # with the tail, and after it
+        sample_seconds += times * _head_seconds(plan, rates) + _exit_source_seconds(plan, rates)
     epoch_seconds = plan.train_samples * sample_seconds
     return ready_seconds(plan, rates) + steps_seconds(plan, rates) + plan.recipe.epochs * epoch_seconds
 
@@ -178,15 +168,6 @@ def scoring_seconds(plan: TrialPlan, rates: Rates) -> float:
     return samples * (sum(rates.forward_seconds[plan.split :]) + _source_seconds(plan, rates) + heads)
 
 
-def training_flops(plan: TrialPlan) -> int:
-    """Return the FLOPs of the whole trial on an empty store; backward counts two forward passes."""
-    tail = sum(block.flops for block in plan.model.blocks[plan.split :])
-    prefix = sum(block.flops for block in plan.model.blocks[: plan.split])
-    once = plan.pool_samples if plan.cached or plan.data.edit is not None else 0
-    again = 0 if plan.cached else plan.recipe.epochs * plan.train_samples
-    return int((once + again) * prefix + plan.train_samples * plan.recipe.epochs * TRAIN_PASSES * tail)
-
-
 def peak_bytes(plan: TrialPlan, rates: Rates) -> int:
     """Return the bytes above the resting process: of training, or of filling the store where that takes more."""
     training = training_bytes(plan, rates)
@@ -208,7 +189,9 @@ def tensor_bytes(plan: TrialPlan, rates: Rates) -> int:
     copies = state_copies(plan.recipe.optimiser) + bool(rates.first.library_bytes)  # nominal rates know no file
     state = sum(block.parameters for block in tail) * FLOAT_BYTES * copies + solving_bytes(plan)
     inputs = 3 * batch * math.prod(tail[0].in_shape if tail else (1,)) * FLOAT_BYTES
-    return int(max(state + kept_bytes(plan) + inputs, heads_bytes(plan, batch)) + prefix_bytes(plan, rates))
+    tail_bytes, exits_bytes = state + kept_bytes(plan) + inputs, heads_bytes(plan, batch)
+    both = tail_bytes + exits_bytes if plan.heads.joint else max(tail_bytes, exits_bytes)
+    return int(both + prefix_bytes(plan, rates))
 
 
 def prefix_bytes(plan: TrialPlan, rates: Rates) -> int:
@@ -242,8 +225,11 @@ def worth_planning(plan: TrialPlan) -> bool:
 
     Tracing takes seconds and tens of MB, which do not pay where the eager loop keeps less than `PLANNED_BYTES`. Tails
     that change while they train would have to be traced again and again, and updates of a plugin's optimiser cannot be.
+    Exits in a tail that train with it are not part of a traced step.
     """
-    return plan.traits.traceable and plan.recipe.optimiser in STATE_COPIES and kept_bytes(plan) >= PLANNED_BYTES
+    if plan.heads.joint or not plan.traits.traceable or plan.recipe.optimiser not in STATE_COPIES:
+        return False
+    return kept_bytes(plan) >= PLANNED_BYTES
 
 
 def storage_bytes(plan: TrialPlan) -> int:
@@ -286,8 +272,10 @@ def _exit_source_seconds(plan: TrialPlan, rates: Rates) -> float:
     """Return the seconds to get one sample's inputs of all side heads."""
     if not plan.heads.exits or not plan.cached:
         return fill_seconds(plan, rates) if plan.heads.exits else 0.0
-    values = sum(math.prod(plan.model.blocks[exit_.block].in_shape) for exit_ in plan.heads.exits)
-    return values * FLOAT_BYTES / rates.read_bytes
+    cuts = plan.cuts if plan.heads.joint else [exit_.block for exit_ in plan.heads.exits]
+    values = sum(math.prod(plan.model.blocks[cut].in_shape) for cut in cuts)
+    inside = sum(rates.forward_seconds[plan.split : plan.answering_cuts[-1]])  # exits in the tail
+    return values * FLOAT_BYTES / rates.read_bytes + inside
 
 
 def _head_seconds(plan: TrialPlan, rates: Rates) -> float:

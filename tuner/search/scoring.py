@@ -11,6 +11,7 @@ from tuner.files import check_room
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
 from tuner.planner.device import NOMINAL_FLOPS
+from tuner.planner.flops import forward_flops
 from tuner.results.records import Outcome, TrialRecord, TrialState
 from tuner.search.filling import UnfilledError
 from tuner.search.processes.guard import JobResult
@@ -80,7 +81,7 @@ def scored_record(
     plan = base.plan
     if plan is None:
         raise ValueError("an outcome needs a plan")
-    whole = float(cost.forward_flops(plan))
+    whole = float(forward_flops(plan))
     values.setdefault("mean_flops", whole)
     if setting.deterministic:
         values["mean_latency_seconds"] = values["mean_flops"] / NOMINAL_FLOPS

@@ -27,8 +27,10 @@ class TorchBackend(Backend):
     def supports(self, plan: TrialPlan) -> str | None:
         """Return why PyTorch cannot carry the plan out, or None."""
         traits = plan.traits
-        if plan.recipe.micro_batches > 1 and (traits.trains_norms or not plan.recipe.freeze_bn):
-            what = "recipe.freeze_bn = false" if not plan.recipe.freeze_bn else f"tail edit {plan.shape[0].kind!r}"
+        joint = plan.heads.joint > 0  # the exits' norms
+        if plan.recipe.micro_batches > 1 and (traits.trains_norms or joint or not plan.recipe.freeze_bn):
+            by = "exits that train with the tail" if joint else f"tail edit {plan.shape[0].kind!r}" if plan.shape else ""
+            what = by if plan.recipe.freeze_bn else "recipe.freeze_bn = false"
             return f"a batch norm that trains needs whole batches: with {what}, recipe.micro_batches must be 1"
         if plan.heads.exits and plan.data.emphasis != EVEN:
             return (

@@ -60,7 +60,8 @@ class EagerSteps(TrialSteps):
         self._probe = np.sort(np.random.default_rng((seed, 2)).permutation(samples)[:PROBE])
         self.example = spatial(inputs.read(self._probe[:1]))
         self.evolving = evolving(tail)
-        self.norms_train = not plan.recipe.freeze_bn or any(module.fresh_norms for module in self.evolving)
+        self._tail_norms_train = not plan.recipe.freeze_bn or any(module.fresh_norms for module in self.evolving)
+        self.norms_train = self._tail_norms_train
         epoch_steps = len(batches_of(np.arange(samples), plan.recipe.batch_size))
         training = Training(self._optimiser, self.example, self._probe_loss, epoch_steps, seed, plan.recipe)
         begin_evolving(tail, training)
@@ -69,7 +70,7 @@ class EagerSteps(TrialSteps):
     def begin_epoch(self) -> None:
         """Put the tail in training mode, its norms as the recipe says."""
         self._tail.train()
-        if not self.norms_train:
+        if not self._tail_norms_train:
             for module in self._tail.modules():
                 if isinstance(module, NORMS):
                     module.eval()
@@ -123,16 +124,24 @@ class EagerSteps(TrialSteps):
     def _backward(self, part: RowNumbers, batch: RowNumbers) -> float:
         """Add the gradients of a part of a batch; return its share of the batch's mean loss."""
         labels = torch.from_numpy(np.ascontiguousarray(self._inputs.labels[part]))
-        features = spatial(self._inputs.read(part))
-        logits = self._tail(features)
-        loss = self._mean(logits, labels, part)
-        if self._extended is not None:
-            added = self._extended.added(logits, labels, features, self._inputs.teacher_logits(part))
-            weights = self._inputs.weights_of(part)
-            loss = loss + (added * weights).sum() / weights.sum()
-        loss = loss * self._inputs.share(part, batch)
+        loss = self._part_loss(spatial(self._inputs.read(part)), labels, part) * self._inputs.share(part, batch)
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return float(loss.detach())
+
+    def _part_loss(self, features: torch.Tensor, labels: torch.Tensor, rows: RowNumbers) -> torch.Tensor:
+        """Return the mean loss of some rows."""
+        return self._tail_loss(self._tail(features), features, labels, rows)
+
+    def _tail_loss(
+        self, logits: torch.Tensor, features: torch.Tensor, labels: torch.Tensor, rows: RowNumbers
+    ) -> torch.Tensor:
+        """Return the mean loss of a tail's logits: the task's, and what terms add to it."""
+        loss = self._mean(logits, labels, rows)
+        if self._extended is None:
+            return loss
+        added = self._extended.added(logits, labels, features, self._inputs.teacher_logits(rows))
+        weights = self._inputs.weights_of(rows)
+        return loss + (added * weights).sum() / weights.sum()
 
     def _mean(self, logits: torch.Tensor, labels: torch.Tensor, rows: RowNumbers) -> torch.Tensor:
         """Return the task's loss, the weighted mean over some rows."""

@@ -13,7 +13,7 @@ from tuner.backends.torch.model.layout import fast, spatial
 from tuner.backends.torch.model.load import OpenModel
 from tuner.errors import TaskError
 from tuner.plan.trial import TrialPlan
-from tuner.planner.cost import head_flops
+from tuner.planner.flops import head_flops
 from tuner.runtime.infer.calibration import Costs, confidences, correctness, expected_calibration_error
 from tuner.runtime.train.exit_calibration import ExitCalibration, ExitCosts
 from tuner.task import Task

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from tuner.arrays import Labels, RowNumbers
 from tuner.backends.torch.features.access import VALIDATION_BITS, Access
@@ -41,15 +42,11 @@ class ExitInputs:
     """What a trial of side heads reads; for a tail's, see `tuner.backends.torch.trial.inputs.TrialInputs`.
 
     Attributes:
-        cuts: Block numbers that are read, ascending; the last is the final head's.
-        bits: Width of the stored training records by cut; empty where the prefix runs in every epoch.
         train: What an epoch trains on.
         calibration: What thresholds are set on: samples that are withheld from training, or all local ones.
         validation: What scores are taken on, by domain: ``local``, and ``global`` where the task has one.
     """
 
-    cuts: tuple[int, ...]
-    bits: Mapping[int, int]
     train: CutInputs
     calibration: CutInputs
     validation: Mapping[str, CutInputs]
@@ -70,8 +67,6 @@ class ExitInputs:
         task = access.task
         scored = validation_selections(task, plan.data)
         return cls(
-            cuts=plan.cuts,
-            bits=feature_bits(plan) if plan.cached else {},
             train=cut_inputs(access, plan, training, exact=False),
             calibration=cut_inputs(access, plan, [calibration_selection(task, plan)], exact=True),
             validation={selection.domain: cut_inputs(access, plan, [selection], exact=True) for selection in scored},
@@ -80,6 +75,9 @@ class ExitInputs:
 
 def cut_inputs(access: Access, plan: TrialPlan, selections: Sequence[Selection], *, exact: bool) -> CutInputs:
     """Return how to read the plan's cuts of some selections, one after the other.
+
+    Those in a tail are computed from its own input whenever they are read, by its weights at the call of
+    `reading`.
 
     Args:
         access: The task's features.
@@ -99,26 +97,43 @@ def cut_inputs(access: Access, plan: TrialPlan, selections: Sequence[Selection],
     }
 
     def reading(cuts: Sequence[int]) -> ReadCuts:
-        return lambda rows: {cut: sources[cut].read(rows) for cut in cuts}
+        stored, inside = [cut for cut in cuts if cut in sources], [cut for cut in cuts if cut not in sources]
+        part = _outputs(access, inside, plan.split) if inside else None
+
+        def read(rows: RowNumbers) -> dict[int, torch.Tensor]:
+            values = {cut: sources[cut].read(rows) for cut in stored}
+            if part is not None:
+                begin = values[plan.split] if plan.split in values else sources[plan.split].read(rows)
+                values |= _computed_at(inside, part, begin)
+            return values
+
+        return read
 
     return CutInputs(reading, sources[plan.cuts[0]].labels)
 
 
 def _computed(access: Access, selections: Sequence[Selection]) -> CutInputs:
     """Return how to read any cuts of some selections: all of them in one pass of the model."""
-    chain = access.loaded.chain
-    if chain is None:
-        raise TrainingError("a model without cut points has no place for exits: leave exits out")
     pixels = computed_inputs(access.task, inference_prefix(access.loaded, 0), selections)
 
     def reading(cuts: Sequence[int]) -> ReadCuts:
-        part = fast(chain.outputs([chain.split_position(cut) for cut in cuts]))
-
-        def read(rows: RowNumbers) -> dict[int, torch.Tensor]:
-            with torch.inference_mode():
-                outputs = part(spatial(pixels.read(rows)))
-            return {cut: value.clone() for cut, value in zip(cuts, outputs, strict=True)}
-
-        return read
+        part = _outputs(access, cuts)
+        return lambda rows: _computed_at(cuts, part, pixels.read(rows))
 
     return CutInputs(reading, pixels.labels)
+
+
+def _outputs(access: Access, cuts: Sequence[int], begin: int | None = None) -> nn.Module:
+    """Return what computes the inputs of some cuts, from the model's input or from that of another cut."""
+    chain = access.loaded.chain
+    if chain is None:
+        raise TrainingError("a model without cut points has no place for exits: leave exits out")
+    start = None if begin is None else chain.split_position(begin)
+    return fast(chain.outputs([chain.split_position(cut) for cut in cuts], start))
+
+
+def _computed_at(cuts: Sequence[int], part: nn.Module, value: torch.Tensor) -> dict[int, torch.Tensor]:
+    """Return what `_outputs` computes of a value, by cut."""
+    with torch.inference_mode():
+        outputs = part(spatial(value))
+    return {cut: output.clone() for cut, output in zip(cuts, outputs, strict=True)}

@@ -25,12 +25,12 @@ def exit_logits(plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, inputs:
         TrainingError: Some are not finite.
     """
     heads.eval()
-    read, parts = inputs.reading(plan.cuts), []
+    read, parts = inputs.reading(plan.answering_cuts), []
     for rows in batches_of(np.arange(len(inputs.labels)), SCORE_BATCH):
         values = read(rows)
         with torch.inference_mode():
             sides = [side(spatial(values[place.block])) for place, side in zip(plan.heads.exits, heads, strict=True)]
-            parts.append(torch.stack([*sides, final(spatial(values[plan.cuts[-1]]))], dim=0).numpy())
+            parts.append(torch.stack([*sides, final(spatial(values[plan.answering_cuts[-1]]))], dim=0).numpy())
     outputs = np.concatenate(parts, axis=1)
     require_finite("every exit and the final head", outputs)
     return outputs

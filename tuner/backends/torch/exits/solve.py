@@ -46,7 +46,7 @@ def solve_heads(
         TrainingError: Features are not finite, or there are too many of a sample.
     """
     learned, unseen = inputs.train, []
-    teacher = teacher_logits(plan.cuts[-1], final, learned).numpy()
+    teacher = teacher_logits(plan.answering_cuts[-1], final, learned).numpy()
     targets, truth = regressed(plan.heads, teacher, learned.labels, multi=multi)
     rows = np.arange(len(folds))
     given = begun or (None,) * len(heads)

@@ -43,7 +43,7 @@ class HeadsSteps(Steps):
     ) -> None:
         self._plan, self._heads, self._multi = plan.heads, heads, multi
         self.threads = ThreadChoice(plan.runtime.threads)
-        self._teacher = teacher_logits(plan.cuts[-1], final, inputs)
+        self._teacher = teacher_logits(plan.answering_cuts[-1], final, inputs)
         self._read = inputs.reading([place.block for place in plan.heads.exits])
         self._labels = inputs.labels
         self._optimiser = optimiser(list(heads.parameters()), plan.recipe, extensions)

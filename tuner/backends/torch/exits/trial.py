@@ -15,6 +15,7 @@ from tuner.backends.base import Trial
 from tuner.backends.torch.exits.calibrate import describe_exits, exit_costs, truths
 from tuner.backends.torch.exits.heads import build_heads
 from tuner.backends.torch.exits.inputs import ExitInputs
+from tuner.backends.torch.exits.joint import with_exits
 from tuner.backends.torch.exits.logits import exit_logits
 from tuner.backends.torch.exits.solve import solve_heads
 from tuner.backends.torch.exits.start import load_starts, start_sums, starts
@@ -54,14 +55,15 @@ def train_exits(trial: Trial, opened: OpenTask) -> TrainedTail:
         fill(access, [plan])  # nothing to do in a study, which fills ahead
     begun = starts(access, plan, opened.extensions)  # likewise; the given model is their teacher
     start_peak = start.peak_bytes() if begun.tensors else 0
+    torch.manual_seed(trial.seed)
+    heads = build_heads(plan)
     if plan.trainable:
-        tail = train_tail(trial, opened)
+        tail = train_tail(trial, with_exits(opened, heads) if plan.heads.joint else opened)
     torch.manual_seed(trial.seed)
     meter = PeakMeter()
     trial.report({"resting_bytes": start.resting})
     backbone_hash = state_hash(model.model)
-    heads = build_heads(plan)
-    final = model.tail(plan.cuts[-1]).eval()
+    final = model.tail(plan.answering_cuts[-1]).eval()
     training = chosen_selections(access, plan, opened.extensions)
     inputs, unseen = ExitInputs.resolve(access, plan, training), None
     sums = [start_sums(own, plan.heads) for own in begun.tensors] if plan.heads.ridge else []
