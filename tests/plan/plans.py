@@ -65,7 +65,7 @@ def legal_plans(draw: st.DrawFn) -> TrialPlan:
     edits = st.builds(TailEdit, words, settings)
     terms = st.builds(LossTerm, words, positive, settings, st.booleans())
     rules = st.builds(DataEdit, words, settings, st.integers(1, 2**40))
-    exits = st.lists(st.builds(Exit, st.integers(0, model.num_blocks), st.integers(1, 64)), max_size=2)
+    exits = st.lists(st.builds(Exit, st.integers(0, model.num_blocks - 1), st.integers(1, 64)), max_size=2)
     return TrialPlan(
         model,
         draw(tasks),

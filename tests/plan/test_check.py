@@ -49,7 +49,7 @@ from tuner.plan.trial import TrialPlan, check
         ),
         (
             replace(PLAN, heads=HeadsPlan("with-tail", (Exit(21, 8),))),
-            r"heads.exits must be on blocks 0 to 20, got \[21\]",
+            r"heads.exits must be on blocks 0 to 19, got \[21\]",
         ),
         (replace(PLAN, heads=HeadsPlan(exits=(Exit(2, 0),))), "heads.exits must have at least one channel"),
         (

@@ -40,7 +40,7 @@ class HeadsPlan:
 
     Attributes:
         mode: What trains: ``"exits-only"``, the paper's mode, the exits alone; ``"with-tail"``, a hybrid of this
-            project, first the tail, which then teaches the exits.
+            project, first the tail (with `joint` together with its exits), which then teaches all exits.
         exits: Exits from the input to the final head.
         supervised: Weight of the labels; excludes `pseudo`.
         distilled: Weight of the final head's softened answers.
@@ -84,6 +84,11 @@ class HeadsPlan:
         """
         return self.ridge > 0 and self.mode == "exits-only"
 
+    @property
+    def trains_norms(self) -> bool:
+        """Whether exits train by steps that have batch norms."""
+        return any(exit_.channels for exit_ in self.exits)
+
 
 def head_rules(heads: HeadsPlan, num_blocks: int) -> tuple[tuple[bool, str, object], ...]:
     """Return the rules of side heads: whether each holds, the rule, and the value it is about.
@@ -97,8 +102,8 @@ def head_rules(heads: HeadsPlan, num_blocks: int) -> tuple[tuple[bool, str, obje
     channels = [exit_.channels for exit_ in heads.exits]
     return (
         (
-            all(0 <= place <= num_blocks for place in places),
-            f"heads.exits must be on blocks 0 to {num_blocks}",
+            all(0 <= place < num_blocks for place in places),
+            f"heads.exits must be on blocks 0 to {num_blocks - 1}",
             places,
         ),
         (
@@ -136,8 +141,8 @@ def head_settings(heads: HeadsPlan) -> dict[str, Any]:
 def effective_heads(heads: HeadsPlan, cut: int, *, labelled: bool, has_global: bool) -> HeadsPlan:
     """Return the heads that can be trained, with idle settings at their defaults.
 
-    Next to a tail that trains alone, exits are below its cut. Beyond it, they begin with nothing: what they read
-    changes. Without labels, the weight of the labels goes to distillation.
+    Next to a tail that trains alone, exits are at or before its cut. Where it trains together with others, none begins
+    with the global data: what these others read changes. Without labels, the weight of the labels goes to distillation.
 
     Args:
         heads: Heads as a strategy wrote them.

@@ -36,7 +36,7 @@ def effective_recipe(recipe: RecipePlan, *, exits_alone: bool, trains_norms: boo
     Args:
         recipe: Recipe as a strategy wrote it.
         exits_alone: Whether nothing but exits trains.
-        trains_norms: Whether an edit of the tail trains norms whatever the recipe says.
+        trains_norms: Whether an edit of the tail, or exits in it, train norms whatever the recipe says.
     """
     if exits_alone:  # an exit's norms have no statistics worth freezing: they train whatever the recipe says
         recipe = replace(recipe, freeze_bn=RecipePlan().freeze_bn)

@@ -289,7 +289,8 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
     if not plan.chooses:
         plan = replace(plan, data=replace(plan.data, edit=None))
     alone = heads.mode == "exits-only"
-    recipe = effective_recipe(plan.recipe, exits_alone=alone, trains_norms=plan.traits.trains_norms)
+    norms = plan.traits.trains_norms or (heads.joint > 0 and heads.trains_norms)
+    recipe = effective_recipe(plan.recipe, exits_alone=alone, trains_norms=norms)
     return replace(plan, recipe=recipe)
 
 

@@ -114,12 +114,15 @@ def fill_seconds(plan: TrialPlan, rates: Rates) -> float:
 
 def loop_seconds(plan: TrialPlan, rates: Rates) -> float:
     """Return the seconds of all epochs, and before them of choosing samples, a teacher's answers and tracing."""
-    sample_seconds = sum(rates.train_seconds[plan.split :]) + _source_seconds(plan, rates) if plan.trainable else 0.0
+    each = sum(rates.train_seconds[plan.split :]) + _source_seconds(plan, rates) if plan.trainable else 0.0
+    once = 0.0
     if plan.heads.exits:
-        times = TRAIN_PASSES * (2 if plan.heads.joint else 1)  # with the tail, and after it
-        sample_seconds += times * _head_seconds(plan, rates) + _exit_source_seconds(plan, rates)
-    epoch_seconds = plan.train_samples * sample_seconds
-    return ready_seconds(plan, rates) + steps_seconds(plan, rates) + plan.recipe.epochs * epoch_seconds
+        heads = TRAIN_PASSES * _head_seconds(plan, rates)
+        alone = heads + _exit_source_seconds(plan, rates)
+        each += (heads if plan.heads.joint else 0.0) + (0.0 if plan.heads.ridge else alone)
+        once = alone if plan.heads.ridge else 0.0
+    samples = plan.train_samples * (once + plan.recipe.epochs * each)
+    return ready_seconds(plan, rates) + steps_seconds(plan, rates) + samples
 
 
 def ready_seconds(plan: TrialPlan, rates: Rates) -> float:
@@ -190,7 +193,9 @@ def tensor_bytes(plan: TrialPlan, rates: Rates) -> int:
     state = sum(block.parameters for block in tail) * FLOAT_BYTES * copies + solving_bytes(plan)
     inputs = 3 * batch * math.prod(tail[0].in_shape if tail else (1,)) * FLOAT_BYTES
     tail_bytes, exits_bytes = state + kept_bytes(plan) + inputs, heads_bytes(plan, batch)
-    both = tail_bytes + exits_bytes if plan.heads.joint else max(tail_bytes, exits_bytes)
+    if plan.heads.joint:  # they train with the tail; those in closed form are solved for when it is done
+        tail_bytes += head_bytes(plan) * copies if plan.heads.ridge else exits_bytes
+    both = max(tail_bytes, exits_bytes)
     return int(both + prefix_bytes(plan, rates))
 
 
@@ -269,13 +274,16 @@ def _source_seconds(plan: TrialPlan, rates: Rates) -> float:
 
 
 def _exit_source_seconds(plan: TrialPlan, rates: Rates) -> float:
-    """Return the seconds to get one sample's inputs of all side heads."""
-    if not plan.heads.exits or not plan.cached:
-        return fill_seconds(plan, rates) if plan.heads.exits else 0.0
-    cuts = plan.cuts if plan.heads.joint else [exit_.block for exit_ in plan.heads.exits]
-    values = sum(math.prod(plan.model.blocks[cut].in_shape) for cut in cuts)
-    inside = sum(rates.forward_seconds[plan.split : plan.answering_cuts[-1]])  # exits in the tail
-    return values * FLOAT_BYTES / rates.read_bytes + inside
+    """Return the seconds to get one sample's inputs of all side heads; those in closed form are read one by one."""
+    if not plan.heads.exits:
+        return 0.0
+    deep = [exit_.block for exit_ in plan.heads.exits if exit_.block > plan.split]
+    runs = deep if plan.heads.ridge else [max(deep, default=0)]
+    inside = sum(sum(rates.forward_seconds[plan.split : cut]) for cut in runs)
+    if not plan.cached:
+        return fill_seconds(plan, rates) + inside
+    cuts = {plan.split if exit_.block in deep else exit_.block for exit_ in plan.heads.exits}
+    return sum(math.prod(plan.model.blocks[cut].in_shape) for cut in cuts) * FLOAT_BYTES / rates.read_bytes + inside
 
 
 def _head_seconds(plan: TrialPlan, rates: Rates) -> float:

@@ -9,6 +9,8 @@ from tuner.plan.parts import EVEN
 from tuner.plan.trial import TrialPlan
 from tuner.task import Task
 
+EXITS = "exits that train by steps"
+
 
 class TorchBackend(Backend):
     """Trains with PyTorch on the processor."""
@@ -27,11 +29,13 @@ class TorchBackend(Backend):
     def supports(self, plan: TrialPlan) -> str | None:
         """Return why PyTorch cannot carry the plan out, or None."""
         traits = plan.traits
-        joint = plan.heads.joint > 0  # the exits' norms
-        if plan.recipe.micro_batches > 1 and (traits.trains_norms or joint or not plan.recipe.freeze_bn):
-            by = "exits that train with the tail" if joint else f"tail edit {plan.shape[0].kind!r}" if plan.shape else ""
-            what = by if plan.recipe.freeze_bn else "recipe.freeze_bn = false"
-            return f"a batch norm that trains needs whole batches: with {what}, recipe.micro_batches must be 1"
+        if plan.heads.joint and plan.shape:
+            return (
+                f"exits train together with a tail as the model has it: set exits.joint to 0, or leave tail edit "
+                f"{plan.shape[0].kind!r} out"
+            )
+        if reason := _too_few_for_norms(plan):
+            return reason
         if plan.heads.exits and plan.data.emphasis != EVEN:
             return (
                 "exits train with all samples alike: set data.weight to 1 and data.balance to false, or leave exits out"
@@ -49,3 +53,20 @@ class TorchBackend(Backend):
         from tuner.backends.torch.session import TorchSession
 
         return TorchSession(task, extensions, planned_or_eager, plans_steps=True)
+
+
+def _too_few_for_norms(plan: TrialPlan) -> str | None:
+    """Return why batch norms that train would get too few samples at a time, or None."""
+    if not plan.recipe.freeze_bn:
+        what = "recipe.freeze_bn = false"
+    elif plan.traits.trains_norms:
+        what = f"tail edit {plan.shape[0].kind!r}"
+    elif plan.heads.trains_norms:
+        what = EXITS
+    else:
+        return None
+    if plan.recipe.micro_batches > 1 and (plan.heads.joint or what != EXITS):
+        return f"a batch norm that trains needs whole batches: with {what}, recipe.micro_batches must be 1"
+    if plan.recipe.batch_size == 1:
+        return f"a batch norm that trains needs several samples: with {what}, recipe.batch_size must be above 1"
+    return None

@@ -23,8 +23,10 @@ from tuner.bundle.format import new_folder
 from tuner.commands.export import write_bundle
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.info import ModelInfo
-from tuner.plan.parts import CachePlan, DataPlan, RecipePlan
+from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, TailEdit
 from tuner.plan.trial import TrialPlan, normal_form
+from tuner.planner import cost
+from tuner.planner.device import nominal
 from tuner.plugin.core import build_host
 from tuner.runtime import ExitsTrainer, Personaliser
 from tuner.search.processes.remote import open_remote
@@ -159,8 +161,36 @@ def test_an_exit_beyond_the_cut_needs_a_tail_that_trains_with_it(task: Task, mod
     begun = normal_form(replace(joint, heads=replace(joint.heads, global_weight=1.0)))
     assert begun.heads.global_weight == 0.0  # what they read changes
     parts = replace(joint, recipe=replace(joint.recipe, micro_batches=2))
-    assert "with exits that train with the tail, recipe.micro_batches must be 1" in (BACKEND.supports(parts) or "")
+    assert "with exits that train by steps, recipe.micro_batches must be 1" in (BACKEND.supports(parts) or "")
+    assert normal_form(parts).recipe.micro_batches == 1
     assert BACKEND.supports(joint) is None
+    single = replace(joint, recipe=replace(joint.recipe, batch_size=1))
+    assert "recipe.batch_size must be above 1" in (BACKEND.supports(single) or "")
+    edited = replace(joint, shape=(TailEdit("dropout"),))
+    assert "leave tail edit 'dropout' out" in (BACKEND.supports(edited) or "")
+
+
+def test_linear_exits_have_no_norms_that_need_several_samples(task: Task) -> None:
+    loaded = load(task)
+    given = plan_of(task, loaded.info)
+    heads = replace(given.heads, exits=(Exit(2, 0),), ridge=10.0)
+    plan = normal_form(replace(given, heads=heads, recipe=replace(given.recipe, batch_size=1)))
+    assert BACKEND.supports(plan) is None
+    assert loaded.chain is not None
+    inputs = TailInputs(lambda rows: torch.zeros(len(rows), *loaded.info.blocks[1].in_shape), np.zeros(4, np.int64))
+    steps = JointSteps(loaded.chain, build_heads(plan), task, plan, loaded.tail(1), inputs, 0, NOTHING_ADDED)
+    assert not steps.norms_train
+
+
+def test_what_exits_in_a_tail_cost_is_expected(task: Task, model: ModelInfo) -> None:
+    joint, rates = plan_of(task, model), nominal(model)
+    alone = normal_form(replace(joint, heads=HeadsPlan()))
+    assert cost.tensor_bytes(joint, rates) > cost.tensor_bytes(alone, rates)
+    assert cost.feature_bytes(joint) == cost.feature_bytes(plan_of(task, model, joint=0.0))  # none is stored for them
+    assert cost.loop_seconds(joint, rates) > cost.loop_seconds(plan_of(task, model, joint=0.0), rates)
+    uncached = plan_of(task, model, bits=None)
+    assert cost.loop_seconds(uncached, rates) > cost.loop_seconds(plan_of(task, model, bits=None, joint=0.0), rates)
+    assert not cost.worth_planning(joint)
 
 
 def _folder(tmp_path: Path) -> Path:

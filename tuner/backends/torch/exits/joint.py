@@ -52,7 +52,7 @@ class JointSteps(EagerSteps):
         ends = [chain.split_position(cut) for cut in (*(block for block, _ in deep), plan.model.num_blocks)]
         self._outputs = chain.outputs(ends, chain.split_position(plan.split))
         self._optimiser.add_param_group({"params": list(self._heads.parameters())})
-        self.norms_train = True  # those of the heads
+        self.norms_train |= plan.heads.trains_norms
         self.notes = ("run by PyTorch's eager loop: exits in the tail train with it",)
 
     def begin_epoch(self) -> None:
