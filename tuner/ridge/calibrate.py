@@ -16,7 +16,8 @@ def mixture(parts: Array, offset: Array, labels: Array, weights: Array, start: A
     """Return the numbers θ by which logits `offset + Σ θₖ partsₖ` give the labels the largest likelihood.
 
     Args:
-        parts: float64 [k, n, outputs].
+        parts: float64 [k, n, outputs]. Those after the first may be about few outputs: the others, where they are zero
+            for all samples, cost nothing.
         offset: float64 [outputs] or [n, outputs], added as it is.
         labels: int64 [n].
         weights: What each sample counts, float64 [n]; scaled to a sum of one.
@@ -27,12 +28,14 @@ def mixture(parts: Array, offset: Array, labels: Array, weights: Array, start: A
     """
     size = np.sqrt((parts**2).mean(axis=(1, 2))) + np.finfo(float).tiny
     parts, start = parts / size[:, None, None], np.asarray(start, float) * size  # pulled alike, whatever their scales
-    flat, rows = parts.reshape(len(parts), -1), np.arange(len(labels))
-    share = np.asarray(weights, float) / np.sum(weights)
+    some = np.flatnonzero(parts[1:].any(axis=(0, 1)))
+    first, narrow = parts[0], parts[:, :, some]
+    rows, share = np.arange(len(labels)), np.asarray(weights, float) / np.sum(weights)
     right = parts[:, rows, labels]  # [k, n]
 
     def loss_at(values: Doubles) -> tuple[float, Doubles]:
-        logits = offset + np.tensordot(values, parts, 1)
+        logits = offset + values[0] * first
+        logits[:, some] += np.tensordot(values[1:], narrow[1:], 1)
         logits -= logits.max(axis=1, keepdims=True)
         exponents = np.exp(logits)
         total = exponents.sum(axis=1, keepdims=True)
@@ -42,9 +45,12 @@ def mixture(parts: Array, offset: Array, labels: Array, weights: Array, start: A
     theta = start
     loss, probabilities = loss_at(theta)
     for _ in range(STEPS):
-        expected = (parts * probabilities).sum(axis=2)  # [k, n]
+        weighted = probabilities * share[:, None]
+        expected = np.einsum("kno,no->kn", narrow, probabilities[:, some])
+        expected[0] = np.einsum("no,no->n", first, probabilities)
         gradient = (expected - right) @ share + PULL * (theta - start)
-        second = (flat * (probabilities * share[:, None]).ravel()) @ flat.T
+        second = np.tensordot(narrow * weighted[:, some], narrow, ((1, 2), (1, 2)))
+        second[0, 0] = np.einsum("no,no,no->", first, first, weighted)
         hessian = second - (expected * share) @ expected.T + PULL * np.eye(len(theta))
         move, length = np.linalg.solve(hessian, gradient), 1.0
         after, changed = loss_at(theta - move)

@@ -7,6 +7,9 @@ import numpy as np
 from tuner.arrays import Array, Doubles
 from tuner.ridge.sums import Sums, one_hot
 
+#: Rows that a triangular system is solved for at a time.
+BLOCK = 128
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearHead:
@@ -32,13 +35,13 @@ class RidgeHead:
 
     Attributes:
         head: Minimises Σ ‖W x + b − t‖² + λ ‖W − W₀‖²; the bias is not penalised.
-        inverse: (XᵀX + λI)⁻¹ of centred features, float64 [features, features].
+        gram: XᵀX + λI of centred features, float64 [features, features].
         mean: Mean of the features, float64 [features].
         count: Number of samples, or sum of their weights.
     """
 
     head: LinearHead
-    inverse: Doubles
+    gram: Doubles
     mean: Doubles
     count: float
 
@@ -56,7 +59,7 @@ class RidgeHead:
             float64 [n, outputs].
         """
         centred = features.astype(np.float64) - self.mean
-        leverage = np.einsum("nf,nf->n", centred @ self.inverse, centred) + 1 / self.count
+        leverage = _lengths(self.gram, centred) + 1 / self.count
         residual = np.asarray(targets, float) - self.head.scores(features)
         left = np.maximum(1 - np.asarray(weights) * leverage, 1e-9)
         result: Doubles = targets - residual / left[:, None]
@@ -80,9 +83,26 @@ def solve(sums: Sums, ridge: float, given: LinearHead | None = None) -> RidgeHea
     gram[np.diag_indices_from(gram)] += ridge
     if given is not None:
         cross = cross + ridge * given.weight.T
-    inverse: Doubles = np.linalg.inv(gram).astype(np.float64, copy=False)
-    weight: Doubles = (inverse @ cross).T
-    return RidgeHead(LinearHead(weight, target - weight @ (mean * step)), inverse, mean * step, count)
+    occurring = cross.any(axis=0)
+    weight = np.zeros_like(cross.T)
+    weight[occurring] = np.linalg.solve(gram, cross[:, occurring]).T
+    return RidgeHead(LinearHead(weight, target - weight @ (mean * step)), gram, mean * step, count)
+
+
+def _lengths(gram: Doubles, rows: Doubles) -> Doubles:
+    """Return xᵀ gram⁻¹ x of each row x, by gram = L Lᵀ as |L⁻¹ x|²: a third of the work of an inverse.
+
+    Args:
+        gram: Symmetric and positive, float64 [features, features].
+        rows: float64 [n, features].
+    """
+    lower, solved, total = np.linalg.cholesky(gram), rows.T.copy(), np.zeros(len(rows))
+    for begin in range(0, len(gram), BLOCK):
+        here = slice(begin, begin + BLOCK)
+        rest = solved[here] - lower[here, :begin] @ solved[:begin]
+        solved[here] = np.linalg.inv(lower[here, here]) @ rest
+        total += np.einsum("fn,fn->n", solved[here], solved[here])
+    return total
 
 
 def spread(sums: Sums) -> float:

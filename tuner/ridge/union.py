@@ -201,9 +201,8 @@ def _gated(local: Domain, known: Domain, settings: UnionSettings) -> tuple[Linea
     ]
     sums = both[0] + both[1]
     solved = solve(sums, settings.ridge * (spread(sums) or 1.0))
-    left = [
-        solved.left_out(one.features, np.full((len(one), 1), sign), weight)[:, 0]
-        for one, sign, weight in zip((local, known), (1, -1), weights, strict=True)
-    ]
+    sizes = len(local), len(known)
+    features, signs = np.concatenate([local.features, known.features]), np.repeat([1, -1], sizes)
+    left = solved.left_out(features, signs[:, None], np.repeat(weights, sizes))[:, 0]
     head = LinearHead(solved.head.weight[0], solved.head.bias)
-    return head, left[0], left[1]
+    return head, left[: len(local)], left[len(local) :]
