@@ -55,6 +55,7 @@ class Knobs:
         per_exit: Whether every exit has a threshold of its own.
         joint: Weight of the exits' losses in the loss of a tail that they train with; 0 where it trains alone, and
             exits are at or before its cut.
+        flip: Whether what trained exits read is mirrored at random, where the task's samples may be.
     """
 
     mode: HeadsMode
@@ -73,6 +74,7 @@ class Knobs:
     init: Init = "none"
     global_weight: float = 1.0
     joint: float = 0.0
+    flip: bool = False
 
 
 class Exits(Strategy[Knobs]):
@@ -101,6 +103,7 @@ class Exits(Strategy[Knobs]):
         is_weighed = init == "global" and head == "closed-form"
         global_weight = draw.number("global_weight", 0.03, 1.0, start=1.0, log=True) if is_weighed else 1.0
         joint = draw.choice("joint", (0.0, 0.3, 1.0)) if mode == "with-tail" else 0.0
+        flip = draw.choice("flip", (False, True)) if head == "trained" else False
         return Knobs(
             mode,
             count,
@@ -118,6 +121,7 @@ class Exits(Strategy[Knobs]):
             init,
             global_weight,
             joint,
+            flip,
         )
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
@@ -139,6 +143,7 @@ class Exits(Strategy[Knobs]):
             confidence=knobs.confidence,
             global_weight=knobs.global_weight if knobs.init == "global" else 0.0,
             joint=knobs.joint,
+            flips=knobs.flip,
         )
         return replace(plan, heads=heads) if heads.exits else plan
 

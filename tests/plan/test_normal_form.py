@@ -52,6 +52,15 @@ def test_without_labels_exits_learn_from_the_final_head() -> None:
     assert (settled.supervised, settled.distilled, settled.pseudo) == (0.0, 0.5, 0.0)
 
 
+def test_maps_are_mirrored_only_where_samples_may_be_and_exits_train_by_steps() -> None:
+    heads = HeadsPlan("exits-only", (Exit(3, 8),), flips=True)
+    for augment, expected in ((("flip", "crop"), True), (("crop",), False)):
+        task = replace(PLAN.task, augment=augment)
+        assert normal_form(replace(PLAN, heads=heads, task=task)).heads.flips is expected
+        solved = replace(heads, exits=(Exit(3, 0),), ridge=1.0)
+        assert not normal_form(replace(PLAN, heads=solved, task=task)).heads.flips
+
+
 def test_exits_begin_with_global_data_where_there_is_any() -> None:
     solved = replace(PLAN, heads=HeadsPlan("exits-only", (Exit(3, 0),), ridge=1.0, global_weight=0.5))
     assert normal_form(solved).heads.global_weight == 0.5

@@ -15,6 +15,8 @@ Against = Literal["original", "best"]
 MAP_DIMENSIONS = 3
 #: Confidence of a bound that is the measured value itself.
 CHANCE = 0.5
+#: Settings that plans of before they came do not have.
+NEWER = ("ridge", "confidence", "global_weight", "joint", "flips")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class HeadsPlan:
         joint: Weight of the exits' losses in the tail's own loss, so that a tail learns to answer early (Shallow-Deep
             Networks, Kaya et al., 2019); 0 where the tail trains without its exits. Only of ``"with-tail"``, and of
             exits beyond the cut, which there are only where it is above 0.
+        flips: Whether half of a batch's maps are mirrored at random, those of a sample alike at all exits, where exits
+            train by steps. The final head's answers stay those to the sample as it is.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
@@ -75,6 +79,7 @@ class HeadsPlan:
     confidence: float = CHANCE
     global_weight: float = 0.0
     joint: float = 0.0
+    flips: bool = False
 
     @property
     def out_of_fold(self) -> bool:
@@ -134,11 +139,13 @@ def head_rules(heads: HeadsPlan, num_blocks: int) -> tuple[tuple[bool, str, obje
 
 def head_settings(heads: HeadsPlan) -> dict[str, Any]:
     """Return the settings as JSON's types; those that are newer than others only where they are not the default."""
-    default = {name: getattr(HeadsPlan(), name) for name in ("ridge", "confidence", "global_weight", "joint")}
+    default = {name: getattr(HeadsPlan(), name) for name in NEWER}
     return {name: value for name, value in asdict(heads).items() if name not in default or value != default[name]}
 
 
-def effective_heads(heads: HeadsPlan, cut: int, *, labelled: bool, has_global: bool) -> HeadsPlan:
+def effective_heads(
+    heads: HeadsPlan, cut: int, *, labelled: bool, has_global: bool, may_flip: bool = False
+) -> HeadsPlan:
     """Return the heads that can be trained, with idle settings at their defaults.
 
     Next to a tail that trains alone, exits are at or before its cut. Where it trains together with others, none begins
@@ -149,6 +156,7 @@ def effective_heads(heads: HeadsPlan, cut: int, *, labelled: bool, has_global: b
         cut: First block of the tail.
         labelled: Whether the local samples have labels.
         has_global: Whether the task has global data.
+        may_flip: Whether a mirrored sample keeps its label.
     """
     is_deep = [exit_.block > cut for exit_ in heads.exits]
     if heads.mode != "with-tail" or not any(is_deep):
@@ -162,6 +170,8 @@ def effective_heads(heads: HeadsPlan, cut: int, *, labelled: bool, has_global: b
         return HeadsPlan()
     if not has_global:
         heads = replace(heads, global_weight=0.0)
+    if heads.ridge or not may_flip:
+        heads = replace(heads, flips=False)
     if heads.supervised and not labelled:
         heads = replace(heads, supervised=0.0, distilled=heads.distilled or heads.supervised)
     if heads.ridge:  # probabilities are regressed on, softened or not: they have a place for one answer only

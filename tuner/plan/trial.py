@@ -269,7 +269,8 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
         PlanError: The plan breaks a rule.
     """
     labelled, has_global = plan.task.labelled, bool(plan.task.global_per_class)
-    heads = effective_heads(plan.heads, plan.split, labelled=labelled, has_global=has_global)
+    flips = "flip" in plan.task.augment
+    heads = effective_heads(plan.heads, plan.split, labelled=labelled, has_global=has_global, may_flip=flips)
     plan = replace(plan, heads=heads)
     if heads.mode == "exits-only":  # no tail trains, and the teacher answers to samples without random changes
         plan = replace(plan, split=plan.model.num_blocks, shape=(), loss=(), cache=replace(plan.cache, augment=0.0))
@@ -288,9 +289,8 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
         plan = replace(plan, data=replace(plan.data, balance=False))
     if not plan.chooses:
         plan = replace(plan, data=replace(plan.data, edit=None))
-    alone = heads.mode == "exits-only"
     norms = plan.traits.trains_norms or (heads.joint > 0 and heads.trains_norms)
-    recipe = effective_recipe(plan.recipe, exits_alone=alone, trains_norms=norms)
+    recipe = effective_recipe(plan.recipe, exits_alone=heads.mode == "exits-only", trains_norms=norms)
     return replace(plan, recipe=recipe)
 
 

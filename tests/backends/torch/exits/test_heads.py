@@ -1,5 +1,6 @@
 """Side heads as modules, and their losses, against the formulas written out."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,15 @@ import torch
 from torch.nn import functional
 
 from tuner.backends.torch.exits.heads import head
+from tuner.backends.torch.exits.inputs import CutInputs
+from tuner.backends.torch.exits.steps import HeadsSteps, mirrored
 from tuner.backends.torch.step.losses import exit_loss
-from tuner.plan.heads import HeadsPlan, head_macs, head_parameters
+from tuner.plan.heads import Exit, HeadsPlan, head_macs, head_parameters
+from tuner.plan.parts import RecipePlan
+from tuner.plan.trial import TrialPlan, normal_form
 from tuner.ridge.sums import coded, step_of
 from tuner.runtime.train.exit_targets import linear_features
+from tuner.testing import example_model, example_task
 
 pytestmark = pytest.mark.slow
 LABELS = torch.tensor([0, 2, 1, 1])
@@ -77,3 +83,39 @@ def test_an_exit_in_closed_form_reads_the_same_of_a_flipped_map() -> None:
     kept, flipped = linear_features(maps), linear_features(maps[..., ::-1])
     np.testing.assert_allclose(flipped, kept, rtol=1e-6)
     assert np.abs(coded(flipped, step_of(kept)) - coded(kept, step_of(kept))).max() <= 1  # of 16,384
+
+
+def test_maps_of_a_chosen_sample_are_mirrored_at_every_cut_and_vectors_are_not() -> None:
+    maps, vectors = torch.rand(3, 2, 4, 4), torch.rand(3, 7)
+    found = mirrored({1: maps, 2: vectors}, torch.tensor([True, False, True]))
+    assert torch.equal(found[1][1], maps[1])
+    assert torch.equal(found[1][[0, 2]], maps[[0, 2]].flip(-1))
+    assert torch.equal(found[2], vectors)
+
+
+@pytest.mark.parametrize("flips", [False, True])
+def test_exits_train_on_mirrored_maps_only_where_the_plan_says_so(*, flips: bool) -> None:
+    model, seen = example_model(20), []
+    plan = normal_form(
+        TrialPlan(
+            model,
+            replace(example_task(), augment=("flip",)),
+            heads=HeadsPlan("exits-only", (Exit(3, 2),), flips=flips),
+            recipe=RecipePlan(epochs=1),
+        )
+    )
+    assert plan.heads.flips == flips
+    shape = model.blocks[3].in_shape
+    maps = {3: torch.rand(40, *shape), 19: torch.rand(40, *model.blocks[19].in_shape)}
+    inputs = CutInputs(
+        lambda cuts: lambda rows: {cut: maps[cut][torch.from_numpy(rows)] for cut in cuts}, np.zeros(40, np.int64)
+    )
+    heads = torch.nn.ModuleList([head(shape, 2, model.outputs)])
+    heads[0].register_forward_pre_hook(lambda _, given: seen.append(given[0].detach()))
+    final = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(model.outputs))
+    final(maps[19])
+    steps = HeadsSteps(plan, heads, final, inputs, multi=False)
+    steps.begin_epoch()
+    steps.step(np.arange(40), 1e-3)
+    moved = [not torch.equal(got, given) for got, given in zip(seen[0], maps[3], strict=True)]
+    assert 5 < sum(moved) < 35 if flips else not any(moved)

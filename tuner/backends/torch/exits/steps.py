@@ -16,6 +16,8 @@ from tuner.plan.trial import TrialPlan
 from tuner.training.schedule import batches_of
 from tuner.training.steps import Steps
 
+HALF, MAPS = 0.5, 4
+
 
 class HeadsSteps(Steps):
     """Trains all side heads together: their losses add up, and none depends on another.
@@ -59,6 +61,8 @@ class HeadsSteps(Steps):
         self._optimiser.zero_grad(set_to_none=True)
         inputs, teacher = self._read(rows), self._teacher[rows]
         labels = torch.from_numpy(np.ascontiguousarray(self._labels[rows]))
+        if self._plan.flips:
+            inputs = mirrored(inputs, torch.rand(len(rows)) < HALF)
         losses = [
             exit_loss(head(spatial(inputs[place.block])), teacher, labels, self._plan, multi=self._multi)
             for place, head in zip(self._plan.exits, self._heads, strict=True)
@@ -67,6 +71,14 @@ class HeadsSteps(Steps):
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self._optimiser.step()
         return float(loss.detach())
+
+
+def mirrored(inputs: dict[int, torch.Tensor], chosen: torch.Tensor) -> dict[int, torch.Tensor]:
+    """Return inputs by cut, the maps [n, C, H, W] of the chosen samples, bool [n], mirrored; vectors as they are."""
+    where = chosen[:, None, None, None]
+    return {
+        cut: torch.where(where, value.flip(-1), value) if value.ndim == MAPS else value for cut, value in inputs.items()
+    }
 
 
 def teacher_logits(cut: int, final: nn.Module, inputs: CutInputs) -> torch.Tensor:
