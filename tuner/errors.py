@@ -144,6 +144,8 @@ EXTRAS = {
     "pytest": "kit",
     "scipy": "tune",
     "sklearn": "demo",
+    "soundfile": "audio",
+    "soxr": "audio",
     "torch": "tune",
     "torchvision": "tune",
 }

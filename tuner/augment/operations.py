@@ -9,6 +9,8 @@ GEOMETRIC = frozenset({"crop", "flip", "shift"})
 TEMPORAL = frozenset({"pool", "shift"})
 #: For signals too, but these change the values themselves, which a prefix does not carry through.
 INPUT_ONLY = frozenset({"drift", "noise"})
+#: For log-mel patches [C, bands, frames] and their maps: these act on inputs and on stored maps alike.
+SPECTRAL = frozenset({"frequency-mask", "time-mask", "time-shift"})
 PHOTOMETRIC = frozenset(
     {
         "blur",
@@ -36,13 +38,16 @@ def check_operations(ops: frozenset[str], kind: str = "images") -> None:
 
     Args:
         ops: Names of the operations.
-        kind: Kind of the samples: ``signals``, or anything else.
+        kind: Kind of the samples: ``signals``, ``audio``, or anything else.
 
     Raises:
         StoreError: An operation is unknown, or does not suit the samples.
     """
     if kind == "signals":
         _refuse_for_signals(ops)
+        return
+    if kind == "audio":
+        _refuse_for_audio(ops)
         return
     for op in sorted(ops - GEOMETRIC):
         if op in PHOTOMETRIC:
@@ -61,3 +66,10 @@ def _refuse_for_signals(ops: frozenset[str]) -> None:
                 f"a signal [C, T] can be shifted in time, not changed by {op}: use drift, noise, pool or shift"
             )
         raise StoreError(f"no augmentation {op!r}{nearest(op, suitable)}; signals have drift, noise, pool and shift")
+
+
+def _refuse_for_audio(ops: frozenset[str]) -> None:
+    for op in sorted(ops - SPECTRAL):
+        raise StoreError(
+            f"sounds cannot be changed by {op!r}{nearest(op, SPECTRAL)}: use frequency-mask, time-mask or time-shift"
+        )

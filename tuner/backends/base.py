@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from tuner.backends.extensions import Extensions
+from tuner.errors import UnsupportedError
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import FirstSteps, Rates
@@ -166,6 +167,20 @@ class Session(ABC):
             share: Share of the validation samples, as `DataPlan.share` takes them.
             folds: Number of folds that judge plans: if not 0, the local training samples are scored too.
         """
+
+    def given_probabilities(self, partition: str) -> tuple[tuple[float, ...], ...]:
+        """Return the given model's probabilities of its own labels, for all that a partition's samples are parts of.
+
+        Args:
+            partition: Its name: ``"local.train"``.
+
+        Returns:
+            For each of `tuner.task.data.samples.wholes`, the means over its samples, by row of the union head.
+
+        Raises:
+            UnsupportedError: This backend does not do so.
+        """
+        raise UnsupportedError(f"this backend gives no probabilities of {partition}: use another one")
 
     @abstractmethod
     def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:

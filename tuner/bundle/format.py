@@ -275,4 +275,8 @@ def _checked(info: BundleInfo) -> BundleInfo:
     unhashed = sorted(set(needed) - set(info.files))
     if unhashed:
         raise BundleError(f"{FILE} has no hash of {unhashed[0]}: export again")
+    if info.label_thresholds and len(info.label_thresholds) != len(info.labels):
+        raise BundleError(
+            f"{FILE} has {len(info.label_thresholds)} label_thresholds for {len(info.labels)} labels: export again"
+        )
     return info

@@ -27,6 +27,7 @@ class Section(StrEnum):
 
     EXITS = auto()
     TRAIN = auto()
+    LABEL_THRESHOLDS = auto()
     EVOLVED = "final_widths"  # named after the first edit that had a record
 
 
@@ -126,6 +127,8 @@ class BundleInfo:
         scores: Measured values.
         exits: Exits of a chain of segments; None where the model is one file.
         train: What training on the device needs; None where the bundle was exported without ``--trainable``.
+        label_thresholds: Of each label, where a sample may have several: what is over its threshold is predicted; none
+            in older bundles.
         evolved: Records of edits that changed the tail while it trained, by kind: they are in the weights.
         plugins: Distribution and version of each plugin that took part, by name.
         other: Sections that this version does not know, carried over as they are.
@@ -145,6 +148,7 @@ class BundleInfo:
     scores: Scores = field(default_factory=Scores)
     exits: ExitPolicy | None = None
     train: TrainInfo | None = None
+    label_thresholds: tuple[float, ...] = ()
     evolved: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     plugins: Mapping[str, str] = field(default_factory=dict)
     other: Mapping[str, Any] = field(default_factory=dict)
@@ -175,6 +179,7 @@ class BundleInfo:
             scores=Scores.from_dict(table.table("scores").content),
             exits=ExitPolicy.from_dict(table.table(Section.EXITS).content) if Section.EXITS in table else None,
             train=TrainInfo.from_dict(table.table(Section.TRAIN).content) if Section.TRAIN in table else None,
+            label_thresholds=table.numbers(Section.LABEL_THRESHOLDS, (), least=0, most=1),
             evolved=_tables(table.table(Section.EVOLVED)),
             plugins=_texts(table.table("plugins")),
             other={name: value for name, value in content.items() if name not in names},
@@ -188,6 +193,7 @@ class BundleInfo:
             Section.EXITS.value: self.exits.to_dict() if self.exits else None,
             "run": asdict(self.run) if self.run else None,
             "plugins": dict(self.plugins) or None,
+            Section.LABEL_THRESHOLDS.value: list(self.label_thresholds) or None,
         }
         return {
             "format": FORMAT,

@@ -13,6 +13,7 @@ from tuner.cli.common import HELP, applied, split
 from tuner.cli.dashboard import dashboard
 from tuner.cli.describe import describe
 from tuner.cli.init import init
+from tuner.cli.labels import labels_app
 from tuner.cli.options import ReaderGoneError, print_line
 from tuner.cli.plugins import plugins_app
 from tuner.cli.prior import prior_app
@@ -42,6 +43,7 @@ app = App(
 
 app.command(store_app)
 app.command(prior_app)
+app.command(labels_app)
 app.command(plugins_app)
 for command in (
     init,

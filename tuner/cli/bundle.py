@@ -9,6 +9,7 @@ from cyclopts import Group, Parameter
 from cyclopts.validators import mutually_exclusive
 
 from tuner.cli.options import Flag, Json, LocalPlugins, Memory, Time, note, print_line, progress
+from tuner.errors import UsageError
 from tuner.printable import one_line
 
 _FORMAT = Group("output", show=False, validator=mutually_exclusive)
@@ -100,6 +101,7 @@ def predict(
     /,
     *,
     csv_output: Annotated[bool, Parameter(name="--csv", negative="", group=("Parameters", _FORMAT))] = False,
+    timeline: Annotated[bool, Flag] = False,
     time: Time = None,
     memory: Memory = None,
     json_output: Annotated[Json, Parameter(group=("Parameters", _FORMAT))] = False,
@@ -111,10 +113,12 @@ def predict(
     bundle
         A bundle's folder.
     files
-        Images, or .npy arrays for a model of arrays, or .npy recordings [channels, time] for a model of signals; or
-        folders of them.
+        Images, or .npy arrays for a model of arrays, or .npy recordings [channels, time] for a model of signals, or
+        WAV, FLAC or OGG files for a model of sounds; or folders of them.
     csv_output
         Print CSV: a header, then a line for each file as soon as it is predicted.
+    timeline
+        Of sounds, print a line for each second too; JSON has them always.
     """
     from tuner.cli.fence import guarded
     from tuner.cli.text.bundle import CSV_HEADER, format_prediction, prediction_as_csv
@@ -127,6 +131,8 @@ def predict(
     refused: list[dict[str, str]] = []
     with guarded("predicting", CommandLimits.read(time, memory)):
         personaliser = Personaliser(bundle)
+        if timeline:
+            _check_timeline(personaliser.bundle.input.kind, csv_output=csv_output)
         if csv_output:
             print_line(CSV_HEADER)
         for path, answer in answers_of(personaliser, files):
@@ -135,17 +141,30 @@ def predict(
                     raise answer
                 refused.append({"file": str(path), "reason": str(answer)})
                 _warn(one_line(str(answer)))
-            elif json_output:
+                continue
+            _print_note(path, answer.note)
+            if json_output:
                 predictions.append({"file": str(path), **answer.to_dict()})
             elif csv_output:
                 print_line(prediction_as_csv(path, answer))
             else:
-                print_line(format_prediction(path, answer, exits=personaliser.exits))
+                print_line(format_prediction(path, answer, exits=personaliser.exits, timeline=timeline))
     if json_output:
         print_line(json.dumps({"predictions": predictions, "refused": refused}))
     if refused:
         noun = "file was" if len(refused) == 1 else "files were"
         raise TaskError(f"{len(refused)} {noun} not predicted, as the lines above say: replace or remove them")
+
+
+def _check_timeline(kind: str, *, csv_output: bool) -> None:
+    if csv_output or kind != "audio":
+        what = "a line of CSV has no seconds" if csv_output else f"the bundle takes {kind}"
+        raise UsageError(f"--timeline shows the seconds of sounds, but {what}: leave it out")
+
+
+def _print_note(path: Path, text: str) -> None:
+    if text:
+        note(f"note: {one_line(str(path))}: {text}")
 
 
 def _print_bundle(folder: Path, *, json_output: bool) -> None:

@@ -70,8 +70,8 @@ def apply_bundle(
             )
             with opening as sessions:
                 session, store, weights = sessions[backend], open_store(), Path(scratch) / WEIGHTS
-                if session.task.left_out:
-                    listener.say(session.task.left_out)
+                for line in session.task.notes:
+                    listener.say(line)
                 plan = plan.carried_to(session.model, session.task.info)
                 if source == "bundle":
                     plan = _without_finished_edits(plan, bundle)

@@ -7,7 +7,7 @@ from pathlib import Path
 from tuner.errors import TaskError, TunerError
 from tuner.reading import kind_of
 from tuner.runtime import Personaliser
-from tuner.runtime.infer.personaliser import Prediction
+from tuner.runtime.infer.prediction import Prediction
 from tuner.runtime.service.incoming import SUFFIXES
 
 #: A file, and its prediction or why there is none.

@@ -128,9 +128,7 @@ class Tuning:
             end: Clock (`time.monotonic`) at which the command must be over; None for never.
         """
         store, backends = open_store(store_folder, *self._store_cap()), list(sessions)
-        if self._task.left_out:
-            self._listener.say(self._task.left_out)
-        for line in few_samples(self._task, self._config.folds):
+        for line in (*self._task.notes, *few_samples(self._task, self._config.folds)):
             self._listener.say(line)
         self._plugins = taking_part(self._host, (strategy.name for strategy in strategies), backends)
         with warnings.catch_warnings():  # in a notebook, on a progress bar that Optuna is not asked for

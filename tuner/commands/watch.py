@@ -24,6 +24,7 @@ from tuner.runtime.service.local_training import local_training
 from tuner.runtime.service.serving import UnusableError
 from tuner.runtime.service.state import Problem, Round, ServiceState, read_state
 from tuner.task.data.samples import content_id
+from tuner.task.spec import CUT
 
 STREAM = "-"
 Event = dict[str, Any]
@@ -248,7 +249,7 @@ def _predict(service: Orchestrator, file: IncomingFile, listener: Callable[[Even
     name = str(file.path)
     try:
         sample = service.model.load(file.path)
-        if service.model.bundle.input.kind == "signals":
+        if service.model.bundle.input.kind in CUT:
             for begin, window in service.model.windows(sample, name):
                 listener({"file": name, "begin": begin, **service.infer(window, file.label).to_dict()})
         else:

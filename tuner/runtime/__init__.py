@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.bundle.exit_policy import ExitPolicy
 from tuner.bundle.format import Bundle
-from tuner.runtime.infer.personaliser import Personaliser, Prediction, Window
+from tuner.runtime.infer.personaliser import Personaliser
+from tuner.runtime.infer.prediction import Prediction, Second, Window
 
 if TYPE_CHECKING:
     from tuner.runtime.service.orchestrator import Orchestrator, Policy, World
@@ -25,6 +26,7 @@ __all__ = [
     "Prediction",
     "Ring",
     "RoundTraining",
+    "Second",
     "SolvingTrainer",
     "Trainer",
     "Window",

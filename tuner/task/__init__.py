@@ -1,5 +1,6 @@
 """What is personalised: files in, samples out. No tensor library; pydantic only when a task file is read."""
 
+from tuner.task.data.audio import log_mel, read_clip
 from tuner.task.data.images import decode_image, normalise
 from tuner.task.data.recordings import read_npy
 from tuner.task.data.samples import ArraySamples, FileSamples, Samples, Subset
@@ -26,7 +27,9 @@ __all__ = [
     "decode_image",
     "digits",
     "load_task",
+    "log_mel",
     "normalise",
+    "read_clip",
     "read_npy",
     "stratified_holdout",
     "window_begins",

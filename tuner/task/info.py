@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.plan.info import TaskInfo
-from tuner.task.data.readable import left_out
+from tuner.task.data.readable import changed, left_out
 from tuner.task.mixing import class_sizes
-from tuner.task.spec import InputSpec, LossKind
+from tuner.task.spec import CUT, InputSpec, LossKind
 from tuner.task.task import Task
 
-NOUNS = {"images": "images", "arrays": "samples", "signals": "windows"}
+NOUNS = {"images": "images", "arrays": "samples", "signals": "windows", "audio": "patches"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class TaskOutline:
         input: How samples become the model's input.
         input_shape: Shape of one sample, without the batch.
         loss: Whether a sample has one label or several.
-        left_out: One line on files that cannot be read and are left out; empty where there are none.
+        notes: A line on files that cannot be read and are left out, and one on those that are changed, if any.
         local_labels: Rows that occur in the local data.
         known: Number of rows that the given model knew: the first ones.
         most_folds: Folds that the local training samples can be divided into: as many as its smallest class has
@@ -36,7 +36,7 @@ class TaskOutline:
     input: InputSpec
     input_shape: tuple[int, ...]
     loss: LossKind
-    left_out: str = ""
+    notes: tuple[str, ...] = ()
     local_labels: tuple[int, ...] = ()
     known: int = 0
     most_folds: int = 0
@@ -54,7 +54,8 @@ def outline(task: Task) -> TaskOutline:
     Raises:
         TaskError: A sample cannot be read.
     """
-    lines, rows = left_out(task.skipped), (task.local_labels, len(task.head_rows))
+    lines = tuple(line for line in (left_out(task.skipped), changed(task.notes)) if line)
+    rows = (task.local_labels, len(task.head_rows))
     return TaskOutline(
         task_info(task), task.labels, task.input, task.input_shape, task.loss, lines, *rows, *_possible_folds(task)
     )
@@ -63,7 +64,7 @@ def outline(task: Task) -> TaskOutline:
 def _possible_folds(task: Task) -> tuple[int, str]:
     """Return how many folds there can be, and the class that has no more samples."""
     samples, labels = task.local.train, task.local.train.labels
-    if task.input.kind == "signals" and len({samples.origin(at) for at in range(len(samples))}) < len(samples):
+    if task.input.kind in CUT and len({samples.origin(at) for at in range(len(samples))}) < len(samples):
         return 0, ""
     if not task.labelled:
         return len(samples), ""

@@ -5,7 +5,9 @@ from typing import Any, Literal
 
 from tuner.errors import TaskError
 
-SampleKind = Literal["images", "arrays", "signals"]
+SampleKind = Literal["images", "arrays", "signals", "audio"]
+#: Kinds of which a sample is cut from something longer, whose prediction is the mean over its parts.
+CUT = frozenset({"signals", "audio"})
 #: Whether a sample has one label or several.
 LossKind = Literal["single-label", "multi-label"]
 
@@ -53,12 +55,13 @@ class InputSpec:
 
     Attributes:
         kind: Kind of the samples. ``"images"`` are decoded, resized and cropped; ``"arrays"`` are used as they are
-            unless `size` is given; ``"signals"`` [channels, time] are cut into windows.
+            unless `size` is given; ``"signals"`` [channels, time] are cut into windows; ``"audio"`` into patches of
+            log-mel bands [1, 64, window].
         size: Side of the square the model sees, in pixels.
         resize: Short side before the centre crop, in pixels; None means `size`.
         mean: Values subtracted from the channels: one per channel, one for all, or none.
         std: Values the channels are divided by after that; same lengths.
-        window: Length of a signal's window, in samples; None takes each recording whole.
+        window: Length of a signal's window, in samples; None takes each recording whole. Of sounds, log-mel frames.
         hop: Distance between the starts of two windows, in samples; None means `window`: no overlap.
     """
 
@@ -91,11 +94,11 @@ class InputSpec:
             )
 
     def _check_kind(self) -> None:
-        signals = self.kind == "signals"
-        foreign = ("size", "resize") if signals else ("window", "hop")
+        cut = self.kind in CUT
+        foreign = ("size", "resize") if cut else ("window", "hop")
         key = next((name for name in foreign if getattr(self, name) is not None), None)
         if key is not None:
-            way_out = "give input.window" if signals else 'leave it out, or set kind = "signals"'
+            way_out = "give input.window" if cut else 'leave it out, or set kind = "signals"'
             raise TaskError(f"input.{key} = {getattr(self, key)} does not apply to kind {self.kind!r}: {way_out}")
 
     def _check_window(self) -> None:

@@ -60,6 +60,7 @@ class Task:
         labelled: Whether the local labels are the user's; else they mean nothing, and agreement with the given model
             is the objective.
         skipped: Files that were left out because they cannot be read, each with the reason.
+        notes: Files that were changed in a way that a person should know, each with what was done to it.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Task:
     augment: tuple[str, ...] = ()
     labelled: bool = True
     skipped: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_name(self.name)

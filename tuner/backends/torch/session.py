@@ -31,7 +31,7 @@ from tuner.backends.torch.trial.evolving import first_step
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.run import train_tail
 from tuner.backends.torch.trial.steps import TrialStepsFactory
-from tuner.backends.torch.trial.untouched import untouched
+from tuner.backends.torch.trial.untouched import given_probabilities, untouched
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan
@@ -116,6 +116,10 @@ class TorchSession(Session):
         torch.set_num_threads(threads)
         access = Access(self._opened.task, self._opened.model, store, threads, report)
         return untouched(access, DataPlan(share=share, folds=folds))
+
+    def given_probabilities(self, partition: str) -> tuple[tuple[float, ...], ...]:
+        """Run the whole model on a partition."""
+        return given_probabilities(self._opened.task, self._opened.model, partition)
 
     def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:
         """Return how many samples the store lacks."""

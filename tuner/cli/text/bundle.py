@@ -8,7 +8,7 @@ from pathlib import Path
 from tuner.bundle.info import BundleInfo
 from tuner.metrics import percent
 from tuner.printable import printable
-from tuner.runtime.infer.personaliser import Prediction
+from tuner.runtime.infer.prediction import Prediction, ScoredLabels
 from tuner.units import format_bytes
 
 CSV_HEADER = "file,label,probability,exit,seconds"
@@ -46,15 +46,35 @@ def format_bundle(folder: Path, info: BundleInfo, scored: Mapping[str, int], fol
     return "\n".join(lines)
 
 
-def format_prediction(file: Path, prediction: Prediction, *, exits: int) -> str:
-    """Return a file's predicted label; where a model has exits, also the one that the sample left at."""
+def format_prediction(file: Path, prediction: Prediction, *, exits: int, timeline: bool = False) -> str:
+    """Return a file's predicted label, or its labels over their thresholds.
+
+    Args:
+        file: The file.
+        prediction: What was predicted.
+        exits: Exits of the model; if there are several, the one that the sample left at is said too.
+        timeline: Whether a line for each second of a sound follows.
+    """
+    seconds = (f"{second.begin:6d} s  {_listed(second.labels) or '–'}" for second in prediction.timeline)
+    return "\n".join((_format_labels(file, prediction, exits), *(seconds if timeline else ())))
+
+
+def _format_labels(file: Path, prediction: Prediction, exits: int) -> str:
     left = f", exit {prediction.exit}" if exits > 1 else ""
-    name, label = printable(str(file)), printable(prediction.label)
-    return f"{name}: {label} ({100 * prediction.probability:.0f} %{left})"
+    name, best = printable(str(file)), f"{printable(prediction.label)} ({100 * prediction.probability:.0f} %{left})"
+    if prediction.labels is None:
+        return f"{name}: {best}"
+    if not prediction.labels:
+        return f"{name}: no label over its threshold; the most probable is {best}"
+    return f"{name}: {_listed(prediction.labels)}{left}"
+
+
+def _listed(labels: ScoredLabels) -> str:
+    return ", ".join(f"{printable(label)} ({100 * probability:.0f} %)" for label, probability in labels)
 
 
 def prediction_as_csv(file: Path, prediction: Prediction) -> str:
-    """Return a prediction as one line of CSV under `CSV_HEADER`.
+    """Return a prediction as one line of CSV under `CSV_HEADER`; several labels are joined with ``|``.
 
     What cannot be printed in a name is escaped, line breaks too: a file is one line. A name that a spreadsheet would
     take for a formula is written with ``./`` before it, which leads to the same file.
@@ -62,6 +82,7 @@ def prediction_as_csv(file: Path, prediction: Prediction) -> str:
     name = printable(str(file))
     name = f"./{name}" if name.startswith(_FORMULA) else name
     line = io.StringIO()
-    cells = (name, printable(prediction.label), f"{prediction.probability:.6g}", prediction.exit)
+    own = (prediction.label,) if prediction.labels is None else tuple(label for label, _ in prediction.labels)
+    cells = (name, printable("|".join(own)), f"{prediction.probability:.6g}", prediction.exit)
     csv.writer(line, lineterminator="").writerow((*cells, f"{prediction.seconds:.3g}"))
     return line.getvalue()

@@ -1,7 +1,6 @@
 """Conversion of new samples on a device, files or arrays, to the model's inputs."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,9 @@ import numpy as np
 from tuner.arrays import Array
 from tuner.bundle.format import Bundle
 from tuner.errors import BundleError, nearest
-from tuner.task import cut_windows, decode_image, read_npy
+from tuner.runtime.infer.cutting import cut, load_cut
+from tuner.task import decode_image, read_npy
+from tuner.task.spec import CUT
 
 Sample = str | Path | Array
 #: A sample's label; with several labels a sample, all of its own.
@@ -41,11 +42,10 @@ def _arrays(sample: Sample, name: str, bundle: Bundle) -> Sequence[Array] | Arra
     spec = bundle.input
     if spec.kind == "images":
         return [sample if isinstance(sample, np.ndarray) else decode_image(sample, spec)]
-    array: Array = sample if isinstance(sample, np.ndarray) else read_npy(Path(sample))
-    if spec.kind == "signals":
-        windows: Array = cut_windows(array, replace(spec, window=bundle.input_shape[-1]), name)
-        return windows
-    return [array]
+    if spec.kind in CUT:
+        signal = sample if isinstance(sample, np.ndarray) else load_cut(Path(sample), bundle)[0]
+        return cut(signal, bundle, name)[1]
+    return [sample if isinstance(sample, np.ndarray) else read_npy(Path(sample))]
 
 
 def label_rows(labels: Sequence[Label], bundle: Bundle) -> Array:

@@ -1,9 +1,7 @@
 """Predict from a bundle, leaving at the first confident exit."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,52 +9,14 @@ import numpy.typing as npt
 from tuner.bundle.format import Bundle
 from tuner.errors import BundleError
 from tuner.runtime.infer.chain import Chain
-from tuner.task import cut_windows, decode_image, normalise, read_npy, window_begins
+from tuner.runtime.infer.cutting import cut, load_cut
+from tuner.runtime.infer.prediction import Labelling, Prediction, Probabilities, Second, Window
+from tuner.task import decode_image, normalise, read_npy
+from tuner.task.data.audio import RATE, STEP, seconds_of
+from tuner.task.spec import CUT
 
 Sample = npt.NDArray[np.generic]
 _BATCH = 64  # windows that run at once
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Prediction for one window of a recording.
-
-    Attributes:
-        begin: Position of the window's first sample.
-        label: Most probable label.
-        probability: Probability of that label.
-    """
-
-    begin: int
-    label: str
-    probability: float
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """Prediction for one sample.
-
-    Attributes:
-        label: Most probable label.
-        probability: Probability of that label: softmax, or sigmoid where a sample may have several.
-        exit: Index of the exit that the sample left at; the last is the model's own output. For a recording, the
-            deepest exit that a window left at.
-        seconds: Time that the model took, shared equally in a batch.
-        windows: Predictions for the windows of a recording; the mean of their probabilities decides.
-    """
-
-    label: str
-    probability: float
-    exit: int
-    seconds: float
-    windows: tuple[Window, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the prediction as JSON's types; ``windows`` for a recording only."""
-        content = asdict(self)
-        if not self.windows:
-            del content["windows"]
-        return content
 
 
 class Personaliser:
@@ -86,6 +46,8 @@ class Personaliser:
                 f"{self.bundle.name} has {len(own)} thresholds, got {len(self.thresholds)}: give one each"
             )
         self._chain = Chain.of(self.bundle, threads)
+        info = self.bundle.info
+        self._labelling = Labelling.of(info.labels, info.label_thresholds, multi=info.loss == "multi-label")
 
     @property
     def exits(self) -> int:
@@ -114,8 +76,13 @@ class Personaliser:
             BundleError: The sample has another shape or type.
         """
         explore = explore and self.exits > 1
+        several = self._labelling.thresholds is not None
+        if several and not explore:
+            return self.predict_batch(sample[None])[0], None
         left = self._chain.leave_alone(self._normalised(sample[None]), self.thresholds, explore=explore)
-        prediction = Prediction(self.bundle.labels[left.label], left.probability, left.exit, left.seconds)
+        over = self._labelling.over(left.every[left.exit]) if several else None
+        name = self.bundle.labels[left.label]
+        prediction = Prediction(name, left.probability, left.exit, left.seconds, labels=over)
         return prediction, left.every if explore else None
 
     def predict_batch(self, samples: Sample) -> list[Prediction]:
@@ -126,45 +93,52 @@ class Personaliser:
         """
         exited = self._chain.leave(self._normalised(samples), self.thresholds)
         return [
-            Prediction(*self._best(row), int(exit_), float(seconds))
+            Prediction(*self._labelling.best(row), int(exit_), float(seconds), labels=self._labelling.over(row))
             for row, exit_, seconds in zip(*exited, strict=True)
         ]
 
     def predict_recording(self, signal: Sample, name: str = "the recording") -> Prediction:
-        """Predict a recording: every window by itself, then the label whose mean probability is highest.
+        """Predict a recording or a sound: every part by itself, then the mean of their probabilities decides.
 
         Args:
-            signal: [channels, time], as long as a window at least.
+            signal: [channels, time], as long as a window at least; of a sound, mono at 16 kHz, [samples], or log-mel
+                bands [64, frames].
             name: Name of the recording, for messages.
 
         Raises:
             TunerError: It is not a signal, is too short, or has other channels than the model takes.
         """
-        begins, cuts = zip(*self.windows(signal, name), strict=True)
-        batches = [
-            self._chain.leave(self._normalised(np.stack(cuts[at : at + _BATCH])), self.thresholds)
-            for at in range(0, len(cuts), _BATCH)
-        ]
-        probabilities = np.concatenate([batch.probabilities for batch in batches])
-        return Prediction(
-            *self._best(probabilities.mean(axis=0, dtype=np.float64)),
-            max(int(batch.exits.max()) for batch in batches),
-            sum(float(batch.seconds.sum()) for batch in batches),
-            tuple(Window(begin, *self._best(row)) for begin, row in zip(begins, probabilities, strict=True)),
-        )
+        return self._predict_cut(signal, name)
 
     def windows(self, signal: Sample, name: str = "the recording") -> list[tuple[int, Sample]]:
-        """Return the begin of each window of a recording [channels, time], and the window.
+        """Return the begin of each window of a recording or a sound, and the window.
 
         Raises:
             TunerError: As `predict_recording`.
         """
-        channels, length = self.bundle.input_shape
-        spec = replace(self.bundle.input, window=length)
-        windows = cut_windows(signal, spec, name)
-        if windows.shape[1] != channels:
-            raise BundleError(f"{self.bundle.name} takes {channels} channels, but {name} has {windows.shape[1]}")
-        return list(zip(window_begins(signal.shape[1], spec), windows, strict=True))
+        return list(zip(*cut(signal, self.bundle, name), strict=True))
+
+    def _predict_cut(self, signal: Sample, name: str, note: str = "") -> Prediction:
+        begins, cuts = cut(signal, self.bundle, name)
+        batches = [
+            self._chain.leave(self._normalised(np.ascontiguousarray(cuts[at : at + _BATCH])), self.thresholds)
+            for at in range(0, len(cuts), _BATCH)
+        ]
+        probabilities = np.concatenate([batch.probabilities for batch in batches])
+        mean: Probabilities = probabilities.mean(axis=0, dtype=np.float64)
+        labelling, timeline = self._labelling, tuple[Second, ...]()
+        if self.bundle.input.kind == "audio":
+            half = seconds_of(self.bundle.input_shape[-1]) / 2
+            timeline = labelling.timeline(probabilities, [begin * STEP / RATE + half for begin in begins])
+        return Prediction(
+            *labelling.best(mean),
+            max(int(batch.exits.max()) for batch in batches),
+            sum(float(batch.seconds.sum()) for batch in batches),
+            tuple(Window(begin, *labelling.best(row)) for begin, row in zip(begins, probabilities, strict=True)),
+            labelling.over(mean),
+            timeline,
+            note,
+        )
 
     def every_exit(self, samples: Sample) -> npt.NDArray[np.float32]:
         """Return the probabilities of each exit for samples [n, ...], float32 [exits, n, labels].
@@ -175,15 +149,15 @@ class Personaliser:
         return self._chain.every_answer(self._normalised(samples))
 
     def predict_file(self, path: str | Path) -> Prediction:
-        """Predict an image file, or a ``.npy`` file: an array, or for a model of signals a recording [channels, time].
+        """Predict an image, a sound, or a ``.npy`` file: an array, or for a model of signals a recording.
 
         Raises:
             TunerError: The file is missing, or is not one of these.
         """
-        sample = self.load(Path(path))
-        if self.bundle.input.kind == "signals":
-            return self.predict_recording(sample, str(path))
-        return self.predict(sample)
+        if self.bundle.input.kind in CUT:
+            signal, note = load_cut(Path(path), self.bundle)
+            return self._predict_cut(signal, str(path), note)
+        return self.predict(self.load(Path(path)))
 
     def predict_files(self, paths: Sequence[str | Path]) -> list[Prediction]:
         """Predict several files, one after the other."""
@@ -193,10 +167,12 @@ class Personaliser:
         """Return the content of a file, decoded as in training; a recording is not cut into windows.
 
         Raises:
-            TunerError: It is missing, or not an image or an array.
+            TunerError: It is missing, or not an image, a sound or an array.
         """
         if self.bundle.input.kind == "images":
             return decode_image(path, self.bundle.input)
+        if self.bundle.input.kind in CUT:
+            return load_cut(path, self.bundle)[0]
         array: Sample = read_npy(path)
         return array
 
@@ -213,11 +189,6 @@ class Personaliser:
             )
         if samples.dtype.kind == "f" and not np.isfinite(samples.astype(np.float32)).all():
             raise BundleError(f"{self.bundle.name} takes finite numbers, but a sample has others: leave it out")
-
-    def _best(self, probabilities: npt.NDArray[np.floating]) -> tuple[str, float]:
-        """Return the most probable label and its probability."""
-        best = int(probabilities.argmax())
-        return self.bundle.labels[best], float(probabilities[best])
 
     def _normalised(self, samples: Sample) -> npt.NDArray[np.float32]:
         self.check(samples)

@@ -10,6 +10,7 @@ SUFFIXES = {
     "images": frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif"}),
     "arrays": frozenset({".npy"}),
     "signals": frozenset({".npy"}),
+    "audio": frozenset({".wav", ".flac", ".ogg"}),
 }
 #: A file that nothing was written to for so long counts as whole.
 SETTLED_SECONDS = 1.0
@@ -50,7 +51,7 @@ def files_in(folder: Path, kind: str) -> list[IncomingFile]:
 
     Args:
         folder: Folder of files without a label, and of class folders, whose names are the labels of their files.
-        kind: ``images``, ``arrays`` or ``signals``.
+        kind: ``images``, ``arrays``, ``signals`` or ``audio``.
 
     Raises:
         TaskError: The folder does not exist or cannot be read.

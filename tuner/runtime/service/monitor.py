@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from tuner.runtime.infer.personaliser import Prediction
+from tuner.runtime.infer.prediction import Prediction
 from tuner.runtime.service.drift import PageHinkley
 from tuner.runtime.service.state import ServiceState
 

@@ -18,7 +18,8 @@ from filelock import FileLock, Timeout
 from tuner.bundle.format import FILE, Bundle, file_hash
 from tuner.bundle.rounds import device_folder, install_round, rounds_in_use
 from tuner.errors import BundleError, StoreError, TunerError
-from tuner.runtime.infer.personaliser import Personaliser, Prediction, Sample
+from tuner.runtime.infer.personaliser import Personaliser, Sample
+from tuner.runtime.infer.prediction import Prediction
 from tuner.runtime.service.conditions import Conditions, Readings, read_device, unmet
 from tuner.runtime.service.exploration import Exploration
 from tuner.runtime.service.gate import Rules, Verdict, refused
@@ -178,8 +179,7 @@ class Orchestrator:
         if probabilities is not None:
             streams |= {f"{EXIT} {index}": loss for index, loss in enumerate(exit_losses(probabilities))}
             state = explored(state, probabilities)
-        state = answered(state, prediction, self.model.exits)
-        self._memory.state = watched(state, streams, self.model.thresholds, watch)
+        self._memory.state = watched(answered(state, prediction, self.model.exits), streams, self.model.thresholds, watch)
         self.model.thresholds = self.state.thresholds or self.model.thresholds
         self._keep(sample, label)
         return prediction

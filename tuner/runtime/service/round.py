@@ -17,7 +17,8 @@ from tuner.arrays import Flags
 from tuner.bundle.format import Bundle
 from tuner.bundle.info import FOLDS
 from tuner.errors import TunerError
-from tuner.runtime.infer.personaliser import Personaliser, Prediction
+from tuner.runtime.infer.personaliser import Personaliser
+from tuner.runtime.infer.prediction import Prediction
 from tuner.runtime.service.gate import (
     Comparison,
     GlobalCheck,

@@ -9,7 +9,8 @@ import numpy.typing as npt
 from tuner.bundle.format import Bundle
 from tuner.bundle.rounds import CURRENT, device_folder, folder_of, rounds_in_use
 from tuner.errors import BundleError
-from tuner.runtime.infer.personaliser import Personaliser, Prediction, Sample
+from tuner.runtime.infer.personaliser import Personaliser, Sample
+from tuner.runtime.infer.prediction import Prediction
 from tuner.runtime.service.monitor import after_round
 from tuner.runtime.service.state import StateFile
 

@@ -106,6 +106,13 @@ class RemoteSession(Session):
         outcome: Outcome = self._call("scoring the untouched model", "untouched", **arguments)
         return outcome
 
+    def given_probabilities(self, partition: str) -> tuple[tuple[float, ...], ...]:
+        """Return the given model's probabilities for a partition."""
+        rows: tuple[tuple[float, ...], ...] = self._call(
+            "predicting the local samples", "given_probabilities", partition=partition
+        )
+        return rows
+
     def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:
         """Return how many samples a filling pass would run the prefix on."""
         return int(self._call("looking into the store", "missing", plans=plans, store=store))

@@ -77,6 +77,7 @@ RESULTS: Mapping[str, Any] = {
     "first_steps": FirstSteps,
     "plan_step": StepPlan | None,
     "untouched": Outcome,
+    "given_probabilities": tuple[tuple[float, ...], ...],
     "missing": int,
     "fill": _FillingMessage,
     "train": Outcome,
@@ -223,7 +224,7 @@ def _problem(value: Any) -> str:
         if not all("loss" in epoch for epoch in value.epochs):
             return "every epoch has a loss, one has none"
         return next((counts.problem for counts in value.classes.values() if counts.problem), "")
-    if isinstance(value, tuple) and len(value) > MOST_MISREAD:
+    if isinstance(value, tuple) and len(value) > MOST_MISREAD and isinstance(value[0], Misread):
         return f"at most {MOST_MISREAD} misread samples are shown, got {len(value)}"
     if isinstance(value, ModelInfo | Rates | FirstSteps | StepPlan | Filling | int):
         wrong = next((number for number in _numbers(value) if not abs(number) <= LARGEST), None)

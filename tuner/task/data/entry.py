@@ -42,6 +42,7 @@ class Entry:
         targets: Places in `names`: int64 [n], or multi-hot float32 [n, len(names)].
         build: Makes the samples, given their labels as rows of the union head.
         origin: Recordings of samples that are windows of such.
+        notes: Files that were changed in a way that a person should know, each with what was done to it.
     """
 
     source: str
@@ -49,6 +50,7 @@ class Entry:
     targets: Labels
     build: Callable[[Labels], Samples]
     origin: Origin | None = None
+    notes: tuple[str, ...] = ()
 
     def occurring(self) -> tuple[int, ...]:
         """Return the places in `names` that at least one sample has."""

@@ -115,6 +115,13 @@ def left_out(skipped: Sequence[str]) -> str:
     return f"warning: {what} left out: {_named(skipped)}" if skipped else ""
 
 
+def changed(notes: Sequence[str]) -> str:
+    """Return the note that files of a task are not used as they are; empty for none."""
+    count = len(notes)
+    what = "1 file is" if count == 1 else f"{count} files are"
+    return f"note: {what} not used as recorded: {_named(notes)}" if notes else ""
+
+
 def _named(lines: Iterable[str]) -> str:
     """Return the first few of some lines, and how many more there are."""
     listed = list(lines)

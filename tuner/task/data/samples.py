@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.arrays import Array, Labels
+from tuner.arrays import Array, Doubles, Labels, RowNumbers
 from tuner.errors import TaskError
 from tuner.task.data.images import decode_image, fit_array, fit_pixels, read_bytes
 from tuner.task.spec import InputSpec
@@ -43,6 +43,10 @@ class Samples(ABC):
 
     def origin(self, index: int) -> str:
         """Return the name of the recording the sample was cut from; the sample's own where it is whole."""
+        return self.name(index)
+
+    def whole(self, index: int) -> str:
+        """Return the name of what is predicted as one: the sound or recording that the sample is a part of."""
         return self.name(index)
 
     def size_bytes(self, index: int) -> int:
@@ -160,9 +164,27 @@ class Subset(Samples):
         """Return the origin of the sample behind the view."""
         return self._samples.origin(int(self._indices[index]))
 
+    def whole(self, index: int) -> str:
+        """Return the name of what the sample behind the view is a part of."""
+        return self._samples.whole(int(self._indices[index]))
+
     def size_bytes(self, index: int) -> int:
         """Return the size of the sample behind the view."""
         return self._samples.size_bytes(int(self._indices[index]))
+
+
+def wholes(samples: Samples) -> tuple[tuple[str, ...], RowNumbers]:
+    """Return what is predicted as one, in order of occurrence, and which of these each sample is a part of."""
+    places: dict[str, int] = {}
+    numbers = [places.setdefault(samples.whole(index), len(places)) for index in range(len(samples))]
+    return tuple(places), np.array(numbers, np.int64)
+
+
+def mean_of_wholes(values: Array, places: RowNumbers) -> Doubles:
+    """Return the means over the samples of each whole: [n, k] to float64 [wholes, k]."""
+    sums = np.zeros((int(places.max()) + 1, values.shape[1]))
+    np.add.at(sums, places, values)
+    return sums / np.bincount(places)[:, None]
 
 
 def content_id(*parts: bytes) -> str:

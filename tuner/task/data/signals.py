@@ -125,6 +125,10 @@ class WindowSamples(Samples):
         """Return the recording's name."""
         return self._recordings[self._windows[index][0]].name
 
+    def whole(self, index: int) -> str:
+        """Return the recording's name."""
+        return self.origin(index)
+
     def size_bytes(self, index: int) -> int:
         """Return the bytes one window takes in its recording."""
         signal = self._recordings[self._windows[index][0]].signal

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.errors import TaskError
+from tuner.task.data.clips import read_clips
 from tuner.task.data.entry import Entry, read_entry, read_unlabelled, without_labels
 from tuner.task.data.npz import PartitionName
 from tuner.task.data.readable import FileCheck
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
 
 
 def read_entries(
-    section: "GlobalSection | LocalSection", folder: Path, spec: InputSpec, loss: LossKind, check: FileCheck | None
+    section: "GlobalSection | LocalSection",
+    folder: Path,
+    spec: InputSpec,
+    loss: LossKind,
+    check: FileCheck | None,
+    recording: str | None = None,
 ) -> dict[PartitionName, Entry]:
     """Read a section's entries.
 
@@ -31,6 +37,7 @@ def read_entries(
         spec: Kind of the samples.
         loss: Whether a sample may have several labels.
         check: Leaves out, and notes, files that cannot be read; None opens no image.
+        recording: Regular expression that names the recording which a sound was cut from.
 
     Raises:
         TaskError: An entry cannot be read, or two partitions share data.
@@ -49,6 +56,9 @@ def read_entries(
         names = entries["train"].names if "train" in entries else None
         if spec.kind == "signals":
             entry = read_recordings(path, partition, spec, loss, names, check)
+            entry = entry if labelled else without_labels(entry, loss)
+        elif spec.kind == "audio":
+            entry = read_clips(path, partition, spec, loss, recording, check)
             entry = entry if labelled else without_labels(entry, loss)
         elif labelled:
             entry = read_entry(path, partition, spec, loss, names, check)

@@ -49,22 +49,22 @@ class UnionHead:
     local_rows: Mapping[str, int]
 
 
-def global_classes(entry: Entry, path: Path | None) -> list[GlobalClass]:
+def global_classes(entry: Entry, listed: Sequence[GlobalClass] | None, path: Path | None) -> list[GlobalClass]:
     """Return the classes that occur in the global training data, in the order of the classes file.
 
     Without a file, a class's place among the entry's names is its row in the given model's head.
 
     Args:
         entry: Global training data.
-        path: Classes file.
+        listed: Content of the classes file; None without one.
+        path: The file, for messages.
 
     Raises:
-        TaskError: The file cannot be read, or lacks a class that occurs.
+        TaskError: The file lacks a class that occurs.
     """
     occurring = [(entry.names[place], place) for place in entry.occurring()]
-    if path is None:
+    if listed is None:
         return [GlobalClass(name, name, place) for name, place in occurring]
-    listed = read_classes(path)
     names = {listed_class.name for listed_class in listed}
     missing = next((name for name, _ in occurring if name not in names), None)
     if missing is not None:

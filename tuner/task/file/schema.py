@@ -63,6 +63,7 @@ class InputSection(Section):
     std: list[Annotated[float, Field(gt=0)]] = []
     window: Annotated[int, Field(ge=1)] | None = None
     hop: Annotated[int, Field(ge=1)] | None = None
+    recording: str | None = None
     skip_unreadable: bool = False
 
 
@@ -70,6 +71,14 @@ class AugmentSection(Section):
     """Random changes that keep a sample's label; training may make them to inputs or to stored maps."""
 
     ops: list[str] = []
+
+
+class LabelsSection(Section):
+    """How the labels of the local data relate to those of the model: tables, or names of files."""
+
+    map: dict[str, list[str]] | str = {}
+    new: list[str] = []
+    parents: dict[str, list[str]] | str = {}
 
 
 class LossSection(Section):
@@ -86,6 +95,7 @@ class TaskFile(Section):
     global_: GlobalSection | None = Field(default=None, alias="global")
     local: LocalSection
     input: InputSection = InputSection()
+    labels: LabelsSection | None = None
     augment: AugmentSection = AugmentSection()
     loss: LossSection = LossSection()
 

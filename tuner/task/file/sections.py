@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.augment.operations import check_operations
 from tuner.errors import StoreError, TaskError
 from tuner.reading import kind_of, path_from
+from tuner.task.data.audio import PATCH
 from tuner.task.spec import InputSpec, ModelSpec, Pretrain, SampleKind
 
 if TYPE_CHECKING:
@@ -39,8 +40,14 @@ def input_spec(file: "TaskFile", path: Path) -> InputSpec:
             )
     resize = section.resize if section.resize is not None else section.size
     mean, std = tuple(section.mean), tuple(section.std)
+    window, hop = section.window, section.hop
+    if kind == "audio":
+        window = PATCH if window is None else window
+        hop = max(1, window // 2) if hop is None else hop
+    elif section.recording is not None:
+        raise TaskError(f'{path}: input.recording names recordings of sounds: leave it out, or set kind = "audio"')
     try:
-        return InputSpec(kind, section.size, resize, mean, std, section.window, section.hop)
+        return InputSpec(kind, section.size, resize, mean, std, window, hop)
     except TaskError as error:
         raise TaskError(f"{path}: {error}") from None
 

@@ -1,6 +1,6 @@
 """A task that a ``task.toml`` describes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,8 @@ from tuner.task.data.npz import PartitionName
 from tuner.task.data.readable import FileCheck
 from tuner.task.data.signals import channel_statistics
 from tuner.task.file.domains import domain_of, read_entries
-from tuner.task.file.labels import UnionHead, global_classes, union_head
+from tuner.task.file.labels import GlobalClass, UnionHead, global_classes, read_classes, union_head
+from tuner.task.file.reconcile import closed_global, mapped_local, read_rules
 from tuner.task.file.sections import augment_operations, input_spec, model_spec, path_of
 from tuner.task.file.variables import expand
 from tuner.task.spec import InputSpec
@@ -24,26 +25,28 @@ if TYPE_CHECKING:
 Entries = Mapping[PartitionName, Entry]
 
 
-def task_from_toml(path: Path, *, look: bool = True) -> Task:
+def task_from_toml(path: Path, *, look: bool = True, mapped: bool = True) -> Task:
     """Read a task file and the data it lists.
 
     Args:
         path: Absolute path of the file.
         look: Whether to look at every image and recording, and report or leave out those that cannot be read.
+        mapped: Whether ``[labels]`` holds; else local labels are what the data calls them, and all are accepted.
 
     Raises:
         TaskError: The file, or what it names, cannot be used; one line with the reason.
     """
-    return task_from_values(read_toml(path, TaskError, "give a task file"), path, look=look)
+    return task_from_values(read_toml(path, TaskError, "give a task file"), path, look=look, mapped=mapped)
 
 
-def task_from_values(values: dict[str, Any], path: Path, *, look: bool = True) -> Task:
+def task_from_values(values: dict[str, Any], path: Path, *, look: bool = True, mapped: bool = True) -> Task:
     """Read the data that a task lists.
 
     Args:
         values: The content of a task file, parsed.
         path: Absolute path that the file has, or is to have.
         look: As `task_from_toml`.
+        mapped: As `task_from_toml`.
 
     Raises:
         TaskError: As `task_from_toml`.
@@ -60,10 +63,13 @@ def task_from_values(values: dict[str, Any], path: Path, *, look: bool = True) -
     folder, loss = path.parent, file.loss.kind
     settings = f"{spec.kind} {spec.resize} {spec.size}"
     check = FileCheck(skip=file.input.skip_unreadable or not look, settings=settings, looks=look)
-    local_entries = read_entries(file.local, folder, spec, loss, check)
-    global_entries = read_entries(file.global_, folder, spec, loss, check) if file.global_ else None
+    local_entries: Entries = read_entries(file.local, folder, spec, loss, check, file.input.recording)
+    global_entries: Entries | None = (
+        read_entries(file.global_, folder, spec, loss, check, file.input.recording) if file.global_ else None
+    )
     skipped = check.close(path)
-    head = _union_head(file, folder, local_entries, global_entries)
+    local_entries, global_entries, classes = _reconciled(file, path, local_entries, global_entries, mapped=mapped)
+    head = _union_head(file, local_entries, classes)
     outputs = len(head.labels)
     if loss == "single-label" and outputs == 1:
         raise TaskError(f"{path}: the only class is {head.labels[0]!r}: a single-label task needs at least two")
@@ -82,14 +88,39 @@ def task_from_values(values: dict[str, Any], path: Path, *, look: bool = True) -
         augment=augment_operations(file.augment.ops, spec.kind, path),
         labelled=labelled,
         skipped=skipped,
+        notes=tuple(
+            note
+            for entries in (local_entries, global_entries or {})
+            for entry in entries.values()
+            for note in entry.notes
+        ),
     )
 
 
-def _union_head(file: "TaskFile", folder: Path, local_entries: Entries, global_entries: Entries | None) -> UnionHead:
-    classes = []
+def _reconciled(
+    file: "TaskFile", path: Path, local_entries: Entries, global_entries: Entries | None, *, mapped: bool
+) -> tuple[Entries, Entries | None, list[GlobalClass]]:
+    """Return the data by the labels of ``[labels]``, if there is such a section, and the global classes."""
+    section, rules = file.labels, None
+    if section is not None:
+        if global_entries is None:
+            raise TaskError(f"{path}: [labels] maps local labels to those of [global]: add it, or leave [labels] out")
+        rules = read_rules(section, path, single=file.loss.kind == "single-label")
+        rules = rules if mapped else replace(rules, map={}, new=frozenset(), is_strict=False)
+    classes: list[GlobalClass] = []
     if file.global_ is not None and global_entries is not None:
-        listing = path_of(file.global_.classes, folder) if file.global_.classes else None
-        classes = global_classes(global_entries["train"], listing)
+        listing = path_of(file.global_.classes, path.parent) if file.global_.classes else None
+        listed = read_classes(listing) if listing else None
+        if rules is not None:
+            global_entries = closed_global(global_entries, listed, rules)
+            listed = [replace(item, name=item.label) for item in listed] if listed else None
+        classes = global_classes(global_entries["train"], listed, listing)
+    if rules is not None and file.local.labels == "given":
+        local_entries = mapped_local(local_entries, classes, rules)
+    return local_entries, global_entries, classes
+
+
+def _union_head(file: "TaskFile", local_entries: Entries, classes: Sequence[GlobalClass]) -> UnionHead:
     if file.local.labels == "none":
         return union_head(classes, [])
     train = local_entries["train"]

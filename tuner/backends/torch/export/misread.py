@@ -17,6 +17,7 @@ from tuner.backends.torch.trial.inputs import computed_inputs, inference_prefix
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.scoring import logits
 from tuner.plan.trial import TrialPlan
+from tuner.task.spec import CUT
 
 #: Pixels of a picture's longer side, and the dimensions of samples that can be one: [channels, height, width].
 SIDE, DIMENSIONS = 128, 3
@@ -25,7 +26,7 @@ SIDE, DIMENSIONS = 128, 3
 def misread(opened: OpenTask, plan: TrialPlan, weights: Path) -> tuple[Misread, ...]:
     """Return the surest mistakes on the local validation samples; see `tuner.backends.base.Session.misread`."""
     task, model = opened.task, opened.model
-    is_picture = len(task.input_shape) == DIMENSIONS and task.input_shape[0] in {1, 3} and task.input.kind != "signals"
+    is_picture = len(task.input_shape) == DIMENSIONS and task.input_shape[0] in {1, 3} and task.input.kind not in CUT
     if plan.heads.exits or task.loss == "multi-label" or not task.labelled or not is_picture:
         return ()
     torch.set_num_threads(plan.runtime.threads)

@@ -16,6 +16,7 @@ from tuner.backends.base import Exported
 from tuner.backends.torch.exits.calibrate import exit_flops, truths
 from tuner.backends.torch.exits.heads import build_heads
 from tuner.backends.torch.exits.weights import ExitWeights
+from tuner.backends.torch.export.answers import Answers
 from tuner.backends.torch.export.check import compare, scored_partitions
 from tuner.backends.torch.export.trainable_exits import write_trainable_exits
 from tuner.backends.torch.features.selection import withheld_selection
@@ -32,7 +33,7 @@ from tuner.ort.parity import largest, require_parity
 from tuner.ort.session import FEATURES, LOGITS
 from tuner.plan.trial import TrialPlan
 from tuner.runtime.infer.calibration import Costs, confidences, exits_taken
-from tuner.runtime.infer.chain import Chain
+from tuner.runtime.infer.chain import Chain, probabilities
 from tuner.runtime.train.exit_calibration import ExitCosts, calibrate_exits
 from tuner.runtime.train.files import EXIT_WEIGHTS
 from tuner.task import Subset, Task
@@ -79,8 +80,8 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     if heads:
         save_file({name: value.contiguous() for name, value in heads.items()}, folder / EXIT_WEIGHTS)
     chain = Chain([folder / name for name in names], plan.model.outputs, threads=plan.runtime.threads)
-    checks, policy = _checked(task, plan, trained, chain, segments, names)
-    sections: dict[str, Any] = {Section.EXITS.value: policy.to_dict()}
+    checks, policy, thresholds = _checked(task, plan, trained, chain, segments, names)
+    sections: dict[str, Any] = {Section.EXITS.value: policy.to_dict(), **thresholds}
     if trainable and kept:
         sections[Section.TRAIN.value] = write_trainable_exits(
             task, plan, kept, chain, sides, trained_on(task, plan, weights), folder, trained.sums
@@ -137,7 +138,7 @@ def _checked(
     chain: Chain,
     segments: Sequence[nn.Module],
     names: Sequence[str],
-) -> tuple[dict[str, float], ExitPolicy]:
+) -> tuple[dict[str, float], ExitPolicy, dict[str, Any]]:
     """Run the samples through ONNX Runtime: compare with PyTorch, set the thresholds, score.
 
     Raises:
@@ -163,12 +164,16 @@ def _checked(
             logits, truth, plan.heads, costs.flops, multi=multi, prune=False, labelled=labelled
         )
     checks: dict[str, float] = {}
+    answers, divisors = Answers(task), np.array(calibration.temperatures)
     for name, samples in scored_partitions(task).items():
         logits, difference = compare(task, samples, chain.every, original)
         differences.append(difference)
         truth = truths(task, "global" if name == "global_accuracy" else "local", logits, samples.labels)
         exits = exits_taken(confidences(logits, calibration.temperatures, multi=multi), calibration.thresholds)
-        checks[name] = score(logits[exits, np.arange(len(exits))], truth, multi=multi)
+        left = logits[exits, np.arange(len(exits))]
+        checks[name] = score(left, truth, multi=multi)
+        cooled = (left / divisors[exits][:, None]).astype(np.float32)
+        checks |= answers.add(name, samples, probabilities(cooled, multi=multi))
         if name == "local_accuracy":
             rates = np.bincount(exits, minlength=len(names)) / len(exits)
             checks |= {f"exit{number}_share": float(rate) for number, rate in enumerate(rates)}
@@ -177,7 +182,7 @@ def _checked(
     worst = largest(differences)
     require_parity("ONNX Runtime", "PyTorch", worst)
     checks["largest_logit_difference"] = worst
-    return checks, calibration.policy(names, costs, labelled=task.labelled)
+    return checks, calibration.policy(names, costs, labelled=task.labelled), answers.sections()
 
 
 def _seconds(task: Task, chain: Chain) -> Costs:

@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 from torch import fx, nn
 
 from tuner.backends.base import Exported
+from tuner.backends.torch.export.answers import Answers
 from tuner.backends.torch.export.check import compare, scored_partitions
 from tuner.backends.torch.export.solvable import write_solvable
 from tuner.backends.torch.export.trainable import refuse_untrainable, write_trainable
@@ -24,6 +25,7 @@ from tuner.metrics import score
 from tuner.ort.parity import largest, require_parity
 from tuner.ort.session import FEATURES, LOGITS, Session
 from tuner.plan.trial import TrialPlan
+from tuner.runtime.infer.chain import probabilities
 from tuner.task import Task
 
 
@@ -62,8 +64,9 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
         ) from error
     save_file(state, folder / WEIGHTS)
     records = edits.records(model.model)
-    checks = _checked(task, parts, path)
-    sections: dict[str, Any] = {Section.EVOLVED.value: records} if records else {}
+    checks, sections = _checked(task, parts, path)
+    if records:
+        sections[Section.EVOLVED.value] = records
     if trainable:
         mixed = trained_on(task, plan, weights)
         sections[Section.TRAIN.value] = (
@@ -104,8 +107,8 @@ class Parts(nn.Module):
         return (logits, features) if self.with_features else logits
 
 
-def _checked(task: Task, parts: Parts, path: Path) -> dict[str, float]:
-    """Run validation and test samples through ONNX Runtime; compare logits with PyTorch's, and score.
+def _checked(task: Task, parts: Parts, path: Path) -> tuple[dict[str, float], dict[str, Any]]:
+    """Run validation and test samples through ONNX Runtime; compare logits with PyTorch's, score, set thresholds.
 
     Raises:
         BundleError: ONNX Runtime computes something else.
@@ -116,11 +119,13 @@ def _checked(task: Task, parts: Parts, path: Path) -> dict[str, float]:
         outputs = parts(batch)
         return outputs[0] if parts.with_features else outputs  # type: ignore[no-any-return]  # a module's call is untyped
 
-    checks, differences = {}, []
+    checks, differences = dict[str, float](), []
+    multi, answers = task.loss == "multi-label", Answers(task)
     for name, samples in scored_partitions(task).items():
         logits, difference = compare(task, samples, session.logits, original)
         differences.append(difference)
-        checks[name] = score(logits, samples.labels, multi=task.loss == "multi-label")
+        checks[name] = score(logits, samples.labels, multi=multi)
+        checks |= answers.add(name, samples, probabilities(logits, multi=multi))
     worst = largest(differences)
     require_parity("ONNX Runtime", "PyTorch", worst)
-    return {**checks, "largest_logit_difference": worst}
+    return {**checks, "largest_logit_difference": worst}, answers.sections()

@@ -36,7 +36,7 @@ def build(spec: ModelSpec) -> nn.Module:
         state = read_weights(spec)
         if spec.head:  # a bundle's weights, whose shapes may differ from the factory's
             resize(model, state)
-        fit(model, state, str(spec.weights))
+        fit(model, state, str(spec.weights), needs_head=spec.pretrain is None)
     return model.eval()
 
 

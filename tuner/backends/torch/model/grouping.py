@@ -52,10 +52,11 @@ def blocks_of(module: fx.GraphModule, nodes: list[fx.Node], cuts: tuple[int, ...
     whole = {kind for atom in atoms if (kind := _kind_around(module, atom)) is not None}
     groups = _by_module(atoms, whole)
     merged = _by_role(module, groups)
-    for group in merged:
+    for number, group in enumerate(merged):
         first = _first_active(module, [node for atom in group for node in atom.nodes])
         position = nodes.index(first) if first is not None else group[0].begin + 1
         begin = max((cut for cut in cuts if cut < position and cut >= group[0].begin), default=group[0].begin)
+        begin = begin if number else group[0].begin  # what runs before the first block is a part of it
         yield Block(_name(module, group, whole), begin, group[-1].end, nodes[begin].name)
 
 

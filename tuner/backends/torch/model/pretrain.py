@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import replace
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -10,19 +11,24 @@ from torch.nn import functional
 
 from tuner.arrays import RowNumbers
 from tuner.backends.torch.model.fingerprint import state_hash
+from tuner.backends.torch.model.head import head_of
+from tuner.backends.torch.model.weights import read_weights
 from tuner.errors import MemoryLimitError, TaskError
 from tuner.files import cache_folder, private_file
 from tuner.plan.parts import RecipePlan
+from tuner.planner.device import FILL_BATCH
 from tuner.process_memory import PeakMeter, memory_limit
 from tuner.task import Task
 from tuner.task.data.samples import Samples
 from tuner.training.epoch import EpochLoop
-from tuner.training.schedule import even_batches_of
+from tuner.training.schedule import batches_of, even_batches_of
 from tuner.training.steps import Steps
 
 
 def pretrained(task: Task, model: nn.Module) -> None:
     """Give `model` weights trained on the global training samples; kept on this device for the next time.
+
+    Where `model.weights` are without a head, the head alone is trained.
 
     Raises:
         TaskError: The task has no global data to train on.
@@ -39,7 +45,7 @@ def pretrained(task: Task, model: nn.Module) -> None:
         model.load_state_dict(load_file(path))
         return
     recipe = RecipePlan(settings.epochs, settings.batch_size, learning_rate=settings.learning_rate)
-    steps = _WholeModel(task, model, domain.train, recipe, PeakMeter())
+    steps = _steps(task, model, domain.train, recipe)
     for _ in EpochLoop(steps, recipe, len(domain.train), 0, batches=even_batches_of).epochs():
         pass
     model.eval()
@@ -48,14 +54,44 @@ def pretrained(task: Task, model: nn.Module) -> None:
         save_file(model.state_dict(), part)
 
 
-class _WholeModel(Steps):
-    """Trains all of a model on samples in memory."""
+def _steps(task: Task, model: nn.Module, samples: Samples, recipe: RecipePlan) -> "_InMemory":
+    """Return what trains all of a model; its head alone, on stored features, where the given weights lack it."""
+    meter, multi = PeakMeter(), task.loss == "multi-label"
+    labels = torch.from_numpy(samples.labels)
+    last = head_of(model)
+    has_head = task.model.weights is None or last is None or f"{last[0]}.weight" in read_weights(task.model)
+    if has_head or last is None:
+        inputs = torch.from_numpy(task.batch(samples, range(len(samples))))
+        return _InMemory(model, inputs, labels, recipe, meter, multi=multi)
+    head = last[1]
+    features: list[torch.Tensor] = []
+    hook = head.register_forward_pre_hook(lambda _, values: features.append(values[0]))
+    try:
+        with torch.no_grad():
+            for rows in batches_of(np.arange(len(samples)), FILL_BATCH):
+                model(torch.from_numpy(task.batch(samples, rows)))
+    finally:
+        hook.remove()
+    own = nn.Sequential(head) if isinstance(head, nn.Linear) else nn.Sequential(head, nn.Flatten())
+    return _InMemory(own, torch.cat(features), labels, recipe, meter, multi=multi)
 
-    def __init__(self, task: Task, model: nn.Module, samples: Samples, recipe: RecipePlan, meter: PeakMeter) -> None:
+
+class _InMemory(Steps):
+    """Trains a module on inputs in memory."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: torch.Tensor,
+        labels: torch.Tensor,
+        recipe: RecipePlan,
+        meter: PeakMeter,
+        *,
+        multi: bool,
+    ) -> None:
         self._meter, self._limit = meter, memory_limit()
-        self._inputs = torch.from_numpy(task.batch(samples, range(len(samples))))
-        self._labels = torch.from_numpy(samples.labels)
-        self._model, self._multi = model, task.loss == "multi-label"
+        self._inputs, self._labels = inputs, labels
+        self._model, self._multi = model, multi
         self._optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate)  # decays by PyTorch's own 0.01
 
     def begin_epoch(self) -> None:

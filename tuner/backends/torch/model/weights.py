@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from tuner.backends.torch.model.head import head_of
 from tuner.backends.torch.model.vision import torchvision
 from tuner.errors import TaskError, nearest
 from tuner.task import ModelSpec
@@ -47,13 +48,15 @@ def read_weights(spec: ModelSpec) -> Mapping[str, torch.Tensor]:
     return _named_weights(spec, weights)
 
 
-def fit(model: nn.Module, state: Mapping[str, torch.Tensor], source: str) -> None:
-    """Load a state dictionary that must fit to the last tensor.
+def fit(model: nn.Module, state: Mapping[str, torch.Tensor], source: str, *, needs_head: bool = True) -> None:
+    """Load a state dictionary that must fit to the last tensor, but for the head where it is trained afterwards.
 
     Raises:
         TaskError: The first tensor that does not fit.
     """
     own = model.state_dict()
+    if not set(state) <= set(own) and hasattr(model, "translated"):  # published weights, by their own names
+        state = model.translated(state)  # type: ignore[operator]  # torch types attributes as tensors or modules
     for name, value in state.items():
         if name not in own:
             raise TaskError(f"model.weights: {source} has {name!r}, which the model does not have{nearest(name, own)}")
@@ -63,6 +66,9 @@ def fit(model: nn.Module, state: Mapping[str, torch.Tensor], source: str) -> Non
                 "use the factory and arguments the weights were trained with"
             )
     missing = [name for name in own if name not in state and not name.endswith("num_batches_tracked")]
+    head = head_of(model)
+    if missing and not needs_head and head is not None and all(name.startswith(f"{head[0]}.") for name in missing):
+        missing = []
     if missing:
         raise TaskError(
             f"model.weights: {source} lacks {missing[0]!r} and {len(missing) - 1} more weights of the model: "

@@ -6,14 +6,18 @@ import numpy as np
 
 from tuner.backends.torch.features.access import VALIDATION_BITS, Access
 from tuner.backends.torch.features.reader import Reader
-from tuner.backends.torch.features.selection import Selection, scored_selections
+from tuner.backends.torch.features.selection import Selection, scored_selections, whole_partition
+from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.trial.inputs import TailInputs, tail_inputs
 from tuner.backends.torch.trial.scoring import classes_of, logits
 from tuner.metrics import score
 from tuner.plan.parts import DataPlan
 from tuner.results.counts import ClassCounts
 from tuner.results.records import Outcome
+from tuner.runtime.infer.chain import probabilities
 from tuner.store.disk import StoreFull
+from tuner.task import Task
+from tuner.task.data.samples import mean_of_wholes, wholes
 
 
 def untouched(access: Access, data: DataPlan) -> Outcome:
@@ -38,6 +42,16 @@ def untouched(access: Access, data: DataPlan) -> Outcome:
             counts = classes_of(task, outputs, labels) if rows else None
             classes |= {domain: counts} if counts else {}
     return Outcome(values, classes=classes)
+
+
+def given_probabilities(task: Task, model: OpenModel, partition: str) -> tuple[tuple[float, ...], ...]:
+    """Return the given model's probabilities; see `tuner.backends.base.Session.given_probabilities`."""
+    selection = whole_partition(task, partition)
+    inputs = tail_inputs(task, model, 0, [selection], None)
+    outputs = logits(model.tail(0), inputs)[:, : model.trusted_rows]
+    answers = probabilities(outputs, multi=task.loss == "multi-label")
+    means = mean_of_wholes(answers, wholes(selection.samples)[1])
+    return tuple(tuple(row) for row in means.tolist())
 
 
 def _inputs(access: Access, selection: Selection) -> tuple[int, TailInputs]:

@@ -1,0 +1,131 @@
+"""Proposals for a map of labels, and samples that speak against one."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.sounds import tone, write
+from tuner.cli.app import call
+from tuner.commands import labels
+from tuner.task import Task, load_task
+from tuner.task.data.samples import wholes
+from tuner.task.label_names import likeness, most_alike
+
+TASK = """
+[model]
+factory = "tuner.models.yamnet:yamnet"
+arguments = { outputs = 3, layers = 2 }
+[global]
+kind = "audio"
+train = "g"
+[local]
+kind = "audio"
+train = "l"
+[loss]
+kind = "multi-label"
+[labels]
+"""
+
+
+@pytest.fixture
+def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write a task whose local labels are not mapped yet."""
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+    for place, names in (("g", ("Bark", "Rain", "Waves, surf")), ("l", ("dog_bark", "sea_waves"))):
+        for at, name in enumerate(names):
+            for number in range(4):
+                write(tmp_path / place / name / f"{number}.wav", tone(300 + 900 * at, 1.0, seed=number + at))
+    (tmp_path / "task.toml").write_text(TASK)
+    return tmp_path / "task.toml"
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the model find rain in what the user calls a bark, but for one file, and waves in waves."""
+
+    def probabilities(task: Task, _limits: object) -> np.ndarray:
+        files, _ = wholes(task.local.train)
+        rows = {"dog_bark": [0.1, 0.8, 0.1], "sea_waves": [0.1, 0.2, 0.9]}
+        found = np.array([rows[Path(file).parent.name] for file in files])
+        found[next(at for at, file in enumerate(files) if "dog_bark" in file)] = [0.7, 0.9, 0.1]
+        return found
+
+    monkeypatch.setattr(labels, "_probabilities", probabilities)
+
+
+@pytest.mark.parametrize(
+    ("label", "right"),
+    [
+        ("dog_bark", "Bark"),
+        ("sea_waves", "Waves, surf"),
+        ("crying_baby", "Baby cry, infant cry"),
+        ("rooster", "Chicken, rooster"),
+        ("KeyboardTyping", "Computer keyboard"),
+        ("sneezing", "Sneeze"),
+    ],
+)
+def test_the_likeliest_name_comes_first(label: str, right: str) -> None:
+    others = ["Bark", "Waves, surf", "Baby cry, infant cry", "Chicken, rooster", "Computer keyboard", "Sneeze", "Rain"]
+    assert most_alike(label, others)[0][0] == right
+
+
+def test_likeness_is_between_nothing_and_the_same() -> None:
+    assert likeness("Rain", "rain") == pytest.approx(1)
+    assert likeness("xyz", "Rain") < 0.1
+    assert likeness("", "Rain") == likeness("!", "?") == 0
+
+
+def test_proposals_come_from_names_from_the_model_or_from_both(task: Path, model: None) -> None:
+    by_name, by_model, both = (
+        {one.label: one for one in labels.suggest_labels(str(task), by)} for by in ("names", "model", "both")
+    )
+    assert by_name["dog_bark"].proposals[0].label == "Bark"
+    assert by_name["dog_bark"].proposals[0].by_model is None
+    assert by_model["dog_bark"].proposals[0].label == "Rain"
+    assert both["sea_waves"].proposals[0].label == "Waves, surf"
+    assert all(len(one.proposals) == 3 and len(one.examples) == 3 for one in both.values())
+    assert all("sea_waves" in file for file in both["sea_waves"].examples)
+    scores = [proposal.score for proposal in both["dog_bark"].proposals]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_what_is_written_is_a_map_that_the_task_takes(
+    task: Path, model: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = task.with_name("labels.tsv")
+    assert call(["labels", "suggest", str(task), "--by", "names", "--out", str(out)]) == 0
+    assert "edit it" in capsys.readouterr().out
+    assert task.read_text() == TASK  # never applied silently
+    assert out.read_text().count("#   ") == 6
+    task.write_text(TASK + 'map = "labels.tsv"\n')
+    assert load_task(str(task)).labels == ("Bark", "Rain", "Waves, surf")
+    assert call(["labels", "suggest", str(task), "--by", "names", "--out", str(out)]) == 1
+    assert "exists" in capsys.readouterr().err
+
+
+def test_the_samples_that_the_model_contradicts_most_come_first(
+    task: Path, model: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task.write_text(TASK + 'map = { dog_bark = ["Bark"], sea_waves = ["Waves, surf"] }\n')
+    assert call(["labels", "check", str(task), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["contradictions"]
+    assert (found[0]["label"], found[0]["probability"], found[0]["instead"]) == ("Bark", 0.1, "Rain")
+    assert [one["probability"] for one in found] == sorted(one["probability"] for one in found)
+    assert call(["labels", "check", str(task)]) == 0
+    assert "Bark 10 %; the model finds Rain 80 %" in capsys.readouterr().out.splitlines()[0]
+
+
+def test_an_unmapped_label_leads_to_the_suggestions(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["labels", "check", str(task)]) == 1
+    assert "`tuner labels suggest` proposes a map" in capsys.readouterr().err
+    assert call(["labels", "suggest", "digits"]) == 1
+    assert "labels are mapped in a task file" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_model_is_run_in_another_process(task: Path) -> None:
+    suggestions = labels.suggest_labels(str(task), "model")
+    assert [one.label for one in suggestions] == ["dog_bark", "sea_waves"]
+    assert all(abs(proposal.by_model or 0) <= 1 for one in suggestions for proposal in one.proposals)

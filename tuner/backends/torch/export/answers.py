@@ -1,0 +1,59 @@
+"""What an exported model answers for whole sounds and recordings, and the thresholds of labels that follow."""
+
+from typing import Any
+
+import numpy as np
+
+from tuner.arrays import Doubles
+from tuner.bundle.info import Section
+from tuner.metrics import f1_thresholds, mean_average_precision, score
+from tuner.task import Samples, Task
+from tuner.task.data.samples import mean_of_wholes, wholes
+from tuner.task.spec import CUT
+
+
+class Answers:
+    """Collects probabilities by partition: of a sound, the mean over its patches, as a device predicts it.
+
+    Args:
+        task: The task.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._task, self._multi = task, task.loss == "multi-label"
+        self._validation: list[tuple[Doubles, Doubles]] = []
+
+    def add(self, name: str, samples: Samples, probabilities: Doubles) -> dict[str, float]:
+        """Take a partition's probabilities, float64 [n, labels], and return scores in addition to its accuracy.
+
+        Args:
+            name: Name of the partition's accuracy.
+            samples: The partition.
+            probabilities: By the model as it is exported.
+
+        Returns:
+            By name: the accuracy over sounds; the mean average precision where a sample may have several labels.
+        """
+        if not self._task.labelled and name != "global_accuracy":
+            return {}
+        labels = samples.labels
+        kind = self._task.input.kind
+        scores: dict[str, float] = {}
+        if kind in CUT:
+            _, places = wholes(samples)
+            probabilities = mean_of_wholes(probabilities, places)
+            labels = labels[np.unique(places, return_index=True)[1]]
+        if kind == "audio":
+            scores[name.replace("accuracy", "clip_accuracy")] = score(probabilities, labels, multi=self._multi)
+        if self._multi:
+            scores[name.replace("accuracy", "precision")] = mean_average_precision(probabilities, labels)
+            if name != "test_accuracy":
+                self._validation.append((probabilities, labels.astype(np.float64)))
+        return scores
+
+    def sections(self) -> dict[str, Any]:
+        """Return the section of ``bundle.json`` with the thresholds of labels; none where a sample has one label."""
+        if not self._validation:
+            return {}
+        probabilities, labels = (np.concatenate(parts) for parts in zip(*self._validation, strict=True))
+        return {Section.LABEL_THRESHOLDS.value: f1_thresholds(probabilities, labels)}

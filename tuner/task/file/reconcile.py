@@ -1,0 +1,192 @@
+"""Local labels that differ from the model's: each is mapped, declared new, or refused; hierarchies close upward."""
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tuner.errors import TaskError, nearest
+from tuner.reading import read_text
+from tuner.task.data.entry import Entry
+from tuner.task.data.npz import PartitionName
+from tuner.task.file.labels import GlobalClass
+from tuner.task.file.sections import path_of
+
+if TYPE_CHECKING:
+    from tuner.task.file.schema import LabelsSection
+
+Entries = Mapping[PartitionName, Entry]
+Table = Mapping[str, Sequence[str]]
+_SEPARATOR = "|"
+
+
+@dataclass(frozen=True)
+class LabelRules:
+    """The section ``[labels]`` of a task file.
+
+    Attributes:
+        source: The task file, for messages.
+        map: Labels of the model by local label.
+        new: Local labels that the model does not know.
+        parents: More general labels by label.
+        is_strict: Whether a local label that no rule names is refused; else it is new.
+    """
+
+    source: Path
+    map: Table
+    new: frozenset[str]
+    parents: Table
+    is_strict: bool = True
+
+    def closed(self, labels: Iterable[str]) -> tuple[str, ...]:
+        """Return labels and all that are more general, sorted."""
+        found, waiting = set[str](), list(labels)
+        while waiting:
+            label = waiting.pop()
+            if label not in found:
+                found.add(label)
+                waiting += self.parents.get(label, ())
+        return tuple(sorted(found))
+
+
+def read_rules(section: "LabelsSection", path: Path, *, single: bool) -> LabelRules:
+    """Read ``[labels]``.
+
+    Args:
+        section: The section.
+        path: The task file.
+        single: Whether a sample has one label.
+
+    Raises:
+        TaskError: A table cannot be read, or says what a sample of one label cannot have.
+    """
+    map_, parents = (_table(value, path, key) for key, value in (("map", section.map), ("parents", section.parents)))
+    if single and parents:
+        raise TaskError(f'{path}: labels.parents gives a sample several labels: set loss.kind = "multi-label"')
+    for label, targets in map_.items():
+        if not targets or (single and len(targets) > 1):
+            wanted = "one label" if single else "at least one label"
+            raise TaskError(f"{path}: labels.map must map {label!r} to {wanted}, got {list(targets)}")
+        if label in section.new:
+            raise TaskError(f"{path}: the label {label!r} is in labels.map and in labels.new: remove it from one")
+    return LabelRules(path, map_, frozenset(section.new), parents)
+
+
+def closed_global(
+    entries: Entries, listed: Sequence[GlobalClass] | None, rules: LabelRules
+) -> dict[PartitionName, Entry]:
+    """Return global data by the labels that are shown, and by all that are more general.
+
+    Args:
+        entries: Global data, by its own class names.
+        listed: The classes file, if there is one.
+        rules: Of the task.
+
+    Raises:
+        TaskError: ``labels.parents`` names a label that occurs nowhere.
+    """
+    shown = {item.name: item.label for item in listed or ()}
+    known = {shown.get(name, name) for entry in entries.values() for name in entry.names} | set(shown.values())
+    known |= set(rules.map) | rules.new | {parent for parents in rules.parents.values() for parent in parents}
+    stray = next((label for label in rules.parents if label not in known), None)
+    if stray is not None and rules.is_strict:
+        raise TaskError(
+            f"{rules.source}: labels.parents names the label {stray!r}, which no sample has{nearest(stray, known)}"
+        )
+    return {
+        partition: _relabelled(entry, {name: rules.closed([shown.get(name, name)]) for name in entry.names})
+        for partition, entry in entries.items()
+    }
+
+
+def mapped_local(entries: Entries, classes: Sequence[GlobalClass], rules: LabelRules) -> dict[PartitionName, Entry]:
+    """Return local data by the model's labels, and by those that are new.
+
+    Args:
+        entries: Local data, by its own class names.
+        classes: Classes of the global data.
+        rules: Of the task.
+
+    Raises:
+        TaskError: A label is neither mapped nor new nor one of the model's, or is mapped to one that there is not; or a
+            rule is for a label that no local sample has.
+    """
+    known = [item.label for item in classes]
+    own = {entry.names[place] for entry in entries.values() for place in entry.occurring()}
+    stray = next((label for label in (*rules.map, *sorted(rules.new)) if label not in own), None)
+    if stray is not None:
+        key = "map" if stray in rules.map else "new"
+        raise TaskError(
+            f"{rules.source}: labels.{key} has {stray!r}, of which there is no local sample{nearest(stray, own)}: "
+            "correct or remove it"
+        )
+    targets = {label: _targets(label, known, rules) for label in sorted(own)}
+    return {partition: _relabelled(entry, targets) for partition, entry in entries.items()}
+
+
+def _targets(label: str, known: Sequence[str], rules: LabelRules) -> tuple[str, ...]:
+    """Return the model's labels of a local one, closed upward."""
+    folded = {name.casefold(): name for name in reversed(known)}
+    if label in rules.map:
+        wrong = next((target for target in rules.map[label] if target not in known), None)
+        if wrong is not None:
+            raise TaskError(
+                f"{rules.source}: labels.map maps {label!r} to {wrong!r}, which is no label of the global data"
+                f"{nearest(wrong, known)}"
+            )
+        own: Sequence[str] = rules.map[label]
+    elif label in rules.new:
+        own = (label,)
+    elif label in known or label.casefold() in folded:
+        own = (label if label in known else folded[label.casefold()],)
+    elif rules.is_strict:
+        raise TaskError(
+            f"{rules.source}: the local label {label!r} is not one of the model's{nearest(label, known)}: map it under "
+            "labels.map, or list it in labels.new; `tuner labels suggest` proposes a map"
+        )
+    else:
+        own = (label,)
+    closed = rules.closed(own)
+    wrong = next((name for name in closed if name not in known and name not in own), None)
+    if wrong is not None:
+        raise TaskError(
+            f"{rules.source}: labels.parents leads from {label!r} to {wrong!r}, which no global sample has"
+            f"{nearest(wrong, known)}"
+        )
+    return closed
+
+
+def _relabelled(entry: Entry, labels: Mapping[str, Sequence[str]]) -> Entry:
+    """Return an entry by other class names: for each one, or more where a sample may have several labels."""
+    names = tuple(sorted({label for name in entry.names for label in labels.get(name, ())}))
+    place = {name: number for number, name in enumerate(names)}
+    if entry.targets.ndim == 1:
+        to_place = np.array([place[labels[name][0]] if labels.get(name) else 0 for name in entry.names], np.int64)
+        return replace(entry, names=names, targets=to_place[entry.targets])
+    hot = np.zeros((len(entry.targets), len(names)), np.float32)
+    for column, name in enumerate(entry.names):
+        for label in labels.get(name, ()):
+            hot[:, place[label]] = np.maximum(hot[:, place[label]], entry.targets[:, column])
+    return replace(entry, names=names, targets=hot)
+
+
+def _table(value: Table | str, path: Path, key: str) -> Table:
+    """Return a table of labels: as the task file has it, or from a file with tabs: ``label``, ``label|label``."""
+    if not isinstance(value, str):
+        return value
+    file = path_of(value, path.parent)
+    text = read_text(file, TaskError, f"labels.{key} must be a table, or a UTF-8 file with tabs")
+    table: dict[str, list[str]] = {}
+    for line, cells in enumerate(csv.reader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE), start=1):
+        if not any(cell.strip() for cell in cells) or cells[0].startswith("#"):
+            continue
+        if len(cells) != 2:  # noqa: PLR2004 - a label and its labels
+            raise TaskError(f"{file}:{line}: a line must be a label, a tab, and labels joined with |, got {cells}")
+        label = cells[0].strip()
+        if label in table:
+            raise TaskError(f"{file}:{line}: each label may occur once, got {label!r} again")
+        table[label] = [part.strip() for part in cells[1].split(_SEPARATOR) if part.strip()]
+    return table
