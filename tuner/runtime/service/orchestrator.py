@@ -172,14 +172,14 @@ class Orchestrator:
         watch = self._exploration.settings() if self.model.exits > 1 else self._policy.watch
         explore = self._world.draw.random() < watch.exploration
         prediction, probabilities = self._serving.predict(sample, explore=explore)
-        state = self.state
-        streams = {DOUBT: 1 - prediction.probability}
+        state, streams = self.state, {DOUBT: 1 - prediction.probability}
         if label is not None and self.model.bundle.loss == "single-label":
             streams[ERRORS] = float(prediction.label != label)
         if probabilities is not None:
             streams |= {f"{EXIT} {index}": loss for index, loss in enumerate(exit_losses(probabilities))}
             state = explored(state, probabilities)
-        self._memory.state = watched(answered(state, prediction, self.model.exits), streams, self.model.thresholds, watch)
+        state = answered(state, prediction, self.model.exits)
+        self._memory.state = watched(state, streams, self.model.thresholds, watch)
         self.model.thresholds = self.state.thresholds or self.model.thresholds
         self._keep(sample, label)
         return prediction
