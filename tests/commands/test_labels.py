@@ -6,11 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.sessions import opened
 from tests.sounds import tone, write
+from tuner.backends.torch.backend import TorchBackend
 from tuner.cli.app import call
 from tuner.commands import labels
+from tuner.search.processes.wire import encode, result_from
 from tuner.task import Task, load_task
 from tuner.task.data.samples import wholes
+from tuner.task.file.toml import task_from_toml
 from tuner.task.label_names import likeness, most_alike
 
 TASK = """
@@ -91,6 +95,16 @@ def test_proposals_come_from_names_from_the_model_or_from_both(task: Path, model
     assert scores == sorted(scores, reverse=True)
 
 
+def test_a_local_label_keeps_its_own_name_whatever_the_section_says(task: Path, model: None) -> None:
+    write(task.parent / "l" / "rain" / "0.wav", tone(900, 1.0))
+    write(task.parent / "l" / "rain" / "1.wav", tone(900, 1.0, seed=1))
+    section = 'map = { dog_bark = ["Bark"], sea_waves = ["Rain"] }\nparents = { Bark = ["Rain"] }\n'
+    for text in (TASK + section, TASK.replace("[labels]\n", "")):
+        task.write_text(text)
+        found = {one.label: one.proposals[0].label for one in labels.suggest_labels(str(task), "names")}
+        assert found == {"dog_bark": "Bark", "sea_waves": "Waves, surf", "rain": "Rain"}
+
+
 def test_what_is_written_is_a_map_that_the_task_takes(
     task: Path, model: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,7 +139,12 @@ def test_an_unmapped_label_leads_to_the_suggestions(task: Path, capsys: pytest.C
 
 
 @pytest.mark.slow
-def test_the_model_is_run_in_another_process(task: Path) -> None:
-    suggestions = labels.suggest_labels(str(task), "model")
-    assert [one.label for one in suggestions] == ["dog_bark", "sea_waves"]
-    assert all(abs(proposal.by_model or 0) <= 1 for one in suggestions for proposal in one.proposals)
+def test_the_models_probabilities_are_means_over_the_patches_of_a_file(task: Path) -> None:
+    opened_task = task_from_toml(task, mapped=False)
+    session = opened(TorchBackend(), opened_task)
+    rows = session.given_probabilities("local.train")
+    assert result_from("given_probabilities", encode(rows)) == rows
+    files, places = wholes(opened_task.local.train)
+    assert np.array(rows).shape == (len(files), 3)
+    assert ((np.array(rows) > 0) & (np.array(rows) < 1)).all()
+    assert len(places) == len(files)  # of a second each, one patch

@@ -16,6 +16,7 @@ from tuner.reading import kind_of, text_from
 from tuner.search.processes.remote import open_remote
 from tuner.task import Task
 from tuner.task.data.samples import wholes
+from tuner.task.file.reconcile import LOCAL
 from tuner.task.file.toml import task_from_toml
 from tuner.task.label_names import likeness
 
@@ -98,7 +99,9 @@ def suggest_labels(task: str, by: Evidence = "both", limits: CommandLimits = NO_
     files, places = wholes(opened.local.train)
     has = _has(opened)[np.unique(places, return_index=True)[1]]  # bool [files, labels]
     return tuple(
-        _suggestion(opened.labels[row], known, [files[at] for at in np.flatnonzero(has[:, row])], rows, by)
+        _suggestion(
+            opened.labels[row].removesuffix(LOCAL), known, [files[at] for at in np.flatnonzero(has[:, row])], rows, by
+        )
         for row in opened.local_labels
         if has[:, row].any()
         for rows in [_evidence(found, has[:, row])]

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Entries = Mapping[PartitionName, Entry]
 Table = Mapping[str, Sequence[str]]
 _SEPARATOR = "|"
+#: Ends the names of local labels where no rules hold, so that none is taken for one of the model's.
+LOCAL = " (local)"
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class LabelRules:
         map: Labels of the model by local label.
         new: Local labels that the model does not know.
         parents: More general labels by label.
-        is_strict: Whether a local label that no rule names is refused; else it is new.
+        is_strict: Whether the rules hold for local labels; else each is new, and its name ends in `LOCAL`.
     """
 
     source: Path
@@ -123,7 +125,7 @@ def mapped_local(entries: Entries, classes: Sequence[GlobalClass], rules: LabelR
             f"{rules.source}: labels.{key} has {stray!r}, of which there is no local sample{nearest(stray, own)}: "
             "correct or remove it"
         )
-    targets = {label: _targets(label, known, rules) for label in sorted(own)}
+    targets = {label: _targets(label, known, rules) if rules.is_strict else (label + LOCAL,) for label in sorted(own)}
     return {partition: _relabelled(entry, targets) for partition, entry in entries.items()}
 
 
@@ -142,13 +144,11 @@ def _targets(label: str, known: Sequence[str], rules: LabelRules) -> tuple[str, 
         own = (label,)
     elif label in known or label.casefold() in folded:
         own = (label if label in known else folded[label.casefold()],)
-    elif rules.is_strict:
+    else:
         raise TaskError(
             f"{rules.source}: the local label {label!r} is not one of the model's{nearest(label, known)}: map it under "
             "labels.map, or list it in labels.new; `tuner labels suggest` proposes a map"
         )
-    else:
-        own = (label,)
     closed = rules.closed(own)
     wrong = next((name for name in closed if name not in known and name not in own), None)
     if wrong is not None:

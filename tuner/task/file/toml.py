@@ -31,7 +31,7 @@ def task_from_toml(path: Path, *, look: bool = True, mapped: bool = True) -> Tas
     Args:
         path: Absolute path of the file.
         look: Whether to look at every image and recording, and report or leave out those that cannot be read.
-        mapped: Whether ``[labels]`` holds; else local labels are what the data calls them, and all are accepted.
+        mapped: Whether ``[labels]`` holds; else all local labels are new (`reconcile.LOCAL`).
 
     Raises:
         TaskError: The file, or what it names, cannot be used; one line with the reason.
@@ -101,7 +101,9 @@ def _reconciled(
     file: "TaskFile", path: Path, local_entries: Entries, global_entries: Entries | None, *, mapped: bool
 ) -> tuple[Entries, Entries | None, list[GlobalClass]]:
     """Return the data by the labels of ``[labels]``, if there is such a section, and the global classes."""
-    section, rules = file.labels, None
+    from tuner.task.file.schema import LabelsSection
+
+    section, rules = file.labels or (None if mapped else LabelsSection()), None
     if section is not None:
         if global_entries is None:
             raise TaskError(f"{path}: [labels] maps local labels to those of [global]: add it, or leave [labels] out")
