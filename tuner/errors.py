@@ -110,6 +110,13 @@ def text_of(error: BaseException) -> str:
         return f"its text raised {type(second).__name__}"
 
 
+def with_trace(error: TunerError, trace: str) -> TunerError:
+    """Return an error with the traceback of its cause as a note, which ``--verbose`` shows; none where it is empty."""
+    if trace:
+        error.add_note(trace)
+    return error
+
+
 def trace_of(error: BaseException) -> str:
     """Return an exception's traceback: its end, of `MOST_TRACE` letters."""
     return "".join(traceback.format_exception(error))[-MOST_TRACE:]
@@ -134,6 +141,7 @@ def nearest(word: str, candidates: Iterable[str]) -> str:
 
 #: Extra that installs a library which the base package does without.
 EXTRAS = {
+    "huggingface_hub": "hf",
     "inotify_simple": "watch",
     "matplotlib": "report",
     "onnx": "tune",
@@ -146,8 +154,10 @@ EXTRAS = {
     "sklearn": "demo",
     "soundfile": "audio",
     "soxr": "audio",
+    "timm": "timm",
     "torch": "tune",
     "torchvision": "tune",
+    "transformers": "hf",
 }
 
 

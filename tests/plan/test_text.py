@@ -34,6 +34,8 @@ def test_a_plan_is_described_in_one_english_line() -> None:
         ((8, 1, 1), ("flip",), "from an 8-bit cache (1 × 1 maps: not augmented), "),
         ((8,), ("flip",), "from an 8-bit cache (vectors: not augmented), "),
         ((8, 2, 2), ("flip",), "from an 8-bit cache augmented by 0.5, "),
+        ((5, 8), ("flip",), "from an 8-bit cache (tokens: not augmented), "),
+        ((8, 100), ("shift",), "from an 8-bit cache augmented by 0.5, "),
         ((8, 1, 1), (), "from an 8-bit cache, "),
     ],
 )
@@ -43,6 +45,14 @@ def test_features_that_cannot_be_augmented_are_mentioned(
     blocks = tuple(replace(block, in_shape=shape) for block in example_model(2).blocks)
     model, task = replace(example_model(2), blocks=blocks), replace(example_task(), augment=augment)
     assert text in describe(normal_form(TrialPlan(model, task, split=1, cache=CachePlan("cache", 8, 0.5))))
+
+
+def test_maps_with_channels_last_are_not_augmented() -> None:
+    blocks = tuple(replace(block, in_shape=(7, 7, 8), channels_last=True) for block in example_model(2).blocks)
+    model, task = replace(example_model(2), blocks=blocks), replace(example_task(), augment=("crop",))
+    plan = normal_form(TrialPlan(model, task, split=1, cache=CachePlan("cache", 8, 0.5)))
+    assert plan.cache.augment == 0
+    assert "from an 8-bit cache (tokens: not augmented), " in describe(plan)
 
 
 def test_parts_that_a_plan_does_without_are_not_mentioned() -> None:

@@ -20,7 +20,7 @@ from tuner.planner.device import FirstSteps, Rates
 from tuner.planner.memory.step import StepPlan
 from tuner.results.records import Outcome
 from tuner.store.store import Store
-from tuner.task import Task
+from tuner.task import InputDefaults, ModelSpec, Task
 from tuner.training.epochs import Report
 
 #: State of a trial that was cut short, next to its weights; a finished trial has none.
@@ -236,6 +236,14 @@ class Backend(ABC):
     @abstractmethod
     def supports(self, plan: TrialPlan) -> str | None:
         """Return why this backend cannot carry the plan out, or None. Loads no tensor library."""
+
+    def input_defaults(self, model: ModelSpec) -> InputDefaults | None:  # noqa: ARG002 - of none by default
+        """Return how images are prepared for a published model, by its own configuration; None where nobody says.
+
+        Raises:
+            TaskError: There is no such model.
+        """
+        return None
 
     @abstractmethod
     def open(self, task: Task, extensions: Extensions) -> Session:

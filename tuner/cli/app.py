@@ -110,7 +110,7 @@ def call(arguments: list[str]) -> int:
         line = _line(error)
         if line is None:
             raise
-        return _failed(MISTAKE, line)
+        return _failed(MISTAKE, line, *(getattr(error, "__notes__", ()) if common.verbosity > 0 else ()))
     except KeyboardInterrupt as interruption:
         commands = (f"to continue:\n{printable(command)}" for command in interruption.args)
         return _failed(INTERRUPTED, "interrupted; what was finished is kept", *commands)

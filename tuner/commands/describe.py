@@ -78,6 +78,7 @@ class TaskDescription:
         task: Name of the task.
         model: Name of the model.
         note: Reason why only whole-model training is offered; empty where cuts are.
+        traced_by: How the blocks were found, as `tuner.plan.info.ModelInfo` has it.
         outputs: Number of outputs.
         parameters: Number of learnable scalars.
         flops: FLOPs of the forward pass, per sample.
@@ -92,6 +93,7 @@ class TaskDescription:
     parameters: int
     flops: int
     blocks: tuple[BlockInfo, ...]
+    traced_by: str = ""
     plan: PlanDescription | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -144,6 +146,7 @@ def describe_task(
         parameters=sum(block.parameters for block in model.blocks),
         flops=sum(block.flops for block in model.blocks),
         blocks=model.blocks,
+        traced_by=model.traced_by,
         plan=None if plan is None else _describe_plan(plan, rates, step, reason),
     )
 

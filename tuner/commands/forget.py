@@ -15,8 +15,11 @@ from tuner.reading import kind_of
 from tuner.runtime.train.files import SOLVED_FORMAT
 from tuner.search.processes.supervisor import LOADING_SECONDS
 from tuner.store.store import STARTS, Store, open_store
-from tuner.task import Task, load_task
+from tuner.task import InputDefaults, Task, load_task
 from tuner.task.data.readable import forget_readable
+
+#: In the place of what a published model says of its inputs: nothing is decoded here.
+ANY_INPUT = InputDefaults(1, 1, (0.0,), (1.0,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,8 @@ def _loaded(task: str) -> Task:
     """
     try:
         with limited(LOADING_SECONDS):
-            return load_task(task, build_host().tasks, look=False)  # what cannot be decoded is forgotten too
+            # what cannot be decoded is forgotten too, and how inputs are prepared changes no sample's identity
+            return load_task(task, build_host().tasks, look=False, defaults_of=lambda _: ANY_INPUT)
     except OverdueError:
         raise TaskError(f"{task}: loading it took longer than {LOADING_SECONDS:.0f} s: correct its code") from None
 

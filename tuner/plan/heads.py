@@ -7,12 +7,10 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from tuner.plan.info import FORBID
+from tuner.plan.info import FORBID, MAP_DIMENSIONS
 
 HeadsMode = Literal["none", "exits-only", "with-tail"]
 Against = Literal["original", "best"]
-#: Dimensions of a map (C, H, W).
-MAP_DIMENSIONS = 3
 #: Confidence of a bound that is the measured value itself.
 CHANCE = 0.5
 #: Settings that plans of before they came do not have.

@@ -1,10 +1,14 @@
 """What a plan is about: the model as a chain of blocks, and the task in numbers."""
 
+import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 #: How pydantic reads every part of a plan: an unknown key is an error.
 FORBID: dict[str, Any] = {"extra": "forbid"}
+#: Dimensions of a map of an image, per sample: [C, H, W].
+MAP_DIMENSIONS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +22,8 @@ class BlockInfo:
         flops: FLOPs of the forward pass, per sample; one multiply-accumulate counts two.
         parameters: Number of learnable scalars.
         saved_bytes: Bytes kept for the backward pass, per sample, when the block trains (fp32).
+        channels_last: Whether the shape is of tokens or maps with channels last ``[T, C]``, ``[H, W, C]``, as its first
+            layer takes them: these have no axis that a random change of maps could move along.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
@@ -27,6 +33,13 @@ class BlockInfo:
     flops: int
     parameters: int
     saved_bytes: int
+    channels_last: bool = False
+
+    def extends_for(self, operations: Collection[str]) -> bool:
+        """Return whether the input has an extent that random changes, `tuner.augment.operations`, move along."""
+        of_images = "crop" in operations or "flip" in operations
+        has_axes = not self.channels_last and (len(self.in_shape) >= MAP_DIMENSIONS or not of_images)
+        return has_axes and math.prod(self.in_shape[1:]) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +52,8 @@ class ModelInfo:
         outputs: Rows of the union head.
         blocks: Chain from the input to the head; at least one block.
         note: Reason why only whole-model training is offered; empty where cuts are.
+        traced_by: How the blocks were found: ``"torch.fx"``, that with some classes of modules as leaves, or
+            ``"torch.export"``; empty where they were not.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
@@ -47,6 +62,7 @@ class ModelInfo:
     outputs: int
     blocks: tuple[BlockInfo, ...]
     note: str = ""
+    traced_by: str = ""
 
     @property
     def num_blocks(self) -> int:

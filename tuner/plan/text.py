@@ -3,6 +3,7 @@
 import math
 
 from tuner.plan.heads import HeadsPlan
+from tuner.plan.info import MAP_DIMENSIONS, BlockInfo
 from tuner.plan.parts import DataEdit, LossTerm, TailEdit
 from tuner.plan.trial import TrialPlan
 
@@ -61,15 +62,15 @@ def _source(plan: TrialPlan) -> str:
     if strength:
         return f"{source} augmented by {strength:.2g}"
     if plan.task.augment and not plan.can_augment:
-        return f"{source} ({_unaugmented(plan.source_shape)}: not augmented)"
+        return f"{source} ({_unaugmented(plan.source)}: not augmented)"
     return source
 
 
-def _unaugmented(shape: tuple[int, ...]) -> str:
+def _unaugmented(source: BlockInfo) -> str:
     """Return the name of features of which the task allows no random change."""
-    if math.prod(shape[1:]) > 1:
-        return "stored maps"
-    return "vectors" if len(shape) == 1 else "1 × 1 maps"
+    if math.prod(source.in_shape[1:]) > 1:
+        return "tokens" if source.channels_last or len(source.in_shape) < MAP_DIMENSIONS else "stored maps"
+    return "vectors" if len(source.in_shape) == 1 else "1 × 1 maps"
 
 
 def _recipe(plan: TrialPlan) -> str:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from tuner.augment.operations import active_operations
 from tuner.errors import PlanError
 from tuner.plan.heads import HeadsPlan, effective_heads, head_rules, head_settings
-from tuner.plan.info import FORBID, ModelInfo, TaskInfo
+from tuner.plan.info import FORBID, BlockInfo, ModelInfo, TaskInfo
 from tuner.plan.parts import (
     EVEN,
     STATIC,
@@ -151,15 +151,16 @@ class TrialPlan:
         return replace(self, data=replace(self.data, folds=0)), *without
 
     @property
-    def source_shape(self) -> tuple[int, ...]:
-        """Shape of one sample as an epoch reads it: of the stored maps, or of the inputs."""
+    def source(self) -> BlockInfo:
+        """The block whose input an epoch reads: the stored maps, or the model's inputs."""
         cut = self.split if self.cached else 0
-        return self.model.blocks[min(cut, self.model.num_blocks - 1)].in_shape
+        return self.model.blocks[min(cut, self.model.num_blocks - 1)]
 
     @property
     def can_augment(self) -> bool:
         """Whether the task allows a random change of what an epoch reads, and that has an extent."""
-        return bool(active_operations(self.task.augment, cached=self.cached)) and math.prod(self.source_shape[1:]) > 1
+        operations = active_operations(self.task.augment, cached=self.cached)
+        return bool(operations) and self.source.extends_for(operations)
 
     @property
     def chooses(self) -> bool:

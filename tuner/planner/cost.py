@@ -270,7 +270,7 @@ def _source_seconds(plan: TrialPlan, rates: Rates) -> float:
     """Return the seconds to get one sample's input of the tail."""
     if not plan.cached:
         return fill_seconds(plan, rates)
-    return math.prod(plan.source_shape) * FLOAT_BYTES / rates.read_bytes
+    return math.prod(plan.source.in_shape) * FLOAT_BYTES / rates.read_bytes
 
 
 def _exit_source_seconds(plan: TrialPlan, rates: Rates) -> float:

@@ -8,13 +8,14 @@ from tuner.task.data.signals import Recording, WindowSamples, cut_windows, windo
 from tuner.task.digits import digits
 from tuner.task.file.load import load_task
 from tuner.task.partition import stratified_holdout
-from tuner.task.spec import InputSpec, ModelSpec, Pretrain
+from tuner.task.spec import InputDefaults, InputSpec, ModelSpec, Pretrain
 from tuner.task.task import Domain, Task
 
 __all__ = [
     "ArraySamples",
     "Domain",
     "FileSamples",
+    "InputDefaults",
     "InputSpec",
     "ModelSpec",
     "Pretrain",

@@ -11,6 +11,8 @@ CUT = frozenset({"signals", "audio"})
 #: Whether a sample has one label or several.
 LossKind = Literal["single-label", "multi-label"]
 
+#: Libraries whose models a factory names by the library's own name: ``timm:NAME``, ``hf:NAME-OR-FOLDER``.
+LIBRARIES = ("timm", "hf")
 #: Pixels of a side of the model's input, and of the short side before the crop.
 MOST_SIDE = 8192
 
@@ -35,11 +37,14 @@ class ModelSpec:
     """The network, and the weights it starts from.
 
     Attributes:
-        factory: Function that builds it: ``"package.module:callable"`` or ``"/absolute/net.py:callable"``.
+        factory: Function that builds it: ``"package.module:callable"`` or ``"/absolute/net.py:callable"``; or the name
+            of a published model: ``"timm:NAME"``, ``"hf:OWNER/NAME"``, ``"hf:/absolute/folder"``.
         arguments: Keyword arguments of the factory, sorted by name.
         weights: Absolute path of a weights file, name of torchvision weights, or None.
         pretrain: Training before the study, for models that come without weights.
         head: Labels of the rows the weights were saved with, where these are not the factory's own (a bundle's).
+        input: Name of the argument that takes the samples; None for the first one.
+        output: Name, or number, of the output that holds the logits; None where there is no choice.
     """
 
     factory: str
@@ -47,6 +52,30 @@ class ModelSpec:
     weights: str | None = None
     pretrain: Pretrain | None = None
     head: tuple[str, ...] = ()
+    input: str | None = None
+    output: str | None = None
+
+    @property
+    def source(self) -> tuple[str, str] | None:
+        """Library and name of a published model; None where the factory is a function."""
+        library, _, name = self.factory.partition(":")
+        return (library, name) if library in LIBRARIES and name != "create_model" else None
+
+    @property
+    def name(self) -> str:
+        """Name of the model in reports."""
+        last = self.factory.rpartition(":")[2]
+        return last if self.source is None else last.rstrip("/").rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class InputDefaults:
+    """How images are prepared for a published model, by its own configuration; the fields are those of `InputSpec`."""
+
+    size: int
+    resize: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from tuner.task.data.samples import Samples
 from tuner.task.spec import InputSpec, LossKind, ModelSpec
 
 MOST_NAME_BYTES = 200
+_ALWAYS_HASHED = ("weights", "pretrain")  # also where they are None, as they were before others came
 _HASHED_SAMPLES = 16  # of each partition, those whose content enters the fingerprint
 
 
@@ -125,9 +126,10 @@ class Task:
         and by the content of a few, spread evenly.
         """
         digest = hashlib.blake2b(digest_size=16)
-        model = asdict(self.model)
+        model = {key: value for key, value in asdict(self.model).items() if value is not None or key in _ALWAYS_HASHED}
         model["weights"] = _content_hash(self.model.weights)
-        model["factory_file"] = _content_hash(self.model.factory.rpartition(":")[0])
+        source = self.model.source
+        model["factory_file"] = _content_hash(source[1] if source else self.model.factory.rpartition(":")[0])
         parts = [model, asdict(self.input), self.loss, self.labels, self.head_rows, self.local_labels, self.augment]
         parts += [] if self.labelled else [("unlabelled",)]
         digest.update(json.dumps(parts, sort_keys=True, default=str).encode())
@@ -182,9 +184,12 @@ def _check_labels(where: str, samples: Samples, loss: LossKind, rows: int) -> No
 
 
 def _content_hash(path: str | None) -> str | None:
-    """Return the hash of a file's content; a name that is not an absolute path stands for itself."""
+    """Return the hash of a file's content, or of a folder's files; what is no absolute path stands for itself."""
     if path is None or not Path(path).is_absolute():
         return path
+    if Path(path).is_dir():
+        files = sorted(file for file in Path(path).iterdir() if file.is_file())
+        return " ".join(f"{file.name} {_content_hash(str(file))}" for file in files)
     try:
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "blake2b").hexdigest()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tuner.errors import TaskError
-from tuner.task import Pretrain, Task, digits, load_task
+from tuner.task import InputDefaults, InputSpec, ModelSpec, Pretrain, Task, digits, load_task
 
 Load = Callable[..., Task]
 Write = Callable[..., Path]
@@ -97,9 +97,34 @@ def test_a_weights_name_is_kept_as_it_is(images: Path, load: Load) -> None:
     assert load({"model.weights": "IMAGENET1K_V1"}).model.weights == "IMAGENET1K_V1"
 
 
+def test_a_published_model_brings_its_input(write: Write, images: Path) -> None:
+    (images / "vit").mkdir()
+    (images / "vit" / "config.json").write_text("{}")
+    asked, brought = list[ModelSpec](), InputDefaults(64, 72, (0.5,), (0.25,))
+
+    def defaults_of(model: ModelSpec) -> InputDefaults:
+        asked.append(model)
+        return brought
+
+    left_out = {"input.size": None, "input.resize": None, "input.mean": None, "input.std": None, "model.weights": None}
+    path = write({"model.factory": "hf:vit", "model.output": "logits", **left_out})
+    task = load_task(str(path), defaults_of=defaults_of)
+    assert task.input == InputSpec("images", 64, 72, (0.5,), (0.25,))
+    assert asked == [task.model]
+    assert (task.model.source, task.model.name) == (("hf", str(images / "vit")), "vit")
+    before = task.fingerprint()
+    (images / "vit" / "config.json").write_text("{ }")
+    assert load_task(str(path), defaults_of=defaults_of).fingerprint() != before
+    given = load_task(str(write({"model.factory": "timm:resnet18.a1_in1k"})), defaults_of=defaults_of)
+    assert given.input.size == 6
+    assert given.model.factory == "timm:resnet18.a1_in1k"
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"model.factory": "timm:no such"}, r"model\.factory must have a name after timm:, got 'timm:no such'"),
+        ({"model.factory": "hf:./gone"}, r"gone is no folder of a model, as it holds no config\.json"),
         ({"model.weights": "gone.pth"}, r"model\.weights: no such file .*gone\.pth"),
         ({"model.weights": "sub/gone"}, r"model\.weights: no such file"),
         ({"model.factory": "torchvision.models"}, "model.factory must be module:callable .*got 'torchvision.models'"),

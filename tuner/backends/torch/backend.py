@@ -7,7 +7,7 @@ from tuner.backends.base import Backend, Session
 from tuner.backends.extensions import Extensions
 from tuner.plan.parts import EVEN
 from tuner.plan.trial import TrialPlan
-from tuner.task import Task
+from tuner.task import InputDefaults, ModelSpec, Task
 
 EXITS = "exits that train by steps"
 
@@ -46,6 +46,12 @@ class TorchBackend(Backend):
         if not plan.task.labelled and plan.heads.mode != "exits-only":
             return "the local samples have no labels, so only exits can be trained: set exits.mode to 'exits-only'"
         return None
+
+    def input_defaults(self, model: ModelSpec) -> InputDefaults | None:
+        """Ask timm, Hugging Face or torchvision, each for its own models."""
+        from tuner.backends.torch.model.published import input_defaults
+
+        return input_defaults(model)
 
     def open(self, task: Task, extensions: Extensions) -> Session:
         """Build and trace the model, on one thread: a pool of threads would not survive a fork."""

@@ -14,6 +14,8 @@ def format_task(description: TaskDescription) -> str:
     lines = [f"{description.model}: {description.parameters:,} parameters, {flops:,.1f} MFLOPs per sample"]
     if description.note:
         lines.append(description.note)
+    if description.traced_by:
+        lines.append(f"{len(description.blocks)} blocks, traced by {description.traced_by}")
     width = max(len(block.name) for block in description.blocks)
     lines.append(f"block  {'name':<{width}}  {'input':<16}  MFLOPs  parameters  saved per sample")
     for index, block in enumerate(description.blocks):

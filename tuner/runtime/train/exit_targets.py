@@ -3,7 +3,8 @@
 import numpy as np
 
 from tuner.arrays import Floats, Labels
-from tuner.plan.heads import MAP_DIMENSIONS, HeadsPlan
+from tuner.plan.heads import HeadsPlan
+from tuner.plan.info import MAP_DIMENSIONS
 from tuner.ridge.sums import pooled
 from tuner.runtime.infer.chain import probabilities
 

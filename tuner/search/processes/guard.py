@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, cast
 
-from tuner.errors import BudgetError, MemoryLimitError, TunerError
+from tuner.errors import BudgetError, MemoryLimitError, TunerError, with_trace
 from tuner.search.processes.endings import describe_exit
 from tuner.search.processes.family import kill_group
 from tuner.search.processes.frames import FAILURE, PROGRESS, RESULT, Channel, FrameError
@@ -90,7 +90,7 @@ class JobResult(Generic[T]):
         if self.failure is not None:
             if self.failure.is_bug:
                 raise RuntimeError(f"{self.failure.text}\n{self.failure.trace}")
-            raise TunerError(self.failure.text)
+            raise with_trace(TunerError(self.failure.text), self.failure.trace)
         reasons = {
             "memory": f"took {self.most_bytes / 1e6:,.0f} MB, more than --memory allows",
             "deadline": "took longer than --time allows: give more time; what was stored so far is kept",

@@ -22,6 +22,7 @@ from tuner.errors import (
     StoreError,
     TaskError,
     TunerError,
+    with_trace,
 )
 from tuner.plan.info import ModelInfo
 from tuner.planner.device import FirstSteps, Rates
@@ -142,13 +143,13 @@ def failure_from(content: bytes) -> Failure:
 
 
 def error_from(content: bytes) -> TunerError:
-    """Return what opening a task raised, to be raised again.
+    """Return what opening a task raised, to be raised again; a note of it is the traceback, where there is one.
 
     Raises:
         FrameError: It is no failure.
     """
     given = failure_from(content)
-    return ERRORS.get(given.error, TunerError)(given.text)
+    return with_trace(ERRORS.get(given.error, TunerError)(given.text), given.trace)
 
 
 def task_from(content: bytes) -> TaskOutline:

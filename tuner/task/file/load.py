@@ -6,17 +6,25 @@ from pathlib import Path
 from tuner.errors import TaskError, nearest
 from tuner.reading import kind_of, path_from
 from tuner.task.file.python import task_from_function
+from tuner.task.file.sections import DefaultsOf, nobody_says
 from tuner.task.file.toml import task_from_toml
 from tuner.task.task import Task
 
 
-def load_task(text: str, builtin: Mapping[str, Callable[[], Task]] = {}, *, look: bool = True) -> Task:
+def load_task(
+    text: str,
+    builtin: Mapping[str, Callable[[], Task]] = {},
+    *,
+    look: bool = True,
+    defaults_of: DefaultsOf = nobody_says,
+) -> Task:
     """Load the task a user names.
 
     Args:
         text: Path of a ``task.toml`` or its folder, ``file.py:function``, or name of a built-in task.
         builtin: Built-in tasks by name.
         look: Whether to look at every file that a task file lists, as `task_from_toml` does.
+        defaults_of: Gives what ``[input]`` leaves out, for images of a published model; a run asks its backend.
 
     Raises:
         TaskError: Nothing has that name, or it cannot be used; one line with the reason.
@@ -32,7 +40,7 @@ def load_task(text: str, builtin: Mapping[str, Callable[[], Task]] = {}, *, look
     if kind_of(path) == "folder" and kind_of(path / "task.toml") != "nothing":
         path /= "task.toml"
     if path.suffix == ".toml":
-        return task_from_toml(path, look=look)
+        return task_from_toml(path, look=look, defaults_of=defaults_of)
     if kind_of(path) in {"file", "special"}:
         raise TaskError(
             f"{text}: a task must be a .toml file or file.py:function, "

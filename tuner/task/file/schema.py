@@ -32,6 +32,8 @@ class ModelSection(Section):
     weights: str | None = None
     arguments: dict[str, Any] = {}
     pretrain: PretrainSection | None = None
+    input: str | None = None
+    output: str | None = None
 
 
 class GlobalSection(Section):

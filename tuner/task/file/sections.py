@@ -1,5 +1,7 @@
 """Sections of a task file as specifications of the input and the model."""
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -7,20 +9,29 @@ from tuner.augment.operations import check_operations
 from tuner.errors import StoreError, TaskError
 from tuner.reading import kind_of, path_from
 from tuner.task.data.audio import PATCH
-from tuner.task.spec import InputSpec, ModelSpec, Pretrain, SampleKind
+from tuner.task.spec import LIBRARIES, InputDefaults, InputSpec, ModelSpec, Pretrain, SampleKind
 
 if TYPE_CHECKING:
     from tuner.task.file.schema import ModelSection, TaskFile
 
+#: How the inputs of a published model are prepared; None where nobody says.
+DefaultsOf = Callable[[ModelSpec], InputDefaults | None]
+_PUBLISHED_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _WEIGHT_SUFFIXES = (".pth", ".pt", ".safetensors")
 
 
-def input_spec(file: "TaskFile", path: Path) -> InputSpec:
+def nobody_says(_: ModelSpec) -> None:
+    """Know of no published model."""
+
+
+def input_spec(file: "TaskFile", path: Path, model: ModelSpec, defaults_of: DefaultsOf = nobody_says) -> InputSpec:
     """Return how samples become the model's input.
 
     Args:
         file: Whole file.
         path: Its path, for messages.
+        model: The model.
+        defaults_of: Gives what the file leaves out, for images of a published model.
 
     Raises:
         TaskError: A value is missing, or does not fit the kind of the samples.
@@ -30,16 +41,19 @@ def input_spec(file: "TaskFile", path: Path) -> InputSpec:
         raise TaskError(
             f"{path}: global.kind = {file.global_.kind!r} and local.kind = {kind!r} must agree: one model reads both"
         )
-    if kind == "images" and section.size is None:
+    size, resize, mean, std = section.size, section.resize, tuple(section.mean), tuple(section.std)
+    defaults = defaults_of(model) if kind == "images" and not (size and mean and std) else None
+    if defaults is not None:
+        resize = resize if size or resize else defaults.resize
+        size, mean, std = size or defaults.size, mean or defaults.mean, std or defaults.std
+    if kind == "images" and size is None:
         raise TaskError(f'{path}: input.size is missing, and kind = "images" needs it: e.g. size = 160')
-    for key, values in (("mean", section.mean), ("std", section.std)):
+    for key, values in (("mean", mean), ("std", std)):
         if kind == "images" and len(values) not in {1, 3}:
             raise TaskError(
-                f"{path}: input.{key} must have 1 or 3 values for images, got {values}: give those of the model's "
-                "training, e.g. mean = [0.485, 0.456, 0.406], std = [0.229, 0.224, 0.225] for ImageNet"
+                f"{path}: input.{key} must have 1 or 3 values for images, got {list(values)}: give those of the "
+                "model's training, e.g. mean = [0.485, 0.456, 0.406], std = [0.229, 0.224, 0.225] for ImageNet"
             )
-    resize = section.resize if section.resize is not None else section.size
-    mean, std = tuple(section.mean), tuple(section.std)
     window, hop = section.window, section.hop
     if kind == "audio":
         window = PATCH if window is None else window
@@ -47,7 +61,7 @@ def input_spec(file: "TaskFile", path: Path) -> InputSpec:
     elif section.recording is not None:
         raise TaskError(f'{path}: input.recording names recordings of sounds: leave it out, or set kind = "audio"')
     try:
-        return InputSpec(kind, section.size, resize, mean, std, window, hop)
+        return InputSpec(kind, size, resize or size, mean, std, window, hop)
     except TaskError as error:
         raise TaskError(f"{path}: {error}") from None
 
@@ -60,22 +74,43 @@ def model_spec(section: "ModelSection", path: Path) -> ModelSpec:
         path: Path of the file.
 
     Raises:
-        TaskError: The factory is no ``module:callable``, or a file is missing.
+        TaskError: The factory is no ``module:callable`` and no name of a published model, or a file is missing.
     """
-    module, colon, function = section.factory.rpartition(":")
-    if not colon or not module or not function.isidentifier():
-        raise TaskError(
-            f"{path}: model.factory must be module:callable or file.py:callable, got {section.factory!r}: "
-            "e.g. torchvision.models:mobilenet_v2"
-        )
-    if module.endswith(".py"):
-        module = str(_existing(module, path, "model.factory"))
     weights = section.weights
     if weights is not None and ("/" in weights or "\\" in weights or weights.lower().endswith(_WEIGHT_SUFFIXES)):
         weights = str(_existing(weights, path, "model.weights"))
     arguments = tuple((key, _frozen(value)) for key, value in sorted(section.arguments.items()))
     pretrain = Pretrain(**section.pretrain.model_dump()) if section.pretrain else None
-    return ModelSpec(f"{module}:{function}", arguments, weights, pretrain)
+    names = section.input, section.output
+    return ModelSpec(_factory(section.factory, path), arguments, weights, pretrain, (), *names)
+
+
+def _factory(text: str, path: Path) -> str:
+    """Return a factory, a file or a folder in it as an absolute path.
+
+    Raises:
+        TaskError: It is no function and no name of a published model, or a file is missing.
+    """
+    library, _, name = text.partition(":")
+    if library in LIBRARIES:
+        folder = path_of(name, path.parent)
+        if library == "hf" and (kind_of(folder) == "folder" or name.startswith(("/", ".", "~"))):
+            if kind_of(folder / "config.json") != "file":
+                raise TaskError(
+                    f"{path}: model.factory: {folder} is no folder of a model, as it holds no config.json: paths are "
+                    "relative to the task file; save_pretrained writes such a folder"
+                )
+            return f"hf:{folder.absolute()}"
+        if _PUBLISHED_NAME.fullmatch(name):
+            return text
+        raise TaskError(f"{path}: model.factory must have a name after {library}:, got {text!r}: e.g. timm:resnet18")
+    module, colon, function = text.rpartition(":")
+    if not colon or not module or not function.isidentifier():
+        raise TaskError(
+            f"{path}: model.factory must be module:callable, file.py:callable, timm:name or hf:name, got {text!r}: "
+            "e.g. torchvision.models:mobilenet_v2"
+        )
+    return f"{_existing(module, path, 'model.factory') if module.endswith('.py') else module}:{function}"
 
 
 def augment_operations(ops: list[str], kind: SampleKind, path: Path) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from tuner.task.data.signals import channel_statistics
 from tuner.task.file.domains import domain_of, read_entries
 from tuner.task.file.labels import GlobalClass, UnionHead, global_classes, read_classes, union_head
 from tuner.task.file.reconcile import closed_global, mapped_local, read_rules
-from tuner.task.file.sections import augment_operations, input_spec, model_spec, path_of
+from tuner.task.file.sections import DefaultsOf, augment_operations, input_spec, model_spec, nobody_says, path_of
 from tuner.task.file.variables import expand
 from tuner.task.spec import InputSpec
 from tuner.task.task import Domain, Task
@@ -25,21 +25,32 @@ if TYPE_CHECKING:
 Entries = Mapping[PartitionName, Entry]
 
 
-def task_from_toml(path: Path, *, look: bool = True, mapped: bool = True) -> Task:
+def task_from_toml(
+    path: Path, *, look: bool = True, mapped: bool = True, defaults_of: DefaultsOf = nobody_says
+) -> Task:
     """Read a task file and the data it lists.
 
     Args:
         path: Absolute path of the file.
         look: Whether to look at every image and recording, and report or leave out those that cannot be read.
         mapped: Whether ``[labels]`` holds; else all local labels are new (`reconcile.LOCAL`).
+        defaults_of: Gives what ``[input]`` leaves out, for images of a published model.
 
     Raises:
         TaskError: The file, or what it names, cannot be used; one line with the reason.
     """
-    return task_from_values(read_toml(path, TaskError, "give a task file"), path, look=look, mapped=mapped)
+    values = read_toml(path, TaskError, "give a task file")
+    return task_from_values(values, path, look=look, mapped=mapped, defaults_of=defaults_of)
 
 
-def task_from_values(values: dict[str, Any], path: Path, *, look: bool = True, mapped: bool = True) -> Task:
+def task_from_values(
+    values: dict[str, Any],
+    path: Path,
+    *,
+    look: bool = True,
+    mapped: bool = True,
+    defaults_of: DefaultsOf = nobody_says,
+) -> Task:
     """Read the data that a task lists.
 
     Args:
@@ -47,6 +58,7 @@ def task_from_values(values: dict[str, Any], path: Path, *, look: bool = True, m
         path: Absolute path that the file has, or is to have.
         look: As `task_from_toml`.
         mapped: As `task_from_toml`.
+        defaults_of: As `task_from_toml`.
 
     Raises:
         TaskError: As `task_from_toml`.
@@ -59,7 +71,8 @@ def task_from_values(values: dict[str, Any], path: Path, *, look: bool = True, m
         raise TaskError(
             f'{path}: local.labels = "none" requires [global], as the model then predicts its classes: add [global]'
         )
-    spec = input_spec(file, path)
+    model = model_spec(file.model, path)
+    spec = input_spec(file, path, model, defaults_of)
     folder, loss = path.parent, file.loss.kind
     settings = f"{spec.kind} {spec.resize} {spec.size}"
     check = FileCheck(skip=file.input.skip_unreadable or not look, settings=settings, looks=look)
@@ -77,7 +90,7 @@ def task_from_values(values: dict[str, Any], path: Path, *, look: bool = True, m
     global_ = domain_of("global", global_entries, head.global_rows, outputs) if global_entries else None
     return Task(
         name=text_from(path.resolve().parent.name) if file.name is None else file.name,
-        model=model_spec(file.model, path),
+        model=model,
         input=_standardised(spec, local, global_, path),
         loss=loss,
         local=local,

@@ -33,7 +33,9 @@ def model_info(
         blocks = (BlockInfo("model", "input", shape, counter.get_total_flops(), count, saved_bytes(model, sample)),)
     else:
         blocks = tuple(_block_infos(chain, sample))
-    return ModelInfo(task.model.factory.rpartition(":")[2], fingerprint, len(task.labels), blocks, note)
+    return ModelInfo(
+        task.model.name, fingerprint, len(task.labels), blocks, note, chain.traced_by if chain is not None else ""
+    )
 
 
 def _block_infos(chain: Chain, sample: torch.Tensor) -> list[BlockInfo]:
@@ -46,7 +48,8 @@ def _block_infos(chain: Chain, sample: torch.Tensor) -> list[BlockInfo]:
             result = part(value)
         parameters = sum(parameter.numel() for parameter in part.parameters())
         shape, flops = tuple(nodes[block.begin].meta["tensor_meta"].shape[1:]), counter.get_total_flops()
-        infos.append(BlockInfo(block.name, block.cut, shape, flops, parameters, saved_bytes(part, value)))
+        last = index > 0 and len(shape) > 1 and shape[-1] == chain.last_width(index) != shape[0]
+        infos.append(BlockInfo(block.name, block.cut, shape, flops, parameters, saved_bytes(part, value), last))
         value = result.clone()
     return infos
 

@@ -2,19 +2,19 @@
 
 import importlib
 import importlib.util
-import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from torch import nn
 
-from tuner.backends.torch.model.head import resize_head
+from tuner.backends.torch.model.head import count_outputs
+from tuner.backends.torch.model.places import raised_in
+from tuner.backends.torch.model.published import build_published
 from tuner.backends.torch.model.resize import resize
-from tuner.backends.torch.model.vision import torchvision
+from tuner.backends.torch.model.vision import declare_operators
 from tuner.backends.torch.model.weights import fit, read_weights
 from tuner.errors import TaskError, first_line, nearest
-from tuner.reading import read_text
 from tuner.task import ModelSpec
 
 
@@ -24,18 +24,18 @@ def build(spec: ModelSpec) -> nn.Module:
     Raises:
         TaskError: A part cannot be used; the message says what would do.
     """
-    model = _call_factory(spec)
+    declare_operators()  # before any import that may reach torchvision
+    model = _call_factory(spec) if spec.source is None else build_published(spec)
     if not isinstance(model, nn.Module):
         raise TaskError(
             f"model.factory must return a torch module, but {spec.factory} returns a {type(model).__name__}: "
             "name another function"
         )
-    if spec.head:
-        resize_head(model, tuple(range(len(spec.head))), 0, spec.factory)
     if spec.weights is not None:
         state = read_weights(spec)
         if spec.head:  # a bundle's weights, whose shapes may differ from the factory's
             resize(model, state)
+            count_outputs(model, len(spec.head))
         fit(model, state, str(spec.weights), needs_head=spec.pretrain is None)
     return model.eval()
 
@@ -50,12 +50,12 @@ def _call_factory(spec: ModelSpec) -> Any:
         return factory(**dict(spec.arguments))
     except TypeError as error:
         raise TaskError(
-            f"model.factory: {spec.factory} does not take model.arguments: {first_line(error)}{_raised_in(error)}: "
+            f"model.factory: {spec.factory} does not take model.arguments: {first_line(error)}{raised_in(error)}: "
             "correct it"
         ) from error
     except (Exception, SystemExit) as error:  # the user's own code may raise anything; they need the line
         raise TaskError(
-            f"model.factory: {spec.factory} raised {first_line(error)}{_raised_in(error)}: correct it"
+            f"model.factory: {spec.factory} raised {first_line(error)}{raised_in(error)}: correct it"
         ) from error
 
 
@@ -67,21 +67,15 @@ def _module(where: str) -> ModuleType:
     """
     try:
         if where.endswith(".py"):
-            if "torchvision" in read_text(where, TaskError, "give a Python file in UTF-8"):
-                torchvision()  # so that the user's own import of it works here too
             return _imported(where)
-        if where.split(".", maxsplit=1)[0] == "torchvision":
-            torchvision()
         return importlib.import_module(where)
     except (ImportError, FileNotFoundError, SyntaxError) as error:
         raise TaskError(
             f"model.factory: {where} cannot be imported ({error}): correct it, or install what is missing"
-        ) from None
-    except TaskError:
-        raise
+        ) from error
     except (Exception, SystemExit) as error:
         raise TaskError(
-            f"model.factory: importing {where} raised {first_line(error)}{_raised_in(error)}: correct it"
+            f"model.factory: importing {where} raised {first_line(error)}{raised_in(error)}: correct it"
         ) from error
 
 
@@ -92,9 +86,3 @@ def _imported(path: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def _raised_in(error: BaseException) -> str:
-    """Return where the user's code raised, as `` (net.py, line 14)``; empty where it was not reached."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f" ({Path(last.filename).name}, line {last.lineno})" if last.filename != __file__ else ""

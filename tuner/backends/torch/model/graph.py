@@ -3,25 +3,17 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import torch
 from torch import fx, nn
-from torch.fx.passes.shape_prop import ShapeProp
 
 from tuner.backends.torch.model.grouping import Block, blocks_of
+from tuner.backends.torch.model.tracing import RefusalError, traced
 from tuner.errors import first_line
 
-
-class Tracer(fx.Tracer):
-    """Traces down to torch's own modules, and to any module without parameters or children."""
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """Return whether a call of the module stays one node."""
-        if super().is_leaf_module(m, module_qualified_name):
-            return True
-        return (
-            next(m.parameters(), None) is None and next(m.children(), None) is None and not isinstance(m, nn.Sequential)
-        )
+#: Largest difference of two ways to compute the same, absolute and relative.
+SAME = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,11 +24,13 @@ class Chain:
         module: The traced model; shares the given model's weights.
         cuts: Positions of nodes after which exactly one tensor crosses, the last node not among them.
         blocks: Blocks, in order.
+        traced_by: How the model was traced, for people.
     """
 
     module: fx.GraphModule
     cuts: tuple[int, ...]
     blocks: tuple[Block, ...]
+    traced_by: str
 
     @property
     def nodes(self) -> list[fx.Node]:
@@ -86,6 +80,17 @@ class Chain:
                     layers[str(node.target)] = layer
         return layers
 
+    def last_width(self, number: int) -> int | None:
+        """Return how many channels a block's first layer takes in the last dimension; None where it has them first."""
+        layers = (layer for leaf in self.layers(number).values() for layer in leaf.modules())
+        for layer in layers:
+            for kind, name in ((nn.Linear, "in_features"), (nn.MultiheadAttention, "embed_dim")):
+                if isinstance(layer, kind):
+                    return int(getattr(layer, name))
+            if next(layer.parameters(recurse=False), None) is not None:
+                return int(layer.normalized_shape[-1]) if isinstance(layer, nn.LayerNorm) else None
+        return None
+
     def _copied(self, start: fx.Node, needed: set[fx.Node]) -> tuple[fx.Graph, dict[fx.Node, fx.Node]]:
         """Return a graph of some nodes whose input takes the place of `start`, and each node's copy."""
         graph, copies = fx.Graph(), {}
@@ -109,24 +114,35 @@ def chain(model: nn.Module, sample: torch.Tensor) -> Chain:
         sample: float32 [1, ...], as the model takes it.
 
     Raises:
-        ValueError: The model cannot be traced; the message says why.
+        RefusalError: The model cannot be traced; the message says why.
     """
-    model.eval()
-    try:
-        graph = Tracer().trace(model)
-        module = fx.GraphModule(model, graph)
-        ShapeProp(module).propagate(sample)
-    except Exception as error:  # noqa: BLE001 - a user's forward may raise anything when it is traced
-        raise ValueError(first_line(error)) from None
-    graph.eliminate_dead_code()
-    module.recompile()
-    nodes = list(graph.nodes)
-    inputs = [node for node in nodes if node.op == "placeholder"]
-    result = nodes[-1].args[0]
-    if len([node for node in inputs if node.users]) != 1 or not isinstance(result, fx.Node):
-        raise ValueError("it has more than one input or output")
+    graph = traced(model, sample)
+    nodes = list(graph.module.graph.nodes)
     cuts = tuple(_cut_positions(nodes))
-    return Chain(module, cuts, tuple(blocks_of(module, nodes, cuts)))
+    if not cuts:
+        raise RefusalError("no single tensor connects its parts")
+    found = Chain(graph.module, cuts, tuple(blocks_of(graph.module, nodes, cuts)), graph.by)
+    _check_parts(found, sample)
+    return found
+
+
+def _check_parts(whole: Chain, sample: torch.Tensor) -> None:
+    """Run the blocks one after the other.
+
+    Raises:
+        RefusalError: They do not compute what the model computes.
+    """
+    edges = [whole.split_position(cut) for cut in range(len(whole.blocks) + 1)]
+    value = sample
+    try:
+        with torch.inference_mode():
+            for begin, end in pairwise(edges):
+                value = whole.part(begin, end).eval()(value).clone()
+            same = torch.allclose(whole.module.eval()(sample), value, rtol=SAME, atol=SAME)
+    except Exception as error:
+        raise RefusalError(f"one of its blocks does not run by itself: {first_line(error)}") from error
+    if not same:
+        raise RefusalError("its blocks, one after the other, compute something else")
 
 
 def _needed(last: fx.Node, available: set[fx.Node]) -> set[fx.Node]:

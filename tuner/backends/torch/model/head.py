@@ -1,50 +1,117 @@
-"""The last layer of a model, given one row per label."""
+"""The layers that give a model's outputs, with one row per label."""
+
+from collections.abc import Iterator
 
 import torch
 from torch import nn
 
 from tuner.errors import TaskError
 
+Head = nn.Linear | nn.Conv2d
+_WAY_OUT = "use a model that ends with one, or give exactly the classes of the model"
 
-def head_of(model: nn.Module) -> tuple[str, nn.Linear | nn.Conv2d] | None:
-    """Return the last linear layer (or 1 × 1 convolution), which gives the outputs."""
+
+def head_of(model: nn.Module) -> tuple[str, Head] | None:
+    """Return the last linear layer (or 1 × 1 convolution) by its place in the model, for who has no sample to run."""
     last = None
     for name, module in model.named_modules():
-        pointwise = isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1)
-        if isinstance(module, nn.Linear) or (pointwise and isinstance(module, nn.Conv2d)):
+        if isinstance(module, nn.Linear) or (isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1)):
             last = (name, module)
     return last
 
 
-def resize_head(model: nn.Module, rows: tuple[int, ...], new: int, factory: str) -> None:
-    """Keep some rows of the last layer and add `new` rows of zeros.
+def heads_of(model: nn.Module, sample: torch.Tensor) -> dict[str, Head]:
+    """Return the linear layers (or 1 × 1 convolutions) that give the outputs, by name.
+
+    They are the first ones on every way from the outputs back to the input: two, where a model averages two heads.
+
+    Args:
+        model: Gives one tensor [n, rows] of `sample`; every weight requires a gradient.
+        sample: float32 [1, ...].
+    """
+    with torch.enable_grad():
+        outputs: torch.Tensor = model(sample)
+    rows = outputs.shape[1]
+    linear = {
+        id(module.weight): (name, module)
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) or (isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1))
+        if module.weight.shape[0] == rows
+    }
+    heads, seen, pending = dict[str, Head](), set[torch.autograd.graph.Node](), [outputs.grad_fn]
+    while pending:
+        node = pending.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        head = next((linear[id(weight)] for weight in _weights(node) if id(weight) in linear), None)
+        if head is not None:
+            heads[head[0]] = head[1]
+        else:
+            pending += [following for following, _ in node.next_functions]
+    return {name: heads[name] for name, _ in model.named_modules() if name in heads}
+
+
+def _weights(node: torch.autograd.graph.Node) -> Iterator[torch.Tensor]:
+    """Yield the weights that an operation reads, as they are or transposed."""
+    for read, _ in node.next_functions:
+        operation = read
+        while operation is not None:
+            if hasattr(operation, "variable"):
+                yield operation.variable
+            before = operation.next_functions
+            operation = before[0][0] if len(before) == 1 else None
+
+
+def resize_heads(model: nn.Module, sample: torch.Tensor, rows: tuple[int, ...], new: int, factory: str) -> None:
+    """Keep some rows of the layers that give the outputs, and add `new` rows of zeros.
+
+    Args:
+        model: As for `heads_of`.
+        sample: float32 [1, ...].
+        rows: Rows to keep, in order.
+        new: Number of rows to add.
+        factory: Name of the factory, for messages.
 
     Raises:
-        TaskError: The last layer is not linear.
+        TaskError: The outputs are not those of linear layers.
     """
-    last = head_of(model)
-    if last is None:
+    heads = heads_of(model, sample)
+    if not heads:
         raise TaskError(
-            f"{factory} has no linear layer whose rows could be chosen, or added for new classes: use a model that "
-            "ends with one, or give exactly the classes of the model"
+            f"the outputs of {factory} come from no linear layer whose rows could be chosen, or added for new "
+            f"classes: {_WAY_OUT}"
         )
-    name, head = last
+    for name, head in heads.items():
+        parent, _, leaf = name.rpartition(".")
+        setattr(model.get_submodule(parent), leaf, _resized(head, rows, new))
+    count_outputs(model, len(rows) + new)
+    with torch.inference_mode():
+        outputs = model(sample).shape[1]
+    if outputs != len(rows) + new:
+        raise TaskError(
+            f"{factory} gives {outputs} outputs after its last layer ({', '.join(heads)}) was given {len(rows) + new} "
+            f"rows: {_WAY_OUT}"
+        )
+
+
+def count_outputs(model: nn.Module, outputs: int) -> None:
+    """Let a model that keeps the number of its outputs have the right one."""
+    if hasattr(model, "num_classes"):  # squeezenet reshapes by it
+        setattr(model, "num_classes", outputs)  # noqa: B010 - torch types attributes as tensors or modules
+
+
+def _resized(head: Head, rows: tuple[int, ...], new: int) -> Head:
+    """Return a layer with some rows of another, and rows of zeros."""
     keep = torch.tensor(rows, dtype=torch.long)
-    features = head.in_features if isinstance(head, nn.Linear) else head.in_channels
+    has_bias = head.bias is not None
     resized = (
-        nn.Linear(features, len(rows) + new, bias=head.bias is not None)
+        nn.Linear(head.in_features, len(rows) + new, bias=has_bias)
         if isinstance(head, nn.Linear)
-        else nn.Conv2d(features, len(rows) + new, 1, bias=head.bias is not None)
+        else nn.Conv2d(head.in_channels, len(rows) + new, 1, bias=has_bias)
     )
     with torch.no_grad():
-        fresh = head.weight.new_zeros((new, *head.weight.shape[1:]))
-        has_rows = head.weight.shape[0] > max(rows, default=-1)
-        old = head.weight[keep] if has_rows else resized.weight[: len(rows)]
-        resized.weight.copy_(torch.cat([old, fresh]))
+        resized.weight.copy_(torch.cat([head.weight[keep], head.weight.new_zeros((new, *head.weight.shape[1:]))]))
         if head.bias is not None and resized.bias is not None:
-            old = head.bias[keep] if has_rows else resized.bias[: len(rows)]
-            resized.bias.copy_(torch.cat([old, head.bias.new_zeros(new)]))
-    parent, _, leaf = name.rpartition(".")
-    setattr(model.get_submodule(parent), leaf, resized)
-    if hasattr(model, "num_classes"):  # squeezenet reshapes by it
-        setattr(model, "num_classes", len(rows) + new)  # noqa: B010 - torch types attributes as tensors or modules
+            resized.bias.copy_(torch.cat([head.bias[keep], head.bias.new_zeros(new)]))
+    return resized

@@ -9,11 +9,13 @@ import torch
 from torch import nn
 
 from tuner.backends.torch.model.blocks import model_info
+from tuner.backends.torch.model.calling import one_to_one
 from tuner.backends.torch.model.factory import build
 from tuner.backends.torch.model.fingerprint import model_hash
 from tuner.backends.torch.model.graph import Chain, chain
-from tuner.backends.torch.model.head import resize_head
+from tuner.backends.torch.model.head import resize_heads
 from tuner.backends.torch.model.pretrain import pretrained
+from tuner.backends.torch.model.tracing import RefusalError, refresh
 from tuner.errors import TaskError
 from tuner.plan.info import ModelInfo
 from tuner.task import Task
@@ -30,6 +32,7 @@ class OpenModel:
         trusted_rows: Number of the first head rows that the given model brought along.
         task_fingerprint: Fingerprint of the task.
         measured: Measures the blocks; see `info`.
+        drops_heads: Whether some weights have no part in the outputs: those of heads that only training would run.
     """
 
     model: nn.Module
@@ -38,6 +41,7 @@ class OpenModel:
     trusted_rows: int
     task_fingerprint: str
     measured: Callable[[], ModelInfo]
+    drops_heads: bool = False
 
     @cached_property
     def info(self) -> ModelInfo:
@@ -61,7 +65,7 @@ class OpenModel:
 
     def tail(self, cut: int) -> nn.Module:
         """Return blocks ``[cut, num_blocks)``; shares the model's weights."""
-        if self.chain is None or cut == 0:
+        if self.chain is None or (cut == 0 and not self.drops_heads):
             return self.model
         return self.chain.tail(cut)
 
@@ -74,11 +78,13 @@ def load(task: Task) -> OpenModel:
         TrainingError: The pretraining's loss is no longer a number.
     """
     torch.manual_seed(0)  # a factory without weights starts from the same ones every time
-    model = build(task.model)
+    sample = torch.from_numpy(task.batch(task.local.train, [0]))
+    model = one_to_one(build(task.model), task.model, sample)
     if task.model.pretrain is not None:
         pretrained(task, model)
-    sample = torch.from_numpy(task.batch(task.local.train, [0]))
-    rows = _check_forward(task, model, sample)
+    model.requires_grad_()  # what trains is the plan's to say, not the factory's
+    with torch.inference_mode():
+        rows = int(model(sample).shape[1])
     new = len(task.labels) - len(task.head_rows)
     wanted = task.head_rows or ()
     if max(wanted, default=-1) >= rows:
@@ -87,16 +93,16 @@ def load(task: Task) -> OpenModel:
             "correct global.classes, or give another model"
         )
     if wanted != tuple(range(rows)) or new:
-        resize_head(model, wanted, new, task.model.factory)
+        resize_heads(model, sample, wanted, new, task.model.factory)
     note, blocks = "", None
     try:
         blocks = chain(model, sample)
-    except ValueError as error:
+    except RefusalError as error:
+        refresh(model)
         note = f"the model cannot be traced ({error}): only whole-model training is offered"
     if blocks is not None and len(blocks.blocks) < 2:  # noqa: PLR2004 - one block is no chain
         note = "the model has no inner cut point: only whole-model training is offered"
         blocks = None
-    model.requires_grad_()  # what trains is the plan's to say, not the factory's
     fingerprint = model_hash(model, blocks.module if blocks else model)
     return OpenModel(
         model=model,
@@ -105,19 +111,17 @@ def load(task: Task) -> OpenModel:
         trusted_rows=len(task.head_rows),
         task_fingerprint=task.fingerprint(),
         measured=lambda: model_info(task, model, blocks, sample, note, fingerprint),
+        drops_heads=blocks is not None and _has_idle(model, blocks, sample),
     )
 
 
-def _check_forward(task: Task, model: nn.Module, sample: torch.Tensor) -> int:
-    try:
-        with torch.inference_mode():
-            output = model(sample)
-    except (RuntimeError, ValueError, AssertionError, TypeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise TaskError(
-            f"the model does not take inputs of shape {list(sample.shape)}: {reason}; see [input]"
-        ) from None
-    if not isinstance(output, torch.Tensor) or output.ndim != 2:  # noqa: PLR2004 - [n, classes]
-        shape = list(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
-        raise TaskError(f"the model must return one tensor [n, classes], but {task.model.factory} returns {shape}")
-    return int(output.shape[1])
+def _has_idle(model: nn.Module, blocks: Chain, sample: torch.Tensor) -> bool:
+    """Return whether the outputs do not depend on weights that the traced model is without."""
+    kept = dict(blocks.module.named_parameters())
+    left_out = [value for name, value in model.named_parameters() if name not in kept]
+    if not left_out:
+        return False
+    with torch.enable_grad():
+        gradients = torch.autograd.grad(model(sample).sum(), left_out, allow_unused=True)
+    refresh(model)
+    return all(gradient is None for gradient in gradients)

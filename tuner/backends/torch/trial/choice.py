@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 from safetensors import safe_open
-from torch import nn
 
 from tuner.arrays import Floats, Labels
 from tuner.backends.extensions import Extensions
@@ -15,7 +14,6 @@ from tuner.backends.selecting import Candidates, choose
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import Selection, mixed_selections, training_selections
-from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.trial.inputs import computed_inputs, inference_prefix, stored_inputs
 from tuner.errors import BundleError, TrainingError
 from tuner.plan.trial import TrialPlan
@@ -112,7 +110,7 @@ def _reading(access: Access, plan: TrialPlan, selection: Selection) -> Callable[
         else:
             inputs = computed_inputs(access.task, inference_prefix(access.loaded, plan.cuts[-1]), [selection])
         maps = (inputs.read(rows).numpy() for rows in batches_of(np.arange(len(selection)), BATCH))
-        width = _width(access.loaded, plan.split)
+        width = access.loaded.chain.last_width(plan.split) if access.loaded.chain is not None else None
         features = np.concatenate([_mean_of_positions(part, width) for part in maps])
         if not np.isfinite(features).all():
             raise TrainingError("features of the frozen blocks must be finite to choose samples by, but some are not")
@@ -132,14 +130,3 @@ def _mean_of_positions(maps: Floats, width: int | None) -> Floats:
     first: Floats = np.moveaxis(maps, -1, 1) if last else maps
     mean: Floats = first.reshape(*first.shape[:2], -1).mean(axis=2)
     return mean
-
-
-def _width(model: OpenModel, cut: int) -> int | None:
-    """Return how many channels a tail's first layer takes in the last dimension; None where it takes them elsewhere."""
-    layers = model.chain.layers(cut).values() if model.chain is not None else ()
-    for layer in layers:
-        for kind, name in ((nn.Linear, "in_features"), (nn.MultiheadAttention, "embed_dim")):
-            if isinstance(layer, kind):
-                return int(getattr(layer, name))
-        return int(layer.normalized_shape[-1]) if isinstance(layer, nn.LayerNorm) else None
-    return None

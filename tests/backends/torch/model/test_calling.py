@@ -1,0 +1,151 @@
+"""Models that give more than one tensor, or take more than one argument."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tuner.backends.torch.model.calling import one_to_one
+from tuner.backends.torch.model.load import OpenModel, load
+from tuner.errors import TaskError
+from tuner.task import ArraySamples, Domain, InputSpec, ModelSpec, Task
+
+pytestmark = pytest.mark.slow
+
+NET = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head, self.other = nn.Linear(4, 6), nn.Linear(6, 3), nn.Linear(6, 3)
+
+class Averaged(Net):
+    def forward(self, pixels, mask=None):
+        value = self.body(pixels).relu()
+        return {"logits": (self.head(value) + self.other(value)) / 2, "hidden": value}
+
+class Auxiliary(Net):
+    def forward(self, value):
+        value = self.body(value).relu()
+        return (self.head(value), self.other(value)) if self.training else self.head(value)
+
+class Scaled(Net):
+    def forward(self, value):
+        return torch.stack([self.body(value)[:, row] for row in range(3)], 1)
+
+class Broken(Net):
+    def forward(self, value):
+        return self.head(value)
+"""
+
+
+@dataclass
+class Outputs:
+    logits: torch.Tensor
+    hidden: torch.Tensor
+
+
+class Giving(nn.Module):
+    def __init__(self, shape: Any) -> None:
+        super().__init__()
+        self.layer, self.shape = nn.Linear(4, 3), shape
+
+    def forward(self, value: torch.Tensor, mask: torch.Tensor | None = None) -> Any:
+        outputs = self.layer(value) if mask is None else mask
+        return self.shape(outputs, value[:, None])
+
+
+SAMPLE = torch.rand(2, 4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "names"),
+    [
+        (lambda logits, _: logits, {}),
+        (lambda logits, hidden: (hidden, logits), {}),
+        (lambda logits, hidden: {"hidden": hidden, "logits": logits}, {}),
+        (lambda logits, hidden: {"hidden": hidden, "scores": logits}, {}),
+        (Outputs, {}),
+        (lambda logits, hidden: {"a": logits, "b": logits + 1, "hidden": hidden}, {"output": "a"}),
+        (lambda logits, hidden: (logits, hidden), {"output": "0", "input": "value"}),
+    ],
+)
+def test_the_logits_are_found(shape: Any, names: dict[str, str]) -> None:
+    model = Giving(shape).eval()
+    one = one_to_one(model, ModelSpec("net:build", **names), SAMPLE)  # type: ignore[arg-type]  # names only
+    assert torch.equal(one(SAMPLE), model.layer(SAMPLE))
+    assert set(one.state_dict()) == {"layer.weight", "layer.bias"}
+    assert type(one).__qualname__ == "Giving"
+
+
+@pytest.mark.parametrize(
+    ("shape", "names", "message"),
+    [
+        (lambda _, hidden: hidden, {}, r"must return one tensor \[n, classes\], but net:build returns \[2, 1, 4\]"),
+        (lambda _, hidden: (hidden, "text"), {}, r"returns \(0 \[2, 1, 4\], 1 a str\) none is: give another model"),
+        (
+            lambda one, _: {"a": one, "b": one},
+            {},
+            r"\(a \[2, 3\], b \[2, 3\]\) several are: give model\.output = \"a\"",
+        ),
+        (
+            lambda one, _: {"a": one},
+            {"output": "logits"},
+            r"\(a \[2, 3\]\) 'logits' is none: give model\.output = \"a\"",
+        ),
+        (lambda one, _: one, {"input": "pixels"}, r"model\.input: net:build takes no 'pixels': it takes value, mask"),
+        (
+            lambda one, _: one + torch.rand(7),
+            {},
+            r"does not take inputs of shape \[2, 4\]: RuntimeError: .*test_calling\.py, line \d+\); see \[input\]",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_one_line(shape: Any, names: dict[str, str], message: str) -> None:
+    with pytest.raises(TaskError, match=message) as caught:
+        one_to_one(Giving(shape).eval(), ModelSpec("net:build", **names), SAMPLE)  # type: ignore[arg-type]  # names only
+    assert "\n" not in str(caught.value)
+
+
+def opened(folder: Path, name: str, **names: str) -> OpenModel:
+    (folder / "net.py").write_text(NET)
+    spec = InputSpec("arrays")
+    samples = ArraySamples(np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32), np.arange(8) % 4, spec)
+    model = ModelSpec(f"{folder}/net.py:{name}", **names)  # type: ignore[arg-type]  # names only
+    domain = Domain(samples, samples)
+    return load(Task("t", model, spec, "single-label", domain, None, tuple("abcd"), (0, 2, 1), (0, 1, 2, 3)))
+
+
+def test_averaged_heads_are_all_given_the_labels_rows(tmp_path: Path) -> None:
+    model = opened(tmp_path, "Averaged", input="pixels", output="logits")
+    assert {len(model.model.get_parameter(f"{head}.weight")) for head in ("head", "other")} == {4}
+    assert model.model(torch.rand(5, 4)).shape == (5, 4)
+    assert (model.model(torch.rand(5, 4))[:, 3] == 0).all()
+    assert model.info.traced_by == "torch.fx"
+
+
+def test_heads_for_training_only_are_dropped(tmp_path: Path) -> None:
+    model = opened(tmp_path, "Auxiliary")
+    assert len(model.model.get_parameter("other.weight")) == 3
+    tail = model.tail(0).train()
+    assert tail(torch.rand(5, 4)).shape == (5, 4)
+    assert "other.weight" not in tail.state_dict()
+    assert "other.weight" in model.model.state_dict()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Scaled", r"the outputs of .*net\.py:Scaled come from no linear layer whose rows could be chosen"),
+        ("Broken", r"does not take inputs of shape \[1, 4\]: RuntimeError: .* \(net\.py, line \d+\); see \[input\]"),
+    ],
+)
+def test_a_head_that_cannot_be_widened_is_one_line(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        opened(tmp_path, name)
