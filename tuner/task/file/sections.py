@@ -107,7 +107,7 @@ def _factory(text: str, path: Path) -> str:
     module, colon, function = text.rpartition(":")
     if not colon or not module or not function.isidentifier():
         raise TaskError(
-            f"{path}: model.factory must be module:callable, file.py:callable, timm:name or hf:name, got {text!r}: "
+            f"{path}: model.factory must be module:callable or file.py:callable, timm:name or hf:name, got {text!r}: "
             "e.g. torchvision.models:mobilenet_v2"
         )
     return f"{_existing(module, path, 'model.factory') if module.endswith('.py') else module}:{function}"
