@@ -122,6 +122,11 @@ def trace_of(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))[-MOST_TRACE:]
 
 
+def trace_of_cause(error: BaseException) -> str:
+    """Return the traceback of an error that code of the user's, or of a plugin, caused; of any other, nothing."""
+    return "" if error.__cause__ is None else "".join(traceback.format_exception(error))
+
+
 def place_of(error: BaseException) -> str:
     """Return where a plugin's function raised, as `` (mine.py, line 14)``; empty where it was not reached.
 

@@ -110,7 +110,8 @@ def call(arguments: list[str]) -> int:
         line = _line(error)
         if line is None:
             raise
-        return _failed(MISTAKE, line, *(getattr(error, "__notes__", ()) if common.verbosity > 0 else ()))
+        trace = "\n".join(getattr(error, "__notes__", ())).splitlines() if common.verbosity > 0 else ()
+        return _failed(MISTAKE, line, *map(printable, trace))
     except KeyboardInterrupt as interruption:
         commands = (f"to continue:\n{printable(command)}" for command in interruption.args)
         return _failed(INTERRUPTED, "interrupted; what was finished is kept", *commands)

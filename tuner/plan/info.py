@@ -36,10 +36,10 @@ class BlockInfo:
     channels_last: bool = False
 
     def extends_for(self, operations: Collection[str]) -> bool:
-        """Return whether the input has an extent that random changes, `tuner.augment.operations`, move along."""
+        """Return whether there are random changes, `tuner.augment.operations`, and the input has an extent for them."""
         of_images = "crop" in operations or "flip" in operations
         has_axes = not self.channels_last and (len(self.in_shape) >= MAP_DIMENSIONS or not of_images)
-        return has_axes and math.prod(self.in_shape[1:]) > 1
+        return bool(operations) and has_axes and math.prod(self.in_shape[1:]) > 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,8 +159,7 @@ class TrialPlan:
     @property
     def can_augment(self) -> bool:
         """Whether the task allows a random change of what an epoch reads, and that has an extent."""
-        operations = active_operations(self.task.augment, cached=self.cached)
-        return bool(operations) and self.source.extends_for(operations)
+        return self.source.extends_for(active_operations(self.task.augment, cached=self.cached))
 
     @property
     def chooses(self) -> bool:

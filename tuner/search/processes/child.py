@@ -32,6 +32,7 @@ from tuner.errors import (
     first_line,
     missing_extra,
     opening_error,
+    trace_of_cause,
 )
 from tuner.plugin.core import build_host
 from tuner.plugin.host import Host
@@ -54,8 +55,6 @@ LOOK_SECONDS = 1.0
 MOST_UNSENT_BYTES = 1_000_000
 #: Longest time that a job waits for its parent to take its last word.
 LAST_WORD_SECONDS = 3600.0
-
-
 #: By backend, what gives the task opened on it.
 Sessions = Mapping[str, Callable[[], Session]]
 
@@ -75,7 +74,7 @@ def main(control_handle: int, parent: int) -> None:
             sessions, owners = _opened(start, control)
         except (TunerError, OSError) as error:
             known = error if isinstance(error, TunerError) else opening_error(error)
-            failure = wire.failure(str(known), _trace_of_cause(known), error=type(known).__name__)
+            failure = wire.failure(str(known), trace_of_cause(known), error=type(known).__name__)
             control.sendall(frame(frames.FAILURE, wire.encode_failure(failure)))
             return
         gc.freeze()  # or a collection in a child would touch, and so copy, every page of what it inherits
@@ -185,11 +184,8 @@ def _preload(modules: Iterable[str]) -> None:
 
 def _loaded(start: Start, host: Host) -> Task:
     """Return the task that is to be opened."""
-    if isinstance(start.task, str):
-        defaults_of = host.backend(start.backends[0]).input_defaults
-        task = load_task(start.task, host.tasks, defaults_of=defaults_of)
-    else:
-        task = start.task
+    ask = host.backend(start.backends[0]).input_defaults
+    task = load_task(start.task, host.tasks, defaults_of=ask) if isinstance(start.task, str) else start.task
     return task if start.adapt is None else start.adapt(task)
 
 
@@ -238,17 +234,12 @@ def _failure(error: BaseException, owners: Mapping[What, str]) -> Failure:
         if not isinstance(error, TunerError):
             trace = "".join(traceback.format_exception(error))
             return wire.failure(first_line(error), trace, is_bug=True)
-        trace = _trace_of_cause(error) if isinstance(error, ExtensionError | TaskError) else ""
+        trace = trace_of_cause(error) if isinstance(error, ExtensionError | TaskError) else ""
         what = (error.what, error.kind) if isinstance(error, ExtensionError) else ("", "")
         owner = f"plugin {owners[what]!r}, " if what in owners else ""
         return wire.failure(f"{owner}{error}", trace, unsupported=isinstance(error, UnsupportedError), edit=what[1])
     except BaseException as second:  # noqa: BLE001 - its own text may be what raises
         return wire.failure(f"{type(error).__name__}, whose text raised {type(second).__name__}", is_bug=True)
-
-
-def _trace_of_cause(error: BaseException) -> str:
-    """Return the traceback of an error that code of the user's, or of a plugin, caused; of any other, nothing."""
-    return "" if error.__cause__ is None else "".join(traceback.format_exception(error))
 
 
 class _Reporter:
