@@ -12,6 +12,7 @@ from tuner.commands.limits import NO_LIMITS, CommandLimits
 from tuner.errors import TaskError
 from tuner.files import write_private
 from tuner.plugin.core import build_host
+from tuner.printable import printable
 from tuner.reading import kind_of, text_from
 from tuner.search.processes.remote import open_remote
 from tuner.task import Task
@@ -151,9 +152,11 @@ def write_suggestions(suggestions: Sequence[Suggestion], out: Path) -> None:
         raise TaskError(f"{out} exists: give another file, or remove it")
     lines = ["# Proposed, not applied: edit this file, then set map in the section [labels] of the task to its name."]
     for suggestion in suggestions:
-        lines += [f"# {format_proposal(proposal)}" for proposal in suggestion.proposals]
-        lines += [f"#   {file}" for file in suggestion.examples]
-        lines.append(f"{suggestion.label}\t{suggestion.proposals[0].label}")
+        lines += [f"# {printable(format_proposal(proposal))}" for proposal in suggestion.proposals]
+        lines += [f"#   {printable(file)}" for file in suggestion.examples]
+        line = f"{suggestion.label}\t{suggestion.proposals[0].label}"
+        unfit = not line.replace("\t", "", 1).isprintable() or line.startswith("#") or "|" in line
+        lines.append(f"# write this one into the task file: {printable(line)}" if unfit else line)
     write_private(out, "\n".join([*lines, ""]))
 
 

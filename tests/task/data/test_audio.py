@@ -155,6 +155,12 @@ def test_what_is_done_to_sounds_is_noted_and_bad_ones_are_named(sounds: Path, lo
     [
         ({"input.recording": "("}, "must be a regular expression"),
         ({"input.recording": "x+"}, "does not match this file's name"),
+        ({"input.recording": "x*"}, "matches nothing of this file's name"),
+        (
+            {"global.kind": "audio", "global.train": "l#1-*", "local.val": "l#1-*", "local.train": "l#[23]-*"},
+            r"global.train and local.val share the recording '.*1-10-A",
+        ),
+        ({"global.kind": "audio", "global.train": "l#1-*"}, r"global.train and local.train share the recording"),
         ({"input.size": 6}, "input.size = 6 does not apply to kind 'audio'"),
         ({"augment.ops": ["flip"]}, "sounds cannot be changed by 'flip'"),
         ({"augment.ops": ["time-shft"]}, "did you mean 'time-shift'"),
@@ -168,3 +174,9 @@ def test_a_mistake_in_a_task_of_sounds_is_one_line(
     with pytest.raises(TaskError, match=reason) as caught:
         load(change, AUDIO)
     assert "\n" not in str(caught.value)
+
+
+def test_a_folder_may_have_the_mark_of_a_pattern_in_its_name(sounds: Path, load: Load) -> None:
+    (sounds / "c# l").mkdir()
+    (sounds / "l").rename(sounds / "c# l" / "l")
+    assert len(load({"local.train": "c# l/l#1-*"}, AUDIO).local.train) > 0

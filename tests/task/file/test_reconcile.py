@@ -48,13 +48,13 @@ def labels_of(task: Task, domain: str, file: str) -> set[str]:
 
 def test_local_labels_are_mapped_and_all_labels_close_upward(animals: Path, load: Load) -> None:
     task = load(None, BASE)
-    assert task.labels == ("Animal", "Bark", "Cat", "Dog", "Rain", "bell")
+    assert task.labels == ("Bark", "Cat", "Rain", "Animal", "Dog", "bell")  # the model's own keep their rows
     assert task.head_rows == (0, 1, 2, 3, 4)
     assert labels_of(task, "global", "Bark/") == {"Bark", "Dog", "Animal"}
     assert labels_of(task, "local", "woof/") == {"Bark", "Dog", "Animal"}
     assert labels_of(task, "local", "tabby/") == labels_of(task, "local", "cat/") == {"Cat", "Animal"}
     assert labels_of(task, "local", "bell/") == {"bell"}
-    assert task.local_labels == (0, 1, 2, 3, 5)
+    assert task.local_labels == (0, 1, 3, 4, 5)
 
 
 def test_without_the_section_nothing_is_mapped(animals: Path, load: Load) -> None:
@@ -94,7 +94,11 @@ def test_a_single_label_task_maps_each_label_to_one(animals: Path, load: Load) -
         ({"labels.map": {"woof": []}}, r"must map 'woof' to at least one label"),
         ({"labels.new": ["bell", "tabby"]}, r"'tabby' is in labels.map and in labels.new"),
         ({"labels.new": ["bells"]}, r"labels.new has 'bells', of which there is no local sample .*'bell'"),
-        ({"labels.parents": {"Brk": ["Dog"]}}, r"names the label 'Brk', which no sample has .*'Bark'"),
+        ({"labels.parents": {"Brk": ["Dog"]}}, r"names 'Brk', which is neither .*'Bark'"),
+        ({"labels.parents": {"woof": ["Dog"]}}, r"names 'woof', which is neither a label of the model nor a new one"),
+        ({"labels.parents": {"Bark": ["Dog"], "Dog": ["Bark"]}}, r"leads from 'Bark' back to itself"),
+        ({"labels.map": ""}, r"labels.map must be a table, or the name of a file, got an empty name"),
+        ({"local.labels": "none"}, r"\[labels\] maps local labels, of which there are none"),
         ({"labels.parents": {"bell": ["Thing"]}}, r"leads from 'bell' to 'Thing', which no global sample has"),
         ({"global.kind": None, "global.train": None, "global": None}, r"global.kind is missing|maps local labels"),
         ({"labels.map": "none.tsv"}, r"none.tsv: cannot be read"),
@@ -109,8 +113,24 @@ def test_a_mistake_is_one_line_with_the_nearest_name(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("text", "reason"), [("a\n", "a tab, and labels"), ("a\tb\na\tc\n", "may occur once")])
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("a\n", "a tab, and labels"), ("a\tb\na\tc\n", "may occur once"), ("a" * 200_000, "a tab, and labels")],
+)
 def test_a_damaged_file_of_labels_is_one_line(text: str, reason: str, animals: Path, load: Load) -> None:
     (animals / "map.tsv").write_text(text)
     with pytest.raises(TaskError, match=reason):
         load({"labels.map": "map.tsv"}, BASE)
+
+
+def test_the_rows_of_the_given_head_keep_their_labels(tmp_path: Path, load: Load) -> None:
+    np.savez(tmp_path / "g.npz", x=np.zeros((36, 6, 6, 1), np.uint8), y=np.arange(36) % 12)
+    arrays = {"global.kind": "arrays", "global.train": "g.npz", "local.kind": "arrays", "local.train": "g.npz"}
+    values = {key: value for key, value in BASE.items() if not key.startswith("labels.")} | arrays
+    task = load({"labels.map": {}, "loss.kind": "single-label", "input.size": None}, values)
+    assert task.labels == tuple(map(str, range(12)))  # in alphabetical order, 10 and 11 would take rows 2 and 3
+
+
+def test_a_new_label_that_is_the_models_but_for_case_is_refused(animals: Path, load: Load) -> None:
+    with pytest.raises(TaskError, match=r"labels.new has 'cat', which is the model's 'Cat' but for the case"):
+        load({"labels.new": ["bell", "cat"]}, BASE)

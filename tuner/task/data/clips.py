@@ -147,7 +147,8 @@ def read_clips(
     Raises:
         TaskError: The entry is missing, empty or malformed.
     """
-    name, _, pattern = (str(path), "", "") if kind_of(path) != "nothing" else str(path).partition(_MARK)
+    name, _, pattern = (str(path), "", "") if kind_of(path) != "nothing" else str(path).rpartition(_MARK)
+    name = name or str(path)  # there is no mark
     source = Path(name)
     kind = kind_of(source)
     if kind == "nothing":
@@ -217,6 +218,8 @@ def _recording(file: Path, pattern: str | None) -> str:
         match = re.search(pattern, file.name)
     except re.error as error:
         raise TaskError(f"input.recording must be a regular expression, got {pattern!r} ({error})") from None
+    if match is not None and not match[0]:
+        raise TaskError(f"{file}: input.recording = {pattern!r} matches nothing of this file's name: correct it")
     if match is None:
         raise TaskError(
             f"{file}: input.recording = {pattern!r} does not match this file's name: correct it, or rename the file"

@@ -74,6 +74,28 @@ def read_entries(
     return entries
 
 
+def refuse_shared_recordings(local: Mapping[PartitionName, Entry], global_: Mapping[PartitionName, Entry]) -> None:
+    """Refuse recordings that one section trains on and the other is scored on.
+
+    Args:
+        local: Entries of ``[local]``.
+        global_: Entries of ``[global]``.
+
+    Raises:
+        TaskError: There is such a recording.
+    """
+    for learned, scored, title, other in ((local, global_, "local", "global"), (global_, local, "global", "local")):
+        train = learned["train"]
+        for partition, entry in scored.items():
+            is_scored = partition != "train" or "val" not in scored  # else a part of it is held out
+            if train.origin is not None and entry.origin is not None and is_scored and _overlap(train, entry):
+                shared = min(_sources(train) & _sources(entry))
+                raise TaskError(
+                    f"{entry.source}: {title}.train and {other}.{partition} share the recording {shared!r}, so scores "
+                    f"would be measured on what was trained on: give other data"
+                )
+
+
 def domain_of(title: str, entries: Mapping[PartitionName, Entry], rows: Mapping[str, int], outputs: int) -> Domain:
     """Return a domain; a missing validation partition is held out from training.
 

@@ -1,6 +1,5 @@
 """Local labels that differ from the model's: each is mapped, declared new, or refused; hierarchies close upward."""
 
-import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -74,7 +73,11 @@ def read_rules(section: "LabelsSection", path: Path, *, single: bool) -> LabelRu
             raise TaskError(f"{path}: labels.map must map {label!r} to {wanted}, got {list(targets)}")
         if label in section.new:
             raise TaskError(f"{path}: the label {label!r} is in labels.map and in labels.new: remove it from one")
-    return LabelRules(path, map_, frozenset(section.new), parents)
+    rules = LabelRules(path, map_, frozenset(section.new), parents)
+    circular = next((label for label in parents if label in rules.closed(parents[label])), None)
+    if circular is not None:
+        raise TaskError(f"{path}: labels.parents leads from {circular!r} back to itself: remove one of the steps")
+    return rules
 
 
 def closed_global(
@@ -92,14 +95,19 @@ def closed_global(
     """
     shown = {item.name: item.label for item in listed or ()}
     known = {shown.get(name, name) for entry in entries.values() for name in entry.names} | set(shown.values())
-    known |= set(rules.map) | rules.new | {parent for parents in rules.parents.values() for parent in parents}
+    known |= rules.new | {parent for parents in rules.parents.values() for parent in parents}
     stray = next((label for label in rules.parents if label not in known), None)
     if stray is not None and rules.is_strict:
         raise TaskError(
-            f"{rules.source}: labels.parents names the label {stray!r}, which no sample has{nearest(stray, known)}"
+            f"{rules.source}: labels.parents names {stray!r}, which is neither a label of the model nor a new one"
+            f"{nearest(stray, known)}"
         )
     return {
-        partition: _relabelled(entry, {name: rules.closed([shown.get(name, name)]) for name in entry.names})
+        partition: _relabelled(
+            entry,
+            {name: rules.closed([shown.get(name, name)]) for name in entry.names},
+            [shown.get(name, name) for name in entry.names],  # their places are rows of the given head
+        )
         for partition, entry in entries.items()
     }
 
@@ -141,6 +149,11 @@ def _targets(label: str, known: Sequence[str], rules: LabelRules) -> tuple[str, 
             )
         own: Sequence[str] = rules.map[label]
     elif label in rules.new:
+        if label not in known and label.casefold() in folded:
+            raise TaskError(
+                f"{rules.source}: labels.new has {label!r}, which is the model's {folded[label.casefold()]!r} but for "
+                "the case of its letters: remove it from labels.new, or rename the local label"
+            )
         own = (label,)
     elif label in known or label.casefold() in folded:
         own = (label if label in known else folded[label.casefold()],)
@@ -159,9 +172,16 @@ def _targets(label: str, known: Sequence[str], rules: LabelRules) -> tuple[str, 
     return closed
 
 
-def _relabelled(entry: Entry, labels: Mapping[str, Sequence[str]]) -> Entry:
-    """Return an entry by other class names: for each one, or more where a sample may have several labels."""
-    names = tuple(sorted({label for name in entry.names for label in labels.get(name, ())}))
+def _relabelled(entry: Entry, labels: Mapping[str, Sequence[str]], first: Sequence[str] = ()) -> Entry:
+    """Return an entry by other class names: for each one, or more where a sample may have several labels.
+
+    Args:
+        entry: The entry.
+        labels: New names by the entry's own.
+        first: Names that come first, in this order; the others follow in alphabetical order.
+    """
+    added = sorted({label for name in entry.names for label in labels.get(name, ())})
+    names = tuple(dict.fromkeys([*first, *added]))
     place = {name: number for number, name in enumerate(names)}
     if entry.targets.ndim == 1:
         to_place = np.array([place[labels[name][0]] if labels.get(name) else 0 for name in entry.names], np.int64)
@@ -177,14 +197,19 @@ def _table(value: Table | str, path: Path, key: str) -> Table:
     """Return a table of labels: as the task file has it, or from a file with tabs: ``label``, ``label|label``."""
     if not isinstance(value, str):
         return value
+    if not value.strip():
+        raise TaskError(f"{path}: labels.{key} must be a table, or the name of a file, got an empty name")
     file = path_of(value, path.parent)
     text = read_text(file, TaskError, f"labels.{key} must be a table, or a UTF-8 file with tabs")
     table: dict[str, list[str]] = {}
-    for line, cells in enumerate(csv.reader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE), start=1):
-        if not any(cell.strip() for cell in cells) or cells[0].startswith("#"):
+    for line, words in enumerate(text.splitlines(), start=1):
+        cells = words.split("\t")
+        if not words.strip() or words.startswith("#"):
             continue
         if len(cells) != 2:  # noqa: PLR2004 - a label and its labels
-            raise TaskError(f"{file}:{line}: a line must be a label, a tab, and labels joined with |, got {cells}")
+            raise TaskError(
+                f"{file}:{line}: a line must be a label, a tab, and labels joined with |, got {words[:80]!r}"
+            )
         label = cells[0].strip()
         if label in table:
             raise TaskError(f"{file}:{line}: each label may occur once, got {label!r} again")

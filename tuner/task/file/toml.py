@@ -11,7 +11,7 @@ from tuner.task.data.entry import Entry
 from tuner.task.data.npz import PartitionName
 from tuner.task.data.readable import FileCheck
 from tuner.task.data.signals import channel_statistics
-from tuner.task.file.domains import domain_of, read_entries
+from tuner.task.file.domains import domain_of, read_entries, refuse_shared_recordings
 from tuner.task.file.labels import GlobalClass, UnionHead, global_classes, read_classes, union_head
 from tuner.task.file.reconcile import closed_global, mapped_local, read_rules
 from tuner.task.file.sections import DefaultsOf, augment_operations, input_spec, model_spec, nobody_says, path_of
@@ -81,6 +81,8 @@ def task_from_values(
         read_entries(file.global_, folder, spec, loss, check, file.input.recording) if file.global_ else None
     )
     skipped = check.close(path)
+    if global_entries is not None:
+        refuse_shared_recordings(local_entries, global_entries)
     local_entries, global_entries, classes = _reconciled(file, path, local_entries, global_entries, mapped=mapped)
     head = _union_head(file, local_entries, classes)
     outputs = len(head.labels)
@@ -122,6 +124,10 @@ def _reconciled(
             raise TaskError(f"{path}: [labels] maps local labels to those of [global]: add it, or leave [labels] out")
         rules = read_rules(section, path, single=file.loss.kind == "single-label")
         rules = rules if mapped else replace(rules, map={}, new=frozenset(), is_strict=False)
+    if file.labels is not None and file.local.labels == "none":
+        raise TaskError(
+            f'{path}: [labels] maps local labels, of which there are none with local.labels = "none": remove one'
+        )
     classes: list[GlobalClass] = []
     if file.global_ is not None and global_entries is not None:
         listing = path_of(file.global_.classes, path.parent) if file.global_.classes else None
