@@ -160,7 +160,7 @@ def test_what_is_done_to_sounds_is_noted_and_bad_ones_are_named(sounds: Path, lo
             {"global.kind": "audio", "global.train": "l#1-*", "local.val": "l#1-*", "local.train": "l#[23]-*"},
             r"global.train and local.val share the recording '.*1-10-A",
         ),
-        ({"global.kind": "audio", "global.train": "l#1-*"}, r"global.train and local.train share the recording"),
+        ({"global.kind": "audio", "global.train": "l#1-*"}, r"local.train and global.train share the recording"),
         ({"input.size": 6}, "input.size = 6 does not apply to kind 'audio'"),
         ({"augment.ops": ["flip"]}, "sounds cannot be changed by 'flip'"),
         ({"augment.ops": ["time-shft"]}, "did you mean 'time-shift'"),
