@@ -87,8 +87,8 @@ def recording_holdout(
 ) -> tuple[RowNumbers, RowNumbers]:
     """Divide windows so that those held out were recorded apart from the rest.
 
-    Whole people are held out where there are several, else whole sessions, else whole recordings of each class; never
-    a label that the rest would lack.
+    Whole people are held out where there are several, else whole sessions, else whole recordings, of each class if no
+    recording has several; never a label that the rest would lack.
 
     Args:
         labels: Labels of the windows: int [n], or multi-hot [n, k].
@@ -107,7 +107,13 @@ def recording_holdout(
         if held_out.any():
             return np.flatnonzero(~held_out), np.flatnonzero(held_out)
     _, first, place = np.unique(recordings, return_index=True, return_inverse=True)
-    _, chosen = stratified_holdout(labels[first], fraction, seed)
+    of_recordings = labels[first]
+    if labels.ndim > 1:
+        np.maximum.at(of_recordings, place, labels)
+    elif (of_recordings[place] != labels).any():
+        held_out = _held_out_groups(labels, place, fraction, seed)
+        return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+    _, chosen = stratified_holdout(of_recordings, fraction, seed)
     held_out = np.isin(place, chosen)
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 

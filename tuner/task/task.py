@@ -123,7 +123,7 @@ class Task:
         """Hash what a run depends on, to 32 hex digits, so that a resumed run refuses a task that has changed.
 
         Weights and a factory's own file count by content; partitions by the names, labels and sizes of their samples,
-        and by the content of a few, spread evenly.
+        and by the content of a few, spread evenly; of sounds, by the content of all.
         """
         digest = hashlib.blake2b(digest_size=16)
         model = {key: value for key, value in asdict(self.model).items() if value is not None or key in _ALWAYS_HASHED}
@@ -137,7 +137,7 @@ class Task:
             digest.update(f"\n{where} {len(samples)}\n".encode())
             digest.update(np.ascontiguousarray(samples.labels).tobytes())
             for index in range(len(samples)):
-                digest.update(text_from(f"{samples.name(index)}\t{samples.size_bytes(index)}\n").encode())
+                digest.update(text_from(f"{samples.name(index)}\t{samples.stamp(index)}\n").encode())
             for index in range(0, len(samples), max(1, len(samples) // _HASHED_SAMPLES)):
                 digest.update(samples.sample_id(index).encode())
         return digest.hexdigest()

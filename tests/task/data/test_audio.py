@@ -1,5 +1,6 @@
 """Log-mel bands against an independent computation; what is read of sounds; patches of a task."""
 
+import struct
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tests.sounds import tone, write
 from tests.task.conftest import Load
 from tuner.errors import TaskError
 from tuner.task.data.audio import BANDS, RATE, log_mel, mel_weights, read_clip, read_header
-from tuner.task.data.samples import wholes
+from tuner.task.data.samples import content_id, wholes
 
 
 def reference(waveform: np.ndarray) -> np.ndarray:
@@ -87,13 +88,49 @@ def test_what_cannot_be_read_is_one_line(content: bytes | None, reason: str, tmp
 
 
 def test_a_sound_without_samples_and_one_of_infinities_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match="it is empty"):
+    with pytest.raises(TaskError, match=r"a\.wav: cannot be used \(it is empty\): replace or remove it"):
         read_clip(write(tmp_path / "a.wav", np.zeros(0, np.float32)))
     import soundfile
 
     soundfile.write(tmp_path / "b.wav", np.full(8000, np.inf, np.float32), RATE, subtype="FLOAT")
     with pytest.raises(TaskError, match="not finite"):
         read_clip(tmp_path / "b.wav")
+
+
+@pytest.mark.parametrize("shape", [(8000, 1), (8000, 2)])
+def test_floats_far_above_full_scale_are_refused_before_they_overflow(shape: tuple[int, int], tmp_path: Path) -> None:
+    import soundfile
+
+    soundfile.write(tmp_path / "a.wav", np.full(shape, 3e38, np.float32), RATE, subtype="FLOAT")
+    with pytest.raises(TaskError, match=r"cannot be used \(it holds a sample of 3e\+38, where full scale is 1"):
+        read_clip(tmp_path / "a.wav")
+    soundfile.write(tmp_path / "b.wav", np.full(shape, 4, np.float32), RATE, subtype="FLOAT")
+    assert np.isfinite(read_clip(tmp_path / "b.wav").bands).all()
+
+
+def silence(path: Path, seconds: float, rate: int, channels: int = 1) -> Path:
+    """Write a WAV of 16 bits that takes no space on disk."""
+    size = round(seconds * rate) * channels * 2
+    head = struct.pack("<HHIIHH", 1, channels, rate, rate * channels * 2, channels * 2, 16)
+    with path.open("wb") as file:
+        file.write(b"RIFF" + struct.pack("<I", 36 + size) + b"WAVEfmt " + struct.pack("<I", 16) + head)
+        file.write(b"data" + struct.pack("<I", size))
+        file.truncate(44 + size)
+    return path
+
+
+def test_a_sound_may_last_an_hour_at_any_rate(tmp_path: Path) -> None:
+    assert read_header(silence(tmp_path / "a.wav", 3600, 192_000, 2)).samples == 3600 * RATE
+    with pytest.raises(TaskError, match=r"cannot be used \(it is 3,601 s long, more than 3,600 s\)"):
+        read_header(silence(tmp_path / "b.wav", 3600.1, 1000))
+
+
+def test_blocks_are_resampled_as_the_whole(tmp_path: Path) -> None:
+    import soxr
+
+    sound = tone(440, 12, rate=44_100)  # several blocks
+    bands = read_clip(write(tmp_path / "a.flac", sound, 44_100)).bands
+    assert np.abs(bands - log_mel(soxr.resample(sound, 44_100, RATE))).max() < 0.1
 
 
 def test_bands_take_far_less_time_than_the_sound_lasts() -> None:
@@ -139,6 +176,26 @@ def test_a_task_of_sounds_is_cut_into_patches_and_no_recording_is_on_both_sides(
     patch = train.load(1)
     assert np.array_equal(patch[0], read_clip(Path(names[0])).bands[:, 48:144])
     assert len({train.sample_id(at) for at in range(len(train))}) == len(train)
+
+
+def test_an_edit_of_any_sound_changes_the_fingerprint(sounds: Path, load: Load) -> None:
+    for number in range(40):  # of one patch each, more than the patches whose content is hashed
+        write(sounds / "l" / "low" / f"1-{number + 30}-A.wav", tone(400, 0.98, seed=number))
+    before, files = load(None, AUDIO).fingerprint(), sorted((sounds / "l" / "low").glob("1-*.wav"))[-8:]
+    assert load(None, AUDIO).fingerprint() == before
+    for file in files:
+        content = file.read_bytes()
+        file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        assert load(None, AUDIO).fingerprint() != before, file
+        file.write_bytes(content)
+
+
+def test_a_sound_of_any_size_is_hashed(sounds: Path, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    train = load(None, AUDIO).local.train
+    monkeypatch.setattr("tuner.task.data.images.MOST_IMAGE_BYTES", 10)
+    identity = content_id(Path(train.whole(0)).read_bytes())
+    assert train.stamp(0) == identity
+    assert train.sample_id(0) == content_id(f"{identity} 0 96".encode())
 
 
 def test_what_is_done_to_sounds_is_noted_and_bad_ones_are_named(sounds: Path, load: Load) -> None:

@@ -82,11 +82,11 @@ def test_a_file_s_id_is_of_its_bytes_and_is_read_once(tmp_path: Path) -> None:
     first = samples.sample_id(0)
     assert first == samples.sample_id(1)
     assert samples.name(1) == str(files[1])
-    assert samples.size_bytes(0) == files[0].stat().st_size
+    assert samples.stamp(0) == str(files[0].stat().st_size)
     files[0].unlink()
     assert samples.sample_id(0) == first
     with pytest.raises(TaskError, match=r"a\.png"):
-        samples.size_bytes(0)
+        samples.stamp(0)
 
 
 def test_a_subset_is_a_view_with_the_names_and_ids_of_the_whole() -> None:
@@ -97,7 +97,7 @@ def test_a_subset_is_a_view_with_the_names_and_ids_of_the_whole() -> None:
     assert [part.name(index) for index in range(2)] == ["x_train[4]", "x_train[0]"]
     assert part.sample_id(0) == whole.sample_id(4)
     assert part.load(0).tolist() == [4.0]
-    assert part.size_bytes(0) == 8
+    assert part.stamp(0) == "8"
     assert len(Subset(whole, [])) == 0
 
 

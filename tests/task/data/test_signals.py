@@ -133,6 +133,21 @@ def test_no_label_is_held_out_that_the_rest_lacks() -> None:
     assert (len(rest), len(held_out)) == (2, 0)
 
 
+def test_no_label_is_held_out_that_only_a_later_clip_of_a_recording_has() -> None:
+    recordings = np.repeat(np.arange(5), 2)
+    labels = np.zeros((10, 3), np.float32)
+    labels[:, 0] = 1
+    labels[[5, 9], [1, 2]] = 1  # in the second clip of a recording alone
+    single = (labels @ np.arange(3)).astype(np.int64)
+    for seed in range(10):
+        for given in (labels, single):
+            rest, held_out = recording_holdout(given, recordings, [""] * 5, seed=seed)
+            assert set(recordings[held_out]) <= {0, 1, 3}
+            assert len(held_out) in {0, 2}
+            assert len(rest) + len(held_out) == 10
+    assert len(recording_holdout(single, recordings, [""] * 5)[1]) == 2
+
+
 def test_arrays_of_an_npz_are_recordings_too(tmp_path: Path, load: Load) -> None:
     x = np.random.default_rng(0).normal(size=(6, 3, 20))
     whose = np.array(["ann", "ann", "bob", "bob", "cy", "cy"])

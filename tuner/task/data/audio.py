@@ -4,6 +4,7 @@ Source: the input of YAMNet: 16 kHz mono; a Hann window of 25 ms every 10 ms, FF
 125 to 7,500 Hz of the magnitudes; log(x + 0.001); patches of 96 frames, one every 48.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,10 +28,12 @@ OFFSET = 0.001
 PATCH, HOP = 96, 48
 SUFFIXES = frozenset({".wav", ".flac", ".ogg"})
 FORMATS = frozenset({"WAV", "WAVEX", "RF64", "FLAC", "OGG"})
-#: Longest sound that is read, in seconds and in samples as recorded, and the rates that are resampled.
-MOST_SECONDS, MOST_SAMPLES = 3600, 2**27
+#: Longest sound that is read, whatever its rate and channels, and the rates that are resampled.
+MOST_SECONDS = 3600
 RATES = (1_000, 768_000)
-_BLOCK = 2**18  # samples that are decoded at a time
+#: Largest sample, where full scale is 1: floats may go above it, but not so far by recording.
+MOST_LOUD = 100
+_BLOCK = 2**18  # samples that are decoded at a time, of all channels
 _FRAMES_AT_ONCE = 1024
 
 
@@ -85,16 +88,21 @@ def read_clip(path: str | Path, patch: int = PATCH) -> Clip:
         patch: Frames of a patch: a shorter sound is padded with silence to one.
 
     Raises:
-        TaskError: The file is missing, empty, no such sound, or too long.
+        TaskError: The file is missing, empty, no such sound, too long, or holds samples that are no sound.
     """
     soundfile, soxr = _libraries()
     try:
         with open_regular(path) as file, soundfile.SoundFile(file) as sound:
             header = _checked(sound)
-            blocks = [block.mean(axis=1) for block in sound.blocks(_BLOCK, dtype="float32", always_2d=True)]
-            rate = sound.samplerate
-        mono = _finite(np.concatenate(blocks))
-        waveform: Floats = mono if rate == RATE else soxr.resample(mono, rate, RATE)
+            blocks = sound.blocks(max(1, _BLOCK // sound.channels), dtype="float32", always_2d=True)
+            mono = (_sane(block).mean(axis=1) for block in blocks)
+            if sound.samplerate == RATE:
+                parts = list(mono)
+            else:  # as a stream: an hour at a high rate would take gigabytes
+                resampler = soxr.ResampleStream(sound.samplerate, RATE, 1)
+                parts = [resampler.resample_chunk(part) for part in mono]
+                parts.append(resampler.resample_chunk(np.empty(0, np.float32), last=True))
+        waveform: Floats = np.concatenate(parts)
     except Exception as error:  # libsndfile reports each damage in its own way
         raise _unreadable(path, error) from error
     return Clip(log_mel(waveform, patch), header.note(patch))
@@ -171,27 +179,35 @@ def _libraries() -> tuple[ModuleType, ModuleType]:
     return soundfile, soxr
 
 
-def _finite(mono: Floats) -> Floats:
-    if not np.isfinite(mono).all():
-        raise ValueError("it holds samples that are not finite numbers")
-    return mono
+class _UnusableError(ValueError):
+    """A sound can be read, but a rule refuses it."""
+
+
+def _sane(block: Floats) -> Floats:
+    """Return decoded samples, unless log-mel bands of them could be infinite or mean nothing."""
+    loudest = float(np.abs(block).max(initial=0))
+    if not math.isfinite(loudest):
+        raise _UnusableError("it holds samples that are not finite numbers")
+    if loudest > MOST_LOUD:
+        raise _UnusableError(f"it holds a sample of {loudest:.3g}, where full scale is 1 and {MOST_LOUD} is the most")
+    return block
 
 
 def _checked(sound: "SoundFile") -> ClipHeader:
     """Return what a header says, unless it is of a sound that is not read.
 
     Raises:
-        ValueError: It is empty, too long, or of another format.
+        _UnusableError: It is empty, too long, or of another format.
     """
     if sound.format not in FORMATS:
-        raise ValueError(f"its format is {sound.format}, not WAV, FLAC or OGG")
+        raise _UnusableError(f"its format is {sound.format}, not WAV, FLAC or OGG")
     if not RATES[0] <= sound.samplerate <= RATES[1]:
-        raise ValueError(f"its rate is {sound.samplerate} Hz, outside {RATES[0]} to {RATES[1]}")
-    seconds = sound.frames / sound.samplerate
+        raise _UnusableError(f"its rate is {sound.samplerate} Hz, outside {RATES[0]} to {RATES[1]}")
     if sound.frames <= 0:
-        raise ValueError("it is empty")
-    if seconds > MOST_SECONDS or sound.frames > MOST_SAMPLES:
-        raise ValueError(f"it is {seconds:,.0f} s long, more than {MOST_SECONDS} s, or has too many samples")
+        raise _UnusableError("it is empty")
+    if sound.frames > MOST_SECONDS * sound.samplerate:
+        seconds = math.ceil(sound.frames / sound.samplerate)
+        raise _UnusableError(f"it is {seconds:,} s long, more than {MOST_SECONDS:,} s")
     return ClipHeader(sound.frames * RATE // sound.samplerate, sound.channels)
 
 
@@ -200,5 +216,7 @@ def _unreadable(path: str | Path, error: Exception) -> TaskError:
         return TaskError(f"{path}: no such file: check the path; it may have been removed")
     if isinstance(error, OSError):
         return TaskError(f"{path}: cannot be read ({error.strerror or error}): check its permissions")
+    if isinstance(error, _UnusableError):
+        return TaskError(f"{path}: cannot be used ({error}): replace or remove it")
     reason = getattr(error, "error_string", None) or (str(error).splitlines() or [type(error).__name__])[0]
     return TaskError(f"{path}: not a sound that can be read ({reason.rstrip('.')}): replace or remove it")

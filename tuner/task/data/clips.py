@@ -1,5 +1,6 @@
 """A data entry of sounds: a folder of class folders, or a CSV manifest; each sound gives overlapping patches."""
 
+import hashlib
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -11,18 +12,18 @@ import numpy as np
 
 from tuner.arrays import Floats, Labels
 from tuner.errors import TaskError
-from tuner.reading import kind_of
-from tuner.task.data.audio import BANDS, OFFSET, RATE, STEP, SUFFIXES, ClipHeader, read_clip, read_header
+from tuner.reading import kind_of, open_regular
+from tuner.task.data.audio import OFFSET, RATE, STEP, SUFFIXES, ClipHeader, read_clip, read_header
 from tuner.task.data.entry import Entry, Origin, empty_partition, no_such_data, targets_of, unreadable
-from tuner.task.data.images import read_bytes
 from tuner.task.data.listing import read_folder, read_manifest
 from tuner.task.data.npz import PartitionName
 from tuner.task.data.readable import FileCheck, kept
-from tuner.task.data.samples import Samples, content_id
+from tuner.task.data.samples import ID_BYTES, Samples, content_id
 from tuner.task.data.signals import window_begins
 from tuner.task.spec import InputSpec, LossKind
 
 _MARK = "#"
+_BLOCK_BYTES = 2**20  # of a file, hashed at a time
 #: Log-mel bands that are kept, so that neighbouring patches do not decode their sound again.
 _MOST_KEPT_BYTES = 64_000_000
 
@@ -68,10 +69,7 @@ class ClipSamples(Samples):
 
     def sample_id(self, index: int) -> str:
         """Hash the file's bytes, once, and where the patch begins."""
-        number, begin = self._patches[index]
-        if number not in self._ids:
-            self._ids[number] = content_id(read_bytes(self._files[number]))
-        return content_id(f"{self._ids[number]} {begin} {self._length}".encode())
+        return content_id(f"{self.stamp(index)} {self._patches[index][1]} {self._length}".encode())
 
     def name(self, index: int) -> str:
         """Return the file's path and the second in which the patch begins."""
@@ -86,9 +84,12 @@ class ClipSamples(Samples):
         """Return the file's path."""
         return str(self._files[self._patches[index][0]])
 
-    def size_bytes(self, index: int) -> int:  # noqa: ARG002 - all are alike
-        """Return the bytes of a patch."""
-        return 4 * BANDS * self._length
+    def stamp(self, index: int) -> str:
+        """Return the hash of the file's bytes: a WAV that was edited often has its old size."""
+        number = self._patches[index][0]
+        if number not in self._ids:
+            self._ids[number] = _file_id(self._files[number])
+        return self._ids[number]
 
     def _bands_of(self, number: int) -> Floats:
         bands = self._kept.get(number)
@@ -194,6 +195,18 @@ def read_clips(
         origin,
         notes,
     )
+
+
+def _file_id(path: Path) -> str:
+    """Hash a file of any size as `content_id` hashes its bytes."""
+    digest = hashlib.blake2b(digest_size=ID_BYTES)
+    try:
+        with open_regular(path) as file:
+            while block := file.read(_BLOCK_BYTES):
+                digest.update(block)
+        return digest.hexdigest()
+    except OSError as error:
+        raise unreadable(error, path) from error
 
 
 def _header(file: Path, check: FileCheck | None) -> ClipHeader | None:

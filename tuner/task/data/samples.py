@@ -14,6 +14,7 @@ from tuner.errors import TaskError
 from tuner.task.data.images import decode_image, fit_array, fit_pixels, read_bytes
 from tuner.task.spec import InputSpec
 
+ID_BYTES = 16
 _GREY, _COLOUR = 3, 4  # dimensions of [n, H, W] and of [n, H, W, 3] or [n, C, H, W]
 
 
@@ -49,9 +50,9 @@ class Samples(ABC):
         """Return the name of what is predicted as one: the sound or recording that the sample is a part of."""
         return self.name(index)
 
-    def size_bytes(self, index: int) -> int:
-        """Return the size of the sample's content, cheaply: for fingerprints, not for budgets."""
-        return int(self.load(index).nbytes)
+    def stamp(self, index: int) -> str:
+        """Return what fingerprints note of each sample, cheaply: the size of its content, or a hash of it."""
+        return str(self.load(index).nbytes)
 
 
 class FileSamples(Samples):
@@ -81,10 +82,10 @@ class FileSamples(Samples):
         """Return the file's absolute path."""
         return str(self._files[index])
 
-    def size_bytes(self, index: int) -> int:
+    def stamp(self, index: int) -> str:
         """Return the file's size."""
         try:
-            return self._files[index].stat().st_size
+            return str(self._files[index].stat().st_size)
         except OSError as error:
             raise TaskError(f"{self._files[index]}: cannot be read ({error.strerror or error})") from error
 
@@ -132,9 +133,9 @@ class ArraySamples(Samples):
         """Return the array's name and the sample's place in it."""
         return f"{self._title}[{range(len(self))[index]}]"
 
-    def size_bytes(self, index: int) -> int:
+    def stamp(self, index: int) -> str:
         """Return the bytes one sample takes in the array."""
-        return int(self._array[index].nbytes)
+        return str(self._array[index].nbytes)
 
 
 class Subset(Samples):
@@ -168,9 +169,9 @@ class Subset(Samples):
         """Return the name of what the sample behind the view is a part of."""
         return self._samples.whole(int(self._indices[index]))
 
-    def size_bytes(self, index: int) -> int:
-        """Return the size of the sample behind the view."""
-        return self._samples.size_bytes(int(self._indices[index]))
+    def stamp(self, index: int) -> str:
+        """Return the stamp of the sample behind the view."""
+        return self._samples.stamp(int(self._indices[index]))
 
 
 def wholes(samples: Samples) -> tuple[tuple[str, ...], RowNumbers]:
@@ -189,7 +190,7 @@ def mean_of_wholes(values: Array, places: RowNumbers) -> Doubles:
 
 def content_id(*parts: bytes) -> str:
     """Hash content to 32 hex digits (BLAKE2b, 128 bits)."""
-    digest = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=ID_BYTES)
     for part in parts:
         digest.update(part)
     return digest.hexdigest()

@@ -129,10 +129,10 @@ class WindowSamples(Samples):
         """Return the recording's name."""
         return self.origin(index)
 
-    def size_bytes(self, index: int) -> int:
+    def stamp(self, index: int) -> str:
         """Return the bytes one window takes in its recording."""
         signal = self._recordings[self._windows[index][0]].signal
-        return len(signal) * self._length * signal.dtype.itemsize
+        return str(len(signal) * self._length * signal.dtype.itemsize)
 
 
 def cut_windows(signal: Array, spec: InputSpec, name: str) -> Floats:
