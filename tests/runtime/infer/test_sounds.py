@@ -1,5 +1,6 @@
 """A bundle of sounds predicts files, with several labels over their thresholds."""
 
+import io
 import json
 from pathlib import Path
 
@@ -10,8 +11,10 @@ from onnx import TensorProto, helper, numpy_helper, save_model
 from tests.sounds import tone, write
 from tuner.bundle.format import Bundle, file_hash
 from tuner.cli.app import call
+from tuner.commands.watch import Event, SampleSource, ring_of, watch
 from tuner.errors import BundleError
 from tuner.runtime import Personaliser, Second
+from tuner.runtime.service.round import folds_of
 
 LABELS = ("low", "high")
 
@@ -121,6 +124,22 @@ def test_the_command_prints_labels_seconds_and_what_was_done(
     assert prediction["note"] in printed.err
     assert call(["predict", str(bundle), str(clip), "--csv"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split(",")[1] in {"low", "high", "low|high", "high|low", ""}
+
+
+def test_patches_that_are_watched_remember_their_sound(
+    bundle: Path, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = write(tmp_path / "b.wav", tone(300, 2.0))
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{clip}\tlow\n{other}\tlow\n"))
+    events: list[Event] = []
+    watch(bundle, SampleSource("-"), events.append)
+    samples = ring_of(bundle).load()
+    marks = [sample.recording for sample in samples]
+    assert len(samples) == len(events) == 11 + 3
+    assert len(set(marks[:11])) == len(set(marks[11:])) == 1
+    assert marks[0] != marks[-1]
+    assert sorted(map(len, folds_of(samples, range(14), 5))) == [3, 11]
 
 
 def test_mistakes_are_one_line_each(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

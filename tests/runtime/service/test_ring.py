@@ -43,6 +43,13 @@ def test_samples_come_back_oldest_first_with_their_labels(tmp_path: Path) -> Non
     assert [sample.sample.dtype for sample in samples] == [np.uint8] * 3
 
 
+def test_the_recording_of_a_sample_is_kept(tmp_path: Path) -> None:
+    ring = Ring(tmp_path / "ring")
+    ring.add(picture(1), "a", "r")
+    ring.add(picture(2), "a")
+    assert [sample.recording for sample in Ring(tmp_path / "ring").load()] == ["r", ""]
+
+
 def test_a_sample_is_kept_once_and_may_get_a_label_later(tmp_path: Path) -> None:
     ring = Ring(tmp_path / "ring")
     assert [ring.add(picture(1), label) for label in (None, None, "a", None, "b")] == [True] + [False] * 4

@@ -37,6 +37,20 @@ def test_folds_hold_every_sample_once_and_every_label_alike(sample: Make) -> Non
     assert sorted(folds_of(samples, [3, 4], 5)) == [[3], [4]]
 
 
+def test_windows_of_a_recording_are_in_one_fold_unless_their_label_has_no_other(sample: Make) -> None:
+    whose = [min(number // 4, 6) for number in range(32)]
+    samples = [
+        replace(one, label="b" if number >= 24 else "a", recording=f"r{whose[number]}")
+        for number, one in enumerate(ring_samples(sample, 32))
+    ]
+    folds = folds_of(samples, range(32), 3)
+    assert sorted(row for fold in folds for row in fold) == list(range(32))
+    for recording in range(6):
+        assert sum(any(whose[row] == recording for row in fold) for fold in folds) == 1
+    assert sorted(sum(row >= 24 for row in fold) for fold in folds) == [2, 3, 3]
+    assert len(folds_of(samples, [0, 1, 2], 3)) == 1
+
+
 def test_every_sample_judges_once_and_the_model_learns_from_all(make: Make, pointing: Make, sample: Make) -> None:
     trainer = Copying(make("new", [pointing(2.0, SWAPPED)]))
     old = Personaliser(make("old", [pointing(2.0)]), 1)

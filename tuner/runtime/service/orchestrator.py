@@ -156,16 +156,16 @@ class Orchestrator:
             self._worker.shutdown()
             self._lock.release()
 
-    def infer(self, sample: Sample, label: str | None = None) -> Prediction:
+    def infer(self, sample: Sample, label: str | None = None, recording: str = "") -> Prediction:
         """Predict a sample, look for drift, and keep the sample for training.
 
         Args:
             sample: As `Personaliser.predict` takes it.
             label: True label, where it is known.
+            recording: As `Ring.add` takes it.
 
         Raises:
-            BundleError: The sample has another shape.
-            UnusableError: No round of the bundle can compute it.
+            TunerError: The sample has another shape, or no round of the bundle can compute it (`UnusableError`).
         """
         self._serving.refresh()
         self.model.check(sample[None])
@@ -181,7 +181,7 @@ class Orchestrator:
         state = answered(state, prediction, self.model.exits)
         self._memory.state = watched(state, streams, self.model.thresholds, watch)
         self.model.thresholds = self.state.thresholds or self.model.thresholds
-        self._keep(sample, label)
+        self._keep(sample, label, recording)
         return prediction
 
     def tend(self, *, wait: bool = False, start: bool = True) -> Verdict | None:
@@ -234,9 +234,9 @@ class Orchestrator:
     def _due(self) -> str | None:
         return due(self.state, len(self.ring), self._policy.watch)
 
-    def _keep(self, sample: Sample, label: str | None) -> None:
+    def _keep(self, sample: Sample, label: str | None, recording: str) -> None:
         try:
-            is_new = self.ring.add(sample, label)
+            is_new = self.ring.add(sample, label, recording)
         except StoreError as error:
             self._memory.add_problem(str(error))
             return

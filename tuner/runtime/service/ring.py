@@ -37,11 +37,13 @@ class RingSample:
         identity: 32 hex digits that depend on the sample's content alone.
         label: Label; None where it has none.
         sample: Decoded sample, not normalised.
+        recording: Mark of the recording or sound that it was cut from; empty where it is whole.
     """
 
     identity: str
     label: str | None
     sample: Sample
+    recording: str = ""
 
 
 class Ring:
@@ -68,8 +70,13 @@ class Ring:
         """Size of all samples on disk."""
         return sum(self._listed().values())
 
-    def add(self, sample: Sample, label: str | None = None) -> bool:
+    def add(self, sample: Sample, label: str | None = None, recording: str = "") -> bool:
         """Add a sample; return False where the ring has it already. A later label replaces the one it had.
+
+        Args:
+            sample: Decoded sample.
+            label: Label; None where it has none.
+            recording: As of `RingSample`.
 
         Raises:
             StoreError: The disk is full or cannot be written; every other sample stays.
@@ -85,7 +92,7 @@ class Ring:
         number = max((int(name.partition("-")[0]) for name in listed), default=0) + 1
         name = before or f"{number:012d}-{identity}{SUFFIX}"
         try:
-            self._write(name, _packed(sample, label))
+            self._write(name, _packed(sample, label, recording))
         except OSError as error:
             raise StoreError(
                 f"the sample was not kept, because {self.folder} cannot be written ({error.strerror}): "
@@ -152,7 +159,7 @@ class Ring:
         except (FileNotFoundError, struct.error):
             return None
         sample = np.frombuffer(content, about["dtype"], offset=HEAD.size + length).reshape(about["shape"])
-        return RingSample(_identity(name), about["label"], sample)
+        return RingSample(_identity(name), about["label"], sample, about.get("recording", ""))  # rings of old lack it
 
     def _bound(self) -> None:
         listed = self._listed()
@@ -184,10 +191,11 @@ class Ring:
         return self._sizes
 
 
-def _packed(sample: Sample, label: str | None) -> bytes:
-    about = json.dumps({"dtype": sample.dtype.str, "shape": sample.shape, "label": label}).encode()
-    rest = about + sample.tobytes()
-    return HEAD.pack(MAGIC, zlib.crc32(rest), len(about)) + rest
+def _packed(sample: Sample, label: str | None, recording: str) -> bytes:
+    about = {"dtype": sample.dtype.str, "shape": sample.shape, "label": label}
+    head = json.dumps(about | ({"recording": recording} if recording else {})).encode()
+    rest = head + sample.tobytes()
+    return HEAD.pack(MAGIC, zlib.crc32(rest), len(head)) + rest
 
 
 def _identity(name: str) -> str:

@@ -129,13 +129,23 @@ def run_round(
 def folds_of(samples: Sequence[RingSample], rows: Sequence[int], folds: int) -> list[list[int]]:
     """Divide samples into folds in which every label is as frequent as in all; it depends on their content alone.
 
+    What was cut from one recording is alike, and in one fold, unless it is the only recording of its label.
+
     Args:
         samples: All samples.
         rows: Places of those to divide.
-        folds: Number of folds; as many as there are samples, if these are fewer.
+        folds: Number of folds; as many as there are samples or recordings to divide, if these are fewer.
     """
-    ordered = sorted(rows, key=lambda row: (samples[row].label or "", samples[row].identity))
-    return [ordered[first::folds] for first in range(min(folds, len(ordered)))]
+    recordings: dict[str | None, set[str]] = {}
+    for sample in samples:
+        recordings.setdefault(sample.label, set()).add(sample.recording or sample.identity)
+    together: dict[tuple[str, str], list[int]] = {}
+    for row in sorted(rows, key=lambda row: samples[row].identity):
+        sample = samples[row]
+        mark = sample.recording if len(recordings[sample.label]) > 1 else ""
+        together.setdefault((sample.label or "", mark or sample.identity), []).append(row)
+    ordered = [together[key] for key in sorted(together)]
+    return [[row for part in ordered[first::folds] for row in part] for first in range(min(folds, len(ordered)))]
 
 
 @dataclass(frozen=True, slots=True)
