@@ -21,7 +21,7 @@ CLASSIFIERS = {
     "Python Software Foundation License": "PSF-2.0",
 }
 #: Text of metadata that has neither.
-TEXTS = {"BSD": "BSD-3-Clause", "MIT License": "MIT"}
+TEXTS = {"Apache 2.0 License": "Apache-2.0", "BSD": "BSD-3-Clause", "MIT License": "MIT"}
 
 
 def libraries() -> set[str]:

@@ -168,14 +168,15 @@ def test_the_teacher_is_the_given_model_on_unchanged_samples(
     trained(task, plan, store, tmp_path, noting)
     (teacher,) = seen
     assert teacher is not None
+    model = load(task).model
     with torch.inference_mode():
-        given = load(task).model(torch.from_numpy(task.batch(task.local.train, range(8)))).numpy()
+        given = model(torch.from_numpy(task.batch(task.local.train, range(8)))).numpy()
     assert teacher.shape == (plan.train_samples, len(task.labels))
     assert np.allclose(teacher[:8], given, atol=1e-3)
     (replayed,) = training_selections(task, plan)[1:]
     with torch.inference_mode():
         batch = torch.from_numpy(task.batch(replayed.samples, replayed.indices[-8:].tolist()))
-        assert np.allclose(teacher[-8:], load(task).model(batch).numpy(), atol=1e-3)
+        assert np.allclose(teacher[-8:], model(batch).numpy(), atol=1e-3)
     trained(task, replace(plan, loss=()), store, tmp_path, noting)
     assert seen[1] is None
 
