@@ -17,11 +17,14 @@ import pytest
 from tuner.backends.extensions import Extensions
 from tuner.commands.tune import run
 from tuner.errors import TunerError, UnsupportedError
+from tuner.plan.parts import Scalar
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import nominal
+from tuner.plugin.compose import compose
 from tuner.plugin.core import build_host
 from tuner.plugin.host import Host
 from tuner.plugin.knobs import Numeric, Wanted
+from tuner.plugin.sources import preferred_values
 from tuner.results.config import Budget
 from tuner.results.folder import open_records
 from tuner.results.objectives import OBJECTIVES, Objective
@@ -282,3 +285,18 @@ def ladder_of_three(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rungs, "QUICK_SECONDS", 0.0)
     monkeypatch.setattr(rungs, "LEAST_STEPS", 1)
     monkeypatch.setattr(rungs, "LOWEST", 2)
+
+
+@pytest.fixture
+def study(begin: Begin) -> Study:
+    """A study that has filled nothing, in the mode that measures."""
+    made = begin(deterministic=False)
+    made._filler._filled.clear()
+    return made
+
+
+@pytest.fixture
+def plan(study: Study) -> TrialPlan:
+    setting = study._setting
+    wanted: dict[str, Scalar] = {"freeze.trainable_blocks": 1, "cache.by": "cache", "cache.bits": 8, "gdm.alpha": 0.05}
+    return compose(setting.strategies, preferred_values(wanted), setting.model, setting.task, setting.wanted).plan

@@ -13,13 +13,8 @@ import pytest
 from tuner.backends.base import Filling
 from tuner.errors import TunerError
 from tuner.plan.heads import Exit, HeadsPlan
-from tuner.plan.parts import Scalar
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.planner import cost
-from tuner.planner.device import NOMINAL_FLOPS
-from tuner.planner.flops import forward_flops
-from tuner.plugin.compose import compose
-from tuner.plugin.sources import preferred_values
 from tuner.results.config import Budget
 from tuner.results.records import Outcome, TrialRecord
 from tuner.search.filling import Filler, UnfilledError
@@ -35,23 +30,8 @@ Begin = Callable[..., Study]
 
 
 @pytest.fixture
-def study(begin: Begin) -> Study:
-    """A study that has filled nothing, in the mode that measures."""
-    made = begin(deterministic=False)
-    made._filler._filled.clear()
-    return made
-
-
-@pytest.fixture
 def filler(study: Study) -> Filler:
     return study._filler
-
-
-@pytest.fixture
-def plan(study: Study) -> TrialPlan:
-    setting = study._setting
-    wanted: dict[str, Scalar] = {"freeze.trainable_blocks": 1, "cache.by": "cache", "cache.bits": 8, "gdm.alpha": 0.05}
-    return compose(setting.strategies, preferred_values(wanted), setting.model, setting.task, setting.wanted).plan
 
 
 def at(plan: TrialPlan, **changes: Any) -> TrialPlan:
@@ -133,26 +113,6 @@ def test_exits_cost_more_of_everything(plan: TrialPlan, study: Study) -> None:
     assert more.train_seconds > plain.train_seconds
     assert more.spend_seconds > plain.spend_seconds
     assert more.storage_bytes > plain.storage_bytes
-
-
-def test_a_trials_latency_is_its_share_of_the_whole_models(study: Study, plan: TrialPlan) -> None:
-    base = TrialRecord(trial=0, state="failed", plan=plan)
-    values = {"local_accuracy": 0.5, "global_accuracy": 0.5, "train_seconds": 1.0, "peak_bytes": 1.0}
-    setting = replace(study._setting, rates=replace(study._setting.rates, latency_seconds=0.04))
-    whole = scored_record(setting, base, Outcome(values), 0.0, {}).values
-    assert (whole["mean_latency_seconds"], whole["mean_flops"]) == (0.04, forward_flops(plan))
-    timed = {**values, "mean_latency_seconds": 1.0, "whole_latency_seconds": 2.0, "mean_flops": 5e9}
-    assert scored_record(setting, base, Outcome(timed), 0.0, {}).values["mean_latency_seconds"] == pytest.approx(0.02)
-    counted = scored_record(replace(setting, deterministic=True), base, Outcome(timed), 0.0, {}).values
-    assert counted["mean_latency_seconds"] == 5e9 / NOMINAL_FLOPS
-
-
-def test_a_trial_without_a_value_keeps_the_notes_that_say_why(study: Study, plan: TrialPlan) -> None:
-    base = TrialRecord(trial=0, state="failed", plan=plan)
-    values = {"local_accuracy": 0.5, "global_accuracy": 0.5, "train_seconds": 1.0, "peak_bytes": math.nan}
-    record = scored_record(study._setting, base, Outcome(values, notes=("no sensor",)), 0.0, {})
-    assert (record.state, record.reason) == ("failed", "it gave no finite value of peak_bytes")
-    assert record.notes == ("no sensor",)
 
 
 def test_an_estimate_counts_what_is_missing_and_nothing_else(filler: Filler, plan: TrialPlan, study: Study) -> None:
