@@ -10,6 +10,7 @@ from cyclopts import App, CycloptsError
 
 from tuner.cli.bundle import apply, export, predict
 from tuner.cli.common import HELP, applied, split
+from tuner.cli.conformance import bundle_app
 from tuner.cli.dashboard import dashboard
 from tuner.cli.describe import describe
 from tuner.cli.init import init
@@ -41,6 +42,7 @@ app = App(
 )
 
 
+app.command(bundle_app)
 app.command(store_app)
 app.command(prior_app)
 app.command(labels_app)

@@ -111,7 +111,7 @@ def predict(
     Parameters
     ----------
     bundle
-        A bundle's folder.
+        A bundle's folder, or a zip of it.
     files
         Images, or .npy arrays for a model of arrays, or .npy recordings [channels, time] for a model of signals, or
         WAV, FLAC or OGG files for a model of sounds; or folders of them.
@@ -120,6 +120,7 @@ def predict(
     timeline
         Of sounds, print a line for each second too; JSON has them always.
     """
+    from tuner.bundle.archive import unpacked
     from tuner.cli.fence import guarded
     from tuner.cli.text.bundle import CSV_HEADER, format_prediction, prediction_as_csv
     from tuner.commands.limits import CommandLimits
@@ -129,8 +130,8 @@ def predict(
 
     predictions: list[dict[str, Any]] = []
     refused: list[dict[str, str]] = []
-    with guarded("predicting", CommandLimits.read(time, memory)):
-        personaliser = Personaliser(bundle)
+    with unpacked(bundle) as folder, guarded("predicting", CommandLimits.read(time, memory)):
+        personaliser = Personaliser(folder)
         if timeline:
             _check_timeline(personaliser.bundle.input.kind, csv_output=csv_output)
         if csv_output:

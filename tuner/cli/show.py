@@ -27,7 +27,8 @@ def show(
     Parameters
     ----------
     folder
-        A run's folder, or a bundle's: what it predicts, its plan, scores, sizes, and whether it can train again.
+        A run's folder, or a bundle's, or a zip of one: what it predicts, its plan, scores, sizes, and whether it can
+        train again.
     trial
         Number of a trial of the run: its plan, values, estimate, reason, notes, and the traceback of an exception.
     whole
@@ -37,17 +38,17 @@ def show(
     plot
         Draw the front, how it grew, and where the time went, as text.
     """
-    from tuner.commands.card import card_of, is_bundle
+    from tuner.commands.card import card_at
     from tuner.errors import UsageError
 
     if trials + whole + plot + (trial is not None) > 1 or (plot and json_output):
         raise UsageError("show takes one of a trial's number, --trials, --all and --plot: leave the others out")
-    if is_bundle(folder):
+    card = card_at(folder)
+    if card is not None:
         from tuner.cli.text.card import format_card
 
         if trials or whole or plot or trial is not None:
             raise UsageError(f"{folder} is a bundle, not a run: leave out the number, --trials, --all and --plot")
-        card = card_of(folder)
         print_line(json.dumps(card.to_dict()) if json_output else format_card(card))
         return
     if plot:

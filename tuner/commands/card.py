@@ -1,11 +1,12 @@
 """What a bundle is: what it predicts, how good it is, how large, and whether it can train again."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.bundle.format import PLAN, Bundle
+from tuner.bundle.archive import unpacked
+from tuner.bundle.format import FILE, PLAN, Bundle
 from tuner.bundle.info import BundleInfo
 from tuner.bundle.rounds import EXPORTED, rounds_in_use
 from tuner.metrics import wilson
@@ -53,9 +54,14 @@ class Card:
         }
 
 
-def is_bundle(folder: Path) -> bool:
-    """Return whether a folder holds a bundle, and no run."""
-    return (folder / "bundle.json").is_file()
+def card_at(path: Path) -> Card | None:
+    """Describe the bundle in a folder or a zip; None where a folder holds none.
+
+    Raises:
+        BundleError: As `card_of`; or the zip cannot be unpacked.
+    """
+    with unpacked(path) as folder:
+        return replace(card_of(folder), folder=path) if (folder / FILE).is_file() else None
 
 
 def card_of(folder: Path) -> Card:

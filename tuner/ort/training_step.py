@@ -7,7 +7,7 @@ nothing is copied between steps. This module needs the base package alone.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,6 +25,14 @@ from tuner.training.steps import Steps
 Read = Callable[[RowNumbers], Floats]
 
 
+class Noise(Protocol):
+    """Where the noise of dropouts comes from; a generator of numpy is one."""
+
+    def random(self, *, dtype: type[np.float32], out: Floats) -> object:
+        """Fill `out` with numbers in [0, 1)."""
+        ...
+
+
 class StepSession:
     """A step file, its weights and its optimiser's state.
 
@@ -33,6 +41,7 @@ class StepSession:
         weights: The tail's state dictionary; copied.
         threads: Threads within an operator.
         seed: Seed of the noise of dropouts.
+        noise: Source of that noise instead.
 
     Attributes:
         layout: What the file's inputs mean.
@@ -41,11 +50,13 @@ class StepSession:
         StepFileError: The file is not a step, or the weights are another tail's.
     """
 
-    def __init__(self, path: Path, weights: Mapping[str, Array], threads: int = 1, seed: int = 0) -> None:
+    def __init__(
+        self, path: Path, weights: Mapping[str, Array], threads: int = 1, seed: int = 0, noise: Noise | None = None
+    ) -> None:
         self._path = path
         self._session = open_session(path, threads, fixed_shapes=True, repeats=True, error=StepFileError)
         self.layout = layout_of(path, self._session)
-        self._noise = np.random.default_rng(seed)
+        self._noise: Noise = noise or np.random.default_rng(seed)
         self._steps = 0
         replaced = set(self.layout.updates.values())
         first = {port.name: _first(port, weights) for port in self.layout.inputs}

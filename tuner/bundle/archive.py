@@ -1,0 +1,57 @@
+"""A bundle in a zip, as a browser exports it: unpacked for as long as it is used."""
+
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tuner.bundle.format import FILE, MOST_BYTES
+from tuner.errors import BundleError, first_line
+from tuner.reading import kind_of
+from tuner.untrusted import inside
+
+SUFFIX = ".zip"
+MOST_FILES = 10_000
+_PIECE_BYTES = 2**20
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Path]:
+    """Give a bundle's folder: the path itself, or what a zip holds, in a private folder that is removed afterwards.
+
+    Raises:
+        BundleError: The zip cannot be read, holds no bundle, or more than a bundle may hold.
+    """
+    if path.suffix.lower() != SUFFIX or kind_of(path) != "file":
+        yield path
+        return
+    with TemporaryDirectory(prefix="tuner-bundle-") as name:
+        folder = Path(name)
+        try:
+            with zipfile.ZipFile(path) as archive:
+                _extract(archive, folder)
+        except (OSError, RuntimeError, NotImplementedError, ValueError, zipfile.BadZipFile) as error:
+            raise BundleError(f"{path} cannot be unpacked ({first_line(error)}): export it again") from None
+        yield folder
+
+
+def _extract(archive: zipfile.ZipFile, folder: Path) -> None:
+    """Write the files next to the topmost ``bundle.json``, and below it."""
+    members = [member for member in archive.infolist() if not member.is_dir()]
+    marks = [member.filename for member in members if member.filename.rpartition("/")[2] == FILE]
+    if not marks or len(members) > MOST_FILES:
+        raise ValueError(f"{len(members)} files, {len(marks)} of them {FILE}")
+    above = min(marks, key=lambda name: name.count("/")).removesuffix(FILE)
+    left = MOST_BYTES
+    for member in members:
+        if not member.filename.startswith(above):
+            continue
+        target = inside(folder, member.filename.removeprefix(above))
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with archive.open(member) as source, target.open("xb") as file:
+            while piece := source.read(_PIECE_BYTES):  # what the zip declares of its sizes is not believed
+                left -= len(piece)
+                if left < 0:
+                    raise ValueError(f"more than {MOST_BYTES:,} bytes")
+                file.write(piece)

@@ -1,0 +1,84 @@
+"""The commands on what a bundle computes: bundle conformance, bundle check."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from tuner.cli.options import Json, print_line
+
+bundle_app = App(name="bundle", help="Check that a device computes from a bundle what another one did.")
+
+
+@bundle_app.command
+def conformance(
+    bundle: Path, /, *, out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None, json_output: Json = False
+) -> None:
+    """Write what this device computes from a bundle, for other devices and runtimes to be compared with.
+
+    Parameters
+    ----------
+    bundle
+        A bundle's folder.
+    out
+        The set's folder [default: conformance in the bundle's folder].
+    """
+    from tuner.runtime import Bundle
+    from tuner.runtime.conformance.files import FOLDER, write_set
+
+    opened = Bundle.open(bundle)
+    folder = bundle / FOLDER if out is None else out
+    write_set(opened, folder)
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    if json_output:
+        print_line(json.dumps({"folder": str(folder), "bytes": size}))
+        return
+    print_line(f"{folder}: {size / 1e6:.1f} MB; on another device: tuner bundle check {bundle}")
+
+
+@bundle_app.command
+def check(
+    bundle: Path,
+    /,
+    *,
+    conformance_set: Annotated[Path | None, Parameter(name="--set")] = None,
+    json_output: Json = False,
+) -> None:
+    """Compute what a bundle's conformance set holds, and compare: predictions, images, training steps, the gate.
+
+    Parameters
+    ----------
+    bundle
+        A bundle's folder, or a zip of it.
+    conformance_set
+        The set's folder [default: conformance in the bundle's folder].
+    """
+    from tuner.bundle.archive import unpacked
+    from tuner.errors import BundleError
+    from tuner.runtime import Bundle
+    from tuner.runtime.conformance.files import FOLDER, compared
+
+    with unpacked(bundle) as folder:
+        checks = compared(Bundle.open(folder), conformance_set or folder / FOLDER)
+    broken = [one.name for one in checks if not one.holds]
+    if json_output:
+        rows = [
+            {
+                "name": one.name,
+                "difference": one.difference if one.difference == one.difference else None,
+                "tolerance": one.tolerance,
+                "values": one.values,
+                "holds": one.holds,
+            }
+            for one in checks
+        ]
+        print_line(json.dumps({"holds": not broken, "checks": rows}))
+    else:
+        for one in checks:
+            verdict = "holds" if one.holds else "BROKEN"
+            print_line(f"{verdict}  {one.name}: differs by {one.difference:.2g} at most, allowed {one.tolerance:g}")
+    if broken:
+        raise BundleError(
+            f"{bundle} computes something else here ({', '.join(broken)}): compare the versions of onnxruntime"
+        )

@@ -1,0 +1,163 @@
+"""What this runtime computes from a bundle: the same function writes a conformance set and checks one.
+
+A value that is compared is an array, by name, or a decision of the gate.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tuner.arrays import Array, Floats
+from tuner.bundle.format import WEIGHTS, Bundle
+from tuner.bundle.info import TrainInfo
+from tuner.bundle.replay import Replay
+from tuner.bundle.tensors import read_tensors
+from tuner.ort.training_step import StepSession
+from tuner.plan.trial import TrialPlan
+from tuner.runtime.conformance.inputs import RuledNoise
+from tuner.runtime.infer.chain import Chain
+from tuner.runtime.infer.personaliser import Personaliser
+from tuner.runtime.train.adapters import Adapters
+from tuner.runtime.train.files import (
+    ADAPTERS,
+    ADAPTERS_FORMAT,
+    EXIT_WEIGHTS,
+    EXITS_FORMAT,
+    MERGE,
+    REPLAY,
+    SOLVED_FORMAT,
+    STEP,
+    STEP_OF,
+    plan_of,
+    replay_of,
+)
+from tuner.runtime.train.solving_trainer import SolvingTrainer
+from tuner.task import decode_image, normalise
+from tuner.training.schedule import scheduled_rate
+
+STEPS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a conformance set gives.
+
+    Attributes:
+        samples: Samples of the bundle's input shape [n, ...], not normalised.
+        files: Content of image files by name; none unless the bundle takes images.
+        batches: Rows of the replay that each training step takes; none unless the bundle trains by steps.
+        features: What the frozen blocks give of samples, float32 [n, ...]; None unless the bundle stores any.
+    """
+
+    samples: Array
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    batches: tuple[tuple[int, ...], ...] = ()
+    features: Floats | None = None
+
+
+def step_batches(bundle: Bundle) -> tuple[tuple[int, ...], ...]:
+    """Return the rows of the replay that 20 training steps take, the last of every five a smaller batch."""
+    train = bundle.info.train
+    if train is None or train.format == SOLVED_FORMAT:
+        return ()
+    count, batch = train.replay_samples, plan_of(bundle).recipe.batch_size
+    sizes = (batch if number % 5 != 4 else max(2, batch // 2) for number in range(STEPS))  # noqa: PLR2004 - the last
+    return (
+        tuple(tuple((number * batch + place) * 7 % count for place in range(size)) for number, size in enumerate(sizes))
+        if count
+        else ()
+    )
+
+
+def measured(bundle: Bundle, inputs: Inputs, threads: int | None = None) -> dict[str, Array]:
+    """Compute from a bundle what is compared.
+
+    Args:
+        bundle: The bundle.
+        inputs: What to compute it from.
+        threads: Threads within an operator; all that the process may use where it is not given.
+
+    Returns:
+        Arrays by name: ``normalised``, ``logits`` [exits, n, labels], ``left_at``, ``probabilities``, ``image.NAME``,
+        ``rates``, ``losses``, ``codes``, ``replay``, ``solved``.
+
+    Raises:
+        TunerError: The bundle cannot be used.
+    """
+    normalised, chain = normalise(inputs.samples, bundle.input), Chain.of(bundle, threads)
+    predictions = Personaliser(bundle, threads).predict_batch(inputs.samples)
+    values: dict[str, Array] = {
+        "normalised": normalised,
+        "logits": chain.every(normalised),
+        "left_at": np.array([one.exit for one in predictions]),
+        "probabilities": np.array([one.probability for one in predictions], np.float32),
+        **{f"image.{name}": decode_image(content, bundle.input) for name, content in inputs.files.items()},
+    }
+    train = bundle.info.train
+    return values if train is None else values | _trained(bundle, train, inputs, threads)
+
+
+def _trained(bundle: Bundle, train: TrainInfo, inputs: Inputs, threads: int | None) -> dict[str, Array]:
+    """Return what training computes."""
+    replay, plan = replay_of(bundle, REPLAY), plan_of(bundle)
+    values: dict[str, Array] = {"replay": replay.read(np.arange(min(2, len(replay))))}
+    if inputs.features is not None:
+        values["codes"] = replay.codec.encode(inputs.features)
+    if train.format == SOLVED_FORMAT:
+        trainer = SolvingTrainer(bundle, threads)
+        trainer.train()
+        return {**values, "solved": trainer.logits(values["replay"])}
+    rates, losses = _steps(bundle, plan, replay, inputs.batches, threads or 1)
+    return {**values, "rates": rates, "losses": losses}
+
+
+def _steps(
+    bundle: Bundle, plan: TrialPlan, replay: Replay, batches: tuple[tuple[int, ...], ...], threads: int
+) -> tuple[Array, Array]:
+    """Return the learning rate and the loss of each step; of a bundle with exits, those of its first exit."""
+    train, weight = bundle.info.train, np.float32(plan.data.weight)
+    if train is None or not batches:
+        return np.zeros(0), np.zeros(0)
+    path, weights = _begin(bundle, train)
+    session = StepSession(path, weights, threads)
+    ports = sum(port.kind == "noise" for port in session.layout.inputs)
+    session = StepSession(path, weights, threads, noise=RuledNoise(ports))
+    rates, losses = [], []
+    for number, batch in enumerate(batches):
+        rows = np.array(batch, np.int64)
+        labels = replay.labels[rows]
+        if train.format == EXITS_FORMAT:  # a hard answer and the same as the softened one
+            hard = labels if labels.ndim > 1 else np.eye(len(bundle.labels), dtype=np.float32)[labels]
+            labels = np.concatenate([hard, hard], axis=1)
+        counts = np.where(np.arange(len(rows)) % 2, weight, np.float32(1))  # as if every other one were mixed in
+        rate = scheduled_rate(plan.recipe, number / len(batches))
+        rates.append(rate)
+        losses.append(session.step(replay.read(rows), labels, rate, weights=counts.astype(np.float32)))
+    return np.array(rates), np.array(losses)
+
+
+def _begin(bundle: Bundle, train: TrainInfo) -> tuple[Any, Mapping[str, Array]]:
+    """Return the file of the step, and the weights that it begins with."""
+    if train.format == EXITS_FORMAT:
+        state = read_tensors(bundle.file(EXIT_WEIGHTS))
+        own = {name.removeprefix("0."): value for name, value in state.items() if name.startswith("0.")}
+        return bundle.file(STEP_OF.format(0)), own
+    weights: Mapping[str, Array] = read_tensors(bundle.file(WEIGHTS), train.weights)
+    if train.format == ADAPTERS_FORMAT:
+        weights = Adapters(bundle.file(ADAPTERS), bundle.file(MERGE)).begin(weights)
+    return bundle.file(STEP), weights
+
+
+def made_features(bundle: Bundle) -> Floats | None:
+    """Return features to encode: as the replay's codec has them, and some beyond its scales."""
+    if bundle.info.train is None:
+        return None
+    codec = replay_of(bundle, REPLAY).codec
+    generator = np.random.default_rng(1)
+    spread = generator.uniform(-0.2, 1.2, (2, math.prod(codec.shape[1:]), codec.shape[0])).astype(np.float32)
+    low = np.zeros(codec.shape[0], np.float32) if codec.low is None else codec.low
+    high = np.ones(codec.shape[0], np.float32) if codec.high is None else codec.high
+    return np.ascontiguousarray((low + spread * (high - low)).swapaxes(1, 2).reshape(2, *codec.shape))
