@@ -38,6 +38,7 @@ from tuner.backends.torch.planned.library_memory import measured
 from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step
+from tuner.backends.torch.task_loss import CROSS_ENTROPY
 from tuner.backends.torch.trial.edits import edited
 from tuner.ort.training_step import StepSession
 from tuner.plan.parts import RecipePlan
@@ -163,9 +164,7 @@ def traced(name: str) -> tuple[Step, nn.Module]:
 def _step(model: OpenModel, plan: TrialPlan) -> tuple[Step, nn.Module]:
     tail = channels_last(edited(model, plan, build_host().extensions("torch")).tail)
     shape = plan.model.blocks[plan.split].in_shape
-    step = trace(
-        tail, plan.recipe, loss="single-label", input_shape=shape, outputs=plan.model.outputs, batch_size=BATCH
-    )
+    step = trace(tail, plan.recipe, loss=CROSS_ENTROPY, input_shape=shape, outputs=plan.model.outputs, batch_size=BATCH)
     return step, tail
 
 

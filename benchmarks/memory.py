@@ -46,6 +46,7 @@ from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.step.optimiser import optimiser
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step
+from tuner.backends.torch.task_loss import CROSS_ENTROPY
 from tuner.errors import TunerError
 from tuner.models.lenet import lenet_2d
 from tuner.models.vgg import vgg_11
@@ -275,7 +276,7 @@ def _built(name: str) -> Built:
 def _traced(name: str) -> tuple[Step, nn.Module, float]:
     tail, shape = _built(name)
     started = time.perf_counter()
-    step = trace(tail, RECIPE, loss="single-label", input_shape=shape, outputs=OUTPUTS, batch_size=BATCH)
+    step = trace(tail, RECIPE, loss=CROSS_ENTROPY, input_shape=shape, outputs=OUTPUTS, batch_size=BATCH)
     return step, tail, time.perf_counter() - started
 
 

@@ -36,6 +36,7 @@ from tuner.backends.torch.model.vision import torchvision
 from tuner.backends.torch.onnx.write import write
 from tuner.backends.torch.step.optimiser import optimiser
 from tuner.backends.torch.step.trace import trace
+from tuner.backends.torch.task_loss import CROSS_ENTROPY
 from tuner.ort.training_step import StepSession
 from tuner.plan.parts import RecipePlan
 from tuner.search.setting import cores
@@ -229,7 +230,7 @@ def _written(tail: Tail, recipe: RecipePlan, path: Path, batch: int) -> tuple[fl
     """Write a step; return the seconds of tracing and of exporting."""
     started = time.perf_counter()
     step = trace(
-        tail.module, recipe, loss="single-label", input_shape=tail.shape, outputs=OUTPUTS, batch_size=batch
+        tail.module, recipe, loss=CROSS_ENTROPY, input_shape=tail.shape, outputs=OUTPUTS, batch_size=batch
     )  # fmt: skip
     traced = time.perf_counter()
     write(step, path)

@@ -22,6 +22,7 @@ from tuner.backends.torch.model.layout import channels_last, spatial
 from tuner.backends.torch.planned.bound_step import bound, held_by
 from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.step.trace import trace
+from tuner.backends.torch.task_loss import StepLoss
 from tuner.plan.parts import RecipePlan
 from tuner.planner.memory.placement import max_live
 from tuner.planner.nntrainer.ini import read_ini
@@ -128,7 +129,7 @@ def planned(network: Network) -> dict[str, float]:
     tail, value, label = _given(network)
     recipe = RecipePlan(optimiser="sgd", batch_size=network.batch_size)
     step = trace(
-        tail, recipe, loss="squared", input_shape=value.shape[1:], outputs=label.shape[1],
+        tail, recipe, loss=StepLoss("regression"), input_shape=value.shape[1:], outputs=label.shape[1],
         batch_size=network.batch_size, padded=False, momentum=0,
     )  # fmt: skip
     made = program(step)

@@ -81,7 +81,7 @@ def test_every_block_is_in_a_language_that_is_checked() -> None:
     counts = {language: languages.count(language) for language in ("sh", "python", "toml")}
     assert counts["sh"] >= 10
     assert counts["toml"] >= 5
-    checked = {"README.md": 1, "commands.md": 2, "tasks.md": 1, "python.md": 4}  # by this file
+    checked = {"README.md": 1, "commands.md": 2, "tasks.md": 2, "python.md": 4}  # by this file
     checked |= {"plugins.md": 6, "cookbook.md": 8}  # by test_plugins_doc and test_cookbook
     assert {name: [own for own, _ in blocks("python")].count(name) for name in checked} == checked
     assert counts["python"] == sum(checked.values())
@@ -262,12 +262,14 @@ def _arguments(function: Any) -> str:
 
 
 def test_the_task_function_makes_a_task() -> None:
-    (program,) = [content for name, content in blocks("python") if name == "tasks.md"]
+    programs = [content for name, content in blocks("python") if name == "tasks.md"]
     module = ModuleType("mine")
-    exec(compile(program, "tasks.md", "exec"), module.__dict__)  # noqa: S102 - as a reader would
-    task = module.task()
-    assert isinstance(task, Task)
-    assert task.input_shape == (1, 8, 8)
+    for program in programs:
+        exec(compile(program, "tasks.md", "exec"), module.__dict__)  # noqa: S102 - as a reader would
+    for task in (module.regression, module.task()):
+        assert isinstance(task, Task)
+        assert task.input_shape == (1, 8, 8)
+    assert module.regression.targets.mean[0] == pytest.approx(20, abs=0.5)
 
 
 def printed(command: list[str], folder: Path) -> str:

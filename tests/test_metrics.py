@@ -1,9 +1,17 @@
-"""Scores of several labels, as scikit-learn computes them."""
+"""Scores, as scikit-learn computes them."""
 
 import numpy as np
 import pytest
 
-from tuner.metrics import f1_thresholds, macro_auc, mean_average_precision
+from tuner.metrics import (
+    f1_thresholds,
+    macro_auc,
+    mean_absolute_error,
+    mean_average_precision,
+    r_squared,
+    score,
+    top_k_accuracy,
+)
 
 sklearn_metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn is the reference")
 
@@ -37,3 +45,37 @@ def test_thresholds_have_the_largest_f1() -> None:
 
         assert f1(threshold) == pytest.approx(max(f1(at) for at in probabilities[:, column]))
     assert f1_thresholds(probabilities, np.zeros_like(labels)) == [0.5] * 5
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_scores_of_a_regression_are_scikit_learns_in_any_unit(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    targets = generator.normal(size=(50, 1 + seed % 3)).astype(np.float32)
+    outputs = (targets + generator.normal(0, 0.5 + seed, targets.shape)).astype(np.float32)
+    expected = sklearn_metrics.r2_score(targets, outputs)
+    assert r_squared(outputs, targets) == pytest.approx(expected, abs=1e-6)
+    assert score(outputs, targets, "regression") == pytest.approx(max(0, expected), abs=1e-6)
+    std, mean = (2.0, 9.0, 0.5)[: targets.shape[1]], 40.0
+    assert r_squared(outputs * std + mean, targets * std + mean) == pytest.approx(expected, abs=1e-5)
+    in_units = sklearn_metrics.mean_absolute_error(targets * std + mean, outputs * std + mean)
+    assert mean_absolute_error(outputs, targets, std) == pytest.approx(in_units, abs=1e-5)
+
+
+def test_a_constant_target_explains_nothing() -> None:
+    targets = np.array([[1, 2], [1, 4]], np.float32)
+    assert r_squared(targets, targets) == 1
+    assert r_squared(targets[:, :1], targets[:, :1]) == 0
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_top_k_accuracies_are_scikit_learns(k: int) -> None:
+    generator = np.random.default_rng(k)
+    labels = generator.integers(0, 8, 100)
+    outputs = generator.normal(size=(100, 8)).round(1)
+    expected = sklearn_metrics.top_k_accuracy_score(labels, outputs, k=k, labels=np.arange(8))
+    assert top_k_accuracy(outputs, labels, k) == pytest.approx(expected)
+
+
+def test_classes_that_the_model_does_not_know_are_never_among_the_largest() -> None:
+    outputs = np.array([[1, 0, -np.inf, -np.inf]] * 2, np.float32)
+    assert top_k_accuracy(outputs, np.array([1, 3]), 3) == 0.5

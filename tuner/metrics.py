@@ -1,38 +1,92 @@
 """Scores of predictions, in numpy."""
 
 import math
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+#: Whether a sample has one label, several, or targets: numbers.
+LossKind = Literal["single-label", "multi-label", "regression"]
 #: Of the normal distribution, 95 % lie within so many standard deviations.
 Z_95 = 1.96
+#: Largest error, in standard deviations of the targets, of an output that counts as right.
+TOLERANCE = 0.5
 
 
-def score(outputs: npt.NDArray[np.floating], labels: npt.NDArray[np.generic], *, multi: bool) -> float:
-    """Return the accuracy; where a sample may have several labels, the macro AUC.
+def score(outputs: npt.NDArray[np.floating], labels: npt.NDArray[Any], loss: str) -> float:
+    """Return the accuracy; where a sample may have several labels, the macro AUC; of a regression R², at least 0.
 
     Args:
-        outputs: float32 [n, classes].
-        labels: int64 [n], or float32 [n, classes] of several labels.
-        multi: Whether a sample may have several labels.
+        outputs: float32 [n, outputs].
+        labels: int64 [n], or float32 [n, outputs].
+        loss: A `LossKind`.
     """
-    return macro_auc(outputs, labels) if multi else accuracy(outputs, labels)
+    if loss == "regression":
+        return max(0.0, r_squared(outputs, labels))
+    return macro_auc(outputs, labels) if loss == "multi-label" else accuracy(outputs, labels)
 
 
-def top_right(
-    outputs: npt.NDArray[np.float32], labels: npt.NDArray[np.generic], *, multi: bool
-) -> npt.NDArray[np.bool_]:
+def top_right(outputs: npt.NDArray[np.floating], labels: npt.NDArray[Any], loss: str) -> npt.NDArray[np.bool_]:
     """Return for each row whether its largest output is the label, or one of the labels; bool [n].
 
+    Of a regression: whether every output is within `TOLERANCE` of its target.
+
+    Args:
+        outputs: float32 [n, outputs].
+        labels: int64 [n], or float32 [n, outputs]: zeros and ones, or standardised targets.
+        loss: A `LossKind`.
+    """
+    if loss == "regression":
+        near: npt.NDArray[np.bool_] = (np.abs(outputs - labels) <= TOLERANCE).all(axis=1)
+        return near
+    best = outputs.argmax(axis=1)
+    right: npt.NDArray[np.bool_] = labels[np.arange(len(best)), best] > 0 if loss == "multi-label" else best == labels
+    return right
+
+
+def r_squared(outputs: npt.NDArray[np.floating], targets: npt.NDArray[np.floating]) -> float:
+    """Return the share of the targets' variance that is explained, the mean over outputs; it may be below 0.
+
+    Outputs whose targets are all the same are left out; 0 where none is left. It is the same in any unit.
+
+    Args:
+        outputs: float [n, outputs].
+        targets: float [n, outputs].
+    """
+    truth = targets.astype(np.float64)
+    residual = ((outputs - truth) ** 2).sum(axis=0)
+    total = ((truth - truth.mean(axis=0)) ** 2).sum(axis=0)
+    varies = total > 0
+    return float(np.mean(1 - residual[varies] / total[varies])) if varies.any() else 0.0
+
+
+def mean_absolute_error(
+    outputs: npt.NDArray[np.floating], targets: npt.NDArray[np.floating], std: tuple[float, ...] = ()
+) -> float:
+    """Return the mean over samples and outputs of the absolute error.
+
+    Args:
+        outputs: float [n, outputs].
+        targets: float [n, outputs].
+        std: What one is worth in each output's own unit, where both are standardised.
+    """
+    return float((np.abs(outputs - targets.astype(np.float64)) * (std or (1.0,))).mean())
+
+
+def top_k_accuracy(outputs: npt.NDArray[np.floating], labels: npt.NDArray[np.generic], k: int) -> float:
+    """Return the share of rows of which the label is among the `k` largest outputs; of equal ones the last count.
+
+    An output of -inf, which stands for a class that the model does not know, is never among them.
+
     Args:
         outputs: float32 [n, classes].
-        labels: int64 [n], or float32 [n, classes] of several labels.
-        multi: Whether a sample may have several labels.
+        labels: int64 [n].
+        k: At least 1.
     """
-    best = outputs.argmax(axis=1)
-    right: npt.NDArray[np.bool_] = np.asarray(labels)[np.arange(len(best)), best] > 0 if multi else best == labels
-    return right
+    largest = np.argsort(outputs, axis=1, kind="stable")[:, -k:]
+    known = np.take_along_axis(outputs, largest, axis=1) > -np.inf
+    return float(((largest == np.asarray(labels)[:, None]) & known).any(axis=1).mean())
 
 
 def accuracy(outputs: npt.NDArray[np.floating], labels: npt.NDArray[np.generic]) -> float:

@@ -64,7 +64,9 @@ class ClosedForm(Strategy[Knobs]):
         )
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
-        """Cut before the last block, whose layer is solved for."""
+        """Cut before the last block, whose layer is solved for; of a regression without a prior."""
+        if plan.task.regression:
+            knobs = replace(knobs, prior=0.0, scores="ridge")
         ridge = knobs.ridge if knobs.scores == "ridge" else 300.0  # of the gate alone
         edit = TailEdit.of(KIND, EditTraits(solves=True), **asdict(replace(knobs, ridge=ridge)))
         return replace(plan, split=plan.model.num_blocks - 1, shape=(*plan.shape, edit))

@@ -9,8 +9,9 @@ from torch import nn
 
 from tuner.errors import UnsupportedError
 from tuner.plugin import Solver, SolverInputs, Tail
+from tuner.ridge.regression import regression_head
 from tuner.ridge.solve import LinearHead
-from tuner.ridge.sums import MOST_FEATURES, coded, step_of
+from tuner.ridge.sums import MOST_FEATURES, Sums, coded, step_of
 from tuner.ridge.union import Domain, UnionSettings, union_head
 
 
@@ -52,11 +53,26 @@ class ClosedFormTail(nn.Module, Solver):
     def solve(self, samples: SolverInputs) -> None:
         """Set the head's weights."""
         step, outputs = step_of(samples.features), len(self._given.bias)
+        if samples.regression:
+            self._set(self._regressed(samples, step, outputs))
+            return
         empty = Domain.empty(samples.features.shape[1], outputs, step, multi=samples.labels.ndim > 1)
         codes = coded(samples.features, step)
         local, known = (
             empty.added(codes[rows], samples.labels[rows]) for rows in (samples.is_local, ~samples.is_local)
         )
-        head = union_head(self._given, local, known, self.union).head
+        self._set(union_head(self._given, local, known, self.union).head)
+
+    def _regressed(self, samples: SolverInputs, step: float, outputs: int) -> LinearHead:
+        codes = coded(samples.features, step)
+        empty = Sums.empty(codes.shape[1], outputs, step)
+        local, known = (
+            empty.added(codes[rows], samples.labels[rows].astype(np.float64))
+            for rows in (samples.is_local, ~samples.is_local)
+        )
+        weights = {"ridge": self.union.ridge, "local_weight": self.union.local_weight}
+        return regression_head(self._given, local, known, **weights)
+
+    def _set(self, head: LinearHead) -> None:
         self.layer.weight.copy_(torch.from_numpy(head.weight.astype(np.float32)).view_as(self.layer.weight))
         self.layer.bias.copy_(torch.from_numpy(head.bias.astype(np.float32)))

@@ -80,7 +80,7 @@ class Knobs:
 class Exits(Strategy[Knobs]):
     """Side heads along the blocks."""
 
-    name, stage = "exits", Stage.HEADS
+    name, stage, needs_classes = "exits", Stage.HEADS, True
 
     def sample(self, draw: Draw, model: ModelInfo) -> Knobs:  # noqa: ARG002 - exits that do not fit are left out in `apply`
         """Draw whether there are exits, and if so their number, their width and their loss."""

@@ -13,6 +13,7 @@ from tests.backends.torch.tails import OUTPUTS, TAILS, Tail
 from tuner.backends.torch.onnx.write import model, write
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step, StepError
+from tuner.backends.torch.task_loss import CROSS_ENTROPY
 from tuner.ort.layout import StepFileError
 from tuner.ort.training_step import StepSession, TrainingRows, train
 from tuner.plan.parts import RecipePlan
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 def traced(tail: Tail) -> Step:
     return trace(
-        tail.module, RecipePlan(), loss="single-label", input_shape=tail.input_shape, outputs=OUTPUTS, batch_size=8
+        tail.module, RecipePlan(), loss=CROSS_ENTROPY, input_shape=tail.input_shape, outputs=OUTPUTS, batch_size=8
     )
 
 

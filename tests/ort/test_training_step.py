@@ -1,7 +1,7 @@
 """Training on the ordinary onnxruntime against PyTorch's eager loop."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,13 @@ from torch.nn import functional
 
 from tests.backends.torch.tails import OUTPUTS, TAILS, Eager, Tail, batch_of, part_of, relative
 from tuner.backends.torch.onnx.write import write
-from tuner.backends.torch.step.losses import StepLoss
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step
+from tuner.backends.torch.task_loss import CROSS_ENTROPY, StepLoss
 from tuner.errors import TunerError
 from tuner.ort.training_step import StepSession, TrainingRows, train
 from tuner.plan.parts import Optimiser, RecipePlan
+from tuner.task import LossSettings
 from tuner.training.schedule import scheduled_rate
 
 pytestmark = pytest.mark.slow
@@ -29,7 +30,7 @@ STEPS = {"sgd": 10, "adam": 5, "adamw": 5}
 RATES = {"sgd": 2e-3, "adam": 1e-4, "adamw": 1e-4}
 
 
-def traced(tail: Tail, recipe: RecipePlan, loss: StepLoss = "single-label") -> Step:
+def traced(tail: Tail, recipe: RecipePlan, loss: StepLoss = CROSS_ENTROPY) -> Step:
     return trace(tail.module, recipe, loss=loss, input_shape=tail.input_shape, outputs=OUTPUTS, batch_size=BATCH)
 
 
@@ -43,12 +44,17 @@ def session_of(step: Step, tail: nn.Module, folder: Path, seed: int = 0) -> Step
 
 
 def compared(
-    tail: Tail, recipe: RecipePlan, folder: Path, loss: StepLoss = "single-label", apart: float = 1e-3
+    tail: Tail,
+    recipe: RecipePlan,
+    folder: Path,
+    loss: StepLoss = CROSS_ENTROPY,
+    apart: float = 1e-3,
+    criterion: nn.Module | None = None,
 ) -> float:
     """Train on batches of changing sizes by both; return the largest relative difference of losses."""
     step = traced(tail, recipe, loss)
     session = session_of(step, tail.module, folder, seed=3)
-    eager = Eager(copy.deepcopy(tail.module), recipe)
+    eager = Eager(copy.deepcopy(tail.module), recipe, criterion)
     generator, noise = np.random.default_rng(0), np.random.default_rng(3)
     ours, theirs = [], []
     for index in range(STEPS[recipe.optimiser]):
@@ -81,7 +87,22 @@ def test_norms_that_train_move_as_in_pytorch(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("optimiser", ["adam", "adamw"])
 def test_several_labels_a_sample(optimiser: Optimiser, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    assert compared(TAILS["LeNet"](), RecipePlan(optimiser=optimiser), tmp_path, "multi-label") < 1e-4
+    assert compared(TAILS["LeNet"](), RecipePlan(optimiser=optimiser), tmp_path, StepLoss("multi-label")) < 1e-4
+
+
+#: Losses with settings, next to PyTorch's own.
+CRITERIA: Mapping[str, tuple[StepLoss, nn.Module]] = {
+    "squared": (StepLoss("regression"), nn.MSELoss()),
+    "Huber": (StepLoss("regression", LossSettings(delta=0.3)), nn.HuberLoss(delta=0.3)),
+    "smoothed": (StepLoss("single-label", LossSettings(label_smoothing=0.2)), nn.CrossEntropyLoss(label_smoothing=0.2)),
+}
+
+
+@pytest.mark.parametrize("name", CRITERIA)
+def test_losses_with_settings_are_pytorchs(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    loss, criterion = CRITERIA[name]
+    assert compared(TAILS["LeNet"](), RecipePlan(optimiser="adam"), tmp_path, loss, criterion=criterion) < 1e-4
 
 
 def conv(inputs: int, outputs: int, kernel: int, rank: int = 2, **more: Any) -> nn.Module:

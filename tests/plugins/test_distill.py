@@ -51,6 +51,12 @@ def test_every_backend_that_runs_functions_of_pytorch_has_the_term() -> None:
     assert tuner_losses("another") == {}
 
 
+def test_answers_of_a_regression_differ_by_their_squares() -> None:
+    own = replace(batch(several=True), regression=True)
+    expected = functional.mse_loss(own.logits, own.teacher, reduction="none").mean(1)
+    assert torch.equal(divergence(own, {"temperature": 2.0}), expected)
+
+
 @pytest.mark.parametrize("known", [4, 3])
 def test_the_divergence_is_pytorchs_over_known_outputs_times_the_squared_temperature(known: int) -> None:
     own = batch(known)

@@ -22,12 +22,13 @@ class LossInputs:
 
     Attributes:
         logits: The tail's logits, float32 [n, outputs], with their graph.
-        labels: int64 [n]; of several labels a sample float32 [n, outputs].
+        labels: int64 [n]; of several labels a sample, and of targets, float32 [n, outputs].
         features: The tail's input, float32 [n, ...], with the plan's random changes.
         teacher: The given model's logits of the same samples without random changes, float32 [n, outputs]; None where
             the term's `teacher` is False.
         known: How many of the first outputs the given model brought along: the others are new, and it knows nothing of
             them.
+        regression: Whether labels are targets, of mean 0 and deviation 1, and logits what the model says for them.
     """
 
     logits: Any
@@ -35,6 +36,7 @@ class LossInputs:
     features: Any
     teacher: Any
     known: int
+    regression: bool = False
 
 
 #: Computes a loss term: takes the batch and the term's settings, and returns one loss per sample, float32 [n]. It is

@@ -65,11 +65,13 @@ class SolverInputs:
         features: What enters the solver's layer, float32 [n, features].
         labels: int64 [n], or float32 [n, outputs] with several labels a sample.
         is_local: Whether a sample is the user's own, bool [n]; the others are global ones that are mixed in.
+        regression: Whether labels are targets, of mean 0 and deviation 1.
     """
 
     features: Any
     labels: Any
     is_local: Any
+    regression: bool = False
 
 
 class Solver:

@@ -7,7 +7,8 @@ from tuner.bundle.format import WEIGHTS, Bundle
 from tuner.errors import TaskError
 from tuner.task.data.samples import Samples
 from tuner.task.relabel import relabelled
-from tuner.task.spec import InputSpec
+from tuner.task.scale import standardised
+from tuner.task.spec import InputSpec, ModelSpec, TargetScale
 from tuner.task.task import Domain, Task
 
 
@@ -46,10 +47,16 @@ def match_inputs(task: Task, bundle: Bundle) -> Task:
 
 
 def start_from(bundle: Bundle, task: Task) -> Task:
-    """Return the task with the bundle's weights as the given model: its labels first, then the task's new ones."""
+    """Return the task with the bundle's weights as the given model: its labels first, then the task's new ones.
+
+    Raises:
+        TaskError: It is a regression with other outputs than the bundle's.
+    """
+    if bundle.info.targets is not None:
+        return _with_outputs(bundle, task, bundle.info.targets)
     labels = (*bundle.labels, *(label for label in task.labels if label not in bundle.labels))
     rows = tuple(labels.index(label) for label in task.labels)
-    model = replace(task.model, weights=str(bundle.file(WEIGHTS).resolve()), pretrain=None, head=tuple(bundle.labels))
+    model = _model_of(bundle, task)
 
     def moved(samples: Samples) -> Samples:
         return relabelled(samples, rows, len(labels))
@@ -67,6 +74,21 @@ def start_from(bundle: Bundle, task: Task) -> Task:
         global_=None if task.global_ is None else moved_domain(task.global_),
         local_labels=tuple(sorted(rows[row] for row in task.local_labels)),
     )
+
+
+def _model_of(bundle: Bundle, task: Task) -> ModelSpec:
+    weights = str(bundle.file(WEIGHTS).resolve())
+    return replace(task.model, weights=weights, pretrain=None, head=tuple(bundle.labels))
+
+
+def _with_outputs(bundle: Bundle, task: Task, targets: TargetScale) -> Task:
+    """Return a regression's task, its targets standardised as the bundle's are: its weights answer in that unit."""
+    if task.labels != bundle.labels:
+        raise TaskError(
+            f"{task.name} has the outputs {', '.join(task.labels)}, but the bundle has {', '.join(bundle.labels)}: "
+            "give the same, in the same order"
+        )
+    return standardised(replace(task, model=_model_of(bundle, task)), targets)
 
 
 def _describe_input(spec: InputSpec, loss: str) -> str:

@@ -68,7 +68,7 @@ class Bundle:
 
     @property
     def loss(self) -> str:
-        """``single-label`` or ``multi-label``."""
+        """``single-label``, ``multi-label`` or ``regression``."""
         return self.info.loss
 
     @property
@@ -278,5 +278,11 @@ def _checked(info: BundleInfo) -> BundleInfo:
     if info.label_thresholds and len(info.label_thresholds) != len(info.labels):
         raise BundleError(
             f"{FILE} has {len(info.label_thresholds)} label_thresholds for {len(info.labels)} labels: export again"
+        )
+    sizes = {len(info.targets.mean), len(info.targets.std)} if info.targets is not None else {len(info.labels)}
+    if (info.targets is not None) != (info.loss == "regression") or sizes != {len(info.labels)}:
+        raise BundleError(
+            f"{FILE}: a regression, and nothing else, must have targets with a mean and a deviation for each of its "
+            f"{len(info.labels)} outputs: export again"
         )
     return info

@@ -12,7 +12,7 @@ from typing import Any, get_args
 from tuner.bundle.exit_policy import ExitPolicy, with_lists
 from tuner.bundle.scores import Scores
 from tuner.bundle.table import MOST, Table
-from tuner.task import InputSpec
+from tuner.task import InputSpec, TargetScale
 from tuner.task.spec import SampleKind
 
 FORMAT = 1
@@ -28,6 +28,7 @@ class Section(StrEnum):
     EXITS = auto()
     TRAIN = auto()
     LABEL_THRESHOLDS = auto()
+    TARGETS = auto()
     EVOLVED = "final_widths"  # named after the first edit that had a record
 
 
@@ -117,7 +118,7 @@ class BundleInfo:
         labels: Labels of the outputs, in order.
         input: How a sample becomes the model's input.
         input_shape: Shape of one sample, without the batch.
-        loss: ``single-label`` or ``multi-label``.
+        loss: ``single-label``, ``multi-label`` or ``regression``.
         files: SHA-256 of every file, by its path in the folder.
         made: Time of writing, UTC.
         tuner: Version of tuner that wrote the bundle.
@@ -129,6 +130,7 @@ class BundleInfo:
         train: What training on the device needs; None where the bundle was exported without ``--trainable``.
         label_thresholds: Of each label, where a sample may have several: what is over its threshold is predicted; none
             in older bundles.
+        targets: Of a regression, what its targets were standardised by: a value is mean + std · output.
         evolved: Records of edits that changed the tail while it trained, by kind: they are in the weights.
         plugins: Distribution and version of each plugin that took part, by name.
         other: Sections that this version does not know, carried over as they are.
@@ -149,6 +151,7 @@ class BundleInfo:
     exits: ExitPolicy | None = None
     train: TrainInfo | None = None
     label_thresholds: tuple[float, ...] = ()
+    targets: TargetScale | None = None
     evolved: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     plugins: Mapping[str, str] = field(default_factory=dict)
     other: Mapping[str, Any] = field(default_factory=dict)
@@ -180,6 +183,7 @@ class BundleInfo:
             exits=ExitPolicy.from_dict(table.table(Section.EXITS).content) if Section.EXITS in table else None,
             train=TrainInfo.from_dict(table.table(Section.TRAIN).content) if Section.TRAIN in table else None,
             label_thresholds=table.numbers(Section.LABEL_THRESHOLDS, (), least=0, most=1),
+            targets=_targets(table.table(Section.TARGETS)) if Section.TARGETS in table else None,
             evolved=_tables(table.table(Section.EVOLVED)),
             plugins=_texts(table.table("plugins")),
             other={name: value for name, value in content.items() if name not in names},
@@ -194,6 +198,7 @@ class BundleInfo:
             "run": asdict(self.run) if self.run else None,
             "plugins": dict(self.plugins) or None,
             Section.LABEL_THRESHOLDS.value: list(self.label_thresholds) or None,
+            Section.TARGETS.value: asdict(self.targets, dict_factory=with_lists) if self.targets else None,
         }
         return {
             "format": FORMAT,
@@ -233,6 +238,13 @@ def _input(content: Mapping[str, Any], section: Table) -> InputSpec:
     lengths = {name: section.integer(name, None, least=1, most=_MOST_INPUT) for name in ("window", "hop")}
     scales = {name: section.numbers(name, ()) for name in ("mean", "std")}
     return InputSpec(**{**content, "kind": kind, **sizes, **lengths, **scales})
+
+
+def _targets(section: Table) -> TargetScale:
+    scale = TargetScale(section.numbers("mean"), section.numbers("std"))
+    if not all(value > 0 for value in scale.std):
+        raise section.wrong("std", "numbers above 0", list(scale.std))
+    return scale
 
 
 def _texts(section: Table) -> Mapping[str, str]:

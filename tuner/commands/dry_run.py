@@ -31,6 +31,7 @@ from tuner.search.setting import (
     check_measured,
     objectives_for,
     participants,
+    strategies_for,
     wanted_knobs,
 )
 from tuner.search.space import Space, check_knobs, load_space
@@ -141,6 +142,7 @@ def dry_run(
     with opening as sessions:
         session = sessions[measuring]
         objectives = objectives_for(session.task, objectives)
+        strategies, search_space, _ = strategies_for(session.task, strategies, search_space)
         info = session.task.info
         check_possible_folds(number, session.task)
         model, within = session.model, math.inf if end is None else LOOKING_SHARE * (end - time.monotonic())

@@ -8,7 +8,7 @@ from time import gmtime, strftime
 from typing import Any
 
 from tuner.bundle.format import PLAN, WEIGHTS, new_folder, seal
-from tuner.bundle.info import FORMAT, BundleInfo
+from tuner.bundle.info import FORMAT, BundleInfo, Section
 from tuner.commands.limits import CommandLimits
 from tuner.commands.opening import host_of_run, opened_run
 from tuner.distribution import installed_version
@@ -139,6 +139,7 @@ def write_bundle(
         "input": asdict(task.input),
         "input_shape": task.input_shape,
         "loss": task.loss,
+        **({} if task.targets is None else {Section.TARGETS.value: asdict(task.targets)}),
         "sentence": describe(plan),
         **exported.sections,
         **origin,

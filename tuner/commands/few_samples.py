@@ -30,8 +30,9 @@ def few_samples(task: TaskOutline, folds: int = 0) -> Iterator[str]:
             way_out = f"add {info.noun} to local.train"
         elif domain == "local" and possible > 1:
             way_out += f", or give --folds {possible}, which scores on those of local.train too"
+        points = f" by up to {50 * (high - low):.0f} points either way"
+        uncertain = f"an accuracy on them is uncertain{points}" if not info.regression else "R² on them is uncertain"
         yield (
             f"warning: {where} {'have' if ' and ' in where else 'has'} {count} {info.noun}, fewer than {FEW_SAMPLES}: "
-            f"an accuracy on them is uncertain by up to {50 * (high - low):.0f} points either way, and the best of "
-            f"many trials looks better than it is: {way_out}"
+            f"{uncertain}, and the best of many trials looks better than it is: {way_out}"
         )

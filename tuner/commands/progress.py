@@ -140,7 +140,7 @@ class Progress(Listener):
         if self._areas:
             yield Text(f"  hypervolume {_sparkline(self._areas)}")
         for objective, value, trial, scored in list(self._best.values()):
-            yield Text(f"  best {objective.name} {objective.text(value, scored)}, trial {trial}")
+            yield Text(f"  best {objective.word} {objective.text(value, scored)}, trial {trial}")
 
     def _begin(self) -> None:
         """Show the panel, or off a terminal begin to remind; once."""
@@ -177,7 +177,7 @@ class Progress(Listener):
 
     def _format_values(self, values: Mapping[str, float], scored: Mapping[str, int]) -> str:
         return ", ".join(
-            f"{objective.name} {objective.text(values[objective.name], scored)}"
+            f"{objective.word} {objective.text(values[objective.name], scored)}"
             for objective in self._objectives
             if objective.name in values
         )

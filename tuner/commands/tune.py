@@ -26,7 +26,13 @@ from tuner.search.folds import check_folds, check_possible_folds
 from tuner.search.listener import OPENING, Listener, together
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import open_remote
-from tuner.search.setting import CLOSING_SECONDS, backends_of, check_measured, objectives_for, participants
+from tuner.search.setting import (
+    CLOSING_SECONDS,
+    backends_of,
+    check_measured,
+    objectives_for,
+    participants,
+)
 from tuner.search.space import Space, load_space
 from tuner.task import Task
 from tuner.task.info import TaskOutline

@@ -26,7 +26,7 @@ from tuner.search.listener import FINISHING, LOOKING, Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.rates import rates_of
-from tuner.search.setting import MEASURING_SHARE, RUN_RESERVE, Setting, cores, wanted_knobs
+from tuner.search.setting import MEASURING_SHARE, RUN_RESERVE, Setting, cores, strategies_for, wanted_knobs
 from tuner.search.space import Space, check_knobs
 from tuner.store.disk import StoreFull
 from tuner.store.engine_choice import choose_engine
@@ -128,7 +128,8 @@ class Tuning:
             end: Clock (`time.monotonic`) at which the command must be over; None for never.
         """
         store, backends = open_store(store_folder, *self._store_cap()), list(sessions)
-        for line in (*self._task.notes, *few_samples(self._task, self._config.folds)):
+        strategies, self._space, left_out = strategies_for(self._task, strategies, self._space)
+        for line in (*self._task.notes, *few_samples(self._task, self._config.folds), *left_out):
             self._listener.say(line)
         self._plugins = taking_part(self._host, (strategy.name for strategy in strategies), backends)
         with warnings.catch_warnings():  # in a notebook, on a progress bar that Optuna is not asked for

@@ -86,6 +86,7 @@ class TaskInfo:
         labelled: Whether the local samples have labels.
         most_frequent: Share of the most frequent class among the local validation samples: the accuracy of whoever
             always answers with it; 0 where a sample has several labels, or all have the same.
+        regression: Whether samples have targets instead of labels: what is called accuracy is then R².
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
@@ -99,3 +100,4 @@ class TaskInfo:
     augment: tuple[str, ...] = ()
     labelled: bool = True
     most_frequent: float = 0.0
+    regression: bool = False

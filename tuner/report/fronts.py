@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tuner.report.drawing import BLUE, GREEN, GREY, INK, MUTED, ORANGE, PAPER, VIOLET, Picture, drawing, to_svg
-from tuner.results.objectives import ACCURACY, OBJECTIVES, Objective
+from tuner.results.objectives import ACCURACY, OBJECTIVES, R_SQUARED, Objective
 from tuner.results.pareto import front
 from tuner.results.points import Point, baselines, point, scored, untouched_point
 from tuner.results.run import Run
@@ -21,21 +21,23 @@ MANY_TIMES = 8
 
 def label(objective: Objective) -> str:
     """Return the name of a value with its unit, for an axis."""
-    unit = {"%": "%", "s": "s", "B": "MB", "FLOP": "MFLOP"}.get(objective.unit, objective.unit)
-    name = objective.name.replace("_", " ").replace("train seconds", "training time").replace("peak bytes", "memory")
+    unit = {"%": "%", R_SQUARED: "%", "s": "s", "B": "MB", "FLOP": "MFLOP"}.get(objective.unit, objective.unit)
+    name = objective.title.replace("train seconds", "training time").replace("peak bytes", "memory")
     return f"{name} ({unit})" if unit else name
 
 
 def scale(objective: Objective) -> float:
     """Return the factor from a value to the unit of its axis."""
-    return {"%": 100.0, "B": 1e-6, "FLOP": 1e-6}.get(objective.unit, 1.0)
+    return {"%": 100.0, R_SQUARED: 100.0, "B": 1e-6, "FLOP": 1e-6}.get(objective.unit, 1.0)
 
 
 def front_pictures(run: Run) -> list[Picture]:
     """Return the front twice: the accuracies of both domains, and local accuracy against training time."""
     pictures = []
     if any(GLOBAL.name in run.record(trial).values for trial in run.front):
-        pictures.append(_picture(run, GLOBAL, "forgetting", "What is gained, and what is forgotten"))
+        pictures.append(
+            _picture(run, run.objective(GLOBAL.name), "forgetting", "What is gained, and what is forgotten")
+        )
     if any(SECONDS.name in run.record(trial).values for trial in run.front):
         pictures.append(_picture(run, SECONDS, "time", "What is gained in which time"))
     return pictures
@@ -45,8 +47,9 @@ def cost_pictures(run: Run) -> list[Picture]:
     """Return local accuracy against memory, and against every further cost that is an objective."""
     others = [one for one in run.objectives if one.direction == "minimise" and one.name != SECONDS.name]
     costs = {one.name: one for one in (BYTES, *others)}
+    gained = _local(run).title.replace("local", "Local")
     return [
-        _picture(run, cost, cost.name.replace("_", "-"), f"Local accuracy against {label(cost).partition(' (')[0]}")
+        _picture(run, cost, cost.name.replace("_", "-"), f"{gained} against {label(cost).partition(' (')[0]}")
         for cost in costs.values()
         if any(cost.name in run.record(trial).values for trial in run.front)
     ]
@@ -75,16 +78,20 @@ def _picture(run: Run, across: Objective, name: str, title: str) -> Picture:
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axes.xaxis.set_minor_formatter(lambda _value, _: "")
         axes.set_xlabel(label(across))
-        axes.set_ylabel(label(LOCAL))
+        axes.set_ylabel(label(_local(run)))
         axes.margins(0.08, 0.1)
         needed = [*ordered, *_marked(run, points)]
         described = " ".join(filter(None, (described, _scaled(run, axes, across, needed, list(points.values())))))
         figure.legend(loc="outside lower center", ncols=3, handletextpad=0.3, columnspacing=1.2, labelcolor=MUTED)
-        ends = [f"{one.name}: {_words(one, LOCAL)}, {_words(one, across)}" for one in ordered]
+        ends = [f"{one.name}: {_words(one, _local(run))}, {_words(one, across)}" for one in ordered]
         description = (
             f"{len(points)} trials, {len(members)} of them on the front; at its edge {'; '.join(ends)}. {described}"
         )
         return Picture(name, title, description, to_svg(figure, name, title, description), described)
+
+
+def _local(run: Run) -> Objective:
+    return run.objective(LOCAL.name)
 
 
 def _baselines(run: Run, axes: "Axes", across: Objective) -> str:
@@ -124,7 +131,7 @@ def _scaled(run: Run, axes: "Axes", across: Objective, needed: Sequence[Point], 
     if before is not None and before >= floor:
         _untouched(axes, across, untouched_point(run))
     elif before is not None:
-        lines.append(f"the untouched model ({LOCAL.text(before)})")
+        lines.append(f"the untouched model ({_local(run).text(before)})")
         given = run.info.untouched.get(across.name)
         place: dict[str, Any] = {"xy": (0.5, 0.0), "xycoords": "axes fraction"}
         if given is not None:
@@ -136,7 +143,7 @@ def _scaled(run: Run, axes: "Axes", across: Objective, needed: Sequence[Point], 
             "color": GREEN,
             "zorder": 8,
         }
-        axes.annotate(f"↓ untouched {LOCAL.text(before)}", xytext=(0, 4), **place, **style)
+        axes.annotate(f"↓ untouched {_local(run).text(before)}", xytext=(0, 4), **place, **style)
     if lines:
         axes.set_ylim(PERCENT * floor, min(PERCENT * (highest + 0.02), PERCENT + 1))
     return f"Below the scale: {' and '.join(lines)}." if lines else ""

@@ -92,7 +92,8 @@ def asked(run: Run) -> str:
         data += f"; of the original data {sum(task.global_per_class):,} and {task.global_val:,}"
     rows = {
         "Task": info.task_name,
-        "Classes": _classes(run.info.classes),
+        "Outputs": ", ".join(run.info.classes.labels) if task.regression else "",
+        "Classes": "" if task.regression else _classes(run.info.classes),
         "Data": data,
         "Model": f"{model.name.rpartition(':')[0] or model.name}: {model.num_blocks} blocks, "
         f"{sum(block.parameters for block in model.blocks) / 1e6:.3g} million parameters, "
@@ -106,6 +107,8 @@ def asked(run: Run) -> str:
     line = (
         "Local is the user's own data, global that of what the given model knew. Accuracies are on validation samples."
     )
+    if task.regression:
+        line = line.replace("Accuracies are", "R² is the share of the targets' variance that is explained,")
     return f'<dl class="asked">{items}</dl>{note(line)}'
 
 
@@ -129,10 +132,10 @@ def front(run: Run) -> str:
     marked = members.index(run.knee) + 1 if run.knee in members else None
     counts = " and ".join(f"{count:,} {domain}" for domain, count in run.scored_samples.items() if count)
     judged = f" (local: {run.folds} folds of local.train, and local.val)" if run.folds else ""
-    several = run.info.classes.several
+    several, regression = run.info.classes.several, run.info.task.regression
     of = f"{run.info.task.noun}{judged}{'; several labels: macro AUC' if several else ''}"
     scored = f"Scored on {counts} validation {of}."
-    bars = "" if several else " Bars and brackets are 95 % intervals (Wilson)."
+    bars = "" if several or regression else " Bars and brackets are 95 % intervals (Wilson)."
     knee = " → is the knee: nearest to the best of everything." if run.knee is not None else ""
     others = len(run.front) - len(members)
     more = f" {others} more members are near-equal, or no better than the untouched model." if others else ""
@@ -154,6 +157,8 @@ def classes(run: Run, winner: TrialRecord | None, findings: Findings) -> str:
         return ""
     drawn: list[Picture] = class_pictures(run, winner)
     if not drawn:
+        if run.info.task.regression:
+            return note("The model predicts numbers: there are no classes.")
         if run.info.classes.several:
             return note("Samples have several labels: there is no confusion of one class with another.")
         return note("This run was made by a version that did not count predictions by class: run it again to see them.")
@@ -240,7 +245,7 @@ def following(run: Run) -> str:
 
 def words(objective: Objective) -> str:
     """Return an objective's name for people."""
-    return objective.name.replace("_", " ").replace("train seconds", "training time").replace("peak bytes", "memory")
+    return objective.title.replace("train seconds", "training time").replace("peak bytes", "memory")
 
 
 def percents(bounds: tuple[float, float]) -> str:

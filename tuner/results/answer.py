@@ -2,7 +2,7 @@
 
 from tuner.plan.text import trained_part
 from tuner.plan.trial import TrialPlan
-from tuner.results.objectives import OBJECTIVES, Objective
+from tuner.results.objectives import ACCURACY, ERROR, OBJECTIVES, Objective
 from tuner.results.pick import nothing_feasible
 from tuner.results.records import TrialRecord
 from tuner.results.run import Run
@@ -10,7 +10,7 @@ from tuner.units import format_seconds
 
 #: Seconds from which minutes say more.
 MINUTES = 100
-LOCAL, GLOBAL = OBJECTIVES[:2]
+LOCAL, GLOBAL = (objective.name for objective in OBJECTIVES[:2])
 
 
 def answer(run: Run) -> str:
@@ -26,13 +26,13 @@ def answer(run: Run) -> str:
     record = run.record(run.front[0] if run.knee is None else run.knee)
     if record.plan is None:
         return f"Trial {record.trial} is the balanced one of the front, but its plan is not in the record."
-    before, after = run.info.untouched.get(LOCAL.name), record.values.get(LOCAL.name)
+    before, after = run.info.untouched.get(LOCAL), record.values.get(LOCAL)
     if before is not None and after is not None and after <= before and run.info.task.labelled:
-        best = max(run.record(trial).values[LOCAL.name] for trial in run.front)
+        best, local = max(run.record(trial).values[LOCAL] for trial in run.front), run.objective(LOCAL)
         if best <= before:
             return (
                 f"Nothing that was tried is better on {_local_samples(run)} than the untouched model: it reaches "
-                f"{LOCAL.text(before)}, the best trial {LOCAL.text(best)}."
+                f"{local.text(before)}, the best trial {local.text(best)}."
             )
     return f"{_subject(run, record, record.plan)} takes {_object(run, record)}."
 
@@ -52,9 +52,10 @@ def _subject(run: Run, record: TrialRecord, plan: TrialPlan) -> str:
 def _object(run: Run, record: TrialRecord) -> str:
     """Say from where to where each accuracy goes, and the cost of a prediction where exits change it."""
     parts = [
-        f"{samples} {_change(objective, run.info.untouched.get(objective.name), record.values[objective.name])}"
-        for objective, samples in ((LOCAL, _local(run)), (GLOBAL, _global(run)))
-        if objective.name in record.values
+        f"{samples} {_change(run.objective(name), run.info.untouched.get(name), record.values[name])}"
+        f"{_error(run, record, name)}"
+        for name, samples in ((LOCAL, _local(run)), (GLOBAL, _global(run)))
+        if name in record.values
     ]
     flops = next((objective for objective in run.objectives if objective.name == "mean_flops"), None)
     whole = float(sum(block.flops for block in run.info.model.blocks))
@@ -68,6 +69,16 @@ def _change(objective: Objective, before: float | None, after: float) -> str:
     return f"{start}to {objective.text(after)}"
 
 
+def _error(run: Run, record: TrialRecord, name: str) -> str:
+    """Say from where to where the mean absolute error of a regression goes; nothing of other tasks."""
+    error = name.replace(ACCURACY, ERROR)
+    before, after = run.info.untouched.get(error), record.values.get(error)
+    if after is None:
+        return ""
+    start = "" if before is None else f"from {before:,.3g} "
+    return f" (mean absolute error {start}to {after:,.3g})"
+
+
 def _local(run: Run) -> str:
     """Say whose accuracy the local one is."""
     classes, of = run.info.classes, _local_samples(run)
@@ -75,6 +86,8 @@ def _local(run: Run) -> str:
         return f"agreement with the given model on {of}"
     if classes.several:
         return f"the macro AUC on {of}"
+    if run.info.task.regression:
+        return f"R² on {of}"
     return of if classes.are_new else f"the accuracy on {of}"
 
 

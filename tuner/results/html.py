@@ -13,7 +13,7 @@ def as_html(run: Run) -> str:
     info = run.info
     states = ", ".join(f"{number} {state}" for state, number in run.counts.items() if number) or "no trial"
     title = f"{info.task_name} · space {info.space_name} · seed {info.config.seed}"
-    names = "".join(f"<th>{escape(objective.name.replace('_', ' '))}</th>" for objective in run.objectives)
+    names = "".join(f"<th>{escape(objective.title)}</th>" for objective in run.objectives)
     rows = [_row("untouched", [_untouched(run, objective) for objective in run.objectives], "the given model")]
     rows += [_member(run, trial) for trial in run.shortlist]
     left = len(run.front) - len(run.shortlist)

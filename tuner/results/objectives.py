@@ -1,13 +1,15 @@
 """Objectives: the measured numbers that a study maximises or minimises."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
 from tuner.metrics import percent
 
 Direction = Literal["maximise", "minimise"]
+#: Unit of the score of a regression, which stands where other tasks have an accuracy.
+R_SQUARED = "R²"
 #: The domain whose samples an accuracy is of.
 DOMAINS = {"local_accuracy": "local", "global_accuracy": "global"}
 
@@ -19,7 +21,7 @@ class Objective:
     Attributes:
         name: Name of the measure in a trial's outcome (``"local_accuracy"``).
         direction: Which way is better.
-        unit: Unit for people: ``"%"`` (of a fraction), ``"s"``, ``"B"`` or ``"FLOP"``.
+        unit: Unit for people: ``"%"`` (of a fraction), ``"s"``, ``"B"``, ``"FLOP"`` or ``"R²"``.
         needs_global: Whether it needs global data.
     """
 
@@ -38,6 +40,20 @@ class Objective:
         """1 where smaller is better, -1 where larger is."""
         return 1.0 if self.direction == "minimise" else -1.0
 
+    @property
+    def title(self) -> str:
+        """The name for people."""
+        return title_of(self.name, regression=self.unit == R_SQUARED)
+
+    @property
+    def word(self) -> str:
+        """The name in a line of text: as ``--pick`` takes it, but of a regression the name for people."""
+        return self.title if self.unit == R_SQUARED else self.name
+
+    def of_regression(self) -> "Objective":
+        """Return the objective as it is of a regression: what is an accuracy elsewhere is R²."""
+        return replace(self, unit=R_SQUARED) if self.name.endswith(ACCURACY) else self
+
     def loss(self, values: Mapping[str, float]) -> float:
         """Return the value with the sign that makes smaller better."""
         return self.sign * values[self.name]
@@ -51,6 +67,8 @@ class Objective:
         """
         if self.unit == "%":
             return percent(value, scored.get(DOMAINS.get(self.name, ""), 0))
+        if self.unit == R_SQUARED:
+            return f"{value:.3f}"
         if self.unit == "B":
             return f"{value / 1e6:,.0f} MB"
         if self.unit == "FLOP":
@@ -64,7 +82,29 @@ OBJECTIVES = (
     Objective("train_seconds", "minimise", "s"),
     Objective("peak_bytes", "minimise", "B"),
 )
+#: How the name of a value ends that is an accuracy; of a regression R².
+ACCURACY = "_accuracy"
+#: Likewise of a mean absolute error, in the unit of the targets.
+ERROR = "_mae"
+#: In the name of a top-k accuracy: ``"local_top5_accuracy"``.
+TOP = "_top"
 #: Values that the backends which come with tuner measure of every trial.
 MEASURED = frozenset({"parameters", "flops", "mean_flops", "mean_latency_seconds"} | {one.name for one in OBJECTIVES})
-#: How the name of a value ends that is an accuracy.
-ACCURACY = "_accuracy"
+
+
+def title_of(name: str, *, regression: bool) -> str:
+    """Return the name of a value for people: ``"local accuracy"``, of a regression ``"local R²"``."""
+    if name.endswith(ERROR):
+        return f"{name.removesuffix(ERROR).replace('_', ' ')} mean absolute error"
+    if regression and name.endswith(ACCURACY):
+        name = name.removesuffix(ACCURACY) + f"_{R_SQUARED}"
+    return name.replace("_", " ")
+
+
+def objective_of(name: str, objectives: Iterable[Objective], *, regression: bool) -> Objective:
+    """Return an objective of a study by its name, or one of those there are by default."""
+    own = next((one for one in objectives if one.name == name), None)
+    if own is not None:
+        return own
+    usual = next(one for one in OBJECTIVES if one.name == name)
+    return usual.of_regression() if regression else usual

@@ -10,7 +10,7 @@ from tuner.errors import RunError
 from tuner.plan.trial import TrialPlan
 from tuner.results.folder import RunInfo, read_records, read_run
 from tuner.results.frame import frame
-from tuner.results.objectives import Objective
+from tuner.results.objectives import Objective, objective_of
 from tuner.results.pareto import front, knee
 from tuner.results.records import STATES, TrialRecord, comparable
 from tuner.results.shortlist import shortlist, useful
@@ -48,7 +48,7 @@ class Run:
         front = f"front of {len(self.front)}" if self.front else "empty front"
         if self.knee is not None:
             values = self.record(self.knee).values  # noqa: PD011 - a record's, no frame's
-            texts = (f"{one.name} {one.text(values[one.name])}" for one in self.objectives)
+            texts = (f"{one.word} {one.text(values[one.name])}" for one in self.objectives)
             front += f", knee {self.knee}: {', '.join(texts)}"
         return f"<Run {str(self.folder)!r} of {self.info.task_name}: {states}; {front}>"
 
@@ -78,6 +78,10 @@ class Run:
     def objectives(self) -> tuple[Objective, ...]:
         """The study's objectives."""
         return self.info.objectives
+
+    def objective(self, name: str) -> Objective:
+        """Return an objective by its name, as it is of this run's task: the study's, or one of the usual ones."""
+        return objective_of(name, self.objectives, regression=self.info.task.regression)
 
     def record(self, trial: int) -> TrialRecord:
         """Return a trial's record.

@@ -4,7 +4,7 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,8 @@ class Setting:
     @property
     def foreseen(self) -> bool:
         """Whether all objectives are accuracies or costs, which can be foreseen."""
-        return all(one in OBJECTIVES for one in self.objectives)
+        known = {one.name for one in OBJECTIVES}
+        return all(one.name in known for one in self.objectives)
 
     @property
     def objective_names(self) -> tuple[str, ...]:
@@ -137,8 +138,26 @@ def check_measured(host: Host, objectives: Sequence[Objective], backends: Sequen
             )
 
 
+def strategies_for(
+    task: TaskOutline, strategies: Sequence[Strategy[Any]], space: Space
+) -> tuple[list[Strategy[Any]], Space, tuple[str, ...]]:
+    """Return the strategies that make sense for a task, the space without the knobs of the others, and lines on them.
+
+    Args:
+        task: The task.
+        strategies: Those that the search space asks for.
+        space: The search space.
+    """
+    out = [one.name for one in strategies if one.needs_classes and task.info.regression]
+    if not out:
+        return list(strategies), space, ()
+    knobs = {name: wanted for name, wanted in space.knobs.items() if name.partition(".")[0] not in out}
+    lines = tuple(f"{name} takes no part: it needs labels, and this task is a regression" for name in out)
+    return [one for one in strategies if one.name not in out], replace(space, knobs=knobs), lines
+
+
 def objectives_for(task: TaskOutline, objectives: Sequence[Objective]) -> list[Objective]:
-    """Return the objectives that a task has the data for.
+    """Return the objectives that a task has the data for; of a regression, R² is what is called accuracy.
 
     Raises:
         SpaceError: None is left.
@@ -149,7 +168,7 @@ def objectives_for(task: TaskOutline, objectives: Sequence[Objective]) -> list[O
             "no objective is left: those of the search space need global data, but the task does not have any: "
             "add [global] to the task, or an objective such as local_accuracy to the search space"
         )
-    return possible
+    return [one.of_regression() for one in possible] if task.info.regression else possible
 
 
 def wanted_knobs(space: Space, backend: str | None, *, deterministic: bool) -> dict[str, Wanted]:

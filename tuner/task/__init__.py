@@ -8,7 +8,8 @@ from tuner.task.data.signals import Recording, WindowSamples, cut_windows, windo
 from tuner.task.digits import digits
 from tuner.task.file.load import load_task
 from tuner.task.partition import stratified_holdout
-from tuner.task.spec import InputDefaults, InputSpec, ModelSpec, Pretrain
+from tuner.task.scale import standardised
+from tuner.task.spec import InputDefaults, InputSpec, LossSettings, ModelSpec, Pretrain, TargetScale
 from tuner.task.task import Domain, Task
 
 __all__ = [
@@ -17,11 +18,13 @@ __all__ = [
     "FileSamples",
     "InputDefaults",
     "InputSpec",
+    "LossSettings",
     "ModelSpec",
     "Pretrain",
     "Recording",
     "Samples",
     "Subset",
+    "TargetScale",
     "Task",
     "WindowSamples",
     "cut_windows",
@@ -32,6 +35,7 @@ __all__ = [
     "normalise",
     "read_clip",
     "read_npy",
+    "standardised",
     "stratified_holdout",
     "window_begins",
 ]

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tuner.metrics import LossKind
 from tuner.plan.info import TaskInfo
 from tuner.task.data.readable import changed, left_out
 from tuner.task.mixing import class_sizes
-from tuner.task.spec import CUT, InputSpec, LossKind
+from tuner.task.spec import CUT, InputSpec, TargetScale
 from tuner.task.task import Task
 
 NOUNS = {"images": "images", "arrays": "samples", "signals": "windows", "audio": "patches"}
@@ -22,13 +23,14 @@ class TaskOutline:
         labels: Rows of the union head, as `Task.labels`.
         input: How samples become the model's input.
         input_shape: Shape of one sample, without the batch.
-        loss: Whether a sample has one label or several.
+        loss: What a sample has: one label, several, or targets.
         notes: A line on files that cannot be read and are left out, and one on those that are changed, if any.
         local_labels: Rows that occur in the local data.
         known: Number of rows that the given model knew: the first ones.
         most_folds: Folds that the local training samples can be divided into: as many as its smallest class has
             samples; 0 where several samples were cut from one recording.
         smallest_class: That class; empty where the samples have no labels of the user's.
+        targets: Of a regression, what its targets are standardised by.
     """
 
     info: TaskInfo
@@ -41,6 +43,7 @@ class TaskOutline:
     known: int = 0
     most_folds: int = 0
     smallest_class: str = ""
+    targets: TargetScale | None = None
 
     @property
     def has_global(self) -> bool:
@@ -56,8 +59,19 @@ def outline(task: Task) -> TaskOutline:
     """
     lines = tuple(line for line in (left_out(task.skipped), changed(task.notes)) if line)
     rows = (task.local_labels, len(task.head_rows))
+    targets = task.targets
+    if task.loss == "regression" and targets is None:  # they are what the model answers
+        targets = TargetScale((0.0,) * len(task.labels), (1.0,) * len(task.labels))
     return TaskOutline(
-        task_info(task), task.labels, task.input, task.input_shape, task.loss, lines, *rows, *_possible_folds(task)
+        task_info(task),
+        task.labels,
+        task.input,
+        task.input_shape,
+        task.loss,
+        lines,
+        *rows,
+        *_possible_folds(task),
+        targets,
     )
 
 
@@ -66,7 +80,7 @@ def _possible_folds(task: Task) -> tuple[int, str]:
     samples, labels = task.local.train, task.local.train.labels
     if task.input.kind in CUT and len({samples.origin(at) for at in range(len(samples))}) < len(samples):
         return 0, ""
-    if not task.labelled:
+    if not task.labelled or task.loss == "regression":
         return len(samples), ""
     sizes = (labels > 0).sum(axis=0) if labels.ndim > 1 else np.bincount(labels)
     return min(((int(size), task.labels[row]) for row, size in enumerate(sizes) if size), default=(len(samples), ""))
@@ -86,6 +100,7 @@ def task_info(task: Task) -> TaskInfo:
         augment=task.augment,
         labelled=task.labelled,
         most_frequent=_most_frequent(task),
+        regression=task.loss == "regression",
     )
 
 

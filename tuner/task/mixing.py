@@ -3,9 +3,8 @@
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
-from tuner.arrays import Labels, RowNumbers
+from tuner.arrays import Labels, RowNumbers, strata
 from tuner.plan.parts import per_class_counts, share_of
 from tuner.task.data.samples import Samples
 
@@ -21,7 +20,7 @@ def mixed_indices(labels: Labels, alpha: float, seed: int = MIX_SEED) -> RowNumb
     Source: MoIL, Algorithm 1.
 
     Args:
-        labels: int64 [n], or float32 [n, k] multi-hot.
+        labels: int64 [n], or float32 [n, k] multi-hot; targets are one class.
         alpha: Fraction in [0, 1]; above 0, at least one sample of every class.
         seed: Seed of the order within each class.
     """
@@ -76,10 +75,11 @@ def _permutation(count: int, number: int, seed: int) -> RowNumbers:
     return np.random.default_rng((seed, number)).permutation(count)
 
 
-def _classes(labels: npt.NDArray[np.generic]) -> list[RowNumbers]:
+def _classes(labels: Labels) -> list[RowNumbers]:
     """Return the samples of each class; with several labels, those of each label and those without any."""
+    labels = strata(labels)
     if labels.ndim == 1:
         return [np.flatnonzero(labels == value) for value in np.unique(labels)]
-    columns = [np.flatnonzero(labels[:, column] > 0) for column in range(labels.shape[1])]  # type: ignore[operator]  # multi-hot floats
+    columns = [np.flatnonzero(labels[:, column] > 0) for column in range(labels.shape[1])]
     columns.append(np.flatnonzero(labels.sum(axis=1) == 0))
     return [column for column in columns if len(column)]

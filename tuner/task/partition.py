@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.arrays import Labels, RowNumbers
+from tuner.arrays import Labels, RowNumbers, strata
 
 
 def stratified_holdout(labels: Labels, fraction: float = 0.2, seed: int = 0) -> tuple[RowNumbers, RowNumbers]:
@@ -17,19 +17,20 @@ def stratified_holdout(labels: Labels, fraction: float = 0.2, seed: int = 0) -> 
     lacks.
 
     Args:
-        labels: int [n], or multi-hot [n, k].
+        labels: int [n], or multi-hot [n, k]; targets [n, k] are of one class.
         fraction: Part of each class to hold out.
         seed: Seed of the division; the same seed and labels give the same division.
 
     Returns:
         Sorted indices: the rest, and the samples held out.
     """
+    labels = strata(labels)
     several = labels.ndim > 1
-    strata = _rarest(labels) if several else labels
+    classes = _rarest(labels) if several else labels
     generator = np.random.default_rng(seed)
     held_out = np.zeros(len(labels), bool)
-    for stratum in np.unique(strata):
-        members = generator.permutation(np.flatnonzero(strata == stratum))
+    for each in np.unique(classes):
+        members = generator.permutation(np.flatnonzero(classes == each))
         if len(members) > 1:
             count = min(max(1, round(fraction * len(members))), len(members) - 1)
             held_out[members[:count]] = True
@@ -45,16 +46,16 @@ def fold_numbers(labels: Labels, folds: int, seed: int = 0) -> RowNumbers:
     With several labels per sample, its rarest label decides where it is counted.
 
     Args:
-        labels: int [n], or multi-hot [n, k].
+        labels: int [n], or multi-hot [n, k]; targets [n, k] are of one class.
         folds: Number of folds, at least 2.
         seed: Seed of the division; the same seed and labels give the same division.
 
     Returns:
         int64 [n].
     """
-    strata = _rarest(labels) if labels.ndim > 1 else labels
+    classes = _one_each(labels)
     generator, numbers = np.random.default_rng(seed), np.empty(len(labels), np.int64)
-    order = [generator.permutation(np.flatnonzero(strata == stratum)) for stratum in np.unique(strata)]
+    order = [generator.permutation(np.flatnonzero(classes == each)) for each in np.unique(classes)]
     numbers[np.concatenate(order)] = np.arange(len(labels)) % folds + 1
     return numbers
 
@@ -63,19 +64,19 @@ def recording_folds(labels: Labels, recordings: RowNumbers, folds: int) -> RowNu
     """Return each window's fold, from 1: a whole recording has one, but where it is the only one of its class.
 
     Args:
-        labels: int [n], or multi-hot [n, k].
+        labels: int [n], or multi-hot [n, k]; targets [n, k] are of one class.
         recordings: Recording that each window was cut from, int64 [n], from 0.
         folds: Number of folds, at least 2.
 
     Returns:
         int64 [n].
     """
-    strata = _rarest(labels) if labels.ndim > 1 else labels
+    classes = _one_each(labels)
     first = np.unique(recordings, return_index=True)[1]
-    together = fold_numbers(strata[first], folds)[recordings]
-    classes, counts = np.unique(strata[first], return_counts=True)
-    is_alone = np.isin(strata, classes[counts == 1])
-    return np.where(is_alone, fold_numbers(strata, folds), together)
+    together = fold_numbers(classes[first], folds)[recordings]
+    names, counts = np.unique(classes[first], return_counts=True)
+    is_alone = np.isin(classes, names[counts == 1])
+    return np.where(is_alone, fold_numbers(classes, folds), together)
 
 
 def recording_holdout(
@@ -100,6 +101,7 @@ def recording_holdout(
     Returns:
         Sorted indices: the rest, and the windows held out; none are held out where each label has one recording only.
     """
+    labels = strata(labels)
     people = [session.rpartition("/")[0] or session for session in sessions]
     for names in (people, sessions):
         groups = np.unique(names, return_inverse=True)[1][recordings]
@@ -129,6 +131,12 @@ def _held_out_groups(labels: Labels, groups: RowNumbers, fraction: float, seed: 
         if remaining and (hot[~extended].any(axis=0) == hot.any(axis=0)).all():
             held_out, remaining = extended, remaining - 1
     return held_out
+
+
+def _one_each(labels: Labels) -> RowNumbers:
+    """Return one class a sample: its label, of several the rarest, of targets the same for all."""
+    classes = strata(labels)
+    return _rarest(classes) if classes.ndim > 1 else classes
 
 
 def _rarest(labels: NDArray[Any]) -> RowNumbers:

@@ -8,13 +8,43 @@ from tuner.errors import TaskError
 SampleKind = Literal["images", "arrays", "signals", "audio"]
 #: Kinds of which a sample is cut from something longer, whose prediction is the mean over its parts.
 CUT = frozenset({"signals", "audio"})
-#: Whether a sample has one label or several.
-LossKind = Literal["single-label", "multi-label"]
-
 #: Libraries whose models a factory names by the library's own name: ``timm:NAME``, ``hf:NAME-OR-FOLDER``.
 LIBRARIES = ("timm", "hf")
 #: Pixels of a side of the model's input, and of the short side before the crop.
 MOST_SIDE = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class LossSettings:
+    """Settings of a task's loss.
+
+    Attributes:
+        delta: Of a regression, the error from which the loss is linear (Huber), in standard deviations of the targets;
+            None for the squared error.
+        label_smoothing: Of one label a sample, the share of the target that all classes get alike.
+        top_k: Of one label a sample, the k of the top-k accuracy, which is measured where there are more labels.
+    """
+
+    delta: float | None = None
+    label_smoothing: float = 0.0
+    top_k: int = 5
+
+
+#: Those of a task that says nothing else.
+USUAL_LOSS = LossSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class TargetScale:
+    """What a regression's targets are standardised by: y = mean + std · z, where the model learns z.
+
+    Attributes:
+        mean: Mean of each output's targets, in their own unit.
+        std: Standard deviation of each; above 0.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)

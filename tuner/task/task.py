@@ -10,10 +10,11 @@ import numpy as np
 
 from tuner.arrays import Floats
 from tuner.errors import TaskError
+from tuner.metrics import LossKind
 from tuner.reading import text_from
 from tuner.task.data.images import normalise
 from tuner.task.data.samples import Samples
-from tuner.task.spec import InputSpec, LossKind, ModelSpec
+from tuner.task.spec import USUAL_LOSS, InputSpec, LossSettings, ModelSpec, TargetScale
 
 MOST_NAME_BYTES = 200
 _ALWAYS_HASHED = ("weights", "pretrain")  # also where they are None, as they were before others came
@@ -50,7 +51,7 @@ class Task:
         name: Name in reports.
         model: Network and its weights.
         input: How samples become its input.
-        loss: Whether a sample has one label or several.
+        loss: What a sample has: one label, several, or targets.
         local: User's own data.
         global_: Data of the classes the model was trained for; None for no mixing of global data and no global
             objective.
@@ -62,6 +63,9 @@ class Task:
             is the objective.
         skipped: Files that were left out because they cannot be read, each with the reason.
         notes: Files that were changed in a way that a person should know, each with what was done to it.
+        loss_settings: Settings of the loss.
+        targets: Of a regression, what the samples' targets were standardised by; None where they, and the model's
+            outputs, are as the model learns them.
     """
 
     name: str
@@ -77,6 +81,8 @@ class Task:
     labelled: bool = True
     skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    loss_settings: LossSettings = USUAL_LOSS
+    targets: TargetScale | None = None
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -132,6 +138,8 @@ class Task:
         model["factory_file"] = _content_hash(source[1] if source else self.model.factory.rpartition(":")[0])
         parts = [model, asdict(self.input), self.loss, self.labels, self.head_rows, self.local_labels, self.augment]
         parts += [] if self.labelled else [("unlabelled",)]
+        parts += [] if self.loss_settings == USUAL_LOSS else [asdict(self.loss_settings)]
+        parts += [] if self.targets is None else [asdict(self.targets)]
         digest.update(json.dumps(parts, sort_keys=True, default=str).encode())
         for where, samples in self.partitions():
             digest.update(f"\n{where} {len(samples)}\n".encode())
@@ -175,10 +183,10 @@ def _check_labels(where: str, samples: Samples, loss: LossKind, rows: int) -> No
         if len(labels) == count and (labels.min() < 0 or labels.max() >= rows):
             raise TaskError(f"{where}: labels must be rows 0 to {rows - 1}, got {labels.min()} to {labels.max()}")
     elif labels.shape[1:] != (rows,) or labels.dtype != np.float32:
-        raise TaskError(
-            f"{where}: the labels of a multi-label task must be float32 [n, {rows}], "
-            f"got {labels.dtype} {list(labels.shape)}"
-        )
+        what = "targets of a regression" if loss == "regression" else "labels of a multi-label task"
+        raise TaskError(f"{where}: the {what} must be float32 [n, {rows}], got {labels.dtype} {list(labels.shape)}")
+    elif loss == "regression" and not np.isfinite(labels).all():
+        raise TaskError(f"{where}: the targets of a regression must be finite numbers: remove the others")
     if len(labels) != count:
         raise TaskError(f"{where}: {count} samples need as many labels, got {len(labels)}")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tuner.arrays import Floats, Labels, RowNumbers
+from tuner.arrays import Floats, Labels, RowNumbers, strata
 from tuner.plan.parts import DataPlan
 
 #: Draws the rows of one epoch, as many as there are samples.
@@ -39,8 +39,9 @@ def balanced_order(labels: Labels) -> Order:
     out, other ones in each epoch. With several labels a sample, its class is its rarest label.
 
     Args:
-        labels: int64 [n], or float32 [n, k] multi-hot.
+        labels: int64 [n], or float32 [n, k] multi-hot; targets are one class.
     """
+    labels = strata(labels)
     numbers = labels if labels.ndim == 1 else _rarest(labels)
     classes = [np.flatnonzero(numbers == one) for one in np.unique(numbers)]
     rounds = math.ceil(len(labels) / max(1, len(classes)))

@@ -76,10 +76,10 @@ TAILS: Mapping[str, Callable[[], Tail]] = {
 
 
 class Eager:
-    """The eager loop's step, with the noise of dropouts given; pads nothing."""
+    """The eager loop's step, with the noise of dropouts given; pads nothing. A criterion of PyTorch may be given."""
 
-    def __init__(self, tail: nn.Module, recipe: RecipePlan) -> None:
-        self.tail = channels_last(tail).train()
+    def __init__(self, tail: nn.Module, recipe: RecipePlan, criterion: nn.Module | None = None) -> None:
+        self.tail, self._criterion = channels_last(tail).train(), criterion
         self.noise: list[torch.Tensor] = []
         self._multi = False
         for module in tail.modules():
@@ -100,7 +100,9 @@ class Eager:
             group["lr"] = rate
         self._optimiser.zero_grad()
         outputs = self.tail(spatial(torch.from_numpy(values["input"])))
-        if label.is_floating_point():
+        if self._criterion is not None:
+            loss: torch.Tensor = self._criterion(outputs, label)
+        elif label.is_floating_point():
             loss = functional.binary_cross_entropy_with_logits(outputs, label)
         else:
             loss = functional.cross_entropy(outputs, label)

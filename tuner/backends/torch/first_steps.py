@@ -12,7 +12,7 @@ from torch import nn
 
 from tuner.backends.torch.model.layout import channels_last, spatial
 from tuner.backends.torch.model.load import OpenModel
-from tuner.backends.torch.step.losses import MeanLoss, task_loss
+from tuner.backends.torch.task_loss import StepLoss
 from tuner.planner.device import FILL_BATCH, FirstSteps
 from tuner.process_memory import PeakMeter, return_freed
 from tuner.task import Task
@@ -28,7 +28,7 @@ def first_steps(task: Task, model: OpenModel, threads: int) -> FirstSteps:
     """
     torch.set_num_threads(threads)
     return_freed()
-    loss: MeanLoss | None = task_loss(task.loss)
+    loss: StepLoss | None = StepLoss.of(task)
     blocks, parts = model.info.blocks, model.parts()
     library_bytes, seconds = list[int](), list[float]()
     resting, slower = PeakMeter().resting, 0.0
@@ -43,16 +43,14 @@ def first_steps(task: Task, model: OpenModel, threads: int) -> FirstSteps:
     return FirstSteps(tuple(library_bytes), tuple(seconds))
 
 
-def _timed_step(part: nn.Module, in_shape: tuple[int, ...], loss: MeanLoss | None) -> float:
+def _timed_step(part: nn.Module, in_shape: tuple[int, ...], loss: StepLoss | None) -> float:
     """Return the seconds of a step on zeros that moves no weight; `loss` is None but for the last block."""
     started = time.perf_counter()
     outputs = part(spatial(torch.zeros(FILL_BATCH, *in_shape)).requires_grad_())
     if loss is None:
         outputs.backward(torch.ones_like(outputs))
     else:
-        labels = torch.zeros(FILL_BATCH, dtype=torch.int64)
-        several = loss is task_loss("multi-label")
-        loss(outputs, torch.zeros_like(outputs) if several else labels).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        loss.mean(outputs, loss.zeros(outputs)).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
     trained = [value for value in part.parameters() if value.grad is not None]
     if trained:
         torch.optim.AdamW(trained, lr=0.0, fused=True).step()

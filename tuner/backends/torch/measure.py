@@ -18,6 +18,7 @@ from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.prefix_choice import PREFIX, WORTH_FLOPS, engine_bytes, fastest_prefix
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import StepError
+from tuner.backends.torch.task_loss import StepLoss
 from tuner.plan.info import BlockInfo, ModelInfo
 from tuner.plan.parts import RecipePlan
 from tuner.planner.cost import PLANNED_BYTES
@@ -213,7 +214,12 @@ def _trace_seconds(task: Task, model: OpenModel) -> float:
     started = time.perf_counter()
     try:
         step = trace(
-            model.tail(cut), RecipePlan(), loss=task.loss, input_shape=shape, outputs=outputs, batch_size=FILL_BATCH
+            model.tail(cut),
+            RecipePlan(),
+            loss=StepLoss.of(task),
+            input_shape=shape,
+            outputs=outputs,
+            batch_size=FILL_BATCH,
         )
         program(step)
     except StepError:

@@ -8,7 +8,9 @@ from pathlib import Path
 from tuner.bundle.info import BundleInfo
 from tuner.metrics import percent
 from tuner.printable import printable
-from tuner.runtime.infer.prediction import Prediction, ScoredLabels
+from tuner.results.objectives import ACCURACY, ERROR, title_of
+from tuner.runtime.infer.prediction import Prediction, ScoredLabels, Values
+from tuner.task.data.targets import are_given
 from tuner.units import format_bytes
 
 CSV_HEADER = "file,label,probability,exit,seconds"
@@ -27,12 +29,13 @@ def format_bundle(folder: Path, info: BundleInfo, scored: Mapping[str, int], fol
     """
     lines = [f"{folder}: {info.sentence}"]
     for name, value in info.scores.from_pixels.items():
-        shown = name.replace("_", " ")
-        if not name.endswith("accuracy"):
-            lines.append(f"  {shown} {value:.4g}")
-            continue
+        shown, regression = title_of(name, regression=info.loss == "regression"), info.loss == "regression"
         in_trial = info.scores.trial.get(name)
         over = f", over {folds} folds," if folds and name == "local_accuracy" else ""
+        if not name.endswith(ACCURACY) or regression:
+            is_score = in_trial is not None and name.endswith((ACCURACY, ERROR))
+            lines.append(f"  {shown} {value:.4g}" + (f"; in the trial{over} {in_trial:.4g}" if is_score else ""))
+            continue
         trial = "" if in_trial is None else f"; in the trial{over} {percent(in_trial)}"
         lines.append(f"  {shown} {percent(value, scored.get(name, 0))}{trial}")
     if info.train is not None:
@@ -55,12 +58,15 @@ def format_prediction(file: Path, prediction: Prediction, *, exits: int, timelin
         exits: Exits of the model; if there are several, the one that the sample left at is said too.
         timeline: Whether a line for each second of a sound follows.
     """
-    seconds = (f"{second.begin:6d} s  {_listed(second.labels) or '–'}" for second in prediction.timeline)
+    listed = _listed if prediction.values is None else _numbers
+    seconds = (f"{second.begin:6d} s  {listed(second.labels) or '–'}" for second in prediction.timeline)
     return "\n".join((_format_labels(file, prediction, exits), *(seconds if timeline else ())))
 
 
 def _format_labels(file: Path, prediction: Prediction, exits: int) -> str:
     left = f", exit {prediction.exit}" if exits > 1 else ""
+    if prediction.values is not None:
+        return f"{printable(str(file))}: {_numbers(prediction.values)}"
     name, best = printable(str(file)), f"{printable(prediction.label)} ({100 * prediction.probability:.0f} %{left})"
     if prediction.labels is None:
         return f"{name}: {best}"
@@ -73,8 +79,15 @@ def _listed(labels: ScoredLabels) -> str:
     return ", ".join(f"{printable(label)} ({100 * probability:.0f} %)" for label, probability in labels)
 
 
+def _numbers(values: Values) -> str:
+    """Return outputs of a regression with their values; a single one whose name says nothing without it."""
+    if len(values) == 1 and not are_given([values[0][0]]):
+        return f"{values[0][1]:.6g}"
+    return ", ".join(f"{printable(name)} {value:.6g}" for name, value in values)
+
+
 def prediction_as_csv(file: Path, prediction: Prediction) -> str:
-    """Return a prediction as one line of CSV under `CSV_HEADER`; several labels are joined with ``|``.
+    """Return a prediction as one line of CSV under `CSV_HEADER`; several labels, or values, are joined with ``|``.
 
     What cannot be printed in a name is escaped, line breaks too: a file is one line. A name that a spreadsheet would
     take for a formula is written with ``./`` before it, which leads to the same file.
@@ -83,6 +96,7 @@ def prediction_as_csv(file: Path, prediction: Prediction) -> str:
     name = f"./{name}" if name.startswith(_FORMULA) else name
     line = io.StringIO()
     own = (prediction.label,) if prediction.labels is None else tuple(label for label, _ in prediction.labels)
-    cells = (name, printable("|".join(own)), f"{prediction.probability:.6g}", prediction.exit)
+    probability = "" if prediction.values is not None else f"{prediction.probability:.6g}"
+    cells = (name, printable("|".join(own)), probability, prediction.exit)
     csv.writer(line, lineterminator="").writerow((*cells, f"{prediction.seconds:.3g}"))
     return line.getvalue()

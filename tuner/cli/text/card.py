@@ -3,7 +3,7 @@
 from tuner.commands.card import Card
 from tuner.metrics import percent
 from tuner.printable import printable
-from tuner.results.objectives import ACCURACY
+from tuner.results.objectives import ACCURACY, ERROR, title_of
 from tuner.units import format_bytes
 
 #: Names of classes that are listed; the others are counted.
@@ -27,7 +27,7 @@ def format_card(card: Card) -> str:
         *in_use,
         f"plan: {printable(info.sentence)}",
         f"input: {info.input.kind}, {shape}; {info.loss}",
-        f"classes: {_classes(info.labels)}",
+        f"{'outputs' if info.loss == 'regression' else 'classes'}: {_classes(info.labels)}",
         *_scores(card),
         *_sizes(card),
         f"trains again without PyTorch: {_training(card)}",
@@ -48,29 +48,39 @@ def _scores(card: Card) -> list[str]:
     """Return a line for each accuracy; after training on a device, those before and after it."""
     scores = card.info.scores
     lines = []
+    regression = card.info.loss == "regression"
     for name, value in scores.from_pixels.items():
-        if not name.endswith(ACCURACY):
+        if not name.endswith((ACCURACY, ERROR)):
             continue
         low, high = card.intervals.get(name, (None, None))
         interval = "" if low is None or high is None else f" (95 % interval {100 * low:.0f}–{100 * high:.0f})"
         folded = name == LOCAL and card.folds > 0
         before = None if folded else scores.untouched.get(name)  # which is of the folds' samples, too
-        untouched = "" if before is None else f", untouched model {100 * before:.1f} %"
-        lines.append(f"{name.replace('_', ' ')}: {100 * value:.1f} %{interval}{untouched}")
+        title = title_of(name, regression=regression)
+        text = _number if regression else percent
+        untouched = "" if before is None else f", untouched model {text(before)}"
+        lines.append(f"{title}: {text(value)}{interval}{untouched}")
     if card.folds and LOCAL in scores.trial:
         before = scores.untouched.get(LOCAL)
-        untouched = "" if before is None else f", untouched model {percent(before)}"
-        several = card.info.loss == "multi-label"
-        of = percent(scores.trial[LOCAL], 0 if several else card.folded_samples)
-        lines.append(f"local accuracy in the run, over {card.folds} folds: {of}{untouched}")
+        text = _number if regression else percent
+        untouched = "" if before is None else f", untouched model {text(before)}"
+        single = card.info.loss == "single-label"
+        of = percent(scores.trial[LOCAL], card.folded_samples) if single else text(scores.trial[LOCAL])
+        lines.append(f"{title_of(LOCAL, regression=regression)} in the run, over {card.folds} folds: {of}{untouched}")
     if scores.device is not None:
         device = scores.device
-        earlier, now = ("unknown" if one is None else f"{100 * one:.1f} %" for one in (device.before, device.after))
-        lines.append(f"global accuracy: {now} after training on {device.samples} samples, {earlier} before")
+        text = _number if regression else percent
+        earlier, now = ("unknown" if one is None else text(one) for one in (device.before, device.after))
+        title = title_of("global_accuracy", regression=regression)
+        lines.append(f"{title}: {now} after training on {device.samples} samples, {earlier} before")
     latency = scores.from_pixels.get("mean_latency_seconds")
     if latency is not None:
         lines.append(f"time of a prediction: {1000 * latency:.3g} ms, measured where it was exported")
     return lines
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}"
 
 
 def _sizes(card: Card) -> list[str]:

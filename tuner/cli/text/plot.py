@@ -19,7 +19,7 @@ KEY = "● front   ◉ knee   · other trials   ★ untouched   h head only   e 
 def plots(run: Run, width: int) -> str:
     """Return the pictures, at most `width` letters wide."""
     wide = max(NARROWEST, min(WIDEST, width - MARGIN))
-    drawn = [_scatter(run, across, wide) for across in (GLOBAL, SECONDS)]
+    drawn = [_scatter(run, across, wide) for across in (run.objective(GLOBAL.name), SECONDS)]
     parts = [*filter(None, drawn), KEY if any(drawn) else "", _history(run, wide), _phases(run, wide), answer(run)]
     return "\n\n".join(filter(None, parts))
 
@@ -36,11 +36,11 @@ def _scatter(run: Run, across: Objective, wide: int) -> str:
         column = round(_place(one.values[across.name], columns) * (wide - 1))
         row = round((1 - _place(one.values[LOCAL.name], rows)) * (HEIGHT - 1))
         grid[row][column] = sign
-    name = across.name.replace("_", " ").replace("train seconds", "training time")
-    lines = [f"local accuracy over {name}"]
+    local, name = run.objective(LOCAL.name), across.title.replace("train seconds", "training time")
+    lines = [f"{local.title} over {name}"]
     for number, row_of in enumerate(grid):
         at = {0: rows[1], HEIGHT - 1: rows[0]}.get(number)
-        lines.append(f"{'' if at is None else LOCAL.text(at):>8} │{''.join(row_of).rstrip()}")
+        lines.append(f"{'' if at is None else local.text(at):>8} │{''.join(row_of).rstrip()}")
     ends = across.text(columns[0]), across.text(columns[1])
     lines += [f"{'':8} └{'─' * wide}", f"{'':10}{ends[0]}{ends[1]:>{wide - len(ends[0])}}"]
     return "\n".join(lines)

@@ -1,6 +1,6 @@
 """A run as text."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -11,6 +11,9 @@ from tuner.results.estimates import EstimateErrors, estimate_errors
 from tuner.results.pick import named_picks, nothing_feasible
 from tuner.results.run import Run
 from tuner.units import format_bytes, format_seconds
+
+#: Mean absolute errors of a regression, in the unit of its targets.
+ERRORS = ("local_mae", "global_mae")
 
 
 def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
@@ -25,7 +28,8 @@ def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
     members = run.front if whole else run.shortlist
     console.print(f"{info.task_name} · space {info.space_name} · seed {info.config.seed} · {info.ended}")
     console.print(_table(run, members))
-    console.print("untouched: the given model, scored on the classes it knows", highlight=False)
+    known = "" if info.task.regression else ", scored on the classes it knows"
+    console.print(f"untouched: the given model{known}", highlight=False)
     if run.front:
         console.print(_scored_on(run), highlight=False)
     for trial in members:
@@ -62,17 +66,18 @@ def _errors(name: str, errors: EstimateErrors) -> str:
 def _scored_on(run: Run) -> str:
     """Say how many samples the front is scored on, and of how many."""
     scored, task = run.scored_samples, run.info.task
+    interval = "" if task.regression else "; (95 % intervals)"
     if run.folds:
         local = f"{scored['local']:,} local {task.noun} ({task.local_train:,} in {run.folds} folds, and local.val)"
         old = f" and {scored['global']:,} global validation {task.noun}" if scored["global"] else ""
-        return f"scored on {local}{old}; (95 % intervals)"
+        return f"scored on {local}{old}{interval}"
     of = {"local": task.local_val, "global": task.global_val}
     counts = [
         f"{scored[domain]:,} {domain}" + (f" of {count:,}" if count != scored[domain] else "")
         for domain, count in of.items()
         if count
     ]
-    return f"scored on {' and '.join(counts)} validation {task.noun}; (95 % intervals)"
+    return f"scored on {' and '.join(counts)} validation {task.noun}{interval}"
 
 
 def _table(run: Run, members: Sequence[int]) -> Table:
@@ -81,17 +86,24 @@ def _table(run: Run, members: Sequence[int]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("trial", justify="right")
     for objective in run.objectives:
-        table.add_column(objective.name.replace("_", " "), justify="right")
+        table.add_column(objective.title, justify="right")
+    errors = [name for name in ERRORS if any(name in run.record(trial).values for trial in members)]
+    for name in errors:
+        table.add_column(name.replace("_", " ").replace("mae", "mean abs. error"), justify="right")
     cells = (
         objective.text(untouched[objective.name], run.info.untouched_samples) if objective.name in untouched else "–"
         for objective in run.objectives
     )
-    table.add_row("untouched", *cells)
+    table.add_row("untouched", *cells, *(_error(untouched, name) for name in errors))
     for trial in members:
         values = run.record(trial).values
         cells = (run.text(objective, values[objective.name]) for objective in run.objectives)
-        table.add_row(f"{_mark(run, trial)}{trial}", *cells)
+        table.add_row(f"{_mark(run, trial)}{trial}", *cells, *(_error(values, name) for name in errors))
     return table
+
+
+def _error(values: Mapping[str, float], name: str) -> str:
+    return f"{values[name]:,.3g}" if name in values else "–"
 
 
 def _mark(run: Run, trial: int) -> str:

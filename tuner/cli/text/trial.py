@@ -2,8 +2,9 @@
 
 from dataclasses import asdict
 
+from tuner.metrics import percent
 from tuner.plan.text import describe
-from tuner.results.objectives import Objective
+from tuner.results.objectives import TOP, Objective, title_of
 from tuner.results.records import TrialRecord
 from tuner.results.run import Run
 from tuner.units import format_seconds
@@ -18,7 +19,11 @@ def format_trial(run: Run, record: TrialRecord) -> str:
     lines += [f"the same plan as trial {record.same_as}, whose values these are"] if record.same_as is not None else []
     lines += [f"reason: {record.reason}"] if record.reason else []
     scored = record.plan.scored if record.plan else {}
-    lines += [f"{name}: {_text(units, name, value, scored)}" for name, value in record.values.items()]
+    is_number = run.info.task.regression
+    lines += [
+        f"{title_of(name, regression=True) if is_number else name}: {_text(units, name, value, scored)}"
+        for name, value in record.values.items()
+    ]
     if record.estimate is not None:
         estimate = (f"{name} {value:,.4g}" for name, value in asdict(record.estimate).items())
         lines.append(f"estimate: {', '.join(estimate)}")
@@ -28,4 +33,6 @@ def format_trial(run: Run, record: TrialRecord) -> str:
 
 
 def _text(units: dict[str, Objective], name: str, value: float, scored: dict[str, int]) -> str:
+    if TOP in name:
+        return percent(value, scored[name.partition("_")[0]])
     return units[name].text(value, scored) if name in units else f"{value:,.4g}"

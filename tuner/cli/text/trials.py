@@ -8,7 +8,7 @@ from tuner.results.run import Run
 
 def format_trials(run: Run) -> str:
     """Return a line for each trial, and below it why it was refused or ended early."""
-    heads = ["trial", "state", "rung", *(objective.name.replace("_", " ") for objective in run.objectives)]
+    heads = ["trial", "state", "rung", *(objective.title for objective in run.objectives)]
     rows = [_row(run, record) for record in run.records]
     widths = [max(len(row[column]) for row in [heads, *rows]) for column in range(len(heads))]
     lines = [_line(heads, widths)]

@@ -20,13 +20,14 @@ from tuner.bundle.format import Bundle
 from tuner.errors import BundleError
 from tuner.ort.answer import ANSWER, with_answer
 from tuner.ort.session import FEATURES, LOGITS, Session
+from tuner.task import TargetScale
 
 
 class ExitedBatch(NamedTuple):
     """A batch after every sample has left the chain.
 
     Attributes:
-        probabilities: Probabilities by the exit that each sample left at, float32 [n, labels].
+        probabilities: Probabilities by the exit that each sample left at, or values, float32 [n, labels].
         exits: Index of that exit, int64 [n].
         seconds: Time of the segments that a sample went through, shared equally in a batch, float64 [n].
     """
@@ -65,6 +66,7 @@ class Chain:
         labels: Number of labels; a segment with another number of logits raises an error when it runs.
         temperatures: Divisor of each exit's logits; 1 where they are not given.
         multi: Whether a sample may have several labels.
+        targets: Of a regression, what its targets were standardised by: values take the place of probabilities.
         threads: Threads within an operator; all that the process may use where they are not given.
 
     Raises:
@@ -78,11 +80,13 @@ class Chain:
         temperatures: Sequence[float] = (),
         *,
         multi: bool = False,
+        targets: TargetScale | None = None,
         threads: int | None = None,
     ) -> None:
         divisors = temperatures or (1.0,) * len(paths)
+        scale = None if targets is None else (np.array(targets.std), np.array(targets.mean))
         self._sessions = [
-            Session(path, threads, with_answer(path, labels, divisor, multi=multi))
+            Session(path, threads, with_answer(path, labels, divisor, multi=multi, scale=scale))
             for path, divisor in zip(paths, divisors, strict=True)
         ]
         for path, session in zip(paths, self._sessions, strict=True):
@@ -101,7 +105,8 @@ class Chain:
         """
         temperatures = bundle.exits.temperatures if bundle.exits else ()
         multi = bundle.loss == "multi-label"
-        return cls(bundle.models, len(bundle.labels), temperatures, multi=multi, threads=threads)
+        targets = bundle.info.targets
+        return cls(bundle.models, len(bundle.labels), temperatures, multi=multi, targets=targets, threads=threads)
 
     def __len__(self) -> int:
         return len(self._sessions)

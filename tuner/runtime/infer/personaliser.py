@@ -47,7 +47,7 @@ class Personaliser:
             )
         self._chain = Chain.of(self.bundle, threads)
         info = self.bundle.info
-        self._labelling = Labelling.of(info.labels, info.label_thresholds, multi=info.loss == "multi-label")
+        self._labelling = Labelling.of(info.labels, info.label_thresholds, info.loss)
 
     @property
     def exits(self) -> int:
@@ -77,7 +77,7 @@ class Personaliser:
         """
         explore = explore and self.exits > 1
         several = self._labelling.thresholds is not None
-        if several and not explore:
+        if (several or self._labelling.numbers) and not explore:
             return self.predict_batch(sample[None])[0], None
         left = self._chain.leave_alone(self._normalised(sample[None]), self.thresholds, explore=explore)
         over = self._labelling.over(left.every[left.exit]) if several else None
@@ -92,8 +92,9 @@ class Personaliser:
             BundleError: The samples have another shape or type.
         """
         exited = self._chain.leave(self._normalised(samples), self.thresholds)
+        names = self._labelling
         return [
-            Prediction(*self._labelling.best(row), int(exit_), float(seconds), labels=self._labelling.over(row))
+            Prediction(*names.best(row), int(exit_), float(seconds), labels=names.over(row), values=names.values(row))
             for row, exit_, seconds in zip(*exited, strict=True)
         ]
 
@@ -138,6 +139,7 @@ class Personaliser:
             labelling.over(mean),
             timeline,
             note,
+            labelling.values(mean),
         )
 
     def every_exit(self, samples: Sample) -> npt.NDArray[np.float32]:

@@ -206,7 +206,7 @@ class ExitsTrainer:
         ]
         logits, truths = zip(*pairs, strict=True)
         left = self._leaving(np.concatenate(logits, axis=1))[0]
-        return score(left, np.concatenate(truths), multi=self._multi)
+        return score(left, np.concatenate(truths), self.bundle.loss)
 
     def global_accuracy(self) -> float | None:
         """Return the accuracy on the bundle's check samples, leaving early as now. None where it brings none."""
@@ -255,7 +255,7 @@ class ExitsTrainer:
         if not len(self._check):
             return None, None
         logits, truth = self._leaving(self._answers(self._check))[0], self._check.labels
-        return score(logits, truth, multi=self._multi), top_right(logits, truth, multi=self._multi)
+        return score(logits, truth, self.bundle.loss), top_right(logits, truth, self.bundle.loss)
 
     def _leaving(self, logits: Floats) -> tuple[Floats, RowNumbers]:
         """Return the logits of the exit that each sample leaves at, float32 [n, labels], and these exits, int64 [n]."""

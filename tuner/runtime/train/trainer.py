@@ -262,13 +262,13 @@ class Trainer:
 
     def _known(self) -> tuple[float | None, Flags | None]:
         """Return the accuracy on the check samples, and whether each is answered right; None where there are none."""
-        check, multi = self._check, self.bundle.loss == "multi-label"
+        check, loss = self._check, self.bundle.loss
         if not len(check):
             return None, None
         batches = batches_of(np.arange(len(check)), SCORED)
         logits = np.concatenate([self.logits(check.read(rows)) for rows in batches])
-        return score(logits, check.labels, multi=multi), top_right(logits, check.labels, multi=multi)
+        return score(logits, check.labels, loss), top_right(logits, check.labels, loss)
 
     def _scored(self, features: Sequence[Floats], rows: Labels) -> float:
         logits = np.concatenate([self.logits(part) for part in features])
-        return score(logits, rows, multi=self.bundle.loss == "multi-label")
+        return score(logits, rows, self.bundle.loss)

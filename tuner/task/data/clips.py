@@ -12,6 +12,7 @@ import numpy as np
 
 from tuner.arrays import Floats, Labels
 from tuner.errors import TaskError
+from tuner.metrics import LossKind
 from tuner.reading import kind_of, open_regular
 from tuner.task.data.audio import OFFSET, RATE, STEP, SUFFIXES, ClipHeader, read_clip, read_header
 from tuner.task.data.entry import Entry, Origin, empty_partition, no_such_data, targets_of, unreadable
@@ -20,7 +21,7 @@ from tuner.task.data.npz import PartitionName
 from tuner.task.data.readable import FileCheck, kept
 from tuner.task.data.samples import ID_BYTES, Samples, content_id
 from tuner.task.data.signals import window_begins
-from tuner.task.spec import InputSpec, LossKind
+from tuner.task.spec import InputSpec
 
 _MARK = "#"
 _BLOCK_BYTES = 2**20  # of a file, hashed at a time
@@ -181,7 +182,7 @@ def read_clips(
     counts = [len(window_begins(header.frames(spec.window or 0), spec)) for header in headers]
     names, places = np.unique(recordings, return_inverse=True)
     origin = Origin(tuple(names.tolist()), ("",) * len(names), np.repeat(places.astype(np.int64), counts))
-    classes, targets = targets_of(labels, loss)
+    classes, targets = targets_of(labels, loss, source)
     notes = tuple(
         f"{file}: {note}"
         for file, header in zip(files, headers, strict=True)

@@ -8,13 +8,15 @@ import numpy as np
 
 from tuner.arrays import Labels, RowNumbers
 from tuner.errors import TaskError
+from tuner.metrics import LossKind
 from tuner.reading import kind_of
 from tuner.task.data.images import check_image
 from tuner.task.data.listing import images_below, read_folder, read_manifest
 from tuner.task.data.npz import PartitionName, class_names, labels_key, open_npz, samples_key, targets_of_array
 from tuner.task.data.readable import FileCheck, kept
 from tuner.task.data.samples import ArraySamples, FileSamples, Samples
-from tuner.task.spec import InputSpec, LossKind
+from tuner.task.data.targets import numbers_of_cells
+from tuner.task.spec import InputSpec
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class Entry:
     Attributes:
         source: What was read, for messages and to notice the same data used twice.
         names: Class names; without a classes file, a name's place is its row in the given head.
-        targets: Places in `names`: int64 [n], or multi-hot float32 [n, len(names)].
+        targets: Places in `names`: int64 [n], or multi-hot float32 [n, len(names)]. Of a regression the targets,
+            float32 [n, len(names)], and `names` are those of the outputs.
         build: Makes the samples, given their labels as rows of the union head.
         origin: Recordings of samples that are windows of such.
         notes: Files that were changed in a way that a person should know, each with what was done to it.
@@ -98,7 +101,7 @@ def read_entry(
         raise empty_partition(path, partition)
     keep = _readable(files, path, spec, check)
     files, labels = kept(files, keep), kept(labels, keep)
-    classes, targets = targets_of(labels, loss)
+    classes, targets = targets_of(labels, loss, path)
     return Entry(str(path), classes, targets, lambda rows: FileSamples(files, rows, spec))
 
 
@@ -136,16 +139,22 @@ def without_labels(entry: Entry, loss: LossKind) -> Entry:
     return replace(entry, names=("",), targets=targets)
 
 
-def targets_of(labels: Sequence[tuple[str, ...]], loss: LossKind) -> tuple[tuple[str, ...], Labels]:
-    """Return the sorted class names, and each sample's place in them.
+def targets_of(labels: Sequence[tuple[str, ...]], loss: LossKind, path: Path) -> tuple[tuple[str, ...], Labels]:
+    """Return the sorted class names, and each sample's place in them; of a regression the outputs and the targets.
 
     Args:
-        labels: Labels of each sample.
-        loss: Whether a sample may have several.
+        labels: Labels of each sample, or its numbers as text.
+        loss: What a sample has: one label, several, or targets.
+        path: What lists them, for messages.
 
     Returns:
-        Names, and int64 [n] or multi-hot float32 [n, len(names)].
+        Names, and int64 [n] or float32 [n, len(names)]: multi-hot, or targets.
+
+    Raises:
+        TaskError: A target is no number.
     """
+    if loss == "regression":
+        return numbers_of_cells(path, labels)
     names = tuple(sorted({label for sample in labels for label in sample}))
     place = {name: index for index, name in enumerate(names)}
     if loss == "single-label":

@@ -5,8 +5,8 @@ import io
 from pathlib import Path
 
 from tuner.errors import TaskError
+from tuner.metrics import LossKind
 from tuner.reading import kind_of, path_from, read_text, text_from
-from tuner.task.spec import LossKind
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif"})
 MOST_MANIFEST_BYTES = 64_000_000

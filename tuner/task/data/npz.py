@@ -12,9 +12,10 @@ import numpy as np
 
 from tuner.arrays import Array, Labels
 from tuner.errors import TaskError
+from tuner.metrics import LossKind
 from tuner.reading import open_regular
 from tuner.task.data.npy import read_array
-from tuner.task.spec import LossKind
+from tuner.task.data.targets import numbers_of_array
 
 PartitionName = Literal["train", "val", "test"]
 #: Names of a partition's samples, the first that exists; the labels' begin with y instead of x.
@@ -108,17 +109,19 @@ def targets_of_array(
 
     Args:
         where: Place for messages.
-        y: Integers [n] or [n, 1], or multi-hot [n, k].
-        loss: Whether a sample may have several labels.
+        y: Integers [n] or [n, 1], or multi-hot [n, k]; of a regression numbers [n] or [n, outputs].
+        loss: What a sample has: one label, several, or targets.
         own: Class names of the file.
         borrowed: Class names to use where the file has none.
 
     Returns:
-        Names, and int64 [n] or multi-hot float32 [n, len(names)].
+        Names, and int64 [n] or float32 [n, len(names)]: multi-hot, or targets.
 
     Raises:
         TaskError: The array holds no labels, or more classes than there are names.
     """
+    if loss == "regression":
+        return numbers_of_array(where, y, own)
     if y.ndim == 2 and y.shape[1] == 1 and y.dtype.kind in "iu":  # noqa: PLR2004 - a column of integers is [n]
         y = y[:, 0]
     width = _number_of_classes(where, y, loss)

@@ -11,6 +11,7 @@ import numpy as np
 
 from tuner.arrays import Array, Labels
 from tuner.errors import TaskError, nearest
+from tuner.metrics import LossKind
 from tuner.reading import kind_of, open_regular
 from tuner.task.data.entry import Entry, Origin, empty_partition, no_such_data, targets_of, unreadable
 from tuner.task.data.listing import read_folder, read_manifest
@@ -18,7 +19,7 @@ from tuner.task.data.npy import read_array
 from tuner.task.data.npz import PartitionName, class_names, labels_key, open_npz, samples_key, targets_of_array
 from tuner.task.data.readable import FileCheck, kept
 from tuner.task.data.signals import Recording, WindowSamples, check_alike, check_signal, window_begins
-from tuner.task.spec import InputSpec, LossKind
+from tuner.task.spec import InputSpec
 
 SUFFIXES = frozenset({".npy"})
 _MARK = "#"
@@ -32,7 +33,7 @@ class LabelledRecordings:
     Attributes:
         recordings: Recordings in order.
         names: Class names.
-        targets: Place in `names` of each recording: int64 [n], or multi-hot float32 [n, len(names)].
+        targets: Place in `names` of each recording: int64 [n], or multi-hot float32 [n, len(names)]; or its targets.
     """
 
     recordings: list[Recording]
@@ -125,7 +126,7 @@ def _read_files(source: Path, spec: InputSpec, loss: LossKind, check: FileCheck 
     if check is not None and files and not any(keep):
         raise check.error(source)
     left = [recording for recording in recordings if recording is not None]
-    return LabelledRecordings(left, *targets_of(kept(labels, keep), loss))
+    return LabelledRecordings(left, *targets_of(kept(labels, keep), loss, source))
 
 
 def _recording(file: Path, session: str, spec: InputSpec, check: FileCheck | None) -> Recording | None:

@@ -23,6 +23,7 @@ class Samples(ABC):
 
     Attributes:
         labels: Rows of the union head: int64 [n], or multi-hot float32 [n, k] where a sample may have several labels.
+            Of a regression the standardised targets, float32 [n, k].
     """
 
     labels: Labels

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.errors import TaskError
+from tuner.metrics import LossKind
 from tuner.task.data.clips import read_clips
 from tuner.task.data.entry import Entry, read_entry, read_unlabelled, without_labels
 from tuner.task.data.npz import PartitionName
@@ -14,7 +15,7 @@ from tuner.task.data.samples import Samples, Subset
 from tuner.task.file.labels import as_rows
 from tuner.task.file.sections import path_of
 from tuner.task.partition import recording_holdout, stratified_holdout
-from tuner.task.spec import InputSpec, LossKind
+from tuner.task.spec import InputSpec
 from tuner.task.task import Domain
 
 if TYPE_CHECKING:
@@ -96,20 +97,23 @@ def refuse_shared_recordings(local: Mapping[PartitionName, Entry], global_: Mapp
                 )
 
 
-def domain_of(title: str, entries: Mapping[PartitionName, Entry], rows: Mapping[str, int], outputs: int) -> Domain:
+def domain_of(
+    title: str, entries: Mapping[PartitionName, Entry], rows: Mapping[str, int] | None, outputs: int
+) -> Domain:
     """Return a domain; a missing validation partition is held out from training.
 
     Args:
         title: ``"local"`` or ``"global"``, for messages.
         entries: Entries by partition.
-        rows: Rows of the union head by class name.
+        rows: Rows of the union head by class name; None where entries have targets instead of classes.
         outputs: Rows of the union head.
 
     Raises:
         TaskError: A label occurs that the training data lacks, or nothing can be held out.
     """
     partitions: dict[PartitionName, Samples] = {
-        name: entry.build(as_rows(entry, rows, outputs, f"{title}.{name}")) for name, entry in entries.items()
+        name: entry.build(entry.targets if rows is None else as_rows(entry, rows, outputs, f"{title}.{name}"))
+        for name, entry in entries.items()
     }
     if "val" in partitions:
         train, val = partitions["train"], partitions["val"]

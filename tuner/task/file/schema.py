@@ -8,7 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from tuner.errors import TaskError, nearest
-from tuner.task.spec import LossKind, SampleKind
+from tuner.metrics import LossKind
+from tuner.task.spec import SampleKind
 
 
 class Section(BaseModel):
@@ -84,9 +85,12 @@ class LabelsSection(Section):
 
 
 class LossSection(Section):
-    """Whether a sample has one label or several."""
+    """What a sample has (one label, several, or targets), and the settings of the loss."""
 
     kind: LossKind = "single-label"
+    delta: Annotated[float, Field(gt=0)] | None = None
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] | None = None
+    top_k: Annotated[int, Field(ge=2)] | None = None
 
 
 class TaskFile(Section):

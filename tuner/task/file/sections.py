@@ -9,10 +9,19 @@ from tuner.augment.operations import check_operations
 from tuner.errors import StoreError, TaskError
 from tuner.reading import kind_of, path_from
 from tuner.task.data.audio import PATCH
-from tuner.task.spec import LIBRARIES, InputDefaults, InputSpec, ModelSpec, Pretrain, SampleKind
+from tuner.task.spec import (
+    LIBRARIES,
+    USUAL_LOSS,
+    InputDefaults,
+    InputSpec,
+    LossSettings,
+    ModelSpec,
+    Pretrain,
+    SampleKind,
+)
 
 if TYPE_CHECKING:
-    from tuner.task.file.schema import ModelSection, TaskFile
+    from tuner.task.file.schema import LossSection, ModelSection, TaskFile
 
 #: How the inputs of a published model are prepared; None where nobody says.
 DefaultsOf = Callable[[ModelSpec], InputDefaults | None]
@@ -111,6 +120,20 @@ def _factory(text: str, path: Path) -> str:
             "e.g. torchvision.models:mobilenet_v2"
         )
     return f"{_existing(module, path, 'model.factory') if module.endswith('.py') else module}:{function}"
+
+
+def loss_settings(section: "LossSection", path: Path) -> LossSettings:
+    """Return the settings of the loss.
+
+    Raises:
+        TaskError: One of them is of another kind of loss.
+    """
+    for key, kind in (("delta", "regression"), ("label_smoothing", "single-label"), ("top_k", "single-label")):
+        if getattr(section, key) is not None and section.kind != kind:
+            raise TaskError(f'{path}: loss.{key} is for loss.kind = "{kind}", got "{section.kind}": leave it out')
+    return LossSettings(
+        section.delta, section.label_smoothing or 0.0, USUAL_LOSS.top_k if section.top_k is None else section.top_k
+    )
 
 
 def augment_operations(ops: list[str], kind: SampleKind, path: Path) -> tuple[str, ...]:

@@ -14,8 +14,18 @@ from tuner.task.data.signals import channel_statistics
 from tuner.task.file.domains import domain_of, read_entries, refuse_shared_recordings
 from tuner.task.file.labels import GlobalClass, UnionHead, global_classes, read_classes, union_head
 from tuner.task.file.reconcile import closed_global, mapped_local, read_rules
-from tuner.task.file.sections import DefaultsOf, augment_operations, input_spec, model_spec, nobody_says, path_of
+from tuner.task.file.regression import output_names, refuse_classes
+from tuner.task.file.sections import (
+    DefaultsOf,
+    augment_operations,
+    input_spec,
+    loss_settings,
+    model_spec,
+    nobody_says,
+    path_of,
+)
 from tuner.task.file.variables import expand
+from tuner.task.scale import standardised
 from tuner.task.spec import InputSpec
 from tuner.task.task import Domain, Task
 
@@ -74,6 +84,9 @@ def task_from_values(
     model = model_spec(file.model, path)
     spec = input_spec(file, path, model, defaults_of)
     folder, loss = path.parent, file.loss.kind
+    settings_of_loss = loss_settings(file.loss, path)
+    if loss == "regression":
+        refuse_classes(file, path)
     settings = f"{spec.kind} {spec.resize} {spec.size}"
     check = FileCheck(skip=file.input.skip_unreadable or not look, settings=settings, looks=look)
     local_entries: Entries = read_entries(file.local, folder, spec, loss, check, file.input.recording)
@@ -83,14 +96,19 @@ def task_from_values(
     skipped = check.close(path)
     if global_entries is not None:
         refuse_shared_recordings(local_entries, global_entries)
-    local_entries, global_entries, classes = _reconciled(file, path, local_entries, global_entries, mapped=mapped)
-    head = _union_head(file, local_entries, classes)
+    if loss == "regression":
+        head = _outputs(output_names(local_entries, global_entries, path))
+        local_rows, global_rows = None, None
+    else:
+        local_entries, global_entries, classes = _reconciled(file, path, local_entries, global_entries, mapped=mapped)
+        head = _union_head(file, local_entries, classes)
+        local_rows, global_rows = head.local_rows if labelled else {"": 0}, head.global_rows
     outputs = len(head.labels)
     if loss == "single-label" and outputs == 1:
         raise TaskError(f"{path}: the only class is {head.labels[0]!r}: a single-label task needs at least two")
-    local = domain_of("local", local_entries, head.local_rows if labelled else {"": 0}, outputs)
-    global_ = domain_of("global", global_entries, head.global_rows, outputs) if global_entries else None
-    return Task(
+    local = domain_of("local", local_entries, local_rows, outputs)
+    global_ = domain_of("global", global_entries, global_rows, outputs) if global_entries else None
+    task = Task(
         name=text_from(path.resolve().parent.name) if file.name is None else file.name,
         model=model,
         input=_standardised(spec, local, global_, path),
@@ -109,7 +127,15 @@ def task_from_values(
             for entry in entries.values()
             for note in entry.notes
         ),
+        loss_settings=settings_of_loss,
     )
+    return standardised(task) if loss == "regression" else task
+
+
+def _outputs(names: Sequence[str]) -> UnionHead:
+    """Return one row for each output of a regression: the given model has all of them."""
+    rows = {name: row for row, name in enumerate(names)}
+    return UnionHead(tuple(names), tuple(rows.values()), rows, rows)
 
 
 def _reconciled(

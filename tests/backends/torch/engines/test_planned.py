@@ -19,6 +19,7 @@ from tuner.backends.torch.engines.planned import PlannedSteps, planned_or_eager
 from tuner.backends.torch.model.load import load
 from tuner.backends.torch.planned.library_memory import nothing
 from tuner.backends.torch.planned.step_plan import flops_of, planned_step, steps_of
+from tuner.backends.torch.task_loss import CROSS_ENTROPY
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.run import train_tail
@@ -86,7 +87,7 @@ def test_micro_batches_take_less_memory(whole: TrialPlan) -> None:
     tail_of = replace(whole.model, blocks=(replace(whole.model.blocks[0], in_shape=(1, 16, 16)),))
     plan = replace(whole, model=tail_of)
     cut = replace(plan, recipe=replace(plan.recipe, micro_batches=4))
-    one, parts = (planned_step(net, each, "single-label", nothing) for each in (plan, cut))
+    one, parts = (planned_step(net, each, CROSS_ENTROPY, nothing) for each in (plan, cut))
     assert parts.peak_bytes < 0.5 * one.peak_bytes
     assert parts.flops == one.flops
     assert len({tensor.name for tensor in parts.tensors}) == len(parts.tensors)
@@ -95,7 +96,7 @@ def test_micro_batches_take_less_memory(whole: TrialPlan) -> None:
 
 def test_flops_are_counted_by_operator(whole: TrialPlan) -> None:
     model = replace(whole.model, outputs=10, blocks=(replace(whole.model.blocks[0], in_shape=(64,)),))
-    (step,) = steps_of(nn.Linear(64, 10), replace(whole, model=model), "single-label")
+    (step,) = steps_of(nn.Linear(64, 10), replace(whole, model=model), CROSS_ENTROPY)
     assert flops_of(step) == 2 * 2 * 48 * 64 * 10  # forward, and the weight's gradient: the input's is not needed
 
 
@@ -160,6 +161,6 @@ def test_flops_of_a_depthwise_convolutions_gradients_are_those_of_its_own_produc
         nn.Conv2d(1, 8, 3), nn.Conv2d(8, 8, 3, groups=8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10)
     )
     model = replace(whole.model, outputs=10, blocks=(replace(whole.model.blocks[0], in_shape=(1, 16, 16)),))
-    (step,) = steps_of(net, replace(whole, model=model), "single-label")
+    (step,) = steps_of(net, replace(whole, model=model), CROSS_ENTROPY)
     dense, depthwise, linear = 14 * 14 * 8 * 9, 12 * 12 * 8 * 9, 8 * 10
     assert flops_of(step) == 2 * 48 * (2 * dense + 3 * depthwise + 3 * linear)  # no gradient of the net's input

@@ -11,6 +11,7 @@ from tuner.backends.torch.export.names import named_as
 from tuner.backends.torch.onnx.write import write
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step
+from tuner.backends.torch.task_loss import CROSS_ENTROPY
 from tuner.errors import BundleError
 from tuner.ort.training_step import StepSession
 from tuner.plan.parts import RecipePlan
@@ -20,7 +21,7 @@ def traced(tail: nn.Module, **recipe: str | bool) -> Step:
     return trace(
         tail,
         RecipePlan(**recipe),  # type: ignore[arg-type]  # of several types
-        loss="single-label",
+        loss=CROSS_ENTROPY,
         input_shape=(4,),
         outputs=3,
         batch_size=2,

@@ -19,11 +19,11 @@ from tuner.backends.torch.planned.fused import fused
 from tuner.backends.torch.planned.nodes import readers
 from tuner.backends.torch.planned.program import program, tensors_of
 from tuner.backends.torch.planned.schedule import Update, schedule
-from tuner.backends.torch.step.losses import StepLoss
 from tuner.backends.torch.step.optimiser import optimiser as optimiser_of
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step
 from tuner.backends.torch.step.update import STATES
+from tuner.backends.torch.task_loss import CROSS_ENTROPY, StepLoss
 from tuner.plan.parts import Optimiser, RecipePlan
 from tuner.planner.memory.placement import by_size, max_live
 
@@ -34,7 +34,7 @@ STEPS = {"sgd": 10, "adam": 5, "adamw": 5}
 ROOT = Path(__file__).parents[4]
 
 
-def traced(tail: Tail, recipe: RecipePlan, loss: StepLoss = "single-label", *, padded: bool = True) -> Step:
+def traced(tail: Tail, recipe: RecipePlan, loss: StepLoss = CROSS_ENTROPY, *, padded: bool = True) -> Step:
     return trace(
         tail.module, recipe, loss=loss, input_shape=tail.input_shape, outputs=OUTPUTS, batch_size=BATCH, padded=padded
     )
@@ -67,13 +67,13 @@ class Planned:
 
 
 def arms(
-    name: str, recipe: RecipePlan, loss: StepLoss = "single-label", *, padded: bool = True
+    name: str, recipe: RecipePlan, loss: StepLoss = CROSS_ENTROPY, *, padded: bool = True
 ) -> tuple[Step, Planned, Eager]:
     torch.manual_seed(0)
     tail = TAILS[name]()
     eager = Eager(copy.deepcopy(tail.module), recipe)
     alike = RecipePlan(optimiser=recipe.optimiser, weight_decay=0.01)
-    usual = padded and loss == "single-label" and recipe == alike
+    usual = padded and loss == CROSS_ENTROPY and recipe == alike
     step = traced_once(name, recipe.optimiser) if usual else traced(tail, recipe, loss, padded=padded)
     return step, Planned(step, eager_layout(tail.module)), eager
 
@@ -121,7 +121,7 @@ def test_norms_that_train_on_padded_batches_run_as_traced() -> None:
 
 
 def test_a_padded_batch_trains_on_its_real_samples() -> None:
-    step, planned, eager = arms("LeNet", RecipePlan(optimiser="adam"), "multi-label")
+    step, planned, eager = arms("LeNet", RecipePlan(optimiser="adam"), StepLoss("multi-label"))
     batch = batch_of(step, np.random.default_rng(0))
     ours = planned.step(batch, 1e-3, tuple(float(index < 3) for index in range(BATCH)))
     assert relative([ours], [eager.step(part_of(batch, 3), 1e-3)]) < 1e-6
@@ -194,8 +194,8 @@ def test_a_group_that_is_no_optimisers_step_runs_in_pieces() -> None:
     tail = TAILS["linear head"]()
     recipe = RecipePlan(optimiser="sgd")
     step = trace(
-        tail.module, recipe, loss="squared", input_shape=tail.input_shape, outputs=OUTPUTS, batch_size=BATCH,
-        momentum=0,
+        tail.module, recipe, loss=StepLoss("regression"), input_shape=tail.input_shape, outputs=OUTPUTS,
+        batch_size=BATCH, momentum=0,
     )  # fmt: skip
     assert not any(port.kind == "state" for port in step.inputs)
     made = program(step)

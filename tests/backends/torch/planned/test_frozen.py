@@ -16,6 +16,7 @@ from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.planned.schedule import Update, schedule
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step
+from tuner.backends.torch.task_loss import CROSS_ENTROPY
 from tuner.plan.parts import RecipePlan
 from tuner.planner.memory.placement import max_live
 from tuner_lora.torch import LowRank
@@ -131,7 +132,7 @@ FROZEN = {one.__name__: one for one in MADE}
 
 
 def step_of(net: nn.Module) -> Step:
-    return trace(net, RECIPE, loss="single-label", input_shape=SHAPE, outputs=OUTPUTS, batch_size=BATCH)
+    return trace(net, RECIPE, loss=CROSS_ENTROPY, input_shape=SHAPE, outputs=OUTPUTS, batch_size=BATCH)
 
 
 def stored(made: Program) -> int:

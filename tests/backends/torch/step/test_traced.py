@@ -9,17 +9,18 @@ import torch
 from torch import nn
 
 from tests.backends.torch.tails import OUTPUTS, TAILS, Arrays, Eager, Tail, batch_of, first_values, part_of, relative
-from tuner.backends.torch.step.losses import StepLoss
 from tuner.backends.torch.step.substitutes import Feed, WeightedNorm
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step, StepError
+from tuner.backends.torch.task_loss import CROSS_ENTROPY, StepLoss
 from tuner.plan.parts import Optimiser, RecipePlan
+from tuner.task import LossSettings
 
 pytestmark = pytest.mark.slow
 BATCH = 8
 
 
-def traced(tail: Tail, recipe: RecipePlan, loss: StepLoss = "single-label", *, padded: bool = True) -> Step:
+def traced(tail: Tail, recipe: RecipePlan, loss: StepLoss = CROSS_ENTROPY, *, padded: bool = True) -> Step:
     return trace(
         tail.module, recipe, loss=loss, input_shape=tail.input_shape, outputs=OUTPUTS, batch_size=BATCH, padded=padded
     )
@@ -139,12 +140,22 @@ def test_padded_norms_drift_no_further_from_exact_training_than_torchs_own(name:
     assert relative(ours, true) < max(2 * relative(theirs, true), 1e-4)
 
 
-@pytest.mark.parametrize("loss", ["single-label", "multi-label"])
-def test_padding_changes_neither_loss_nor_weights(loss: StepLoss) -> None:
+LOSSES: Mapping[str, tuple[StepLoss, nn.Module | None]] = {
+    "single-label": (CROSS_ENTROPY, None),
+    "multi-label": (StepLoss("multi-label"), None),
+    "Huber": (StepLoss("regression", LossSettings(delta=0.3)), nn.HuberLoss(delta=0.3)),
+    "smoothed": (StepLoss("single-label", LossSettings(label_smoothing=0.2)), nn.CrossEntropyLoss(label_smoothing=0.2)),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_padding_changes_neither_loss_nor_weights(name: str) -> None:
+    torch.manual_seed(0)
+    loss, criterion = LOSSES[name]
     recipe = RecipePlan(optimiser="adam", weight_decay=0.01)
     tail = TAILS["LeNet"]()
     step = traced(tail, recipe, loss)
-    graph, eager = Graph(step, tail.module), Eager(copy.deepcopy(tail.module), recipe)
+    graph, eager = Graph(step, tail.module), Eager(copy.deepcopy(tail.module), recipe, criterion)
     batch = batch_of(step, np.random.default_rng(0))
     ours = graph.step(batch, 1e-3, tuple(float(index < 3) for index in range(BATCH)))
     assert relative([ours], [eager.step(part_of(batch, 3), 1e-3)]) < 1e-6

@@ -13,9 +13,9 @@ from tuner.backends.extensions import NOTHING_ADDED, Extensions
 from tuner.backends.lowering import Training
 from tuner.backends.torch.model.kinds import NORMS
 from tuner.backends.torch.model.layout import channels_last, spatial
-from tuner.backends.torch.step.losses import StepLoss, sample_losses, task_loss
 from tuner.backends.torch.step.optimiser import optimiser, set_rate
 from tuner.backends.torch.step.terms import ExtendedLoss, loss_of
+from tuner.backends.torch.task_loss import StepLoss
 from tuner.backends.torch.threads import ThreadChoice, on_fastest_threads
 from tuner.backends.torch.trial.evolving import begin_evolving, call, evolving
 from tuner.backends.torch.trial.inputs import TailInputs
@@ -50,8 +50,7 @@ class EagerSteps(TrialSteps):
         extensions: Extensions = NOTHING_ADDED,
     ) -> None:
         self._tail, self._recipe, self._inputs = channels_last(tail), plan.recipe, inputs
-        self._task_loss: StepLoss = task.loss
-        self._loss, self.threads = task_loss(task.loss), ThreadChoice(plan.runtime.threads)
+        self._loss, self.threads = StepLoss.of(task), ThreadChoice(plan.runtime.threads)
         loss = loss_of(task, plan, extensions)
         self._extended = loss if isinstance(loss, ExtendedLoss) else None
         trained = [value for value in tail.parameters() if value.requires_grad]
@@ -146,16 +145,16 @@ class EagerSteps(TrialSteps):
     def _mean(self, logits: torch.Tensor, labels: torch.Tensor, rows: RowNumbers) -> torch.Tensor:
         """Return the task's loss, the weighted mean over some rows."""
         if self._inputs.weights is None:
-            return self._loss(logits, labels)
+            return self._loss.mean(logits, labels)
         weights = self._inputs.weights_of(rows)
-        return (sample_losses(self._task_loss, logits, labels) * weights).sum() / weights.sum()
+        return (self._loss.losses(logits, labels) * weights).sum() / weights.sum()
 
     def _probe_loss(self, tail: nn.Module) -> torch.Tensor:
         """Return a tail's mean loss on the probe, in evaluation mode; its modules' modes stay as they are."""
         training = [module for module in tail.modules() if module.training]
         tail.eval()
         labels = torch.from_numpy(np.ascontiguousarray(self._inputs.labels[self._probe]))
-        loss = self._loss(tail(spatial(self._inputs.read(self._probe))), labels)
+        loss = self._loss.mean(tail(spatial(self._inputs.read(self._probe))), labels)
         for module in training:
             module.training = True
         return loss

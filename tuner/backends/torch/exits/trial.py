@@ -111,7 +111,7 @@ def _train(trial: Trial, opened: OpenTask, heads: nn.ModuleList, final: nn.Modul
     def mean_accuracy() -> float:
         logits = exit_logits(plan, heads, final, local)
         truth = truths(task, "local", logits, local.labels)
-        return float(np.mean([score(own, truth, multi=multi) for own in logits[:-1]]))
+        return float(np.mean([score(own, truth, task.loss) for own in logits[:-1]]))
 
     started = time.perf_counter()
     steps = HeadsSteps(plan, heads, final, inputs.train, opened.extensions, multi=multi)
@@ -165,11 +165,11 @@ def _scored(
         kept = logits[[*calibration.kept, -1]]
         exits = exits_taken(confidences(kept, calibration.temperatures, multi=multi), calibration.thresholds)
         answers = kept[exits, np.arange(len(exits))]
-        values[f"{domain}_accuracy"] = score(answers, truth, multi=multi)
+        values[f"{domain}_accuracy"] = score(answers, truth, task.loss)
         classes |= {domain: counts} if (counts := classes_of(task, answers, truth)) else {}
-        values[f"final_{domain}_accuracy"] = score(logits[-1], truth, multi=multi)
+        values[f"final_{domain}_accuracy"] = score(logits[-1], truth, task.loss)
         for place, own in enumerate(kept[:-1]):
-            values[f"exit{place}_{domain}_accuracy"] = score(own, truth, multi=multi)
+            values[f"exit{place}_{domain}_accuracy"] = score(own, truth, task.loss)
         if domain == "local":
             rates = np.bincount(exits, minlength=len(kept)) / len(exits)
             kept_costs = costs.select(calibration.kept)

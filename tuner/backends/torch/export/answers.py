@@ -4,16 +4,17 @@ from typing import Any
 
 import numpy as np
 
-from tuner.arrays import Doubles
+from tuner.arrays import Doubles, Floats
 from tuner.bundle.info import Section
 from tuner.metrics import f1_thresholds, mean_average_precision, score
+from tuner.runtime.infer.chain import probabilities as answered
 from tuner.task import Samples, Task
 from tuner.task.data.samples import mean_of_wholes, wholes
 from tuner.task.spec import CUT
 
 
 class Answers:
-    """Collects probabilities by partition: of a sound, the mean over its patches, as a device predicts it.
+    """Collects answers by partition: of a sound, the mean over its patches, as a device predicts it.
 
     Args:
         task: The task.
@@ -23,28 +24,28 @@ class Answers:
         self._task, self._multi = task, task.loss == "multi-label"
         self._validation: list[tuple[Doubles, Doubles]] = []
 
-    def add(self, name: str, samples: Samples, probabilities: Doubles) -> dict[str, float]:
-        """Take a partition's probabilities, float64 [n, labels], and return scores in addition to its accuracy.
+    def add(self, name: str, samples: Samples, logits: Floats) -> dict[str, float]:
+        """Take a partition's logits, float32 [n, labels], and return scores in addition to its accuracy.
 
         Args:
             name: Name of the partition's accuracy.
             samples: The partition.
-            probabilities: By the model as it is exported.
+            logits: By the model as it is exported.
 
         Returns:
             By name: the accuracy over sounds; the mean average precision where a sample may have several labels.
         """
         if not self._task.labelled and name != "global_accuracy":
             return {}
-        labels = samples.labels
-        kind = self._task.input.kind
+        labels, loss, kind = samples.labels, self._task.loss, self._task.input.kind
+        probabilities = logits.astype(np.float64) if loss == "regression" else answered(logits, multi=self._multi)
         scores: dict[str, float] = {}
         if kind in CUT:
             _, places = wholes(samples)
             probabilities = mean_of_wholes(probabilities, places)
             labels = labels[np.unique(places, return_index=True)[1]]
         if kind == "audio":
-            scores[name.replace("accuracy", "clip_accuracy")] = score(probabilities, labels, multi=self._multi)
+            scores[name.replace("accuracy", "clip_accuracy")] = score(probabilities, labels, loss)
         if self._multi:
             scores[name.replace("accuracy", "precision")] = mean_average_precision(probabilities, labels)
             if name != "test_accuracy":

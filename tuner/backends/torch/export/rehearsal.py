@@ -11,7 +11,7 @@ from tuner.backends.torch.export.features import Features, drawn
 from tuner.backends.torch.features.selection import Selection, whole_partition
 from tuner.bundle.replay import Replay
 from tuner.errors import TunerError
-from tuner.metrics import top_right
+from tuner.metrics import LossKind, top_right
 from tuner.ort.tail import Tail
 from tuner.plan.parts import DataPlan, RecipePlan
 from tuner.runtime.service.gate import Rules
@@ -37,7 +37,7 @@ class Rehearsal:
         data: How much its global samples count.
         local: Samples of the user, as stored features.
         check: Global samples that forgetting is measured on.
-        multi: Whether a sample may have several labels.
+        loss: What a sample has: one label, several, or targets.
     """
 
     training: TailTraining
@@ -46,7 +46,7 @@ class Rehearsal:
     data: DataPlan
     local: Replay
     check: Replay
-    multi: bool
+    loss: LossKind
 
     def drop(self, replay: Replay, folder: Path) -> float:
         """Return by how much a round with some replay lowers the accuracy on the check samples: 0.01 is a point.
@@ -69,7 +69,7 @@ class Rehearsal:
     def _right(self, tail: Tail, weights: Mapping[str, Array]) -> Flags:
         batches = np.array_split(np.arange(len(self.check)), -(-len(self.check) // tail.batch_size))
         logits = np.concatenate([tail.logits(self.check.read(rows), weights) for rows in batches])
-        return top_right(logits, self.check.labels, multi=self.multi)
+        return top_right(logits, self.check.labels, self.loss)
 
 
 def user_samples(features: Features, task: Task, codec: Codec) -> Replay:

@@ -24,16 +24,17 @@ from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.backends.torch.trial.choice import trained_on
 from tuner.backends.torch.trial.opened import OpenTask
+from tuner.backends.torch.trial.scoring import domain_scores
 from tuner.bundle.exit_policy import ExitPolicy
 from tuner.bundle.format import WEIGHTS
 from tuner.bundle.info import Section
 from tuner.errors import BundleError, first_line
-from tuner.metrics import score
 from tuner.ort.parity import largest, require_parity
 from tuner.ort.session import FEATURES, LOGITS
 from tuner.plan.trial import TrialPlan
+from tuner.results.objectives import ACCURACY
 from tuner.runtime.infer.calibration import Costs, confidences, exits_taken
-from tuner.runtime.infer.chain import Chain, probabilities
+from tuner.runtime.infer.chain import Chain
 from tuner.runtime.train.exit_calibration import ExitCosts, calibrate_exits
 from tuner.runtime.train.files import EXIT_WEIGHTS
 from tuner.task import Subset, Task
@@ -171,9 +172,9 @@ def _checked(
         truth = truths(task, "global" if name == "global_accuracy" else "local", logits, samples.labels)
         exits = exits_taken(confidences(logits, calibration.temperatures, multi=multi), calibration.thresholds)
         left = logits[exits, np.arange(len(exits))]
-        checks[name] = score(left, truth, multi=multi)
+        checks |= domain_scores(task, name.removesuffix(ACCURACY), left, truth)
         cooled = (left / divisors[exits][:, None]).astype(np.float32)
-        checks |= answers.add(name, samples, probabilities(cooled, multi=multi))
+        checks |= answers.add(name, samples, cooled)
         if name == "local_accuracy":
             rates = np.bincount(exits, minlength=len(names)) / len(exits)
             checks |= {f"exit{number}_share": float(rate) for number, rate in enumerate(rates)}

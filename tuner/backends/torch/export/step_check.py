@@ -11,11 +11,12 @@ from torch import nn
 
 from tuner.arrays import Floats, Labels
 from tuner.backends.torch.model.layout import spatial
-from tuner.backends.torch.step.losses import MeanLoss
 from tuner.backends.torch.step.optimiser import optimiser
 from tuner.backends.torch.step.prepare import prepared
 from tuner.backends.torch.step.substitutes import Feed
+from tuner.backends.torch.task_loss import MeanLoss
 from tuner.errors import BundleError
+from tuner.metrics import LossKind
 from tuner.ort.training_step import StepSession
 from tuner.plan.parts import RecipePlan
 
@@ -26,16 +27,18 @@ STRAYS = 2.0
 STEPS: Mapping[str, tuple[int, float]] = {"sgd": (20, 2e-3), "adam": (5, 1e-4), "adamw": (5, 1e-4)}
 
 
-def random_labels(recipe: RecipePlan, outputs: int, *, multi: bool) -> list[Labels]:
+def random_labels(recipe: RecipePlan, outputs: int, loss: LossKind) -> list[Labels]:
     """Return labels for each step of the check: those of samples that a tail has learned leave losses too small.
 
     Args:
         recipe: Its optimiser and batch size.
         outputs: Number of the tail's outputs.
-        multi: Whether a sample may have several labels.
+        loss: What a sample has: one label, several, or targets.
     """
     generator, (steps, _), count = np.random.default_rng(1), STEPS[recipe.optimiser], recipe.batch_size
-    if multi:
+    if loss == "regression":
+        return [generator.normal(size=(count, outputs)).astype(np.float32) for _ in range(steps)]
+    if loss == "multi-label":
         return [generator.integers(0, 2, (count, outputs)).astype(np.float32) for _ in range(steps)]
     return [generator.integers(0, outputs, count) for _ in range(steps)]
 

@@ -20,9 +20,9 @@ from tuner.backends.torch.export.step_check import compare_training, random_labe
 from tuner.backends.torch.features.selection import Selection, whole_partition
 from tuner.backends.torch.onnx.write import write
 from tuner.backends.torch.step.inference import trace_inference
-from tuner.backends.torch.step.losses import task_loss
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import StepError
+from tuner.backends.torch.task_loss import StepLoss
 from tuner.backends.torch.trial.edits import edited, probe_of
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.opened import OpenTask
@@ -77,7 +77,7 @@ def write_trainable(
     task, names = opened.task, tuple(tail.state_dict())
     session = Session(folder / MODEL, plan.runtime.threads)
     features = Features(task, plan, session.features if plan.split else lambda pixels: pixels)
-    codec, outputs, recipe = features.codec(), len(task.labels), plan.recipe
+    codec, outputs, recipe, loss = features.codec(), len(task.labels), plan.recipe, StepLoss.of(task)
     shape, check = codec.shape, features.check(codec.shape)
     seen = drawn(whole_partition(task, "local.train"), recipe.batch_size)
     inputs = features.of(seen)
@@ -86,21 +86,20 @@ def write_trainable(
         given = tail
         if plan.shape:
             read = TailInputs(lambda rows: torch.from_numpy(inputs[rows]), seen.labels())
-            edits = edited(opened.model, plan, opened.extensions, probe_of(read, task.loss, seed=0))
+            edits = edited(opened.model, plan, opened.extensions, probe_of(read, loss, seed=0))
             tail, given = edits.tail, edits.tail if edits.given is None else edits.given
-        step = trace(tail, recipe, loss=task.loss, input_shape=shape, outputs=outputs, batch_size=recipe.batch_size)
+        step = trace(tail, recipe, loss=loss, input_shape=shape, outputs=outputs, batch_size=recipe.batch_size)
         write(named_as(given, tail, step), folder / STEP)
         adapted = write_adapters(given, folder)
     except StepError as error:
         reason = str(error).rpartition(": ")[0]
         raise BundleError(f"{reason}, so --trainable cannot write it: export without --trainable") from error
-    labels = random_labels(recipe, outputs, multi=task.loss == "multi-label")
-    loss, threads = task_loss(task.loss), plan.runtime.threads
-    difference = compare_training(tail, recipe, folder / STEP, inputs, labels, loss, threads, given)
+    labels, threads = random_labels(recipe, outputs, task.loss), plan.runtime.threads
+    difference = compare_training(tail, recipe, folder / STEP, inputs, labels, loss.mean, threads, given)
     adapters = Adapters(folder / ADAPTERS, folder / MERGE) if adapted else None
     training = TailTraining(folder / STEP, adapters, threads, seed=0)
     local, exported = user_samples(features, task, codec), read_tensors(folder / WEIGHTS, names)
-    rehearsal = Rehearsal(training, exported, recipe, plan.data, local, check, task.loss == "multi-label")
+    rehearsal = Rehearsal(training, exported, recipe, plan.data, local, check, task.loss)
     replay = sufficient_replay(features, task, mixed, codec, lambda samples: rehearsal.drop(samples, folder))
     replay.save(folder / REPLAY)
     check.save(folder / CHECK)

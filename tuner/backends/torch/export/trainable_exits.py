@@ -107,7 +107,7 @@ def _write_exit(task: Task, plan: TrialPlan, side: nn.Module, inputs: Floats, fo
         raise BundleError(f"{reason}, so --trainable cannot write it: export without --trainable") from error
     if plan.heads.ridge:
         return 0.0
-    labels = [_probabilities(own, outputs) for own in random_labels(recipe, outputs, multi=multi)]
+    labels = [_probabilities(own, outputs) for own in random_labels(recipe, outputs, task.loss)]
 
     def mean(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return loss.losses(logits, targets).mean()

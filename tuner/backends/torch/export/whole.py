@@ -18,14 +18,14 @@ from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.backends.torch.trial.choice import trained_on
 from tuner.backends.torch.trial.edits import EditedTail, edited, fuse
 from tuner.backends.torch.trial.opened import OpenTask
+from tuner.backends.torch.trial.scoring import domain_scores
 from tuner.bundle.format import MODEL, WEIGHTS
 from tuner.bundle.info import Section
 from tuner.errors import BundleError, first_line
-from tuner.metrics import score
 from tuner.ort.parity import largest, require_parity
 from tuner.ort.session import FEATURES, LOGITS, Session
 from tuner.plan.trial import TrialPlan
-from tuner.runtime.infer.chain import probabilities
+from tuner.results.objectives import ACCURACY
 from tuner.task import Task
 
 
@@ -39,6 +39,8 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
         BundleError: The model cannot be written as ONNX, or ONNX Runtime computes something else.
     """
     task, model = opened.task, opened.model
+    if trainable and task.loss == "regression":
+        raise BundleError("--trainable is for tasks with labels, and this one is a regression: export without it")
     torch.set_num_threads(plan.runtime.threads)
     kept = load_file(weights)
     edits = trained_tail(opened, plan, kept)
@@ -120,12 +122,12 @@ def _checked(task: Task, parts: Parts, path: Path) -> tuple[dict[str, float], di
         return outputs[0] if parts.with_features else outputs  # type: ignore[no-any-return]  # a module's call is untyped
 
     checks, differences = dict[str, float](), []
-    multi, answers = task.loss == "multi-label", Answers(task)
+    answers = Answers(task)
     for name, samples in scored_partitions(task).items():
         logits, difference = compare(task, samples, session.logits, original)
         differences.append(difference)
-        checks[name] = score(logits, samples.labels, multi=multi)
-        checks |= answers.add(name, samples, probabilities(logits, multi=multi))
+        checks |= domain_scores(task, name.removesuffix(ACCURACY), logits, samples.labels)
+        checks |= answers.add(name, samples, logits)
     worst = largest(differences)
     require_parity("ONNX Runtime", "PyTorch", worst)
     return {**checks, "largest_logit_difference": worst}, answers.sections()

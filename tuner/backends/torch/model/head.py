@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from tuner.errors import TaskError
+from tuner.task import TargetScale
 
 Head = nn.Linear | nn.Conv2d
 _WAY_OUT = "use a model that ends with one, or give exactly the classes of the model"
@@ -92,6 +93,35 @@ def resize_heads(model: nn.Module, sample: torch.Tensor, rows: tuple[int, ...], 
         raise TaskError(
             f"{factory} gives {outputs} outputs after its last layer ({', '.join(heads)}) was given {len(rows) + new} "
             f"rows: {_WAY_OUT}"
+        )
+
+
+def standardise_heads(model: nn.Module, sample: torch.Tensor, scale: TargetScale, factory: str) -> None:
+    """Let a model that answers in the targets' unit answer in standard deviations from their mean.
+
+    Args:
+        model: As for `heads_of`.
+        sample: float32 [n, ...].
+        scale: What the targets are standardised by.
+        factory: Name of the factory, for messages.
+
+    Raises:
+        TaskError: Its outputs are not those of linear layers with a bias.
+    """
+    mean, std = torch.tensor(scale.mean), torch.tensor(scale.std)
+    with torch.inference_mode():
+        wanted = (model(sample) - mean) / std
+    heads = heads_of(model, sample[:1]).values()
+    with torch.no_grad():
+        for head in heads:
+            head.weight.div_(std.reshape(-1, *(1,) * (head.weight.ndim - 1)))
+            if head.bias is not None:
+                head.bias.sub_(mean).div_(std)
+        found = model(sample)
+    if not heads or not torch.allclose(found, wanted, rtol=1e-3, atol=1e-3):
+        raise TaskError(
+            f"{factory} must end with a linear layer that has a bias, and nothing after it, for a regression: its "
+            "outputs are numbers of any size"
         )
 
 

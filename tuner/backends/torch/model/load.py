@@ -13,12 +13,15 @@ from tuner.backends.torch.model.calling import one_to_one
 from tuner.backends.torch.model.factory import build
 from tuner.backends.torch.model.fingerprint import model_hash
 from tuner.backends.torch.model.graph import Chain, chain
-from tuner.backends.torch.model.head import resize_heads
+from tuner.backends.torch.model.head import resize_heads, standardise_heads
 from tuner.backends.torch.model.pretrain import pretrained
 from tuner.backends.torch.model.tracing import RefusalError, refresh
 from tuner.errors import TaskError
 from tuner.plan.info import ModelInfo
 from tuner.task import Task
+
+#: Samples on which a model is compared with itself; outputs whose names a message lists.
+_COMPARED, _NAMED = 8, 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +83,8 @@ def load(task: Task) -> OpenModel:
     torch.manual_seed(0)  # a factory without weights starts from the same ones every time
     sample = torch.from_numpy(task.batch(task.local.train, [0]))
     model = one_to_one(build(task.model), task.model, sample)
+    if task.loss == "regression":
+        _prepare_outputs(task, model)
     if task.model.pretrain is not None:
         pretrained(task, model)
     model.requires_grad_()  # what trains is the plan's to say, not the factory's
@@ -113,6 +118,25 @@ def load(task: Task) -> OpenModel:
         measured=lambda: model_info(task, model, blocks, sample, note, fingerprint),
         drops_heads=blocks is not None and _has_idle(model, blocks, sample),
     )
+
+
+def _prepare_outputs(task: Task, model: nn.Module) -> None:
+    """Let a model answer a regression's standardised targets; one that is trained first, or is a bundle's, does so.
+
+    Raises:
+        TaskError: It has another number of outputs, or they cannot be standardised.
+    """
+    sample = torch.from_numpy(task.batch(task.local.train, range(min(len(task.local.train), _COMPARED))))
+    model.requires_grad_()
+    with torch.inference_mode():
+        rows = int(model(sample[:1]).shape[1])
+    if rows != len(task.labels):
+        raise TaskError(
+            f"{task.model.factory} gives {rows} outputs, but the targets have {len(task.labels)} "
+            f"({', '.join(task.labels[:_NAMED])}): a regression needs as many; give the factory the right number"
+        )
+    if task.targets is not None and task.model.pretrain is None and not task.model.head:
+        standardise_heads(model, sample, task.targets, task.model.factory)
 
 
 def _has_idle(model: nn.Module, blocks: Chain, sample: torch.Tensor) -> bool:

@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
-from torch.nn import functional
 
 from tuner.arrays import RowNumbers
 from tuner.backends.torch.model.fingerprint import state_hash
 from tuner.backends.torch.model.head import head_of
 from tuner.backends.torch.model.weights import read_weights
+from tuner.backends.torch.task_loss import StepLoss
 from tuner.errors import MemoryLimitError, TaskError
 from tuner.files import cache_folder, private_file
 from tuner.plan.parts import RecipePlan
@@ -56,13 +56,13 @@ def pretrained(task: Task, model: nn.Module) -> None:
 
 def _steps(task: Task, model: nn.Module, samples: Samples, recipe: RecipePlan) -> "_InMemory":
     """Return what trains all of a model; its head alone, on stored features, where the given weights lack it."""
-    meter, multi = PeakMeter(), task.loss == "multi-label"
+    meter, loss = PeakMeter(), StepLoss.of(task)
     labels = torch.from_numpy(samples.labels)
     last = head_of(model)
     has_head = task.model.weights is None or last is None or f"{last[0]}.weight" in read_weights(task.model)
     if has_head or last is None:
         inputs = torch.from_numpy(task.batch(samples, range(len(samples))))
-        return _InMemory(model, inputs, labels, recipe, meter, multi=multi)
+        return _InMemory(model, inputs, labels, recipe, meter, loss)
     head = last[1]
     features: list[torch.Tensor] = []
     hook = head.register_forward_pre_hook(lambda _, values: features.append(values[0]))
@@ -73,7 +73,7 @@ def _steps(task: Task, model: nn.Module, samples: Samples, recipe: RecipePlan) -
     finally:
         hook.remove()
     own = nn.Sequential(head) if isinstance(head, nn.Linear) else nn.Sequential(head, nn.Flatten())
-    return _InMemory(own, torch.cat(features), labels, recipe, meter, multi=multi)
+    return _InMemory(own, torch.cat(features), labels, recipe, meter, loss)
 
 
 class _InMemory(Steps):
@@ -86,12 +86,11 @@ class _InMemory(Steps):
         labels: torch.Tensor,
         recipe: RecipePlan,
         meter: PeakMeter,
-        *,
-        multi: bool,
+        loss: StepLoss,
     ) -> None:
         self._meter, self._limit = meter, memory_limit()
         self._inputs, self._labels = inputs, labels
-        self._model, self._multi = model, multi
+        self._model, self._loss = model, loss
         self._optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate)  # decays by PyTorch's own 0.01
 
     def begin_epoch(self) -> None:
@@ -104,10 +103,7 @@ class _InMemory(Steps):
             group["lr"] = rate
         self._optimiser.zero_grad()
         outputs, labels = self._model(self._inputs[rows]), self._labels[rows]
-        if self._multi:
-            loss = functional.binary_cross_entropy_with_logits(outputs, labels[:, : outputs.shape[1]])
-        else:
-            loss = functional.cross_entropy(outputs, labels)
+        loss = self._loss.mean(outputs, labels if labels.ndim == 1 else labels[:, : outputs.shape[1]])
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self._optimiser.step()
         if self._limit is not None and (peak := self._meter.peak_bytes()) > self._limit:

@@ -10,10 +10,10 @@ from torch.utils.flop_counter import flop_registry
 from tuner.backends.torch.model.layout import channels_last
 from tuner.backends.torch.planned.library_memory import Library, measured
 from tuner.backends.torch.planned.program import program
-from tuner.backends.torch.step.losses import StepLoss
 from tuner.backends.torch.step.terms import ExtendedLoss
 from tuner.backends.torch.step.trace import BatchPart, trace
 from tuner.backends.torch.step.traced import Step
+from tuner.backends.torch.task_loss import StepLoss
 from tuner.plan.trial import TrialPlan
 from tuner.planner.memory import step as planner
 

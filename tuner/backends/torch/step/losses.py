@@ -1,32 +1,11 @@
-"""Losses: of the task, and of side heads that learn from labels or from the final head's answers."""
+"""Losses of side heads that learn from labels or from the final head's answers."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch.nn import functional
 
 from tuner.plan.heads import HeadsPlan
-
-#: Losses of a task, and squared, which no task has but NNTrainer's models do.
-StepLoss = Literal["single-label", "multi-label", "squared"]
-#: Takes logits and labels; returns the mean loss of a batch.
-MeanLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
-
-def task_loss(loss: str) -> MeanLoss:
-    """Return a task's loss by its name: binary cross-entropy for several labels a sample, else cross-entropy."""
-    return functional.binary_cross_entropy_with_logits if loss == "multi-label" else functional.cross_entropy
-
-
-def sample_losses(loss: StepLoss, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return each sample's loss, float32 [n]."""
-    if loss == "squared":
-        return functional.mse_loss(logits, labels, reduction="none").mean(1)
-    if loss == "multi-label":
-        return functional.binary_cross_entropy_with_logits(logits, labels, reduction="none").mean(1)
-    return functional.cross_entropy(logits, labels, reduction="none")
 
 
 def exit_loss(

@@ -6,7 +6,7 @@ import torch
 
 from tuner.backends.extensions import Extensions
 from tuner.backends.losses import LossError, LossFunction, LossInputs
-from tuner.backends.torch.step.losses import StepLoss
+from tuner.backends.torch.task_loss import StepLoss
 from tuner.errors import TunerError, first_line, place_of
 from tuner.plan.parts import LossTerm
 from tuner.plan.trial import TrialPlan
@@ -18,12 +18,12 @@ class ExtendedLoss:
     """A task's loss, and what a plan's terms add to it.
 
     Attributes:
-        name: The task's loss.
+        own: The task's loss.
         terms: The plan's terms, each with the plugin's function of its kind.
         known: See `tuner.backends.losses.LossInputs`.
     """
 
-    name: StepLoss
+    own: StepLoss
     terms: tuple[tuple[LossTerm, LossFunction], ...]
     known: int
 
@@ -42,7 +42,8 @@ class ExtendedLoss:
         """
         total = logits.new_zeros(len(logits))
         for term, function in self.terms:
-            inputs = LossInputs(logits, labels, features, teacher if term.teacher else None, self.known)
+            answers = teacher if term.teacher else None
+            inputs = LossInputs(logits, labels, features, answers, self.known, self.own.kind == "regression")
             total = total + term.weight * _losses(term, function, inputs)
         return total
 
@@ -50,9 +51,9 @@ class ExtendedLoss:
 def loss_of(task: Task, plan: TrialPlan, extensions: Extensions) -> StepLoss | ExtendedLoss:
     """Return what a plan's steps minimise: the task's own loss where the plan adds nothing to it."""
     if not plan.loss:
-        return task.loss
+        return StepLoss.of(task)
     terms = tuple((term, extensions.losses[term.kind]) for term in plan.loss)
-    return ExtendedLoss(task.loss, terms, len(task.head_rows))
+    return ExtendedLoss(StepLoss.of(task), terms, len(task.head_rows))
 
 
 def _losses(term: LossTerm, function: LossFunction, inputs: LossInputs) -> torch.Tensor:

@@ -16,7 +16,7 @@ Four things differ from the eager loop (`tuner.backends.torch.engines.eager`) in
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import nn
@@ -24,13 +24,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
 
 from tuner.backends.torch.model.layout import spatial
-from tuner.backends.torch.step.losses import ExitLoss, StepLoss, sample_losses
+from tuner.backends.torch.step.losses import ExitLoss
 from tuner.backends.torch.step.optimiser import MOMENTUM
 from tuner.backends.torch.step.prepare import moving_buffers, noise_shapes, prepared
 from tuner.backends.torch.step.substitutes import Feed, GlobalPools
 from tuner.backends.torch.step.terms import ExtendedLoss
 from tuner.backends.torch.step.traced import EAGERLY, Step, StepError, graph_of, port_of
 from tuner.backends.torch.step.update import STATES, bias_corrected, updated
+from tuner.backends.torch.task_loss import StepLoss
 from tuner.ort.port import Port
 from tuner.plan.parts import RecipePlan
 
@@ -55,10 +56,8 @@ def trace(
     Args:
         tail: What trains: its parameters that require a gradient. One tensor in, logits [n, outputs] out.
         recipe: Optimiser, weight decay and whether batch norms keep their statistics.
-        loss: `single-label`: cross entropy, labels int64 [n]; `multi-label`: binary cross entropy with logits, labels
-            float32 [n, outputs]; `squared`: mean squared error, which no task has but NNTrainer's models do, labels
-            likewise; one of these with terms of plugins, which take the given model's logits as an input of kind
-            `teacher` where one of them reads these; an exit's, labels float32 [n, 2 · outputs].
+        loss: A task's; one with terms of plugins, which take the given model's logits as an input of kind `teacher`
+            where one of them reads these; an exit's, labels float32 [n, 2 · outputs].
         input_shape: Shape of one sample.
         outputs: Number of the tail's outputs.
         batch_size: Samples a step, or of one part of a batch.
@@ -71,9 +70,9 @@ def trace(
 
     Raises:
         StepError: The tail draws random numbers outside of dropout modules, or depends on the values of tensors; or the
-            loss, or the optimiser, is another one.
+            optimiser is another one.
     """
-    _require_known(loss, recipe)
+    _require_known(recipe)
     feed = Feed()
     model = prepared(tail, recipe, feed, padded=padded)
     with FakeTensorMode(allow_non_fake_inputs=True):
@@ -135,14 +134,12 @@ def trace(
     return Step(graph, inputs, (Port("loss", "loss", (), "float32"), *results), updates, followed)
 
 
-def _require_known(loss: object, recipe: RecipePlan) -> None:
-    """Refuse a loss or an optimiser that a traced step does not have.
+def _require_known(recipe: RecipePlan) -> None:
+    """Refuse an optimiser that a traced step does not have.
 
     Raises:
         StepError: It is one.
     """
-    if loss not in get_args(StepLoss) and not isinstance(loss, ExitLoss | ExtendedLoss):
-        raise StepError(f"a step must have the loss {' or '.join(get_args(StepLoss))}, got {loss!r}: {EAGERLY}")
     if recipe.optimiser not in STATES:
         raise StepError(f"a step must update by {' or '.join(STATES)}, got {recipe.optimiser!r}: {EAGERLY}")
 
@@ -150,10 +147,10 @@ def _require_known(loss: object, recipe: RecipePlan) -> None:
 def _target_ports(loss: StepLoss | ExtendedLoss | ExitLoss, batch_size: int, outputs: int) -> Iterator[Port]:
     """Yield the inputs that the loss compares logits with."""
     if isinstance(loss, ExtendedLoss):
-        yield from _target_ports(loss.name, batch_size, outputs)
+        yield from _target_ports(loss.own, batch_size, outputs)
         if loss.has_teacher:
             yield Port("teacher", "teacher", (batch_size, outputs), "float32")
-    elif loss == "single-label":
+    elif isinstance(loss, StepLoss) and loss.kind == "single-label":
         yield Port("label", "label", (batch_size,), "int64")
     else:
         values = 2 * outputs if isinstance(loss, ExitLoss) else outputs
@@ -180,7 +177,5 @@ def _losses(
     label = inputs["label"]
     if isinstance(loss, ExtendedLoss):
         added = loss.added(logits, label, inputs["input"], inputs.get("teacher"))
-        return _losses(loss.name, logits, inputs) + added
-    if isinstance(loss, ExitLoss):
-        return loss.losses(logits, label)
-    return sample_losses(loss, logits, label)
+        return loss.own.losses(logits, label) + added
+    return loss.losses(logits, label)

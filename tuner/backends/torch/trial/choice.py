@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from safetensors import safe_open
 
-from tuner.arrays import Floats, Labels
+from tuner.arrays import Floats, Labels, strata
 from tuner.backends.extensions import Extensions
 from tuner.backends.selecting import Candidates, choose
 from tuner.backends.torch.features.access import Access
@@ -91,6 +91,7 @@ def trained_on(task: Task, plan: TrialPlan, weights: Path) -> list[Selection]:
 
 def _classes(labels: Labels) -> Labels:
     """Return int64 [n]: of several labels the first, or their number where a sample has none."""
+    labels = strata(labels)
     if labels.ndim == 1:
         return labels.astype(np.int64)
     first: Labels = np.where(labels.any(axis=1), labels.argmax(axis=1), labels.shape[1]).astype(np.int64)

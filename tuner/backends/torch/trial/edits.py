@@ -13,7 +13,7 @@ from tuner.backends.extensions import Extensions
 from tuner.backends.lowering import Evolving, Lowering, LoweringError, Tail, TailBlock
 from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.model.load import OpenModel
-from tuner.backends.torch.step.losses import task_loss
+from tuner.backends.torch.task_loss import StepLoss
 from tuner.backends.torch.trial.evolving import evolving
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.errors import TrainingError, TunerError, first_line, place_of
@@ -132,7 +132,7 @@ def fuse(module: nn.Module) -> None:
             parametrize.remove_parametrizations(layer, name, leave_parametrized=True)
 
 
-def probe_of(inputs: TailInputs, loss: str, seed: int) -> Probe:
+def probe_of(inputs: TailInputs, loss: StepLoss, seed: int) -> Probe:
     """Return a tail's mean loss on some of its training samples, `PROBE` at a time.
 
     Args:
@@ -141,12 +141,11 @@ def probe_of(inputs: TailInputs, loss: str, seed: int) -> Probe:
         seed: Seed of their choice.
     """
     order = np.random.default_rng((seed, 3)).permutation(len(inputs.labels))
-    mean = task_loss(loss)
 
     def probe(tail: nn.Module, number: int) -> torch.Tensor:
         rows = np.sort(order.take(range(number * PROBE, number * PROBE + min(PROBE, len(order))), mode="wrap"))
         labels = torch.from_numpy(np.ascontiguousarray(inputs.labels[rows]))
-        return mean(tail.eval()(spatial(inputs.read(rows))), labels)
+        return loss.mean(tail.eval()(spatial(inputs.read(rows))), labels)
 
     return probe
 
@@ -158,7 +157,7 @@ def _noise(plan: TrialPlan) -> Probe:
         generator = torch.Generator().manual_seed(number)
         value = torch.randn(PROBE, *plan.model.blocks[plan.split].in_shape, generator=generator)
         labels = torch.arange(PROBE) % plan.model.outputs
-        return task_loss("single-label")(tail.eval()(spatial(value)), labels)
+        return StepLoss("single-label").mean(tail.eval()(spatial(value)), labels)
 
     return probe
 

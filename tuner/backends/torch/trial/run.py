@@ -14,6 +14,7 @@ from tuner.backends.torch.features.access import Access, frozen_hash
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.selection import Selection
 from tuner.backends.torch.model.fingerprint import state_hash
+from tuner.backends.torch.task_loss import StepLoss
 from tuner.backends.torch.trial.checkpoint import Checkpoint, restore
 from tuner.backends.torch.trial.choice import chosen_selections, mixed_metadata
 from tuner.backends.torch.trial.edits import edited, probe_of
@@ -74,7 +75,7 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     weights = sample_weights(plan.data, len(training[0]), sum(map(len, training[1:])))
     train = replace(_with_teacher(inputs.train, access, plan, training), weights=weights)
     fixed = training_inputs(access, plan, training) if plan.shape else train  # without random changes
-    edits = edited(model, plan, opened.extensions, probe_of(fixed, task.loss, trial.seed), trial.seed)
+    edits = edited(model, plan, opened.extensions, probe_of(fixed, StepLoss.of(task), trial.seed), trial.seed)
     tail = edits.tail
     checkpoint = Checkpoint.of(plan, trial.seed, trial.weights)
     saved = checkpoint.read()

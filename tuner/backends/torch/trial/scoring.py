@@ -12,8 +12,10 @@ from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.errors import TrainingError
+from tuner.metrics import mean_absolute_error, top_k_accuracy
 from tuner.metrics import score as score_outputs
 from tuner.results.counts import ClassCounts
+from tuner.results.objectives import ACCURACY, ERROR, TOP
 from tuner.task import Task
 from tuner.training.schedule import batches_of
 
@@ -31,18 +33,18 @@ def sizes(model: OpenModel, cut: int, tail: nn.Module, example: torch.Tensor) ->
 
 
 def score(task: Task, tail: nn.Module, inputs: TailInputs) -> float:
-    """Return the accuracy over all outputs of the union head; for several labels a sample, the macro AUC.
+    """Return the accuracy over all outputs of the union head; for several labels the macro AUC, of a regression R².
 
     Raises:
         TrainingError: Some logits are not finite.
     """
-    return score_outputs(logits(tail, inputs), inputs.labels, multi=task.loss == "multi-label")
+    return score_outputs(logits(tail, inputs), inputs.labels, task.loss)
 
 
 def scores(
     task: Task, tail: nn.Module, validation: Mapping[str, TailInputs]
 ) -> tuple[dict[str, float], dict[str, ClassCounts]]:
-    """Return the accuracy on each domain's validation samples by the name of the value, and the classes by domain.
+    """Return the scores on each domain's validation samples by the name of the value, and the classes by domain.
 
     Raises:
         TrainingError: Some logits are not finite.
@@ -50,9 +52,31 @@ def scores(
     values, classes = dict[str, float](), dict[str, ClassCounts]()
     for domain, inputs in validation.items():
         outputs = logits(tail, inputs)
-        values[f"{domain}_accuracy"] = score_outputs(outputs, inputs.labels, multi=task.loss == "multi-label")
+        values |= domain_scores(task, domain, outputs, inputs.labels)
         classes |= {domain: counts} if (counts := classes_of(task, outputs, inputs.labels)) else {}
     return values, classes
+
+
+def domain_scores(task: Task, domain: str, outputs: Floats, labels: Labels) -> dict[str, float]:
+    """Return the scores on a domain's samples: accuracy and top-k accuracy; of a regression R² and the mean error.
+
+    Args:
+        task: What the samples are of.
+        domain: ``local``, ``global`` or ``test``.
+        outputs: float32 [n, outputs].
+        labels: Their labels.
+
+    Returns:
+        ``DOMAIN_accuracy``, which is R² of a regression; and ``DOMAIN_top5_accuracy`` where there are more labels than
+        five, or ``DOMAIN_mae``: the mean absolute error in the targets' unit.
+    """
+    values, k = {f"{domain}{ACCURACY}": score_outputs(outputs, labels, task.loss)}, task.loss_settings.top_k
+    if task.loss == "single-label" and task.labelled and len(task.labels) > k:
+        values[f"{domain}{TOP}{k}{ACCURACY}"] = top_k_accuracy(outputs, labels, k)
+    if task.loss == "regression":
+        std = task.targets.std if task.targets is not None else ()
+        values[f"{domain}{ERROR}"] = mean_absolute_error(outputs, labels, std)
+    return values
 
 
 def classes_of(task: Task, outputs: Floats, labels: Labels) -> ClassCounts | None:

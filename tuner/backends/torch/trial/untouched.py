@@ -9,8 +9,7 @@ from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import Selection, scored_selections, whole_partition
 from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.trial.inputs import TailInputs, tail_inputs
-from tuner.backends.torch.trial.scoring import classes_of, logits
-from tuner.metrics import score
+from tuner.backends.torch.trial.scoring import classes_of, domain_scores, logits
 from tuner.plan.parts import DataPlan
 from tuner.results.counts import ClassCounts
 from tuner.results.records import Outcome
@@ -34,12 +33,14 @@ def untouched(access: Access, data: DataPlan) -> Outcome:
         read = [_inputs(access, selection) for selection in selections]
         outputs = np.concatenate([logits(model.tail(cut), inputs) for cut, inputs in read])
         labels = np.concatenate([inputs.labels for _, inputs in read])
-        if task.loss == "multi-label":
-            values[name] = score(outputs[:, :rows], labels[:, :rows], multi=True)
+        if task.loss != "single-label":
+            values |= domain_scores(task, domain, outputs[:, :rows], labels[:, :rows])
+        elif not rows:
+            values[name] = 0.0
         else:
             outputs[:, rows:] = -np.inf
-            values[name] = score(outputs, labels, multi=False) if rows else 0.0
-            counts = classes_of(task, outputs, labels) if rows else None
+            values |= domain_scores(task, domain, outputs, labels)
+            counts = classes_of(task, outputs, labels)
             classes |= {domain: counts} if counts else {}
     return Outcome(values, classes=classes)
 

@@ -1,0 +1,57 @@
+"""Targets of a regression, standardised: what the model learns has mean 0 and deviation 1, whatever their unit."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from tuner.arrays import Labels
+from tuner.errors import TaskError
+from tuner.task.data.samples import Samples, Subset
+from tuner.task.spec import TargetScale
+from tuner.task.task import Domain, Task
+
+
+def standardised(task: Task, scale: TargetScale | None = None) -> Task:
+    """Return a task of a regression whose samples have standardised targets, and which says by what.
+
+    Args:
+        task: The task, with targets in their own units, or already standardised.
+        scale: Mean and deviation; those of the local and global training targets where they are not given.
+
+    Raises:
+        TaskError: The training targets of an output are all the same.
+    """
+    scale = _scale_of(task) if scale is None else scale
+    before = task.targets
+
+    def moved(samples: Samples) -> Samples:
+        view = Subset(samples, np.arange(len(samples)))
+        view.labels = _rescaled(samples.labels, before, scale)
+        return view
+
+    def moved_domain(domain: Domain) -> Domain:
+        return Domain(moved(domain.train), moved(domain.val), None if domain.test is None else moved(domain.test))
+
+    global_ = None if task.global_ is None else moved_domain(task.global_)
+    return replace(task, local=moved_domain(task.local), global_=global_, targets=scale)
+
+
+def _scale_of(task: Task) -> TargetScale:
+    domains = [task.local] if task.global_ is None else [task.local, task.global_]
+    targets = np.concatenate([domain.train.labels for domain in domains]).astype(np.float64)
+    mean, std = targets.mean(axis=0), targets.std(axis=0)
+    constant = np.flatnonzero(std == 0)
+    if len(constant):
+        raise TaskError(
+            f"{task.name}: the training targets of {task.labels[constant[0]]!r} are all {mean[constant[0]]:g}, so that "
+            "there is nothing to learn: leave this output out, or give other samples"
+        )
+    return TargetScale(tuple(mean.tolist()), tuple(std.tolist()))
+
+
+def _rescaled(labels: Labels, before: TargetScale | None, after: TargetScale) -> Labels:
+    values = labels.astype(np.float64)
+    if before is not None:
+        values = values * np.array(before.std) + np.array(before.mean)
+    scaled: Labels = ((values - np.array(after.mean)) / np.array(after.std)).astype(np.float32)
+    return scaled
