@@ -4,7 +4,7 @@ A value that is compared is an array, by name, or a decision of the gate.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.runtime.conformance.inputs import RuledNoise
 from tuner.runtime.infer.chain import Chain
 from tuner.runtime.infer.personaliser import Personaliser
+from tuner.runtime.infer.prediction import Prediction
 from tuner.runtime.train.adapters import Adapters
 from tuner.runtime.train.files import (
     ADAPTERS,
@@ -93,11 +94,21 @@ def measured(bundle: Bundle, inputs: Inputs, threads: int | None = None) -> dict
         "normalised": normalised,
         "logits": chain.every(normalised),
         "left_at": np.array([one.exit for one in predictions]),
-        "probabilities": np.array([one.probability for one in predictions], np.float32),
+        "probabilities": _answers(bundle, predictions),
         **{f"image.{name}": decode_image(content, bundle.input) for name, content in inputs.files.items()},
     }
     train = bundle.info.train
     return values if train is None else values | _trained(bundle, train, inputs, threads)
+
+
+def _answers(bundle: Bundle, predictions: Sequence[Prediction]) -> Array:
+    """Return the probability of each answer; of a regression the values in standard deviations."""
+    targets = bundle.info.targets
+    if targets is None:
+        return np.array([one.probability for one in predictions], np.float32)
+    values = np.array([[value for _, value in one.values or ()] for one in predictions])
+    answers: Array = (values / np.array(targets.std)).astype(np.float32)
+    return answers
 
 
 def _trained(bundle: Bundle, train: TrainInfo, inputs: Inputs, threads: int | None) -> dict[str, Array]:
