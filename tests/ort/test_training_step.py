@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.backends.torch.tails import OUTPUTS, TAILS, Eager, Tail, batch_of, part_of, relative
+from tests.backends.torch.tails import ALL_TAILS, OUTPUTS, TAILS, Eager, Tail, batch_of, part_of, relative
 from tuner.backends.torch.onnx.write import write
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step
@@ -72,10 +72,10 @@ def compared(
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
-@pytest.mark.parametrize("name", TAILS)
+@pytest.mark.parametrize("name", ALL_TAILS)
 def test_losses_are_those_of_pytorch(name: str, optimiser: Optimiser, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    assert compared(TAILS[name](), RecipePlan(optimiser=optimiser, weight_decay=0.01), tmp_path) < 1e-4
+    assert compared(ALL_TAILS[name](), RecipePlan(optimiser=optimiser, weight_decay=0.01), tmp_path) < 1e-4
 
 
 @pytest.mark.parametrize("name", ["MobileNetV2 after f16", "ResNet-18, last 2"])

@@ -12,8 +12,11 @@ TOLERANCE = 1e-3
 
 
 def largest_difference(ours: Floats, theirs: Floats) -> float:
-    """Return the largest difference of any element; NaN where there is one."""
-    return float(np.abs(ours - theirs).max())
+    """Return the largest difference of any element; NaN where there is one.
+
+    Where the largest element is above 1, the difference is relative to it.
+    """
+    return float(np.abs(ours - theirs).max() / max(1.0, float(np.abs(theirs).max())))
 
 
 def largest(differences: Iterable[float]) -> float:

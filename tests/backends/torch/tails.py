@@ -14,7 +14,6 @@ from tuner.backends.torch.model.kinds import NORMS
 from tuner.backends.torch.model.layout import channels_last, spatial
 from tuner.backends.torch.model.vision import torchvision
 from tuner.backends.torch.step.optimiser import optimiser
-from tuner.backends.torch.step.prepare import DROPOUTS
 from tuner.backends.torch.step.traced import Step
 from tuner.plan.parts import RecipePlan
 
@@ -56,6 +55,27 @@ def resnet(size: int = 64) -> Tail:
     return _after(found.prefix(split), found.tail(split), size)
 
 
+class OverTime(nn.Module):
+    """Layers over a sequence [n, 12, 6]: recurrent, attention, weights that are looked up, a norm of weights."""
+
+    places: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recurrent = nn.LSTM(6, 8, batch_first=True)
+        self.attention = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.table = nn.Parameter(torch.randn(5, 8))
+        self.register_buffer("places", torch.arange(12) % 5)
+        self.mixed = nn.utils.parametrizations.weight_norm(nn.Conv1d(8, 8, 3))
+        self.head = nn.Linear(8, OUTPUTS)
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        value = self.attention(self.recurrent(value)[0] + self.table[self.places])
+        value = self.mixed(value[:, ::2].transpose(1, 2))
+        logits: torch.Tensor = self.head(value.mean(dim=-1) / torch.linalg.vector_norm(value, dim=-1))
+        return logits
+
+
 def _after(prefix: nn.Module, tail: nn.Module, size: int) -> Tail:
     with torch.no_grad():
         shape = prefix.eval()(torch.zeros(1, 3, size, size)).shape[1:]
@@ -73,6 +93,8 @@ TAILS: Mapping[str, Callable[[], Tail]] = {
     "MobileNetV2 after f13": lambda: mobilenet(14),
     "ResNet-18, last 2": resnet,
 }
+#: Those that a step is not only planned for.
+ALL_TAILS: Mapping[str, Callable[[], Tail]] = {**TAILS, "LSTM and attention": lambda: Tail(OverTime(), (12, 6))}
 
 
 class Eager:
@@ -85,7 +107,7 @@ class Eager:
         for module in tail.modules():
             if recipe.freeze_bn and isinstance(module, NORMS):
                 module.eval()
-            if isinstance(module, DROPOUTS):
+            if isinstance(module, nn.Dropout | nn.Dropout1d | nn.Dropout2d) and module.p > 0:
                 module.forward = self._dropout(float(module.p))  # type: ignore[assignment,method-assign]  # for the test's sake
         self._optimiser = optimiser(list(tail.parameters()), recipe)
 

@@ -125,9 +125,7 @@ def rows(shape: Sequence[int]) -> TailInputs:
 def test_what_cannot_be_traced_runs_eagerly_and_the_notes_say_why(task: Task, whole: TrialPlan) -> None:
     steps = planned_or_eager(task, whole, nn.Sequential(Noisy(), nn.Flatten(), nn.Linear(64, 10)), rows((1, 8, 8)), 0)
     assert type(steps) is EagerSteps
-    assert steps.notes[0].startswith(
-        "run by PyTorch's eager loop: a step may draw random numbers in dropout modules only"
-    )
+    assert steps.notes[0].startswith("run by PyTorch's eager loop: a step may draw random numbers for dropouts only")
 
 
 def test_small_steps_run_eagerly(task: Task, whole: TrialPlan) -> None:

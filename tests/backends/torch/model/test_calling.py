@@ -113,6 +113,23 @@ def test_what_does_not_fit_is_one_line(shape: Any, names: dict[str, str], messag
     assert "\n" not in str(caught.value)
 
 
+def test_an_axis_of_one_channel_is_dropped_where_the_model_does_not_take_it() -> None:
+    network, sample = nn.GRU(4, 3, batch_first=True).eval(), torch.rand(2, 1, 5, 4)
+    expected = network(sample[:, 0])[0][:, -1]
+
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = network
+
+        def forward(self, value: torch.Tensor) -> torch.Tensor:
+            last: torch.Tensor = self.body(value)[0][:, -1]
+            return last
+
+    one = one_to_one(Last().eval(), ModelSpec("net:build"), sample)
+    assert torch.equal(one(sample), expected)
+
+
 def opened(folder: Path, name: str, **names: str) -> OpenModel:
     (folder / "net.py").write_text(NET)
     spec = InputSpec("arrays")

@@ -12,7 +12,18 @@ import pytest
 import torch
 from torch import fx, nn
 
-from tests.backends.torch.tails import OUTPUTS, TAILS, Arrays, Eager, Tail, batch_of, first_values, part_of, relative
+from tests.backends.torch.tails import (
+    ALL_TAILS,
+    OUTPUTS,
+    TAILS,
+    Arrays,
+    Eager,
+    Tail,
+    batch_of,
+    first_values,
+    part_of,
+    relative,
+)
 from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.planned.bound_step import Program, bound, held_by
 from tuner.backends.torch.planned.fused import fused
@@ -43,7 +54,7 @@ def traced(tail: Tail, recipe: RecipePlan, loss: StepLoss = CROSS_ENTROPY, *, pa
 @cache
 def traced_once(name: str, optimiser: Optimiser) -> Step:
     """Trace a tail for tests that do not change the step."""
-    return traced(TAILS[name](), RecipePlan(optimiser=optimiser, weight_decay=0.01))
+    return traced(ALL_TAILS[name](), RecipePlan(optimiser=optimiser, weight_decay=0.01))
 
 
 class Planned:
@@ -70,7 +81,7 @@ def arms(
     name: str, recipe: RecipePlan, loss: StepLoss = CROSS_ENTROPY, *, padded: bool = True
 ) -> tuple[Step, Planned, Eager]:
     torch.manual_seed(0)
-    tail = TAILS[name]()
+    tail = ALL_TAILS[name]()
     eager = Eager(copy.deepcopy(tail.module), recipe)
     alike = RecipePlan(optimiser=recipe.optimiser, weight_decay=0.01)
     usual = padded and loss == CROSS_ENTROPY and recipe == alike
@@ -86,7 +97,7 @@ def eager_layout(tail: nn.Module) -> nn.Module:
 
 @pytest.mark.parametrize("freeze_bn", [True, False])
 @pytest.mark.parametrize("optimiser", ["sgd", "adam", "adamw"])
-@pytest.mark.parametrize("name", TAILS)
+@pytest.mark.parametrize("name", ALL_TAILS)
 def test_losses_are_those_of_the_eager_loop(name: str, optimiser: Optimiser, freeze_bn: bool) -> None:
     recipe = RecipePlan(optimiser=optimiser, weight_decay=0.01, freeze_bn=freeze_bn)
     step, planned, eager = arms(name, recipe, padded=freeze_bn)  # padded norms are more exact than PyTorch's own
@@ -97,7 +108,7 @@ def test_losses_are_those_of_the_eager_loop(name: str, optimiser: Optimiser, fre
     allowed = 1e-4
     if not freeze_bn and relative(ours, theirs) >= allowed:  # no further off than the eager loop is from itself
         torch.manual_seed(0)
-        again = Eager(TAILS[name]().module, recipe)
+        again = Eager(ALL_TAILS[name]().module, recipe)
         nudged = {**batch, "input": np.multiply(batch["input"], 1 + 1e-6, dtype=np.float32)}
         allowed = 3 * relative([again.step(nudged, rate) for rate in rates], theirs)
     assert relative(ours, theirs) < allowed

@@ -7,8 +7,20 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
-from tests.backends.torch.tails import OUTPUTS, TAILS, Arrays, Eager, Tail, batch_of, first_values, part_of, relative
+from tests.backends.torch.tails import (
+    ALL_TAILS,
+    OUTPUTS,
+    TAILS,
+    Arrays,
+    Eager,
+    Tail,
+    batch_of,
+    first_values,
+    part_of,
+    relative,
+)
 from tuner.backends.torch.step.substitutes import Feed, WeightedNorm
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step, StepError
@@ -53,11 +65,11 @@ def difference(values: Mapping[str, torch.Tensor], tail: nn.Module) -> float:
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "adam", "adamw"])
-@pytest.mark.parametrize("name", TAILS)
+@pytest.mark.parametrize("name", ALL_TAILS)
 def test_losses_are_those_of_the_eager_loop(name: str, optimiser: Optimiser) -> None:
     torch.manual_seed(0)
     recipe = RecipePlan(optimiser=optimiser, weight_decay=0.01)
-    tail = TAILS[name]()
+    tail = ALL_TAILS[name]()
     step = traced(tail, recipe)
     graph, eager = Graph(step, tail.module), Eager(copy.deepcopy(tail.module), recipe)
     generator = np.random.default_rng(0)
@@ -184,6 +196,36 @@ def test_every_port_is_named_once_and_updates_fit() -> None:
     }  # fmt: skip
 
 
+class Draws(nn.Module):
+    """Dropouts of every kind, of the probabilities 0.1 to 0.5."""
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        value = functional.dropout(value, 0.1, self.training)
+        value = functional.scaled_dot_product_attention(value, value, value, dropout_p=0.2)
+        value = value * value.new_empty(len(value), 1, 1).bernoulli_(0.7).div_(0.7)
+        value = value * torch.floor(0.6 + torch.rand((len(value), 1, 1)))
+        return nn.Dropout1d(0.5)(value).flatten(1)  # type: ignore[no-any-return]  # a module's call is untyped
+
+
+@pytest.mark.parametrize(
+    ("edge", "kept"), [(0.0, 0.0), (0.099, 0.0), (0.201, 0.0), (0.301, 0.0), (0.401, 0.0), (0.501, 1.0), (0.99, 1.0)]
+)
+def test_whatever_drops_out_reads_noise(edge: float, kept: float) -> None:
+    tail = Tail(nn.Sequential(Draws(), nn.Linear(12, OUTPUTS)), (3, 4))
+    step = traced(tail, RecipePlan(optimiser="sgd"))
+    noises = [port for port in step.inputs if port.kind == "noise"]
+    assert [port.shape for port in noises] == [(8, 3, 4), (8, 3, 3), (8, 1, 1), (8, 1, 1), (8, 3, 1)]
+    batch = batch_of(step, np.random.default_rng(0))
+    batch |= {port.name: np.full(port.shape, edge, np.float32) for port in noises}
+    linear = tail.module[1]  # type: ignore[index]  # it is sequential
+    value = torch.from_numpy(batch["input"])
+    if kept:
+        value = functional.scaled_dot_product_attention(value / 0.9, value / 0.9, value / 0.9) / 0.8 / 0.7 / 0.5
+    logits = linear(value.flatten(1) * kept)
+    expected = functional.cross_entropy(logits, torch.from_numpy(batch["label"]))
+    assert relative([Graph(step, tail.module).step(batch, 0.0)], [float(expected.detach())]) < 1e-5
+
+
 class DrawsNoise(nn.Module):
     def forward(self, value: torch.Tensor) -> torch.Tensor:
         return value + torch.rand_like(value)
@@ -197,7 +239,7 @@ class LooksAtValues(nn.Module):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (DrawsNoise(), "may draw random numbers in dropout modules only, but this one does in aten.rand_like"),
+        (DrawsNoise(), "may draw random numbers for dropouts only, but this one does in aten.rand_like"),
         (LooksAtValues(), "this tail cannot be traced .*: only PyTorch's eager loop .* can train it"),
     ],
 )

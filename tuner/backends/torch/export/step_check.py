@@ -13,7 +13,7 @@ from tuner.arrays import Floats, Labels
 from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.step.optimiser import optimiser
 from tuner.backends.torch.step.prepare import prepared
-from tuner.backends.torch.step.substitutes import Feed
+from tuner.backends.torch.step.substitutes import Feed, substituted
 from tuner.backends.torch.task_loss import MeanLoss
 from tuner.errors import BundleError
 from tuner.metrics import LossKind
@@ -113,7 +113,9 @@ def _train(
         feed.noise = [torch.from_numpy(noise.random(shape, np.float32)).to(batch.dtype) for shape in noises]
         updates.zero_grad(set_to_none=True)
         target = torch.from_numpy(step_labels)
-        mean = loss(model(spatial(batch)), target.to(batch.dtype) if target.is_floating_point() else target)
+        with substituted(feed):
+            logits = model(spatial(batch))
+        mean = loss(logits, target.to(batch.dtype) if target.is_floating_point() else target)
         mean.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         updates.step()
         losses.append(float(mean.detach()))

@@ -26,11 +26,10 @@ def model_info(
     """
     blocks: tuple[BlockInfo, ...]
     if chain is None:
-        with FlopCounterMode(display=False) as counter, torch.inference_mode():
-            model(sample)
+        flops, _ = counted(model, sample)
         count = sum(value.numel() for value in model.parameters())
         shape = tuple(sample.shape[1:])
-        blocks = (BlockInfo("model", "input", shape, counter.get_total_flops(), count, saved_bytes(model, sample)),)
+        blocks = (BlockInfo("model", "input", shape, flops, count, saved_bytes(model, sample)),)
     else:
         blocks = tuple(_block_infos(chain, sample))
     return ModelInfo(
@@ -44,14 +43,23 @@ def _block_infos(chain: Chain, sample: torch.Tensor) -> list[BlockInfo]:
     for index, block in enumerate(chain.blocks):
         end = chain.blocks[index + 1].begin if index + 1 < len(chain.blocks) else chain.blocks[-1].end
         part = chain.part(block.begin, end).eval()
-        with FlopCounterMode(display=False) as counter, torch.inference_mode():
-            result = part(value)
+        flops, result = counted(part, value)
         parameters = sum(parameter.numel() for parameter in part.parameters())
-        shape, flops = tuple(nodes[block.begin].meta["tensor_meta"].shape[1:]), counter.get_total_flops()
+        shape = tuple(nodes[block.begin].meta["tensor_meta"].shape[1:])
         last = index > 0 and len(shape) > 1 and shape[-1] == chain.last_width(index) != shape[0]
         infos.append(BlockInfo(block.name, block.cut, shape, flops, parameters, saved_bytes(part, value), last))
-        value = result.clone()
+        value = result
     return infos
+
+
+def counted(module: nn.Module, value: torch.Tensor) -> tuple[int, torch.Tensor]:
+    """Return the FLOPs of a module's forward pass, and its result.
+
+    Gradients are on: of a weight that is a module's argument, as of a weight norm, torch's tracker asks for them.
+    """
+    with FlopCounterMode(display=False) as counter, torch.enable_grad():
+        result: torch.Tensor = module(value.clone())
+    return counter.get_total_flops(), result.detach()
 
 
 def saved_bytes(module: nn.Module, value: torch.Tensor) -> int:

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -30,17 +31,22 @@ def one_to_one(model: nn.Module, spec: ModelSpec, sample: torch.Tensor) -> nn.Mo
     Raises:
         TaskError: It does not take the sample, or gives no output that fits.
     """
-    output = _output(model, spec, sample)
+    flat, output = _output(model, spec, sample)
     pick = _choice(output, spec)
     takes_more = len(inspect.signature(model.forward).parameters) > 1
-    if not (takes_more or pick or spec.input) or (isinstance(model, torch.jit.ScriptModule) and pick is None):
+    as_it_is = pick is None and not flat
+    if as_it_is and (isinstance(model, torch.jit.ScriptModule) or not (takes_more or spec.input)):
         return model
     if isinstance(model, torch.jit.ScriptModule):
-        raise TaskError(f"{spec.factory}: a TorchScript module must return one tensor [n, classes]: give its source")
+        raise TaskError(
+            f"{spec.factory}: a TorchScript module must take samples of shape {list(sample.shape[1:])} and return one "
+            "tensor [n, classes]: give its source"
+        )
     given, name = type(model), spec.input
     own = given.forward
 
     def forward(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        x = x[:, 0] if flat else x
         outputs = own(self, x) if name is None else own(self, **{name: x})
         result: torch.Tensor = outputs if pick is None else pick(outputs)
         return result
@@ -54,18 +60,25 @@ def one_to_one(model: nn.Module, spec: ModelSpec, sample: torch.Tensor) -> nn.Mo
     return model
 
 
-def _output(model: nn.Module, spec: ModelSpec, sample: torch.Tensor) -> Any:
-    """Return what a model gives.
+def _output(model: nn.Module, spec: ModelSpec, sample: torch.Tensor) -> tuple[bool, Any]:
+    """Return whether a model takes samples without their axis of one channel, and what it gives.
 
     Raises:
-        TaskError: It raised.
+        TaskError: It raised with that axis, and without it.
     """
     if spec.input is not None and spec.input not in (names := list(inspect.signature(model.forward).parameters)):
         raise TaskError(f"model.input: {spec.factory} takes no {spec.input!r}: it takes {', '.join(names)}")
-    try:
+
+    def call(value: torch.Tensor) -> Any:
         with torch.inference_mode():
-            return model(sample) if spec.input is None else model(**{spec.input: sample})
+            return model(value) if spec.input is None else model(**{spec.input: value})
+
+    try:
+        return False, call(sample)
     except Exception as error:
+        if sample.ndim > _ROWS and sample.shape[1] == 1:
+            with suppress(Exception):
+                return True, call(sample[:, 0])
         raise TaskError(
             f"the model does not take inputs of shape {list(sample.shape)}: {first_line(error)}{raised_in(error)}; "
             "see [input]"

@@ -1,12 +1,13 @@
 """ONNX forms of elementwise operators, reductions, views and losses."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx
 
-from tuner.backends.torch.onnx.graph import Form, Graph, Value, argument, dtype_of, shape_of
+from tuner.backends.torch.onnx.graph import TYPES, Form, Graph, Value, argument, dtype_of, shape_of
 from tuner.backends.torch.step.traced import StepError
 
 aten = torch.ops.aten
@@ -76,15 +77,38 @@ def _hardtanh_backward(graph: Graph, node: fx.Node) -> Value:
 
 
 def _reduced(kind: str) -> Form:
-    def form(graph: Graph, node: fx.Node) -> Value:
-        axes = argument(node, 1, "dim") or []
-        axes = [axes] if isinstance(axes, int) else axes
-        operands = [graph.integers(axes)] if axes else []
-        return graph.op(
-            kind, graph.of(node.args[0]), *operands, keepdims=int(argument(node, 2, "keepdim", default=False))
-        )
+    return lambda graph, node: graph.op(kind, graph.of(node.args[0]), *_axes(graph, node, 1), keepdims=_keeps(node, 2))
 
-    return form
+
+def _any(graph: Graph, node: fx.Node) -> Value:
+    found = graph.op(
+        "ReduceMax", graph.cast(graph.of(node.args[0]), torch.int32), *_axes(graph, node, 1), keepdims=_keeps(node, 2)
+    )
+    return graph.cast(found, torch.bool)
+
+
+def _norm(graph: Graph, node: fx.Node) -> Value:
+    """Raises StepError where it is not the Euclidean one."""
+    if argument(node, 1, "ord", 2) != 2:  # noqa: PLR2004 - the order of the Euclidean norm
+        raise StepError("a vector norm other than the Euclidean one has no ONNX form: train it with --backend torch")
+    return graph.op("ReduceL2", graph.of(node.args[0]), *_axes(graph, node, 2), keepdims=_keeps(node, 3))
+
+
+def _axes(graph: Graph, node: fx.Node, at: int) -> list[str]:
+    """Return the input that names the axes of a reduction; none where it is over all."""
+    axes = argument(node, at, "dim")
+    axes = [axes] if isinstance(axes, int) else axes
+    return [graph.integers(axes)] if axes else []
+
+
+def _keeps(node: fx.Node, at: int) -> int:
+    return int(argument(node, at, "keepdim", default=False))
+
+
+def _counted(graph: Graph, node: fx.Node) -> Value:
+    """arange(start, end, step), which is a constant."""
+    start, end, step = node.args[0], node.args[1], argument(node, 2, "step", 1)
+    return graph.constant(np.arange(start, end, step), TYPES[dtype_of(node)])  # type: ignore[arg-type]  # numbers
 
 
 def _reshaped(graph: Graph, node: fx.Node) -> Value:
@@ -106,55 +130,6 @@ def _filled(fill: float | None, at: int = 1) -> Form:
     return form
 
 
-def _sliced(graph: Graph, node: fx.Node) -> Value:
-    axis, begin, end, step = argument(node, 1, "dim", 0), argument(node, 2, "start"), argument(node, 3, "end"), 1
-    step = argument(node, 4, "step", 1)
-    bounds = [0 if begin is None else begin, 2**31 if end is None else min(end, 2**31)]
-    return graph.op("Slice", graph.of(node.args[0]), *(graph.integers([value]) for value in (*bounds, axis, step)))
-
-
-def _unsliced(graph: Graph, node: fx.Node) -> Value:
-    """The gradient of what was sliced: that of the slice, among zeros.
-
-    Raises:
-        StepError: The slice leaves elements out within its range.
-    """
-    arguments: Any = node.args[1:6]
-    sizes, axis, begin, end, step = arguments
-    if step != 1:
-        raise StepError(f"a slice of step {step} has no ONNX form: train it with --backend torch")
-    rank, bounds = len(sizes), range(sizes[axis])[begin:end]
-    pads = [0] * (2 * rank)
-    pads[axis % rank], pads[rank + axis % rank] = bounds.start, sizes[axis] - bounds.stop
-    return graph.op("Pad", graph.of(node.args[0]), graph.integers(pads))
-
-
-def _selected(graph: Graph, node: fx.Node) -> Value:
-    return graph.op("Gather", graph.of(node.args[0]), graph.constant(node.args[2], "int64"), axis=node.args[1])  # type: ignore[arg-type]  # an integer
-
-
-def _picked(graph: Graph, node: fx.Node) -> Value:
-    return graph.op("Gather", graph.of(node.args[0]), graph.of(node.args[2]), axis=node.args[1])
-
-
-def _index_added(graph: Graph, node: fx.Node) -> Value:
-    """Add slices to those at some indices of an axis."""
-    args: Any = node.args
-    value, axis, index, slices = args[:4]
-    along = [1] * len(shape_of(slices))
-    along[axis] = -1
-    places = graph.op("Expand", graph.reshape(graph.of(index), along), graph.integers(shape_of(slices)))
-    added, factor = graph.of(slices), node.kwargs.get("alpha", 1)
-    if factor != 1:
-        added = graph.op("Mul", added, graph.of(factor, dtype_of(node)))
-    return graph.op("ScatterElements", graph.of(value), places, added, axis=axis, reduction="add")
-
-
-def _joined(graph: Graph, node: fx.Node) -> Value:
-    parts: Sequence[Any] = node.args[0]  # type: ignore[assignment]  # a list of nodes
-    return graph.op("Concat", *(graph.of(part, dtype_of(node)) for part in parts), axis=argument(node, 1, "dim", 0))
-
-
 def _log_softmax(graph: Graph, node: fx.Node) -> Value:
     return graph.op("LogSoftmax", graph.of(node.args[0]), axis=node.args[1])
 
@@ -163,23 +138,6 @@ def _log_softmax_backward(graph: Graph, node: fx.Node) -> Value:
     gradient, result = graph.of(node.args[0]), graph.of(node.args[1])
     whole = graph.sum(gradient, [node.args[2]], keep=True)  # type: ignore[list-item]  # an integer
     return graph.op("Sub", gradient, graph.op("Mul", graph.op("Exp", result), whole))
-
-
-def _split(graph: Graph, node: fx.Node) -> Value:
-    sizes: Any = node.args[1]
-    axis = argument(node, 2, "dim", 0)
-    return graph.ops("Split", len(sizes), graph.of(node.args[0]), graph.integers(sizes), axis=axis)
-
-
-def _padded(graph: Graph, node: fx.Node) -> Value:
-    """By pairs of the last axis first, as torch gives them."""
-    pairs: Any = node.args[1]
-    rank = len(shape_of(node))
-    pads = [0] * (2 * rank)
-    for index, (before, after) in enumerate(zip(pairs[::2], pairs[1::2], strict=True)):
-        pads[rank - 1 - index], pads[2 * rank - 1 - index] = before, after
-    value = graph.of(argument(node, 2, "value", 0.0), dtype_of(node))
-    return graph.op("Pad", graph.of(node.args[0]), graph.integers(pads), value)
 
 
 def _elu(graph: Graph, node: fx.Node) -> Value:
@@ -232,6 +190,7 @@ FORMS: Mapping[Any, Form] = {
     aten.log.default: _unary("Log"),
     aten.neg.default: _unary("Neg"),
     aten.abs.default: _unary("Abs"),
+    aten.floor.default: _unary("Floor"),
     aten.tanh.default: _unary("Tanh"),
     aten.sigmoid.default: _unary("Sigmoid"),
     aten.erf.default: _unary("Erf"),
@@ -247,8 +206,6 @@ FORMS: Mapping[Any, Form] = {
     ),
     aten.elu.default: _elu,
     aten._softmax.default: lambda graph, node: graph.op("Softmax", graph.of(node.args[0]), axis=node.args[1]),  # noqa: SLF001 - the operator's name
-    aten.split_with_sizes.default: _split,
-    aten.constant_pad_nd.default: _padded,
     aten.rsub.Scalar: _reversed_sub,
     aten.where.self: _where,
     aten.hardtanh.default: _clamp,
@@ -263,18 +220,16 @@ FORMS: Mapping[Any, Form] = {
     aten.mean.default: _reduced("ReduceMean"),
     aten.mean.dim: _reduced("ReduceMean"),
     aten.amax.default: _reduced("ReduceMax"),
+    aten.any.dim: _any,
+    aten.any.dims: _any,
+    aten.linalg_vector_norm.default: _norm,
+    aten.arange.start_step: _counted,
     aten.view.default: _reshaped,
     aten._unsafe_view.default: _reshaped,  # noqa: SLF001 - the operator's name
     aten.squeeze.dim: _reshaped,
     aten.squeeze.dims: _reshaped,
     aten.unsqueeze.default: _reshaped,
     aten.expand.default: _expanded,
-    aten.slice.Tensor: _sliced,
-    aten.slice_backward.default: _unsliced,
-    aten.select.int: _selected,
-    aten.index_select.default: _picked,
-    aten.index_add.default: _index_added,
-    aten.cat.default: _joined,
     aten.ones_like.default: _filled(1),
     aten.zeros_like.default: _filled(0),
     aten.new_zeros.default: _filled(0),

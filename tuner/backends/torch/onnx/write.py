@@ -21,7 +21,7 @@ from torch._decomp import core_aten_decompositions
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tuner.backends.torch.onnx import basic, convolution, maps, matrices
+from tuner.backends.torch.onnx import basic, convolution, indexing, maps, matrices
 from tuner.backends.torch.onnx.folding import Folds
 from tuner.backends.torch.onnx.graph import Form, Graph, ends_in_one
 from tuner.backends.torch.step.traced import Step, StepError
@@ -30,7 +30,7 @@ from tuner.ort.port import Port
 
 OPSET, IR_VERSION = 20, 10  # which onnxruntime 1.20 knows
 FORMAT = 1
-FORMS: dict[Any, Form] = {**basic.FORMS, **matrices.FORMS, **convolution.FORMS, **maps.FORMS}
+FORMS: dict[Any, Form] = {**basic.FORMS, **indexing.FORMS, **matrices.FORMS, **convolution.FORMS, **maps.FORMS}
 
 
 def write(step: Step, path: Path) -> None:

@@ -7,7 +7,7 @@ from torch import nn
 from torch.func import functional_call
 
 from tuner.backends.torch.step.prepare import sharing_weights
-from tuner.backends.torch.step.substitutes import GlobalPools
+from tuner.backends.torch.step.substitutes import Feed, substituted
 from tuner.backends.torch.step.traced import Step, graph_of, port_of
 from tuner.ort.port import Port
 
@@ -36,7 +36,7 @@ def trace_inference(tail: nn.Module, *, input_shape: Sequence[int], outputs: int
 
     def infer(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         by_name = {port.name: value for port, value in zip(inputs, values, strict=True)}
-        with torch.no_grad(), GlobalPools():
+        with torch.no_grad(), substituted(Feed()):
             return (functional_call(model, by_name, (by_name.pop("input"),)),)
 
     logits = Port("logits", "logits", (batch_size, outputs), "float32")

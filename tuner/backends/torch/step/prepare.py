@@ -1,4 +1,4 @@
-"""A tail made ready to be traced: its dropouts and batch norms read from what a step feeds them."""
+"""A tail made ready to be traced: its dropouts and batch norms read what a step feeds them."""
 
 import copy
 import itertools
@@ -10,11 +10,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import parametrize
 
 from tuner.backends.torch.model.kinds import NORMS
-from tuner.backends.torch.step.substitutes import Dropout, Feed, WeightedNorm
+from tuner.backends.torch.step.substitutes import Feed, WeightedNorm, substituted
 from tuner.backends.torch.step.traced import EAGERLY, StepError
 from tuner.plan.parts import RecipePlan
-
-DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
 def prepared(tail: nn.Module, recipe: RecipePlan, feed: Feed, *, padded: bool) -> nn.Module:
@@ -28,9 +26,7 @@ def prepared(tail: nn.Module, recipe: RecipePlan, feed: Feed, *, padded: bool) -
         if recipe.freeze_bn and isinstance(module, NORMS):
             module.eval()
     for name, module in list(model.named_modules()):
-        if isinstance(module, DROPOUTS) and module.p > 0:
-            model = _with(model, name, Dropout(module, module.p, feed))
-        elif padded and isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
+        if padded and isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
             if parametrize.is_parametrized(module):
                 raise StepError(f"a parametrised norm that trains on padded batches cannot be traced: {EAGERLY}")
             model = _with(model, name, WeightedNorm(module, feed))
@@ -44,12 +40,10 @@ def sharing_weights(tail: nn.Module) -> nn.Module:
 
 
 def noise_shapes(model: nn.Module, sample: torch.Tensor, feed: Feed) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every dropout's noise, by name, in the order of their calls."""
-    if not any(isinstance(module, Dropout) for module in model.modules()):
-        return {}
+    """Return the shape of each draw of random numbers, by name, in the order of their calls."""
     feed.weight = torch.ones(len(sample))
     values = itertools.chain(model.named_parameters(), model.named_buffers())
-    with torch.no_grad():  # on copies, as counters move even here
+    with torch.no_grad(), substituted(feed):  # on copies, as counters move even here
         functional_call(model, {name: torch.empty_like(value) for name, value in values}, (sample,))
     return {f"noise.{index}": shape for index, shape in enumerate(feed.shapes)}
 

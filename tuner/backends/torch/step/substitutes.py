@@ -1,48 +1,69 @@
 """Substitutes for modules and functions of a tail while its step is traced, computing the same."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 @dataclass(slots=True)
 class Feed:
-    """What the modules of a tail that is being traced read in addition to their input."""
+    """What the modules and functions of a tail that is being traced read in addition to their input.
+
+    Attributes:
+        weight: Of each sample; float32 [n].
+        noise: Uniform in [0, 1), an array for each draw; None while the draws are being counted.
+        shapes: Of the draws, as they were counted.
+    """
 
     weight: torch.Tensor | None = None
-    noise: list[torch.Tensor] = field(default_factory=list)
+    noise: list[torch.Tensor] | None = None
     shapes: list[tuple[int, ...]] = field(default_factory=list)
 
 
-class Dropout(nn.Module):
-    """A dropout whose randomness is an input: whole channels for Dropout1d to 3d, as torch has it."""
+class _Drawn(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """Random numbers of a tail as inputs: what dropouts of any kind, and stochastic depth, come down to."""
 
-    def __init__(self, module: nn.Module, probability: float, feed: Feed) -> None:
-        super().__init__()
-        self._p = probability
-        self._channels = not isinstance(module, nn.Dropout)
+    def __init__(self, feed: Feed) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # likewise
         self._feed = feed
 
-    def forward(self, value: torch.Tensor) -> torch.Tensor:
-        """Return the value with elements or channels dropped and the others scaled up."""
-        feed = self._feed
-        if not feed.noise:  # shapes are being collected
-            spread = value.shape[2:] if self._channels else ()
-            feed.shapes.append((*value.shape[: value.ndim - len(spread)], *(1 for _ in spread)))
-            return value
-        noise = feed.noise.pop(0)
-        scale = 1 / (1 - self._p) if self._p < 1 else 0.0
-        return value * ((noise >= self._p).to(value.dtype) * scale)
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func is torch.ops.aten.bernoulli_.float:
+            return args[0].copy_(self._kept(*args))
+        if func is torch.ops.aten.bernoulli.p:
+            return self._kept(*args)
+        if func is torch.ops.aten.rand.default:
+            return self._drawn(args[0]).to((kwargs or {}).get("dtype"))
+        return func(*args, **(kwargs or {}))
+
+    def _kept(self, value: torch.Tensor, probability: float = 0.5) -> torch.Tensor:
+        """Return 1 with a probability, where the noise is large enough, and 0 elsewhere."""
+        return (self._drawn(value.shape) >= 1 - probability).to(value.dtype)
+
+    def _drawn(self, shape: Sequence[int]) -> torch.Tensor:
+        if self._feed.noise is None:
+            self._feed.shapes.append(tuple(shape))
+            return torch.zeros(tuple(shape))
+        return self._feed.noise.pop(0)
 
 
-class GlobalPools(TorchFunctionMode):
-    """Global average pooling as a mean: torch's own form restrides maps, which neither planner nor ONNX can follow."""
+class _Plain(TorchFunctionMode):
+    """Functions in plainer forms, which planner and ONNX can follow.
+
+    Global pooling is a mean, as torch's form restrides maps; a weight norm, its formula; an LSTM, what it is without
+    oneDNN, which has a layer of its own.
+    """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -52,7 +73,26 @@ class GlobalPools(TorchFunctionMode):
             value, size = (*args, *(named[key] for key in ("input", "output_size") if key in named))
             if {1} == ({size} if isinstance(size, int) else set(size)):
                 return value.mean((-2, -1), keepdim=True)
-        return func(*args, **named)
+        if func is torch._weight_norm:  # noqa: SLF001 - torch names it so
+            value, scale, axis = args
+            return value * (scale / torch.norm_except_dim(value, 2, axis))
+        if func is not torch.lstm:
+            return func(*args, **named)
+        (enabled, *_) = torch.backends.mkldnn.set_flags(_enabled=False, _fp32_precision=None)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        try:
+            return func(*args, **named)
+        finally:
+            torch.backends.mkldnn.set_flags(_enabled=enabled, _fp32_precision=None)  # type: ignore[no-untyped-call]  # likewise
+
+
+@contextmanager
+def substituted(feed: Feed) -> Iterator[None]:
+    """Let functions of a tail compute the same in forms that can be planned and exported.
+
+    Dropouts read the feed's noise; attention and recurrent layers are made of plain operators.
+    """
+    with sdpa_kernel(SDPBackend.MATH), _Plain(), _Drawn(feed):
+        yield
 
 
 #: Added to a weight, it changes none but 0: what is divided by the sum then gives exactly 1, or 0.

@@ -6,9 +6,10 @@ What a step draws or looks up goes in: the learning rate, Adam's step count, the
 
 Four things differ from the eager loop (`tuner.backends.torch.engines.eager`) in form, none in what is computed:
 
-- **Dropout** is active in the eager loop, which draws masks from PyTorch's generator. Here every dropout takes an input
-  of kind `noise`, uniform in [0, 1): an element is kept where the noise is at least the dropout's probability. The
-  distribution is the eager one's; given the same masks, the losses are too.
+- **Dropout** is active in the eager loop, which draws masks from PyTorch's generator. Here each draw takes an input of
+  kind `noise`, uniform in [0, 1): of dropouts as modules and as functions, in attention and of whole paths (stochastic
+  depth). An element is kept where the noise is at least the dropout's probability. The distribution is the eager one's;
+  given the same masks, the losses are too.
 - **Partial batches** are padded with samples of weight zero. Loss, gradients and, where batch norms train, their
   statistics are those of the real samples.
 - **Optimisers** follow torch.optim's single-tensor formulas; Adam's bias corrections are computed in float64, as there.
@@ -27,9 +28,9 @@ from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.step.losses import ExitLoss
 from tuner.backends.torch.step.optimiser import MOMENTUM
 from tuner.backends.torch.step.prepare import moving_buffers, noise_shapes, prepared
-from tuner.backends.torch.step.substitutes import Feed, GlobalPools
+from tuner.backends.torch.step.substitutes import Feed, substituted
 from tuner.backends.torch.step.terms import ExtendedLoss
-from tuner.backends.torch.step.traced import EAGERLY, Step, StepError, graph_of, port_of
+from tuner.backends.torch.step.traced import EAGERLY, Step, StepError, graph_of, port_of, refused
 from tuner.backends.torch.step.update import STATES, bias_corrected, updated
 from tuner.backends.torch.task_loss import StepLoss
 from tuner.ort.port import Port
@@ -69,13 +70,13 @@ def trace(
         momentum: Momentum of SGD; 0 keeps no state.
 
     Raises:
-        StepError: The tail draws random numbers outside of dropout modules, or depends on the values of tensors; or the
+        StepError: The tail draws random numbers other than for dropouts, or depends on the values of tensors; or the
             optimiser is another one.
     """
     _require_known(recipe)
     feed = Feed()
     model = prepared(tail, recipe, feed, padded=padded)
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with refused(), FakeTensorMode(allow_non_fake_inputs=True):
         sample = spatial(torch.empty(batch_size, *input_shape))
         noises = noise_shapes(model, sample, feed)
     moving = moving_buffers(model)
@@ -106,7 +107,7 @@ def trace(
         }
         buffers = {port.name: before[port.name] for port in inputs if port.kind == "buffer"} | after
         feed.weight, feed.noise = before["sample_weight"], [before[name] for name in noises]
-        with GlobalPools():
+        with substituted(feed):
             logits = functional_call(model, weights | buffers, (before["input"],))
         losses = _losses(loss, logits, before)
         mean = (losses * before["sample_weight"]).sum() / before["sample_weight"].sum()

@@ -1,6 +1,7 @@
 """A traced training step, and how a function of tensors becomes one's graph."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,15 @@ def port_of(name: str, kind: str, value: torch.Tensor) -> Port:
     return Port(name, kind, tuple(value.shape), str(value.dtype).removeprefix("torch."))
 
 
+@contextmanager
+def refused() -> Iterator[None]:
+    """Turn what a tail that cannot be traced raises into a StepError."""
+    try:
+        yield
+    except Exception as error:
+        raise StepError(f"this tail cannot be traced ({first_line(error)}): {EAGERLY}") from error
+
+
 def graph_of(function: Callable[..., tuple[torch.Tensor, ...]], inputs: Sequence[Port]) -> fx.GraphModule:
     """Return a function of tensors as a pure graph of ATen operators. Nothing is computed.
 
@@ -56,14 +66,11 @@ def graph_of(function: Callable[..., tuple[torch.Tensor, ...]], inputs: Sequence
     """
     with FakeTensorMode():
         example = [spatial(torch.empty(port.shape, dtype=getattr(torch, port.dtype))) for port in inputs]
-    try:
+    with refused():
         graph = make_fx(function, {torch.ops.aten.native_batch_norm.default: _batch_norm}, tracing_mode="fake")(
             *example
         )
         graph = make_fx(torch.func.functionalize(graph, remove="mutations"), tracing_mode="fake")(*example)
-    except Exception as error:
-        reason = first_line(error)
-        raise StepError(f"this tail cannot be traced ({reason}): {EAGERLY}") from error
     _clean(graph)
     return graph
 
@@ -112,8 +119,7 @@ def _clean(graph: fx.GraphModule) -> None:
         if isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001 - the class has no public name
             if torch.Tag.nondeterministic_seeded in node.target.tags:
                 raise StepError(
-                    f"a step may draw random numbers in dropout modules only, but this one does in {node.target}: "
-                    f"{EAGERLY}"
+                    f"a step may draw random numbers for dropouts only, but this one does in {node.target}: {EAGERLY}"
                 )
             if node.target._schema.is_mutable:  # noqa: SLF001 - the schema has no public name
                 raise StepError(

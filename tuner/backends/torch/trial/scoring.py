@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from tuner.arrays import Floats, Labels
+from tuner.backends.torch.model.blocks import counted
 from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.trial.inputs import TailInputs
@@ -25,11 +25,10 @@ SCORE_BATCH = 32
 def sizes(model: OpenModel, cut: int, tail: nn.Module, example: torch.Tensor) -> dict[str, float]:
     """Return the whole model's parameters and the FLOPs of one sample's forward pass, the tail's as it is now."""
     tail.eval()
-    with FlopCounterMode(display=False) as counter, torch.inference_mode():
-        tail(example[:1])
+    flops, _ = counted(tail, example[:1])
     frozen = model.info.blocks[:cut]
     parameters = sum(value.numel() for value in tail.parameters()) + sum(block.parameters for block in frozen)
-    return {"parameters": parameters, "flops": counter.get_total_flops() + sum(block.flops for block in frozen)}
+    return {"parameters": parameters, "flops": flops + sum(block.flops for block in frozen)}
 
 
 def score(task: Task, tail: nn.Module, inputs: TailInputs) -> float:
