@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.plan.parts import per_class_counts
+from tuner.plan.info import per_class_counts
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuner.plan.info import TaskInfo
 from tuner.plan.parts import share_of
-from tuner.task.mixing import filling_order, mixed_indices, shared_indices
+from tuner.task.mixing import filling_order, mixed_indices, mixed_sizes, shared_indices
 
 LABELS = st.lists(st.integers(0, 5), min_size=1, max_size=200).map(lambda values: np.array(values, np.int64))
 
@@ -45,3 +46,17 @@ def test_several_labels_a_sample_are_ordered_too() -> None:
 )
 def test_a_share_is_rounded_up(count: int, share: float, expected: int) -> None:
     assert share_of(count, share) == expected
+
+
+def test_samples_that_several_labels_take_are_counted_once() -> None:
+    labels = (np.random.default_rng(0).random((500, 12)) < 0.15).astype(np.float32)
+    assert mixed_sizes(np.arange(9)) == ()
+    sizes = mixed_sizes(labels)
+    assert [count for _, count in sizes] == [len(mixed_indices(labels, fraction)) for fraction, _ in sizes]
+    sums = tuple(int(column.sum()) for column in labels.T)
+    task = TaskInfo("t", "f", 1, 1, sums, global_mixed=sizes)
+    assert task.mixed_samples(0) == 0
+    assert task.mixed_samples(1) == 500 < sum(sums)
+    for fraction in (1e-5, 0.013, 0.1, 0.37):
+        assert abs(task.mixed_samples(fraction) - len(mixed_indices(labels, fraction))) <= 3
+    assert TaskInfo("t", "f", 1, 1, (100, 60)).mixed_samples(0.1) == 16

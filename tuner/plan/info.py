@@ -1,8 +1,10 @@
 """What a plan is about: the model as a chain of blocks, and the task in numbers."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 #: How pydantic reads every part of a plan: an unknown key is an error.
@@ -79,7 +81,10 @@ class TaskInfo:
         fingerprint: Hash of the task; compared when a run is resumed.
         local_train: Number of local training samples.
         local_val: Number of local validation samples.
-        global_per_class: Number of global training samples of each class that has any.
+        global_per_class: Number of global training samples of each class that has any; of each label, where a sample
+            may have several.
+        global_mixed: Where a sample may have several labels: fractions of each label, from the smallest, and how many
+            samples they take, each counted once.
         global_val: Number of global validation samples; 0 for a task without global data.
         noun: Word for the samples (``"images"``).
         augment: Operations that keep a sample's label, as the task lists them (`tuner.augment.operations`).
@@ -101,3 +106,32 @@ class TaskInfo:
     labelled: bool = True
     most_frequent: float = 0.0
     regression: bool = False
+    global_mixed: tuple[tuple[float, int], ...] = ()
+
+    def mixed_samples(self, fraction: float) -> int:
+        """Return how many global training samples a fraction of every class takes, each counted once.
+
+        Where a sample may have several labels, this is interpolated between those of `global_mixed`.
+        """
+        if fraction == 0 or not self.global_mixed:
+            return sum(per_class_counts(self.global_per_class, fraction))
+        at = bisect_left(self.global_mixed, (fraction, 0))
+        if at in {0, len(self.global_mixed)}:
+            return self.global_mixed[min(at, len(self.global_mixed) - 1)][1]
+        (low, fewer), (high, more) = self.global_mixed[at - 1 : at + 1]
+        return round(fewer + (more - fewer) * (fraction - low) / (high - low))
+
+
+@lru_cache(maxsize=256)
+def per_class_counts(available: tuple[int, ...], alpha: float) -> tuple[int, ...]:
+    """Return how many samples of each class a fraction takes: at least one where `alpha` > 0.
+
+    Source: MoIL, Algorithm 1; the rounding is this project's (the thesis leaves it open).
+
+    Args:
+        available: Number of samples of each class.
+        alpha: Fraction, in [0, 1].
+    """
+    if alpha == 0:
+        return tuple(0 for _ in available)
+    return tuple(min(count, max(1, round(alpha * count))) for count in available)

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum, auto
-from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 from tuner.plan.info import FORBID
@@ -271,18 +270,3 @@ class RuntimePlan:
 def share_of(count: int, share: float) -> int:
     """Return how many of some samples a share takes: rounded up, so that it is at least one."""
     return min(count, math.ceil(share * count))
-
-
-@lru_cache(maxsize=256)
-def per_class_counts(available: tuple[int, ...], alpha: float) -> tuple[int, ...]:
-    """Return how many samples of each class a fraction takes: at least one where `alpha` > 0.
-
-    Source: MoIL, Algorithm 1; the rounding is this project's (the thesis leaves it open).
-
-    Args:
-        available: Number of samples of each class.
-        alpha: Fraction, in [0, 1].
-    """
-    if alpha == 0:
-        return tuple(0 for _ in available)
-    return tuple(min(count, max(1, round(alpha * count))) for count in available)

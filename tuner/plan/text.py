@@ -44,7 +44,7 @@ def _data(plan: TrialPlan) -> str:
     balance = ", classes balanced" if plan.data.balance else ""
     if not plan.global_samples:
         return f"{local} {plan.task.noun}{balance}"
-    realised = plan.global_samples / sum(plan.task.global_per_class)
+    realised = plan.global_samples / plan.task.mixed_samples(1.0)
     mixed = f"{plan.global_samples:,} global {plan.task.noun}"
     edit = plan.data.edit
     by = f", by {edit.kind}{_settings(edit)} of {edit.candidates} each" if edit else ""

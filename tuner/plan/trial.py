@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from tuner.augment.operations import active_operations
 from tuner.errors import PlanError
 from tuner.plan.heads import HeadsPlan, effective_heads, head_rules, head_settings
-from tuner.plan.info import FORBID, BlockInfo, ModelInfo, TaskInfo
+from tuner.plan.info import FORBID, BlockInfo, ModelInfo, TaskInfo, per_class_counts
 from tuner.plan.parts import (
     EVEN,
     STATIC,
@@ -25,7 +25,6 @@ from tuner.plan.parts import (
     RuntimePlan,
     Stage,
     TailEdit,
-    per_class_counts,
     share_of,
 )
 from tuner.plan.rules import effective_recipe, recipe_rules, runtime_rules
@@ -119,7 +118,7 @@ class TrialPlan:
     @property
     def global_samples(self) -> int:
         """Number of global training samples mixed in."""
-        return sum(self._counts(self.data))
+        return self.task.mixed_samples(self.data.alpha * self.data.share)
 
     @property
     def train_samples(self) -> int:
@@ -134,7 +133,7 @@ class TrialPlan:
     @property
     def pool_samples(self) -> int:
         """Number of samples whose features are computed for training."""
-        return self.local_samples + sum(self._counts(self.pool))
+        return self.local_samples + self.task.mixed_samples(self.pool.alpha * self.pool.share)
 
     @property
     def read_samples(self) -> int:

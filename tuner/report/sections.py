@@ -89,7 +89,7 @@ def asked(run: Run) -> str:
     if info.config.folds:
         data += f", and {info.config.folds} folds of those to train on"
     if task.global_per_class:
-        data += f"; of the original data {sum(task.global_per_class):,} and {task.global_val:,}"
+        data += f"; of the original data {task.mixed_samples(1.0):,} and {task.global_val:,}"
     rows = {
         "Task": info.task_name,
         "Outputs": ", ".join(run.info.classes.labels) if task.regression else "",

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tuner.backends.base import Filling
 from tuner.errors import BudgetError, MemoryLimitError
-from tuner.plan.parts import DataPlan, per_class_counts
+from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
 from tuner.search.listener import FILLING, Listener
@@ -102,8 +102,8 @@ class Filler:
         share, mixed = min(filled.share for filled in ranges), min(filled.mixed for filled in ranges)
         stored = replace(plan, data=DataPlan(share=share, folds=plan.data.folds))
         apart = plan.local_samples + _scored(plan) - stored.local_samples - _scored(stored)
-        counts = per_class_counts(plan.task.global_per_class, mixed)
-        return max(0, apart) + max(0, plan.pool_samples - plan.local_samples - sum(counts))
+        known = plan.task.mixed_samples(mixed)
+        return max(0, apart) + max(0, plan.pool_samples - plan.local_samples - known)
 
     def prepare(self, plans: Iterable[TrialPlan], within: float = math.inf) -> bool:
         """Fill every cut the study may ask for first, in one pass, as far as cap and time allow; the first plans first.

@@ -7,7 +7,7 @@ import numpy as np
 from tuner.metrics import LossKind
 from tuner.plan.info import TaskInfo
 from tuner.task.data.readable import changed, left_out
-from tuner.task.mixing import class_sizes
+from tuner.task.mixing import class_sizes, mixed_sizes
 from tuner.task.spec import CUT, InputSpec, TargetScale
 from tuner.task.task import Task
 
@@ -101,6 +101,7 @@ def task_info(task: Task) -> TaskInfo:
         labelled=task.labelled,
         most_frequent=_most_frequent(task),
         regression=task.loss == "regression",
+        global_mixed=mixed_sizes(global_.train.labels) if global_ else (),
     )
 
 

@@ -5,9 +5,12 @@ from functools import lru_cache
 import numpy as np
 
 from tuner.arrays import Labels, RowNumbers, strata
-from tuner.plan.parts import per_class_counts, share_of
+from tuner.plan.info import per_class_counts
+from tuner.plan.parts import share_of
 from tuner.task.data.samples import Samples
 
+#: For which the samples that several labels take together are counted.
+FRACTIONS = tuple(np.geomspace(1e-3, 1, 49))
 MIX_SEED = 0  # one order per task: a larger fraction takes a superset of a smaller one's samples
 
 
@@ -63,6 +66,23 @@ def shared_indices(labels: Labels, share: float) -> RowNumbers:
 def class_sizes(samples: Samples) -> tuple[int, ...]:
     """Return the number of samples of each class that has any."""
     return tuple(len(members) for members in _classes(samples.labels))
+
+
+def mixed_sizes(labels: Labels, seed: int = MIX_SEED) -> tuple[tuple[float, int], ...]:
+    """Return how many samples fractions of every label take, from a thousandth on; nothing for one label a sample.
+
+    Args:
+        labels: As for `mixed_indices`.
+        seed: As for `mixed_indices`.
+    """
+    if strata(labels).ndim == 1:
+        return ()
+    least = np.full(len(labels), np.inf)  # fraction from which on a sample is taken
+    for number, members in enumerate(_classes(labels)):
+        ranks = np.arange(len(members))
+        own = np.where(ranks == 0, 0.0, (ranks + 0.5) / len(members))
+        np.minimum.at(least, _shuffled(members, number, seed), own)
+    return tuple((float(fraction), int((least < fraction).sum())) for fraction in FRACTIONS)
 
 
 def _shuffled(members: RowNumbers, number: int, seed: int) -> RowNumbers:

@@ -9,6 +9,7 @@ import torch
 from torch import fx, nn
 
 from tuner.backends.torch.model.grouping import Block, blocks_of
+from tuner.backends.torch.model.layout import guard_group_norms
 from tuner.backends.torch.model.tracing import RefusalError, traced
 from tuner.errors import first_line
 
@@ -117,6 +118,7 @@ def chain(model: nn.Module, sample: torch.Tensor) -> Chain:
         RefusalError: The model cannot be traced; the message says why.
     """
     graph = traced(model, sample)
+    guard_group_norms(graph.module)
     nodes = list(graph.module.graph.nodes)
     cuts = tuple(_cut_positions(nodes))
     if not cuts:

@@ -1,9 +1,11 @@
 """Memory layout of modules and tensors, and modules prepared for inference."""
 
 import copy
+from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 
@@ -36,3 +38,25 @@ def spatial(value: torch.Tensor) -> torch.Tensor:
     """Return maps [n, C, H, W] with channels last in memory; anything else as it is."""
     maps = 4
     return value.contiguous(memory_format=torch.channels_last) if value.ndim == maps else value
+
+
+def guard_group_norms(traced: fx.GraphModule) -> None:
+    """Let no group norm that is the first to train read maps channels last.
+
+    PyTorch 2.13 ends the process in the backward pass of one whose input lies so and has no gradient.
+    """
+    for module in traced.modules():
+        if isinstance(module, nn.GroupNorm):
+            module.register_forward_pre_hook(lambda _, inputs: (_readable(inputs[0]),))
+    for node in traced.graph.nodes:
+        if node.target in {functional.group_norm, torch.group_norm}:
+            node.target = _group_norm
+    traced.recompile()
+
+
+def _group_norm(value: torch.Tensor, *args: Any, **named: Any) -> torch.Tensor:
+    return functional.group_norm(_readable(value), *args, **named)
+
+
+def _readable(value: torch.Tensor) -> torch.Tensor:
+    return value.contiguous() if torch.is_grad_enabled() and not value.requires_grad else value
