@@ -97,7 +97,9 @@ def test_every_name_in_the_documents_and_docstrings_exists() -> None:
     documents = [(path.name, FENCE.sub("", text(path))) for path in DOCUMENTS]
     files = re.compile(r"\.(toml|py|md|ini|sh)$")
     named = [(where, name) for where, content in [*documents, *docstrings()] for name in names_in(content)]
-    assert [(where, name) for where, name in named if not files.search(name) and not exists(name)] == []
+    metadata = {"tuner.step"}  # an entry of an ONNX file
+    named = [(where, name) for where, name in named if not files.search(name) and name not in metadata]
+    assert [(where, name) for where, name in named if not exists(name)] == []
     assert len(named) >= 100
     assert exists("tuner.plan.trial.TrialPlan.key")
     assert not exists("tuner.plan.trial.TrialPlan.kez")

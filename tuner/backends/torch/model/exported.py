@@ -146,7 +146,12 @@ class _Rewriter:
         arguments: Any = node.args
         if target in _VIEWS:
             target, arguments = _ATEN.reshape.default, (node.args[0], _any_batch(node), *node.args[2:])
-        places = fx.node.map_arg(arguments, self._copied), fx.node.map_arg(node.kwargs, self._copied)
+        named: Any = node.kwargs
+        if (
+            target is _ATEN.contiguous.default
+        ):  # a copy always: that of attention's result is one in some of its forms only
+            target, named = _ATEN.clone.default, {"memory_format": torch.contiguous_format}
+        places = fx.node.map_arg(arguments, self._copied), fx.node.map_arg(named, self._copied)
         copied = self._graph.call_function(target, *places)
         copied.meta["nn_module_stack"] = self._meta(node)
         return copied

@@ -1,12 +1,15 @@
 """Memory layout of modules and tensors, and modules prepared for inference."""
 
 import copy
+import itertools
 from typing import Any
 
 import torch
 from torch import fx, nn
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+_MAPS = 4  # dimensions of maps, and of convolutions' weights
 
 
 def fast(part: fx.GraphModule) -> nn.Module:
@@ -30,14 +33,15 @@ def fast(part: fx.GraphModule) -> nn.Module:
 
 def channels_last(module: nn.Module) -> nn.Module:
     """Put a module's four-dimensional weights in the layout that convolutions are fastest in."""
-    module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
+    for value in itertools.chain(module.parameters(), module.buffers()):
+        if value.ndim == _MAPS:
+            value.data = value.data.contiguous(memory_format=torch.channels_last)
     return module
 
 
 def spatial(value: torch.Tensor) -> torch.Tensor:
     """Return maps [n, C, H, W] with channels last in memory; anything else as it is."""
-    maps = 4
-    return value.contiguous(memory_format=torch.channels_last) if value.ndim == maps else value
+    return value.contiguous(memory_format=torch.channels_last) if value.ndim == _MAPS else value
 
 
 def guard_group_norms(traced: fx.GraphModule) -> None:

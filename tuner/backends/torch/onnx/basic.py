@@ -191,6 +191,9 @@ FORMS: Mapping[Any, Form] = {
     aten.neg.default: _unary("Neg"),
     aten.abs.default: _unary("Abs"),
     aten.floor.default: _unary("Floor"),
+    aten.fmod.Scalar: lambda graph, node: graph.op(
+        "Mod", *(graph.of(value, dtype_of(node)) for value in node.args[:2]), fmod=1
+    ),
     aten.tanh.default: _unary("Tanh"),
     aten.sigmoid.default: _unary("Sigmoid"),
     aten.erf.default: _unary("Erf"),

@@ -58,6 +58,14 @@ class _Drawn(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
         return self._feed.noise.pop(0)
 
 
+#: Axes that an adaptive pooling is over.
+_POOLS: Mapping[Any, list[int]] = {
+    functional.adaptive_avg_pool1d: [-1],
+    functional.adaptive_avg_pool2d: [-2, -1],
+    functional.adaptive_avg_pool3d: [-3, -2, -1],
+}
+
+
 class _Plain(TorchFunctionMode):
     """Functions in plainer forms, which planner and ONNX can follow.
 
@@ -69,10 +77,10 @@ class _Plain(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         named = dict(kwargs or {})
-        if func is functional.adaptive_avg_pool2d:
+        if func in _POOLS:
             value, size = (*args, *(named[key] for key in ("input", "output_size") if key in named))
             if {1} == ({size} if isinstance(size, int) else set(size)):
-                return value.mean((-2, -1), keepdim=True)
+                return value.mean(_POOLS[func], keepdim=True)
         if func is torch._weight_norm:  # noqa: SLF001 - torch names it so
             value, scale, axis = args
             return value * (scale / torch.norm_except_dim(value, 2, axis))
