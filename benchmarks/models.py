@@ -24,7 +24,7 @@ from tuner.backends.base import Trial
 from tuner.backends.extensions import NOTHING_ADDED
 from tuner.backends.torch.engines.onnxruntime import OrtSteps
 from tuner.backends.torch.engines.planned import planned_or_eager
-from tuner.backends.torch.model.vision import declare_operators
+from tuner.backends.torch.model.vision import declare_operators, torchvision
 from tuner.backends.torch.session import TorchSession
 from tuner.errors import first_line
 from tuner.plan.parts import DataPlan, RecipePlan, RuntimePlan
@@ -86,6 +86,13 @@ HUGGING_FACE: Mapping[str, tuple[str, str, Mapping[str, Any], tuple[int, ...]]] 
         (4000,),
     ),
 }
+#: Networks of torchvision whose ONNX files are brought, with the version of the operators; None is the new exporter's.
+ONNX: Mapping[str, tuple[str, int | None]] = {
+    "mobilenet_v2": ("mobilenet_v2", None),
+    "shufflenet_v2, opset 12": ("shufflenet_v2_x0_5", 12),
+    "swin_t, channels last inside": ("swin_t", None),
+}
+FILES = Path("build/onnx").absolute()
 SIGNALS = ("LSTM", "GRU", "transformer")
 SIGNAL = (6, 50)
 
@@ -98,6 +105,18 @@ def hugging_face(name: str) -> nn.Module:
     given = getattr(transformers, f"{config}Config")(**settings, num_labels=CLASSES)
     model: nn.Module = getattr(transformers, f"{name}{end}")(given)
     return model
+
+
+def write_file(path: Path) -> None:
+    """Write the ONNX file of one of the networks of `ONNX`, with random weights."""
+    name, opset = ONNX[path.stem]
+    model = getattr(torchvision().models, name)(num_classes=CLASSES).eval()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sample, free = torch.rand(2, 3, SIDE, SIDE), ({0: torch.export.Dim("batch", min=1)},)
+    if opset is None:
+        torch.onnx.export(model, (sample,), path, dynamo=True, dynamic_shapes=free, verbose=False)
+    else:
+        torch.onnx.export(model, (sample,), path, dynamo=False, opset_version=opset)
 
 
 class SignalNetwork(nn.Module):
@@ -134,6 +153,7 @@ def networks() -> dict[str, tuple[ModelSpec, tuple[int, ...]]]:
     }
     spec |= {f"timm {name}": (f"timm:{name}", {"num_classes": CLASSES, **own}, pixels) for name, own in TIMM.items()}
     spec |= {f"hf {name}": (f"{here}:hugging_face", {"name": name}, row[3]) for name, row in HUGGING_FACE.items()}
+    spec |= {f"onnx {name}": (f"onnx:{FILES / name}.onnx", {}, pixels) for name in ONNX}
     spec |= {f"own {kind}": (f"{here}:SignalNetwork", {"kind": kind}, SIGNAL) for kind in SIGNALS}
     return {name: (ModelSpec(text, tuple(sorted(given.items()))), shape) for name, (text, given, shape) in spec.items()}
 
@@ -229,6 +249,8 @@ def main() -> None:
     end = time.monotonic() + options.time
     for name, (spec, shape) in wanted.items():
         if name not in rows and time.monotonic() < end:
+            if spec.source is not None and spec.source[0] == "onnx":
+                write_file(Path(spec.source[1]))
             with tempfile.TemporaryDirectory() as folder:
                 rows[name] = measured(spec, shape, Path(folder))
             print(name, rows[name], flush=True)

@@ -73,11 +73,23 @@ def check_model(path: Path) -> None:
     """
     try:
         with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            _Check(content).model()
+            check_content(content)
     except BundleError as error:
         raise BundleError(f"{path}: {error}") from None
-    except ValueError:  # text that is not UTF-8, or an empty file, which cannot be mapped
+    except ValueError:  # an empty file, which cannot be mapped
         raise BundleError(f"{path}: the model file is not ONNX: export again") from None
+
+
+def check_content(content: bytes | mmap.mmap) -> None:
+    """Check the content of a file; see `check_model`.
+
+    Raises:
+        BundleError: It is not such a model, with the first reason.
+    """
+    try:
+        _Check(content).model()
+    except UnicodeDecodeError:
+        raise BundleError("the model file is not ONNX: export again") from None
 
 
 @dataclass(slots=True)

@@ -8,8 +8,8 @@ from tuner.errors import TaskError
 SampleKind = Literal["images", "arrays", "signals", "audio"]
 #: Kinds of which a sample is cut from something longer, whose prediction is the mean over its parts.
 CUT = frozenset({"signals", "audio"})
-#: Libraries whose models a factory names by the library's own name: ``timm:NAME``, ``hf:NAME-OR-FOLDER``.
-LIBRARIES = ("timm", "hf")
+#: Where models come from that no function builds: ``timm:NAME``, ``hf:NAME-OR-FOLDER``, ``onnx:/absolute/net.onnx``.
+LIBRARIES = ("timm", "hf", "onnx")
 #: Pixels of a side of the model's input, and of the short side before the crop.
 MOST_SIDE = 8192
 
@@ -68,13 +68,15 @@ class ModelSpec:
 
     Attributes:
         factory: Function that builds it: ``"package.module:callable"`` or ``"/absolute/net.py:callable"``; or the name
-            of a published model: ``"timm:NAME"``, ``"hf:OWNER/NAME"``, ``"hf:/absolute/folder"``.
+            of a published model: ``"timm:NAME"``, ``"hf:OWNER/NAME"``, ``"hf:/absolute/folder"``; or an ONNX file:
+            ``"onnx:/absolute/model.onnx"``.
         arguments: Keyword arguments of the factory, sorted by name.
         weights: Absolute path of a weights file, name of torchvision weights, or None.
         pretrain: Training before the study, for models that come without weights.
         head: Labels of the rows the weights were saved with, where these are not the factory's own (a bundle's).
         input: Name of the argument that takes the samples; None for the first one.
-        output: Name, or number, of the output that holds the logits; None where there is no choice.
+        output: Name, or number, of the output that holds the logits; None where there is no choice. Of an ONNX file
+            also a value between its nodes, on which a new head is put.
     """
 
     factory: str
@@ -87,7 +89,7 @@ class ModelSpec:
 
     @property
     def source(self) -> tuple[str, str] | None:
-        """Library and name of a published model; None where the factory is a function."""
+        """Library and name of a published model, or ``"onnx"`` and a path; None where the factory is a function."""
         library, _, name = self.factory.partition(":")
         return (library, name) if library in LIBRARIES and name != "create_model" else None
 

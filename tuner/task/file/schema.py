@@ -29,7 +29,7 @@ class PretrainSection(Section):
 class ModelSection(Section):
     """The network."""
 
-    factory: str
+    factory: str | None = None
     weights: str | None = None
     arguments: dict[str, Any] = {}
     pretrain: PretrainSection | None = None

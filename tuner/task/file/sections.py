@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 DefaultsOf = Callable[[ModelSpec], InputDefaults | None]
 _PUBLISHED_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _WEIGHT_SUFFIXES = (".pth", ".pt", ".safetensors")
+_ONNX_SUFFIX = ".onnx"
 
 
 def nobody_says(_: ModelSpec) -> None:
@@ -85,6 +86,8 @@ def model_spec(section: "ModelSection", path: Path) -> ModelSpec:
     Raises:
         TaskError: The factory is no ``module:callable`` and no name of a published model, or a file is missing.
     """
+    if section.factory is None or str(section.weights).lower().endswith(_ONNX_SUFFIX):
+        return _onnx_spec(section, path)
     weights = section.weights
     if weights is not None and ("/" in weights or "\\" in weights or weights.lower().endswith(_WEIGHT_SUFFIXES)):
         weights = str(_existing(weights, path, "model.weights"))
@@ -94,6 +97,26 @@ def model_spec(section: "ModelSection", path: Path) -> ModelSpec:
     return ModelSpec(_factory(section.factory, path), arguments, weights, pretrain, (), *names)
 
 
+def _onnx_spec(section: "ModelSection", path: Path) -> ModelSpec:
+    """Return the network that an ONNX file is.
+
+    Raises:
+        TaskError: There is no such file, or more than it is given.
+    """
+    weights = section.weights or ""
+    if not weights.lower().endswith(_ONNX_SUFFIX):
+        raise TaskError(
+            f"{path}: model.factory is missing: add it, such as torchvision.models:mobilenet_v2, or give an ONNX file "
+            "as model.weights"
+        )
+    if section.factory is not None or section.arguments:
+        extra = "arguments" if section.factory is None else "factory"
+        raise TaskError(f"{path}: the ONNX file {weights} holds the network too: leave model.{extra} out")
+    pretrain = Pretrain(**section.pretrain.model_dump()) if section.pretrain else None
+    file = _existing(weights, path, "model.weights")
+    return ModelSpec(f"onnx:{file}", (), None, pretrain, (), section.input, section.output)
+
+
 def _factory(text: str, path: Path) -> str:
     """Return a factory, a file or a folder in it as an absolute path.
 
@@ -101,6 +124,8 @@ def _factory(text: str, path: Path) -> str:
         TaskError: It is no function and no name of a published model, or a file is missing.
     """
     library, _, name = text.partition(":")
+    if library == "onnx":
+        raise TaskError(f"{path}: an ONNX file is given as model.weights, without model.factory, got {text!r}")
     if library in LIBRARIES:
         folder = path_of(name, path.parent)
         if library == "hf" and (kind_of(folder) == "folder" or name.startswith(("/", ".", "~"))):

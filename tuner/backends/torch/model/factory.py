@@ -31,6 +31,15 @@ def build(spec: ModelSpec) -> nn.Module:
             f"model.factory must return a torch module, but {spec.factory} returns a {type(model).__name__}: "
             "name another function"
         )
+    return with_weights(model, spec)
+
+
+def with_weights(model: nn.Module, spec: ModelSpec) -> nn.Module:
+    """Load the weights that a task names, if any, and put the model in evaluation mode.
+
+    Raises:
+        TaskError: They do not fit.
+    """
     if spec.weights is not None:
         state = read_weights(spec)
         if spec.head:  # a bundle's weights, whose shapes may differ from the factory's

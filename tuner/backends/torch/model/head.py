@@ -79,9 +79,10 @@ def resize_heads(model: nn.Module, sample: torch.Tensor, rows: tuple[int, ...], 
     """
     heads = heads_of(model, sample)
     if not heads:
+        inner = ", or name a value between the ONNX file's nodes as model.output" if factory.startswith("onnx:") else ""
         raise TaskError(
             f"the outputs of {factory} come from no linear layer whose rows could be chosen, or added for new "
-            f"classes: {_WAY_OUT}"
+            f"classes: {_WAY_OUT}{inner}"
         )
     for name, head in heads.items():
         parent, _, leaf = name.rpartition(".")

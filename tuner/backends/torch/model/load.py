@@ -10,7 +10,7 @@ from torch import nn
 
 from tuner.backends.torch.model.blocks import model_info
 from tuner.backends.torch.model.calling import one_to_one
-from tuner.backends.torch.model.factory import build
+from tuner.backends.torch.model.factory import build, with_weights
 from tuner.backends.torch.model.fingerprint import model_hash
 from tuner.backends.torch.model.graph import Chain, chain
 from tuner.backends.torch.model.head import resize_heads, standardise_heads
@@ -82,7 +82,7 @@ def load(task: Task) -> OpenModel:
     """
     torch.manual_seed(0)  # a factory without weights starts from the same ones every time
     sample = torch.from_numpy(task.batch(task.local.train, [0]))
-    model = one_to_one(build(task.model), task.model, sample)
+    model, came_by = _given_model(task, sample)
     if task.loss == "regression":
         _prepare_outputs(task, model)
     if task.model.pretrain is not None:
@@ -102,6 +102,7 @@ def load(task: Task) -> OpenModel:
     note, blocks = "", None
     try:
         blocks = chain(model, sample)
+        blocks = replace(blocks, traced_by=f"{blocks.traced_by}{came_by}")
     except RefusalError as error:
         refresh(model)
         note = f"the model cannot be traced ({error}): only whole-model training is offered"
@@ -137,6 +138,21 @@ def _prepare_outputs(task: Task, model: nn.Module) -> None:
         )
     if task.targets is not None and task.model.pretrain is None and not task.model.head:
         standardise_heads(model, sample, task.targets, task.model.factory)
+
+
+def _given_model(task: Task, sample: torch.Tensor) -> tuple[nn.Module, str]:
+    """Return the model before it is given the labels' rows, and for people where it came from, if not by its factory.
+
+    Raises:
+        TaskError: It cannot be built.
+    """
+    spec = task.model
+    if spec.source is None or spec.source[0] != "onnx":
+        return one_to_one(build(spec), spec, sample), ""
+    from tuner.backends.torch.importing.convert import imported  # it imports onnx, which other models do without
+
+    given = imported(task)
+    return with_weights(given.model, spec), f", of {given.by}"
 
 
 def _has_idle(model: nn.Module, blocks: Chain, sample: torch.Tensor) -> bool:

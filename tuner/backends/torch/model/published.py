@@ -50,6 +50,8 @@ def input_defaults(spec: ModelSpec) -> InputDefaults | None:
         declare_operators()
         if spec.source is not None:
             library, name = spec.source
+            if library == "onnx":
+                return None  # an ONNX file does not say how its inputs are made
             return _timm_input(name, spec) if library == "timm" else _hugging_face_input(name, spec)
         if spec.factory.startswith("torchvision.models:") and spec.weights is not None:
             return _torchvision_input(spec)

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from tuner.backends.torch.importing.frozen import FrozenOnnx
+
 
 def write_onnx(
     module: nn.Module, sample: torch.Tensor, path: Path, outputs: Sequence[str], *, optimize: bool = True
@@ -42,6 +44,10 @@ def write_onnx(
         )
         _strip(program.model)
         program.save(path, external_data=False)
+        if any(isinstance(part, FrozenOnnx) for part in module.modules()):
+            from tuner.backends.torch.importing.splice import splice  # it imports onnx
+
+            splice(path)
 
 
 @cache
