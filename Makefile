@@ -15,12 +15,13 @@ INSTALL = $(or $(PYTHON),$(error tuner needs Python 3.11 or newer: make PYTHON=/
 UV = $(or $(shell command -v uv),$(BIN)/uv)
 PYTHONS ?= 3.12 3.13 3.14
 
-.PHONY: help install demo test test-pythons fast coverage check docs format bench-quick clean
+.PHONY: help install demo test test-pythons test-web web fast coverage check docs format bench-quick clean
 
 help:
 	@echo "make demo    tune, export and predict on handwritten digits, about a minute after the install"
 	@echo "make test    every test (make fast: without the slow ones and those that read real data)"
 	@echo "make test-pythons   the fast tests with Python 3.12, 3.13 and 3.14, each in an environment of its own"
+	@echo "make web     the browser's library and page, with npm; make test-web tests them, in node and in Chromium"
 	@echo "make coverage   every test, and which lines and branches they reach"
 	@echo "make check   ruff, ruff format, mypy"
 	@echo "make docs    the documents as a site, into build/docs, and a check of every link"
@@ -54,6 +55,20 @@ test-pythons: $(UV)
 		$(UV) run --no-project --python $$version tools/install.py $$environment test \
 			&& $$environment/bin/python -m pytest -q -n 2 -m "not slow and not data" || failed="$$failed $$version"; \
 	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+
+NPM := web/node_modules/.package-lock.json
+
+$(NPM): web/package.json web/package-lock.json
+	@cd web && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+
+web: $(NPM)
+	@cd web && node build.mjs
+
+# What was built is committed: whoever installs with Python alone has the page too.
+test-web: $(ALL) web
+	@git diff --exit-code --stat -- tuner/commands/web || { echo "commit what make web has built"; exit 1; }
+	@rm -rf build/web-bundles && $(BIN)/python -m tools.web_bundles build/web-bundles
+	@cd web && npm run --silent check && npm test --silent && npm run --silent e2e
 
 fast: $(ALL)
 	@$(PYTEST) -n 2 --dist load -m "not slow and not data"

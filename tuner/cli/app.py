@@ -20,6 +20,7 @@ from tuner.cli.plugins import plugins_app
 from tuner.cli.prior import prior_app
 from tuner.cli.report import report
 from tuner.cli.run import demo, run
+from tuner.cli.serve import serve
 from tuner.cli.service import rollback, status, watch
 from tuner.cli.settings import from_environment, from_project
 from tuner.cli.show import diff, show
@@ -57,6 +58,7 @@ for command in (
     export,
     apply,
     predict,
+    serve,
     describe,
     demo,
     forget,

@@ -22,6 +22,8 @@ def export(
     *,
     pick: str = "knee",
     trainable: Annotated[bool, Flag] = False,
+    web: Annotated[bool, Flag] = False,
+    web_runtime: Path | None = None,
     task: str | None = None,
     plugin: LocalPlugins = (),
     time: Time = None,
@@ -42,6 +44,10 @@ def export(
         least loss of global accuracy, each of the trials that gain on the user's data).
     trainable
         Let the bundle train again without PyTorch; it then holds features of global samples.
+    web
+        Add a page that predicts, and with --trainable learns, in a browser; tuner serve OUT shows it.
+    web_runtime
+        With --web: the folder dist of the npm package onnxruntime-web, where tuner was installed without it.
     task
         The run's task, where its file is elsewhere by now, or the run was not made on this device.
     """
@@ -50,14 +56,27 @@ def export(
     from tuner.commands.limits import CommandLimits
     from tuner.results.run import Run
 
+    if web_runtime is not None and not web:
+        raise UsageError("--web-runtime is for the page: give --web too")
     limits = CommandLimits.read(time, memory)
     result = Run.open(run)
     with closing(progress()) as listener, ended_by(limits.end):
         listener.phase("exporting; validation samples run through ONNX Runtime for a check")
         folder = write(
-            result, out, pick, trainable=trainable, task=task, plugins=plugin, time=time, memory=memory, warn=_warn
+            result,
+            out,
+            pick,
+            trainable=trainable,
+            web=web_runtime or web,
+            task=task,
+            plugins=plugin,
+            time=time,
+            memory=memory,
+            warn=_warn,
         )
     _print_bundle(folder, json_output=json_output)
+    if web and not json_output:
+        print_line(f"  a page in {folder / 'web'}: tuner serve {folder}")
 
 
 def apply(

@@ -11,6 +11,7 @@ from tuner.bundle.format import PLAN, WEIGHTS, new_folder, seal
 from tuner.bundle.info import FORMAT, BundleInfo, Section
 from tuner.commands.limits import CommandLimits
 from tuner.commands.opening import host_of_run, opened_run
+from tuner.commands.page import Page
 from tuner.distribution import installed_version
 from tuner.errors import BundleError, RunError
 from tuner.files import check_room, write_private
@@ -32,6 +33,7 @@ def export(
     pick: str = "knee",
     *,
     trainable: bool = False,
+    web: Path | bool = False,
     task: str | None = None,
     plugins: Iterable[Path | str] = (),
     time: str | None = None,
@@ -50,6 +52,8 @@ def export(
             expression over the values of the front such as ``global_accuracy >= 50 % and min(train_seconds)``.
         trainable: Whether the bundle can train again without PyTorch, by `tuner.runtime.Trainer`, or by
             `tuner.runtime.ExitsTrainer` where it has exits. It then holds features of global samples.
+        web: Whether a page is added that predicts, and trains again, in a browser; or the folder ``dist`` of the npm
+            package onnxruntime-web for it, where tuner was installed without that.
         task: The run's task, where its file is elsewhere by now, or the run was not made on this device.
         plugins: Files of local plugins of the run, likewise.
         time: Limit on the whole call, such as ``"5m"``.
@@ -73,6 +77,7 @@ def export(
     if record.plan is None or not weights.is_file():
         front = ", ".join(map(str, run.front)) or "none"
         raise RunError(f"trial {record.trial} has no weights: only trials of the front keep them ({front}); pick one")
+    page = Page.find(None if isinstance(web, bool) else web) if web else None
     limits = CommandLimits.read(time, memory)
     host = host_of_run(run, task, plugins, limits, warn)
     scores = {"trial": record.values, "untouched": run.info.untouched}
@@ -90,6 +95,8 @@ def export(
                 f"--trainable needs exits to train, but calibration removed those of trial {record.trial}: "
                 "pick another trial"
             )
+        if page is not None:
+            page.add(part, info)
     return Path(out)
 
 

@@ -139,7 +139,8 @@ def _steps(
     rates, losses = [], []
     for number, batch in enumerate(batches):
         rows = np.array(batch, np.int64)
-        labels = replay.labels[rows]
+        # of the next class: what a bundle answers right has gradients of rounding alone, which Adam makes large
+        labels = (replay.labels[rows] + 1) % len(bundle.labels) if replay.labels.ndim == 1 else 1 - replay.labels[rows]
         if train.format == EXITS_FORMAT:  # a hard answer and the same as the softened one
             hard = labels if labels.ndim > 1 else np.eye(len(bundle.labels), dtype=np.float32)[labels]
             labels = np.concatenate([hard, hard], axis=1)

@@ -1,0 +1,83 @@
+// What the tests in a browser share: a server, a page, and what a person does with it.
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { readdirSync } from "node:fs";
+import { createInterface } from "node:readline";
+import { chromium } from "playwright-core";
+
+export const PYTHON = process.env.PYTHON ?? "../.venv/bin/python";
+export const BROWSER = process.env.CHROMIUM ?? "/usr/bin/chromium";
+
+/** Serve a bundle's page; return its address, and how to end it. */
+export async function serve(folder) {
+  const server = spawn(PYTHON, ["-m", "tuner", "serve", folder, "--port", "0"], { stdio: ["ignore", "pipe", "inherit"] });
+  const [line] = await once(createInterface(server.stdout), "line");
+  const end = async () => {
+    if (server.exitCode === null) (server.kill("SIGINT"), await once(server, "exit"));
+  };
+  return { address: line.split(" ")[0], end };
+}
+
+/** Run a program of tuner; return what it prints. */
+export async function tuner(...words) {
+  const run = spawn(PYTHON, ["-m", "tuner", ...words], { stdio: ["ignore", "pipe", "inherit"] });
+  let text = "";
+  run.stdout.on("data", (part) => (text += part));
+  const [code] = await once(run, "exit");
+  if (code) throw new Error(`tuner ${words.join(" ")} ended with ${code}`);
+  return text;
+}
+
+/** Open a browser whose pages note every request and every error. */
+export async function open(options = {}) {
+  const browser = await chromium.launch({ executablePath: BROWSER, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
+  const context = await browser.newContext({ acceptDownloads: true, ...options });
+  const seen = { origins: new Set(), errors: [] };
+  context.on("request", (request) => {
+    const url = new URL(request.url());
+    if (url.protocol.startsWith("http")) seen.origins.add(url.origin);
+  });
+  context.on("weberror", (error) => seen.errors.push(String(error.error())));
+  context.on("console", (message) => message.type() === "error" && seen.errors.push(message.text()));
+  return { browser, context, seen };
+}
+
+/** Wait until a page can be used; return the milliseconds from its begin. */
+export async function ready(page, timeout = 60_000) {
+  await page.waitForFunction(() => document.body.dataset.ready || !document.getElementById("error").hidden, null, { timeout });
+  const error = await page.locator("#error").textContent();
+  if (error) throw new Error(error);
+  return Number(await page.evaluate(() => document.body.dataset.ready));
+}
+
+/** Return the files of a folder. */
+export const filesOf = (folder) => readdirSync(folder).sort().map((name) => `${folder}/${name}`);
+
+/** Ask about photos, and return the answers, in the order of the photos. */
+export async function ask(page, files) {
+  const before = await page.locator("#photos li").count();
+  await page.setInputFiles("#files", files);
+  await page.waitForFunction((wanted) => document.querySelectorAll("#photos li").length >= wanted, before + files.length, { timeout: 120_000 });
+  const texts = await page.locator("#photos li .answer").allTextContents();
+  return texts.slice(0, files.length).reverse().map((text) => /^(.*), (\d+) %$/.exec(text).slice(1));
+}
+
+/** Correct the last answers, given in the order of the photos. */
+export async function correct(page, labels) {
+  for (const [i, label] of labels.entries()) {
+    const card = page.locator("#photos li").nth(labels.length - 1 - i);
+    await card.locator("select").selectOption(label);
+    await card.locator("button").click();
+    await card.getByRole("button", { name: `Kept as ${label}` }).waitFor();
+  }
+}
+
+/** Learn; return the seconds that it took, and the decision. */
+export async function learn(page, timeout = 600_000) {
+  const began = performance.now();
+  await page.locator("#learn").click();
+  await page.waitForFunction(() => /Learned|stays as it was/.test(document.getElementById("status").textContent) || !document.getElementById("error").hidden, null, { timeout });
+  const error = await page.locator("#error").textContent();
+  if (error) throw new Error(error);
+  return { seconds: (performance.now() - began) / 1000, decision: await page.locator("#decision").textContent() };
+}

@@ -1,0 +1,109 @@
+// The page in a browser, on the bundle of pictures that tools/web_bundles.py makes: what a person does, and Python's word.
+import assert from "node:assert/strict";
+import { mkdtemp } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { ask, correct, filesOf, learn, open, ready, serve, tuner } from "./browser.mjs";
+
+const PHOTOS = `${process.env.BUNDLES ?? "../build/web-bundles/bundles"}/photos`;
+const bundle = `${PHOTOS}/bundle`;
+const photos = filesOf(`${PHOTOS}/new`);
+const labels = photos.map((file) => /-(\w+)\./.exec(file)[1]);
+const server = await serve(bundle);
+const { browser, context, seen } = await open({ viewport: { width: 360, height: 740 } });
+const figure = (name, text) => console.log(`${name}: ${text}`);
+const predicted = async (folder) => JSON.parse(await tuner("predict", folder, ...photos, "--json")).predictions;
+
+function alike(answers, predictions) {
+  predictions.forEach(({ label, probability, file }, i) => {
+    assert.equal(answers[i][0], label, file);
+    assert.ok(Math.abs(Number(answers[i][1]) - 100 * probability) <= 1.5, `${file}: ${answers[i][1]} %, Python ${probability}`);
+  });
+}
+
+try {
+  const page = await context.newPage();
+  await page.goto(server.address);
+  figure("the page can be used after", `${await ready(page)} ms`);
+  assert.equal(await page.evaluate(() => crossOriginIsolated), true, "threads need an isolated page");
+
+  // the same as Python: decoding, resizing, every number
+  for (const { name, difference, tolerance } of await page.evaluate(() => tuner.call("check", new URL("../conformance/", location.href).href))) {
+    figure(name, `differs by ${difference.toPrecision(2)} at most, allowed ${tolerance}`);
+    assert.ok(difference <= tolerance, name);
+  }
+  const exported = await predicted(bundle);
+  alike(await ask(page, photos), exported);
+
+  // what a person sees and hears on a small phone
+  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "the page is wider than 360 px");
+  const unnamed = await page.evaluate(() => [...document.querySelectorAll("button, select, input, img, canvas, progress, meter, video")]
+    .filter((one) => !(one.textContent.trim() || one.getAttribute("aria-label") || one.getAttribute("alt") || document.querySelector(`label[for="${one.id}"]`)))
+    .map((one) => one.outerHTML));
+  assert.deepEqual(unnamed, [], "something has no name for a screen reader");
+  await page.locator("body").press("Tab");
+  const reached = new Set();
+  for (let i = 0; i < 200; i++) {
+    reached.add(await page.evaluate(() => document.activeElement.id || document.activeElement.className || document.activeElement.tagName));
+    await page.keyboard.press("Tab");
+  }
+  for (const id of ["skip", "files", "camera", "save", "bundle", "SELECT", "BUTTON"]) assert.ok(reached.has(id), `the keyboard does not reach ${id}`);
+
+  // learn what yellow is to this person
+  assert.ok(await page.locator("#learn").isDisabled(), "there is nothing to learn from yet");
+  await correct(page, labels);
+  const { seconds, decision } = await learn(page);
+  figure(`learning from ${photos.length} photos`, `${seconds.toFixed(1)} s; ${decision}`);
+  assert.match(decision, /is in use/);
+  const taught = await ask(page, photos);
+  const right = (answers) => answers.filter(([label], i) => label === labels[i]).length;
+  assert.ok(right(taught) > exported.filter(({ label }, i) => label === labels[i]).length + 5, "it learned nothing");
+
+  // what Python says of it
+  const folder = await mkdtemp(`${tmpdir()}/device-tuner-`);
+  const [download] = await Promise.all([page.waitForEvent("download"), page.locator("#save").click()]);
+  const zip = `${folder}/taught.zip`;
+  await download.saveAs(zip);
+  alike(taught, await predicted(zip));
+  const card = JSON.parse(await tuner("show", zip, "--json"));
+  assert.equal(card.trainable, true);
+  assert.equal(card.scores.after.samples, photos.length);
+
+  // a second round is judged by new photos only: there are none
+  const again = await learn(page);
+  assert.match(again.decision, /refused/);
+
+  // reload, without a network: the round in use is still there
+  await page.evaluate(() => navigator.serviceWorker.ready);
+  await page.waitForFunction(async () => (await caches.keys()).length >= 2);
+  await context.setOffline(true);
+  await server.end();
+  await page.reload();
+  figure("without a network, it can be used after", `${await ready(page)} ms`);
+  assert.match(await page.locator("#round").textContent(), /Round 0001/);
+  assert.deepEqual(await ask(page, photos), taught);
+
+  // go back
+  await page.locator("#back").click();
+  await page.getByText("The model is in use as it was exported.").waitFor();
+  alike(await ask(page, photos), exported);
+
+  // the zip of the taught bundle, opened in the page
+  await page.setInputFiles("#bundle", zip);
+  await page.waitForFunction(() => document.querySelectorAll("#photos li").length === 0);
+  await ready(page);
+  assert.deepEqual(await ask(page, photos), taught);
+
+  assert.deepEqual([...seen.origins], [new URL(server.address).origin], "a request went elsewhere");
+  const blocked = await page.evaluate(async () => {
+    const violation = new Promise((resolve) => addEventListener("securitypolicyviolation", (event) => resolve(event.violatedDirective)));
+    await fetch("https://example.invalid/").catch(() => {});
+    return violation;
+  });
+  assert.equal(blocked, "connect-src");
+  const ours = seen.errors.filter((text) => !/example\.invalid|ERR_INTERNET_DISCONNECTED|Failed to load resource/.test(text));
+  assert.deepEqual(ours, []);
+  console.log("the page does what it should");
+} finally {
+  await browser.close();
+  await server.end().catch(() => {});
+}

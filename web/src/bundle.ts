@@ -1,0 +1,146 @@
+/** A bundle's files, wherever they are: every one is checked by its hash before it is used. */
+
+import { type Bytes, decode, sha256, TunerError } from "./bytes.ts";
+import { readPlan, type Plan } from "./plan.ts";
+import { readTensors, type TensorFile } from "./tensors.ts";
+import { readZip } from "./zip.ts";
+
+export interface InputSpec {
+  readonly kind: string;
+  readonly size?: number | null;
+  readonly resize?: number | null;
+  readonly mean: readonly number[];
+  readonly std: readonly number[];
+}
+
+export interface Exits {
+  readonly segments: readonly string[];
+  readonly shares: readonly number[];
+  readonly thresholds: readonly number[];
+  readonly temperatures?: readonly number[];
+  readonly temperature?: number;
+}
+
+export interface TrainInfo {
+  readonly format: number;
+  readonly weights?: readonly string[];
+  readonly split?: number;
+  readonly folds?: number;
+}
+
+export interface BundleInfo {
+  readonly format: number;
+  readonly name: string;
+  readonly labels: readonly string[];
+  readonly input: InputSpec;
+  readonly input_shape: readonly number[];
+  readonly loss: string;
+  readonly files: Readonly<Record<string, string>>;
+  readonly exits?: Exits;
+  readonly train?: TrainInfo;
+  readonly label_thresholds?: readonly number[];
+  readonly parent?: string | null;
+  readonly scores?: { readonly untouched?: Record<string, number> };
+  readonly [other: string]: unknown;
+}
+
+/** Returns the content of a file; undefined where there is none. */
+export type Source = (name: string) => Promise<Bytes | undefined>;
+
+export const FILE = "bundle.json";
+const MOST_FILES = 1000;
+const MOST_JSON = 16_000_000;
+
+/** A bundle, whose files are read when they are used. */
+export class Bundle {
+  readonly #source: Source;
+
+  private constructor(
+    source: Source,
+    readonly info: BundleInfo,
+    /** SHA-256 of bundle.json, which holds the hash of every file. */
+    readonly identity: string,
+    readonly json: Bytes,
+  ) {
+    this.#source = source;
+  }
+
+  /** Open a bundle. */
+  static async open(source: Source): Promise<Bundle> {
+    const json = await source(FILE);
+    if (!json) throw new TunerError(`there is no ${FILE}: give the folder or the zip of a bundle`);
+    let info: BundleInfo;
+    try {
+      if (json.length > MOST_JSON) throw new Error("too long");
+      info = JSON.parse(decode(json)) as BundleInfo;
+    } catch {
+      throw new TunerError(`${FILE} is not JSON: copy the bundle again`);
+    }
+    check(info);
+    return new Bundle(source, info, sha256(json), json);
+  }
+
+  /** Open a bundle in a folder of a server. */
+  static async fetch(folder: string): Promise<Bundle> {
+    const base = new URL(folder.endsWith("/") ? folder : `${folder}/`, globalThis.location?.href);
+    return Bundle.open(async (name) => {
+      const response = await fetch(new URL(name.split("/").map(encodeURIComponent).join("/"), base));
+      return response.ok ? new Uint8Array(await response.arrayBuffer()) : undefined;
+    });
+  }
+
+  /** Open a bundle in a zip, with or without a folder around it. */
+  static async unzip(content: Bytes): Promise<Bundle> {
+    const files = await readZip(content);
+    const marks = [...files.keys()].filter((name) => name === FILE || name.endsWith(`/${FILE}`));
+    const mark = marks.sort((one, two) => one.length - two.length)[0] ?? FILE;
+    const above = mark.slice(0, -FILE.length);
+    return Bundle.open(async (name) => files.get(above + name));
+  }
+
+  /** Return a file's content. */
+  async file(name: string): Promise<Bytes> {
+    const hash = Object.hasOwn(this.info.files, name) ? this.info.files[name] : undefined;
+    const content = hash === undefined ? undefined : await this.#source(name);
+    if (!content) throw new TunerError(`the bundle lacks ${name}: copy the whole folder`);
+    if (sha256(content) !== hash) throw new TunerError(`${name} is not what was exported (its hash differs)`);
+    return content;
+  }
+
+  has(name: string): boolean {
+    return Object.hasOwn(this.info.files, name);
+  }
+
+  async tensors(name: string): Promise<TensorFile> {
+    return readTensors(await this.file(name));
+  }
+
+  async plan(): Promise<Plan> {
+    return readPlan(decode(await this.file("plan.toml")));
+  }
+
+  /** Return every file, `bundle.json` last. */
+  async files(): Promise<Map<string, Bytes>> {
+    const files = new Map<string, Bytes>();
+    for (const name of Object.keys(this.info.files)) files.set(name, await this.file(name));
+    return files.set(FILE, this.json);
+  }
+}
+
+function check(info: BundleInfo): void {
+  if (info?.format !== 1) throw new TunerError(`bundle format ${info?.format} is not 1: update device-tuner`);
+  const { labels, input, input_shape: shape, files, exits } = info;
+  const lists = [labels, input?.mean, input?.std, shape];
+  if (!lists.every(Array.isArray) || !shape.every((size) => Number.isInteger(size) && size > 0) || !labels.length) {
+    throw new TunerError(`${FILE} has no labels, or no shape of its input: export again`);
+  }
+  const names = Object.keys(files ?? {});
+  const strays = names.filter((name) => name.startsWith("/") || name.split("/").includes("..") || name.includes("\\"));
+  if (strays.length || names.length > MOST_FILES) throw new TunerError(`${FILE} names ${strays[0] ?? "too many files"}`);
+  for (const name of exits ? exits.segments : ["model.onnx"]) {
+    if (!names.includes(name)) throw new TunerError(`${FILE} has no hash of ${name}: export again`);
+  }
+  if (exits && (exits.thresholds.length !== exits.segments.length - 1 || exits.shares.length !== exits.segments.length)) {
+    throw new TunerError("exits must have a share for each segment and a threshold for each but the last: export again");
+  }
+}

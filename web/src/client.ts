@@ -1,0 +1,91 @@
+/** The page's side of a learner in a worker: the page never waits while it trains. */
+
+import type { Verdict } from "./gate.ts";
+import type { Prediction } from "./model.ts";
+import type { Status } from "./learner.ts";
+import { TunerError } from "./bytes.ts";
+
+export interface Opened {
+  readonly name: string;
+  readonly labels: readonly string[];
+  readonly kind: string;
+  readonly threads: number;
+  readonly sentence: string;
+}
+
+export interface Kept {
+  readonly identity: string;
+  readonly label: string;
+  /** The photo as the model sees it, to be shown: red, green, blue, opaque. */
+  readonly pixels: Uint8ClampedArray<ArrayBuffer>;
+  readonly size: number;
+}
+
+/** What a worker does, by name: arguments, and what it returns. */
+export interface Calls {
+  open(folder: string | Blob, ort: string, threads?: number): Opened;
+  predict(photo: Blob): Prediction & { readonly handle: number; readonly decoded: number };
+  keep(handle: number, label: string): string;
+  remove(identity: string): void;
+  samples(): readonly Kept[];
+  learn(): Verdict;
+  rollBack(): string;
+  forget(): void;
+  zip(): Blob;
+  status(): Status;
+  measure(times: number): { readonly predict: number; readonly step: number; readonly threads: number };
+  check(folder: string): readonly { readonly name: string; readonly difference: number; readonly tolerance: number }[];
+}
+
+export interface Request {
+  readonly id: number;
+  readonly name: keyof Calls;
+  readonly values: readonly unknown[];
+}
+
+export type Response =
+  | { readonly id: number; readonly value: unknown }
+  | { readonly id: number; readonly error: string; readonly ours: boolean }
+  | { readonly id: number; readonly progress: number };
+
+/** Calls a worker of `device-tuner/worker`. */
+export class Client {
+  readonly #waiting = new Map<number, { resolve(value: unknown): void; reject(error: Error): void; progress?: (share: number) => void }>();
+  #last = 0;
+
+  constructor(private readonly worker: Worker) {
+    worker.onmessage = ({ data }: MessageEvent<Response>) => {
+      const waiting = this.#waiting.get(data.id);
+      if (!waiting) return;
+      if ("progress" in data) {
+        waiting.progress?.(data.progress);
+        return;
+      }
+      this.#waiting.delete(data.id);
+      if ("error" in data) waiting.reject(data.ours ? new TunerError(data.error) : new Error(data.error));
+      else waiting.resolve(data.value);
+    };
+    worker.onerror = (event) => {
+      for (const { reject } of this.#waiting.values()) reject(new Error(event.message || "the worker cannot be loaded"));
+      this.#waiting.clear();
+    };
+  }
+
+  /** Call a function of the worker. */
+  call<N extends keyof Calls>(name: N, ...values: Parameters<Calls[N]>): Promise<ReturnType<Calls[N]>> {
+    return this.watch(name, undefined, ...values);
+  }
+
+  /** Call a function, and be told how far it is. */
+  watch<N extends keyof Calls>(
+    name: N,
+    progress: ((share: number) => void) | undefined,
+    ...values: Parameters<Calls[N]>
+  ): Promise<ReturnType<Calls[N]>> {
+    const id = ++this.#last;
+    return new Promise((resolve, reject) => {
+      this.#waiting.set(id, { resolve: (value) => resolve(value as ReturnType<Calls[N]>), reject, ...(progress ? { progress } : {}) });
+      this.worker.postMessage({ id, name, values } satisfies Request);
+    });
+  }
+}

@@ -1,0 +1,13 @@
+/** Predict with a bundle, and train it again, in a browser or any other place that runs onnxruntime-web. */
+
+export { Bundle, type BundleInfo, type InputSpec } from "./bundle.ts";
+export { TunerError } from "./bytes.ts";
+export { Client } from "./client.ts";
+export { judgeCheck, judgeSamples, RULES, type Rules, type Verdict } from "./gate.ts";
+export { decodePhoto, fit, normalise, type Pixels } from "./image.ts";
+export { Learner, type Status } from "./learner.ts";
+export { Model, type Prediction, type Sample } from "./model.ts";
+export { configure, type Runtime } from "./session.ts";
+export { browserStore, memoryStore, type Store } from "./store.ts";
+export { Trainer } from "./trainer.ts";
+export { readZip, writeZip } from "./zip.ts";

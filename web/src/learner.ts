@@ -1,0 +1,209 @@
+/** A bundle in use on this device: it predicts, keeps labelled samples, learns in rounds, and goes back. */
+
+import { Bundle, FILE } from "./bundle.ts";
+import { type Bytes, sha256, TunerError } from "./bytes.ts";
+import type { Rules, Verdict } from "./gate.ts";
+import { Model, type Prediction, type Sample } from "./model.ts";
+import { type Labelled, type Progress, runRound } from "./round.ts";
+import type { Runtime } from "./session.ts";
+import type { Store } from "./store.ts";
+import { Trainer } from "./trainer.ts";
+import { writeZip } from "./zip.ts";
+
+/** Rounds in use, the newest first, the exported bundle last; and how many there have ever been. */
+interface Rounds {
+  readonly names: readonly string[];
+  readonly count: number;
+}
+
+interface Round {
+  readonly files: Map<string, Bytes>;
+  /** Identities of the samples that it was trained on. */
+  readonly learned: readonly string[];
+  readonly verdict: Verdict;
+}
+
+export interface Status {
+  readonly round: string;
+  readonly canGoBack: boolean;
+  readonly trainable: boolean;
+  readonly samples: number;
+  readonly verdict?: Verdict;
+}
+
+export const EXPORTED = "0000";
+const KEPT = 2;
+const MOST_SAMPLES = 500;
+
+/** A bundle with what this device has made of it. */
+export class Learner {
+  #model!: Model;
+
+  private constructor(
+    readonly exported: Bundle,
+    readonly runtime: Runtime,
+    readonly store: Store,
+  ) {}
+
+  /** Open a bundle with the round in use; rounds that cannot be read are left for the one before. */
+  static async open(exported: Bundle, runtime: Runtime, store: Store): Promise<Learner> {
+    const learner = new Learner(exported, runtime, store);
+    for (;;) {
+      const { names, count } = await learner.#rounds();
+      try {
+        learner.#model = await Model.open(await learner.#bundleOf(names[0]!), runtime);
+        return learner;
+      } catch (error) {
+        if (names.length === 1) throw error;
+        await learner.#set({ names: names.slice(1), count });
+      }
+    }
+  }
+
+  get bundle(): Bundle {
+    return this.#model.bundle;
+  }
+
+  /** Predict with the round in use. */
+  predict(sample: Sample): Promise<Prediction> {
+    return this.#model.predict(sample);
+  }
+
+  /** Keep a sample with its true label; a later label replaces the one it had. The oldest leave. */
+  async keep(sample: Sample, label: string): Promise<string> {
+    if (!this.bundle.info.labels.includes(label)) throw new TunerError(`the bundle has no label ${label}`);
+    const bytes = new Uint8Array(sample.buffer, sample.byteOffset, sample.byteLength);
+    const identity = sha256(bytes).slice(0, 32);
+    const before = (await this.#samples()).find(([, kept]) => kept.identity === identity);
+    const key = before?.[0] ?? this.#key(`sample/${String(Date.now()).padStart(15, "0")}-${identity}`);
+    await this.store.set(key, { identity, label, sample } satisfies Labelled);
+    const keys = await this.store.keys(this.#key("sample/"));
+    for (const old of keys.slice(0, Math.max(0, keys.length - MOST_SAMPLES))) await this.store.delete(old);
+    return identity;
+  }
+
+  /** Remove a sample. */
+  async remove(identity: string): Promise<void> {
+    for (const [key, kept] of await this.#samples()) if (kept.identity === identity) await this.store.delete(key);
+  }
+
+  /** Return the samples that are kept, the oldest first. */
+  async samples(): Promise<Labelled[]> {
+    return (await this.#samples()).map(([, kept]) => kept);
+  }
+
+  /** Train on the samples that are kept; the new model is in use if the gate accepts it. */
+  async learn(progress?: Progress, rules?: Rules): Promise<Verdict> {
+    const { names, count } = await this.#rounds();
+    const round = await this.#round(names[0]!);
+    const samples = await this.samples();
+    const trainer = await Trainer.open(this.bundle, this.runtime, this.#model);
+    try {
+      const learned = new Set(round?.learned);
+      const exported = await this.#exportedRight(names[0]!, trainer);
+      const result = await runRound(this.#model, trainer, samples, learned, exported, rules, progress);
+      if (!result.files) return result.verdict;
+      const name = String(count + 1).padStart(4, "0");
+      const identities = new Set([...learned, ...samples.map(({ identity }) => identity)]);
+      await this.store.set(this.#key(`round/${name}`), { files: result.files, learned: [...identities], verdict: result.verdict });
+      const model = await Model.open(await this.#bundleOf(name), this.runtime);
+      await trainer.compare(model);
+      await this.#set({ names: [name, ...names.slice(0, -1).slice(0, KEPT - 1), EXPORTED], count: count + 1 });
+      await this.#use(model);
+      return result.verdict;
+    } finally {
+      await trainer.release();
+    }
+  }
+
+  /** Return to the round before the one in use. */
+  async rollBack(): Promise<string> {
+    const { names, count } = await this.#rounds();
+    if (names.length === 1) throw new TunerError("the bundle is in use as it was exported: there is no earlier round");
+    const model = await Model.open(await this.#bundleOf(names[1]!), this.runtime);
+    await this.#set({ names: names.slice(1), count });
+    await this.#use(model);
+    return names[1]!;
+  }
+
+  /** Remove every sample and every round: the bundle is in use as it was exported. */
+  async forget(): Promise<void> {
+    for (const key of await this.store.keys(this.#key(""))) await this.store.delete(key);
+    await this.#use(await Model.open(this.exported, this.runtime));
+  }
+
+  /** Return a zip of the bundle in use, which `tuner predict` and `tuner show` read. */
+  async zip(): Promise<Blob> {
+    return writeZip(await this.bundle.files());
+  }
+
+  async status(): Promise<Status> {
+    const { names } = await this.#rounds();
+    const round = await this.#round(names[0]!);
+    const { train, exits, loss } = this.exported.info;
+    const keys = await this.store.keys(this.#key("sample/"));
+    return {
+      round: names[0]!,
+      canGoBack: names.length > 1,
+      trainable: train !== undefined && !exits && loss === "single-label",
+      samples: keys.length,
+      ...(round ? { verdict: round.verdict } : {}),
+    };
+  }
+
+  #key(name: string): string {
+    return `${this.exported.identity}/${name}`;
+  }
+
+  async #samples(): Promise<[string, Labelled][]> {
+    const samples: [string, Labelled][] = [];
+    for (const key of await this.store.keys(this.#key("sample/"))) {
+      const kept = await this.store.get<Labelled>(key);
+      if (kept) samples.push([key, kept]);
+    }
+    return samples;
+  }
+
+  async #rounds(): Promise<Rounds> {
+    return (await this.store.get<Rounds>(this.#key("rounds"))) ?? { names: [EXPORTED], count: 0 };
+  }
+
+  async #round(name: string): Promise<Round | undefined> {
+    return name === EXPORTED ? undefined : this.store.get<Round>(this.#key(`round/${name}`));
+  }
+
+  /** Put rounds in use, then remove those that no longer are: a page that is closed in between keeps both. */
+  async #set(rounds: Rounds): Promise<void> {
+    await this.store.set(this.#key("rounds"), rounds);
+    for (const key of await this.store.keys(this.#key("round/"))) {
+      if (!rounds.names.includes(key.slice(-4))) await this.store.delete(key);
+    }
+  }
+
+  async #bundleOf(name: string): Promise<Bundle> {
+    if (name === EXPORTED) return this.exported;
+    const round = await this.#round(name);
+    if (!round) throw new TunerError(`round ${name} is not there any more: go back`);
+    return Bundle.open(async (file) => round.files.get(file) ?? (file === FILE ? undefined : this.exported.file(file)));
+  }
+
+  /** Return whether the exported bundle answers each check sample right; nothing where it is the one in use. */
+  async #exportedRight(name: string, trainer: Trainer): Promise<boolean[] | undefined> {
+    if (name === EXPORTED) return undefined;
+    const model = await Model.open(this.exported, this.runtime);
+    const first = await Trainer.open(this.exported, this.runtime, model);
+    try {
+      return await first.checked();
+    } finally {
+      await first.release();
+      await model.release();
+      trainer.reset();
+    }
+  }
+
+  async #use(model: Model): Promise<void> {
+    const before = this.#model;
+    this.#model = model;
+    await before.release();
+  }
+}

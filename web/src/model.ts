@@ -1,0 +1,139 @@
+/** Predict: one model, or a chain of segments that easy samples leave early. */
+
+import type { InferenceSession } from "onnxruntime-common";
+import type { Bundle, InputSpec } from "./bundle.ts";
+import { argmax, product, TunerError } from "./bytes.ts";
+import { normalise } from "./image.ts";
+import { floatTensor, openSession, run, type Runtime } from "./session.ts";
+
+/** A sample as the model sees it, before normalisation: bytes [3, size, size] of a photo, else numbers. */
+export type Sample = Uint8Array | Float32Array;
+
+export interface Prediction {
+  readonly label: string;
+  readonly probability: number;
+  /** The exit that it left at; the last is the model's own output. */
+  readonly exit: number;
+  readonly seconds: number;
+  /** Where a sample may have several labels: all over their thresholds, the most probable first. */
+  readonly labels?: readonly (readonly [string, number])[];
+  readonly probabilities: Float64Array;
+}
+
+/** Return softmax, or sigmoids where a sample may have several labels. */
+export function probabilities(logits: ArrayLike<number>, temperature: number, multi: boolean): Float64Array {
+  const scaled = Float64Array.from(logits, (value) => value / temperature);
+  if (multi) return scaled.map((value) => 1 / (1 + Math.exp(-value)));
+  const most = scaled.reduce((a, b) => Math.max(a, b), -Infinity);
+  const powers = scaled.map((value) => Math.exp(value - most));
+  const sum = powers.reduce((a, b) => a + b, 0);
+  return powers.map((value) => value / sum);
+}
+
+/** A bundle, ready to predict. */
+export class Model {
+  private constructor(
+    readonly bundle: Bundle,
+    private readonly runtime: Runtime,
+    private readonly sessions: readonly InferenceSession[],
+  ) {}
+
+  static async open(bundle: Bundle, runtime: Runtime): Promise<Model> {
+    const names = bundle.info.exits?.segments ?? ["model.onnx"];
+    const sessions: InferenceSession[] = [];
+    for (const name of names) sessions.push(await openSession(runtime, await bundle.file(name)));
+    return new Model(bundle, runtime, sessions);
+  }
+
+  get exits(): number {
+    return this.sessions.length;
+  }
+
+  /** Predict one sample. */
+  async predict(sample: Sample): Promise<Prediction> {
+    const { info } = this.bundle;
+    const multi = info.loss === "multi-label";
+    const began = performance.now();
+    let features = this.input(sample);
+    let shape: readonly number[] = [1, ...info.input_shape];
+    for (let exit = 0; ; exit++) {
+      const last = exit === this.sessions.length - 1;
+      const outputs = await this.step(exit, features, shape, last);
+      const temperature = info.exits?.temperatures?.[exit] ?? info.exits?.temperature ?? 1;
+      const found = probabilities(outputs.logits, temperature, multi);
+      const best = argmax(found);
+      const sure = multi ? found.reduce((sum, p) => sum + Math.max(p, 1 - p), 0) / found.length : found[best]!;
+      if (!(sure >= 0)) throw new TunerError(`segment ${exit} gives logits that are not numbers: export again`);
+      if (!last && sure <= info.exits!.thresholds[exit]!) {
+        [features, shape] = [outputs.features, outputs.shape];
+        continue;
+      }
+      const seconds = (performance.now() - began) / 1000;
+      const prediction = { label: info.labels[best]!, probability: found[best]!, exit, seconds, probabilities: found };
+      return multi ? { ...prediction, labels: this.over(found) } : prediction;
+    }
+  }
+
+  /** Return the logits of each exit. */
+  async logits(sample: Sample): Promise<Float32Array[]> {
+    const logits: Float32Array[] = [];
+    let features = this.input(sample);
+    let shape: readonly number[] = [1, ...this.bundle.info.input_shape];
+    for (let exit = 0; exit < this.sessions.length; exit++) {
+      const outputs = await this.step(exit, features, shape, exit === this.sessions.length - 1);
+      logits.push(outputs.logits);
+      [features, shape] = [outputs.features, outputs.shape];
+    }
+    return logits;
+  }
+
+  /** Return what the frozen blocks make of a sample. */
+  async features(sample: Sample): Promise<Float32Array> {
+    const session = this.sessions[0]!;
+    if (!session.outputNames.includes("features")) return this.input(sample);
+    const input = floatTensor(this.runtime, this.input(sample), [1, ...this.bundle.info.input_shape]);
+    const outputs = await run(session, { [session.inputNames[0]!]: input }, ["features"]);
+    return outputs["features"]!.data as Float32Array;
+  }
+
+  async release(): Promise<void> {
+    for (const session of this.sessions) await session.release();
+  }
+
+  input(sample: Sample): Float32Array {
+    const { input_shape: shape, input, name } = this.bundle.info;
+    if (sample.length !== product(shape)) {
+      throw new TunerError(`${name} takes samples of shape [${shape.join(", ")}], got ${sample.length} numbers`);
+    }
+    if (sample instanceof Float32Array && !sample.every(Number.isFinite)) {
+      throw new TunerError(`${name} takes finite numbers, but a sample has others: leave it out`);
+    }
+    return normalise(sample, shape[0]!, input satisfies InputSpec);
+  }
+
+  private async step(
+    exit: number,
+    features: Float32Array,
+    shape: readonly number[],
+    last: boolean,
+  ): Promise<{ logits: Float32Array; features: Float32Array; shape: readonly number[] }> {
+    const session = this.sessions[exit]!;
+    const feeds = { [session.inputNames[0]!]: floatTensor(this.runtime, features, shape) };
+    const outputs = await run(session, feeds, last ? ["logits"] : ["features", "logits"]);
+    const logits = outputs["logits"]!.data as Float32Array;
+    if (logits.length !== this.bundle.info.labels.length) {
+      throw new TunerError(`segment ${exit} gives ${logits.length} logits: export again`);
+    }
+    const following = outputs["features"];
+    return { logits, features: (following?.data ?? features) as Float32Array, shape: following?.dims ?? shape };
+  }
+
+  private over(found: Float64Array): (readonly [string, number])[] {
+    const { labels, label_thresholds: thresholds } = this.bundle.info;
+    return labels
+      .map((label, i) => [label, found[i]!, thresholds?.[i] ?? 0.5] as const)
+      .filter(([, probability, threshold]) => probability >= threshold)
+      .sort(([, one], [, two]) => two - one)
+      .map(([label, probability]) => [label, probability] as const);
+  }
+}

@@ -1,0 +1,110 @@
+/** The plan: the part of TOML that plan.toml uses, and what training reads from it. */
+
+import { TunerError } from "./bytes.ts";
+
+export type Value = string | number | boolean | Value[] | Table;
+export interface Table {
+  [key: string]: Value;
+}
+
+export interface Recipe {
+  readonly epochs: number;
+  readonly batchSize: number;
+  readonly learningRate: number;
+  readonly cosine: boolean;
+  readonly normsTrain: boolean;
+}
+
+export interface Plan {
+  readonly recipe: Recipe;
+  readonly weight: number;
+  readonly balance: boolean;
+  readonly augment: number;
+  readonly operations: readonly string[];
+}
+
+/** Read a plan. */
+export function readPlan(content: string): Plan {
+  const table = readToml(content);
+  const of = (name: string): Table => (table[name] ?? {}) as Table;
+  const [recipe, data, cache, task] = [of("recipe"), of("data"), of("cache"), of("task")];
+  const plan = {
+    recipe: {
+      epochs: Number(recipe["epochs"]),
+      batchSize: Number(recipe["batch_size"]),
+      learningRate: Number(recipe["learning_rate"]),
+      cosine: recipe["schedule"] === "cosine",
+      normsTrain: recipe["freeze_bn"] === false,
+    },
+    weight: Number(data["weight"] ?? 1),
+    balance: data["balance"] === true,
+    augment: Number(cache["augment"] ?? 0),
+    operations: (task["augment"] ?? []) as string[],
+  };
+  const { epochs, batchSize, learningRate } = plan.recipe;
+  if (!(epochs >= 1 && batchSize >= 1 && learningRate > 0)) throw new TunerError("plan.toml has no recipe: export again");
+  return plan;
+}
+
+/** Read TOML of tables, numbers, strings without line breaks, Booleans and arrays: all that a plan has. */
+export function readToml(content: string): Table {
+  const top: Table = {};
+  let table = top;
+  let at = 0;
+  const blank = (): void => {
+    for (let match; (match = /^(?:\s+|#[^\n]*)/.exec(content.slice(at, at + 4000))); ) at += match[0].length;
+  };
+  const take = (pattern: RegExp): string => {
+    const match = pattern.exec(content.slice(at, at + 20_000));
+    if (!match || match.index) throw new TunerError(`plan.toml cannot be read at ${content.slice(at, at + 20)}`);
+    at += match[0].length;
+    return match[0];
+  };
+  const pair = (into: Table): void => {
+    const key = take(/^(?:[\w-]+|"[^"\n]*")/).replace(/^"|"$/g, "");
+    take(/^\s*=\s*/);
+    into[key] = value();
+  };
+  const value = (): Value => {
+    if (content[at] === '"') return JSON.parse(take(/^"(?:[^"\\\n]|\\.)*"/)) as string;
+    if (content[at] === "'") return take(/^'[^'\n]*'/).slice(1, -1);
+    if (content[at] === "{") {
+      const inline: Table = {};
+      for (at++, blank(); content[at] !== "}"; blank()) {
+        pair(inline);
+        blank();
+        if (content[at] === ",") at++;
+      }
+      at++;
+      return inline;
+    }
+    if (content[at] !== "[") {
+      const word = take(/^[\w.+-]+/);
+      return word === "true" || word === "false" ? word === "true" : Number(word.replaceAll("_", ""));
+    }
+    const values: Value[] = [];
+    for (at++, blank(); content[at] !== "]"; blank()) {
+      values.push(value());
+      blank();
+      if (content[at] === ",") at++;
+    }
+    at++;
+    return values;
+  };
+  for (blank(); at < content.length; blank()) {
+    if (content[at] === "[") {
+      const [, listed, path] = /^\[(\[?)([^\]\n]*)\]\]?$/.exec(take(/^[^\n]*/).trim()) ?? [];
+      if (path === undefined) throw new TunerError("plan.toml has a table without a name");
+      table = top;
+      const keys = path.split(".").map((key) => key.trim().replace(/^["']|["']$/g, ""));
+      keys.forEach((key, depth) => {
+        if (listed && depth === keys.length - 1) ((table[key] ??= []) as Value[]).push({});
+        const next = (table[key] ??= {});
+        table = (Array.isArray(next) ? next.at(-1) : next) as Table;
+      });
+      continue;
+    }
+    pair(table);
+  }
+  return top;
+}

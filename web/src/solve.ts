@@ -1,0 +1,321 @@
+/**
+ * The union head: the given head for what it knows, a ridge head for the user's classes, and a gate between the two,
+ * weighed by likelihood and folded into one linear layer (`tuner.ridge.union` in Python).
+ *
+ * A ridge head is solved in its dual form: of n samples, (K + λI) α = T with K the products of the centred samples. Its
+ * residuals are λα, and its leverages follow from the inverse's diagonal.
+ */
+
+import { TunerError } from "./bytes.ts";
+
+export interface LinearHead {
+  /** [outputs, features], row by row. */
+  readonly weight: Float64Array;
+  readonly bias: Float64Array;
+}
+
+export interface Settings {
+  readonly ridge: number;
+  readonly prior: number;
+  readonly local_weight: number;
+  readonly scores: string;
+  readonly gate: string;
+}
+
+/** Samples of one domain: features row by row, and labels. */
+export interface Samples {
+  readonly features: readonly Float64Array[];
+  readonly labels: readonly number[];
+}
+
+const MOST_FITTED = 2000;
+const HARD = 1e4;
+
+/** Solve for a head. */
+export function unionHead(given: LinearHead, local: Samples, known: Samples, settings: Settings): LinearHead {
+  const outputs = given.bias.length;
+  const count = local.labels.length;
+  if (!count) throw new TunerError("there is nothing to solve from: add samples and their labels first");
+  const counts = new Float64Array(outputs);
+  for (const label of local.labels) counts[label] = counts[label]! + 1;
+  const classes = [...counts.keys()].filter((label) => counts[label]! > 0);
+  const prior = classes.map((label) => settings.prior * Math.log((counts[label]! + 1) / (count + outputs)));
+  const [scores, left] = scored(local, classes, settings);
+  const gate = gated(local, known, settings);
+  const own = spaced(count);
+  const others = spaced(known.labels.length);
+  const rows = [...own.map((i) => local.features[i]!), ...others.map((i) => known.features[i]!)];
+  const on = [...own.map((i) => left[i]!), ...others.map((i) => apply(scores, known.features[i]!))];
+  const gates = [...own.map((i) => gate?.left[i] ?? 0), ...others.map((i) => gate?.left[count + i] ?? 0)];
+  const labels = [...own.map((i) => local.labels[i]!), ...others.map((i) => known.labels[i]!)];
+  const numbers = [1, 1, settings.gate === "hard" ? HARD : 0, 0];
+  const fitted = !known.labels.length ? [0, 1] : !gate ? [0, 1, 3] : settings.gate === "hard" ? [0, 1] : [0, 1, 2, 3];
+  const found = mixture({
+    first: rows.map((row) => apply(given, row)),
+    narrow: fitted.slice(1).map((which) =>
+      rows.map((_, i) => (which === 1 ? on[i]! : Float64Array.from(classes, () => (which === 2 ? gates[i]! : 1)))),
+    ),
+    offset: rows.map((_, i) => Float64Array.from(prior, (value) => value + numbers[2]! * gates[i]!)),
+    classes,
+    labels,
+    share: [...own.map(() => settings.local_weight / own.length), ...others.map(() => 1 / others.length)],
+    start: fitted.map((which) => numbers[which]!),
+  });
+  fitted.forEach((which, i) => (numbers[which] = found[i]!));
+  const [t, s, k, c] = numbers as [number, number, number, number];
+  const features = given.weight.length / outputs;
+  const weight = given.weight.map((value) => t * value);
+  const bias = given.bias.map((value) => t * value);
+  classes.forEach((label, at) => {
+    for (let f = 0; f < features; f++) {
+      const change = s * scores.weight[at * features + f]! + (gate ? k * gate.head.weight[f]! : 0);
+      weight[label * features + f] = weight[label * features + f]! + change;
+    }
+    bias[label] = bias[label]! + s * scores.bias[at]! + c + prior[at]! + (gate ? k * gate.head.bias[0]! : 0);
+  });
+  return { weight, bias };
+}
+
+/** Return the scores of a sample: W x + b. */
+export function apply(head: LinearHead, row: ArrayLike<number>): Float64Array {
+  const { weight, bias } = head;
+  const size = row.length;
+  return bias.map((sum, output) => {
+    for (let f = 0, at = output * size; f < size; f++) sum += weight[at + f]! * row[f]!;
+    return sum;
+  });
+}
+
+function spaced(count: number): number[] {
+  const step = Math.ceil(count / MOST_FITTED) || 1;
+  return Array.from({ length: Math.ceil(count / step) }, (_, i) => i * step);
+}
+
+/** Return the head of the local classes, and its scores of each sample without that sample. */
+function scored(local: Samples, classes: readonly number[], settings: Settings): [LinearHead, Float64Array[]] {
+  if (settings.scores === "means") return classMeans(local, classes);
+  const targets = local.labels.map((label) => Float64Array.from(classes, (one) => Number(one === label)));
+  const weights = local.labels.map(() => 1);
+  const solved = ridgeHead(local.features, targets, weights, settings.ridge);
+  return [solved.head, solved.left];
+}
+
+function gated(
+  local: Samples,
+  known: Samples,
+  settings: Settings,
+): { head: LinearHead; left: readonly number[] } | undefined {
+  if (!known.labels.length || settings.gate === "none") return undefined;
+  const total = local.labels.length + known.labels.length;
+  const share = settings.local_weight / (1 + settings.local_weight);
+  const weights = [
+    ...local.labels.map(() => (share * total) / local.labels.length),
+    ...known.labels.map(() => ((1 - share) * total) / known.labels.length),
+  ];
+  const targets = weights.map((_, i) => Float64Array.of(i < local.labels.length ? 1 : -1));
+  const { head, left } = ridgeHead([...local.features, ...known.features], targets, weights, settings.ridge);
+  return { head, left: left.map((values) => values[0]!) };
+}
+
+/** Minimise Σ w ‖W x + b − t‖² + λ ‖W‖², with λ of `ridge` samples; and each sample's scores without it. */
+function ridgeHead(
+  rows: readonly Float64Array[],
+  targets: readonly Float64Array[],
+  weights: readonly number[],
+  ridge: number,
+): { head: LinearHead; left: Float64Array[] } {
+  const [n, size, outputs] = [rows.length, rows[0]!.length, targets[0]!.length];
+  const count = weights.reduce((a, b) => a + b, 0);
+  const mean = weighted(rows, weights, count);
+  const target = weighted(targets, weights, count);
+  const roots = weights.map(Math.sqrt);
+  const centred = rows.map((row, i) => row.map((value, f) => (value - mean[f]!) * roots[i]!));
+  const goals = targets.map((row, i) => row.map((value, o) => (value - target[o]!) * roots[i]!));
+  const kernel = new Float64Array(n * n);
+  let spread = 0;
+  for (let i = 0; i < n; i++) {
+    for (let j = 0; j <= i; j++) kernel[i * n + j] = dot(centred[i]!, centred[j]!);
+    spread += kernel[i * n + i]! / count / size;
+  }
+  const lambda = ridge * (spread || 1);
+  for (let i = 0; i < n; i++) kernel[i * n + i] = kernel[i * n + i]! + lambda;
+  const [alpha, inverse] = solved(kernel, n, goals);
+  const weight = new Float64Array(outputs * size);
+  alpha.forEach((row, i) => {
+    for (let o = 0; o < outputs; o++) {
+      const factor = row[o]!;
+      if (factor) for (let f = 0; f < size; f++) weight[o * size + f] = weight[o * size + f]! + factor * centred[i]![f]!;
+    }
+  });
+  const bias = target.map((value, o) => value - dot(weight.subarray(o * size, (o + 1) * size), mean));
+  const left = targets.map((row, i) => {
+    const rest = Math.max(lambda * inverse[i]! - weights[i]! / count, 1e-9);
+    return row.map((value, o) => value - (lambda * alpha[i]![o]!) / roots[i]! / rest);
+  });
+  return { head: { weight, bias }, left };
+}
+
+function weighted(rows: readonly Float64Array[], weights: readonly number[], count: number): Float64Array {
+  const mean = new Float64Array(rows[0]!.length);
+  rows.forEach((row, i) => row.forEach((value, f) => (mean[f] = mean[f]! + (weights[i]! / count) * value)));
+  return mean;
+}
+
+function dot(one: Float64Array, two: Float64Array): number {
+  let [a, b, c, d] = [0, 0, 0, 0];
+  let i = 0;
+  for (; i + 3 < one.length; i += 4) {
+    a += one[i]! * two[i]!;
+    b += one[i + 1]! * two[i + 1]!;
+    c += one[i + 2]! * two[i + 2]!;
+    d += one[i + 3]! * two[i + 3]!;
+  }
+  for (; i < one.length; i++) a += one[i]! * two[i]!;
+  return a + b + c + d;
+}
+
+/** Return A⁻¹ B, and the diagonal of A⁻¹, of a symmetric positive A whose lower triangle is given, and overwritten. */
+function solved(a: Float64Array, n: number, right: readonly Float64Array[]): [Float64Array[], Float64Array] {
+  for (let i = 0; i < n; i++) {
+    const row = a.subarray(i * n, i * n + i);
+    for (let j = 0; j < i; j++) row[j] = (row[j]! - dot(row.subarray(0, j), a.subarray(j * n, j * n + j))) / a[j * n + j]!;
+    a[i * n + i] = Math.sqrt(a[i * n + i]! - dot(row, row));
+  }
+  const alpha = right.map((row) => row.slice());
+  const outputs = right[0]!.length;
+  for (let o = 0; o < outputs; o++) {
+    const values = Float64Array.from(right, (row) => row[o]!);
+    for (let i = 0; i < n; i++) {
+      values[i] = (values[i]! - dot(a.subarray(i * n, i * n + i), values.subarray(0, i))) / a[i * n + i]!;
+    }
+    for (let i = n - 1; i >= 0; i--) {
+      const value = (values[i]! /= a[i * n + i]!);
+      for (let j = 0; j < i; j++) values[j] = values[j]! - a[i * n + j]! * value;
+    }
+    values.forEach((value, i) => (alpha[i]![o] = value));
+  }
+  // the inverse of the triangle, row by row: transposed, so that products run along memory
+  const diagonal = new Float64Array(n);
+  const column = new Float64Array(n);
+  for (let j = 0; j < n; j++) {
+    column[j] = 1 / a[j * n + j]!;
+    let sum = column[j]! ** 2;
+    for (let i = j + 1; i < n; i++) {
+      column[i] = -dot(a.subarray(i * n + j, i * n + i), column.subarray(j, i)) / a[i * n + i]!;
+      sum += column[i]! ** 2;
+    }
+    diagonal[j] = sum;
+  }
+  return [alpha, diagonal];
+}
+
+/** The cosine to each class's mean (SimpleShot), and the scores of each sample without it in its own class's mean. */
+function classMeans(local: Samples, classes: readonly number[]): [LinearHead, Float64Array[]] {
+  const size = local.features[0]!.length;
+  const mean = weighted(local.features, local.labels.map(() => 1), local.labels.length);
+  const centred = local.features.map((row) => row.map((value, f) => value - mean[f]!));
+  const sums = classes.map(() => new Float64Array(size));
+  centred.forEach((row, i) => {
+    const sum = sums[classes.indexOf(local.labels[i]!)]!;
+    row.forEach((value, f) => (sum[f] = sum[f]! + value));
+  });
+  const unit = (row: Float64Array): Float64Array => {
+    const length = Math.sqrt(dot(row, row)) || 1;
+    return row.map((value) => value / length);
+  };
+  const rows = sums.map(unit);
+  const weight = new Float64Array(classes.length * size);
+  rows.forEach((row, at) => weight.set(row, at * size));
+  const head = { weight, bias: Float64Array.from(rows, (row) => -dot(row, mean)) };
+  const left = centred.map((row, i) => {
+    const values = apply(head, local.features[i]!);
+    const at = classes.indexOf(local.labels[i]!);
+    values[at] = dot(unit(sums[at]!.map((value, f) => value - row[f]!)), row);
+    return values;
+  });
+  return [head, left];
+}
+
+interface Mixture {
+  readonly first: readonly Float64Array[];
+  /** [k − 1][n][classes]: parts that are about the local classes only. */
+  readonly narrow: readonly (readonly Float64Array[])[];
+  readonly offset: readonly Float64Array[];
+  readonly classes: readonly number[];
+  readonly labels: readonly number[];
+  readonly share: readonly number[];
+  readonly start: readonly number[];
+}
+
+const PULL = 1e-4;
+
+/** Return the numbers θ by which `offset + Σ θ · parts` gives the labels the largest likelihood, by Newton's method. */
+function mixture({ first, narrow, offset, classes, labels, share, start }: Mixture): number[] {
+  const [n, outputs, k] = [labels.length, first[0]!.length, narrow.length + 1];
+  const total = share.reduce((a, b) => a + b, 0);
+  const scale = [first, ...narrow].map((part) => {
+    const squares = part.reduce((sum, row) => row.reduce((one, value) => one + value * value, sum), 0);
+    return Math.sqrt(squares / n / outputs) + Number.MIN_VALUE * 2 ** 52;
+  });
+  const begin = start.map((value, i) => value * scale[i]!);
+  const place = new Int32Array(outputs).fill(-1);
+  classes.forEach((label, at) => (place[label] = at));
+  const part = (which: number, i: number, output: number): number => {
+    if (!which) return first[i]![output]! / scale[0]!;
+    return place[output]! < 0 ? 0 : narrow[which - 1]![i]![place[output]!]! / scale[which]!;
+  };
+  const chances = (theta: readonly number[], i: number): Float64Array => {
+    const logits = first[i]!.map((value) => (theta[0]! * value) / scale[0]!);
+    classes.forEach((label, at) => {
+      let sum = logits[label]! + offset[i]![at]!;
+      for (let which = 1; which < k; which++) sum += (theta[which]! * narrow[which - 1]![i]![at]!) / scale[which]!;
+      logits[label] = sum;
+    });
+    const most = logits.reduce((a, b) => Math.max(a, b), -Infinity);
+    let sum = 0;
+    for (let o = 0; o < outputs; o++) sum += logits[o] = Math.exp(logits[o]! - most);
+    return logits.map((value) => value / sum);
+  };
+  const lossOf = (theta: readonly number[]): number => {
+    let loss = theta.reduce((sum, value, i) => sum + (PULL / 2) * (value - begin[i]!) ** 2, 0);
+    for (let i = 0; i < n; i++) loss -= (share[i]! / total) * Math.log(chances(theta, i)[labels[i]!]!);
+    return loss;
+  };
+  let theta = begin;
+  let loss = lossOf(theta);
+  for (let step = 0; step < 50; step++) {
+    const gradient = theta.map((value, i) => PULL * (value - begin[i]!));
+    const hessian = gradient.map((_, a) => Array.from({ length: k }, (_, b) => (a === b ? PULL : 0)));
+    for (let i = 0; i < n; i++) {
+      const p = chances(theta, i);
+      const w = share[i]! / total;
+      const expected = new Array<number>(k).fill(0);
+      const second = hessian.map(() => new Array<number>(k).fill(0));
+      for (let o = 0; o < outputs; o++) {
+        const highest = place[o]! < 0 ? 1 : k;
+        for (let a = 0; a < highest; a++) {
+          const one = p[o]! * part(a, i, o);
+          expected[a]! += one;
+          for (let b = 0; b <= a; b++) second[a]![b]! += one * part(b, i, o);
+        }
+      }
+      for (let a = 0; a < k; a++) {
+        gradient[a]! += w * (expected[a]! - part(a, i, labels[i]!));
+        for (let b = 0; b <= a; b++) hessian[a]![b]! += w * (second[a]![b]! - expected[a]! * expected[b]!);
+      }
+    }
+    const flat = Float64Array.from({ length: k * k }, (_, at) => hessian[Math.floor(at / k)]![at % k]!);
+    const [move] = solved(flat, k, gradient.map((value) => Float64Array.of(value)));
+    let length = 1;
+    let next = theta;
+    let after = Infinity;
+    for (; ; length /= 2) {
+      next = theta.map((value, i) => value - length * move[i]![0]!);
+      after = lossOf(next);
+      if (!(after > loss) || length <= 1e-4) break;
+    }
+    if (loss - after < 1e-9) break;
+    [theta, loss] = [next, after];
+  }
+  return theta.map((value, i) => value / scale[i]!);
+}

@@ -1,0 +1,114 @@
+/** Solve for a head in closed form: a round is one solution. */
+
+import { type Bytes, roundEven, TunerError } from "./bytes.ts";
+import { apply, type LinearHead, type Settings, unionHead } from "./solve.ts";
+import type { Weights } from "./step.ts";
+import { floats, type Tensor, type TensorFile, tensorOf, writeTensors } from "./tensors.ts";
+import { type NewSamples, type Parts, Trainer, type Watch } from "./trainer.ts";
+
+const SAME = 2;
+const LARGEST_CODE = 2 ** 14;
+
+interface Coded {
+  readonly code: Float64Array;
+  readonly label: number;
+}
+
+/** Solves for the head. */
+export class SolvingTrainer extends Trainer {
+  #file!: TensorFile;
+  #given!: LinearHead;
+  #settings!: Settings;
+  #unit = 1;
+  #own: Coded[] = [];
+  #before: Coded[] = [];
+  #known!: readonly Float64Array[];
+  #first!: Weights;
+
+  static async made(...parts: Parts): Promise<Trainer> {
+    const trainer = new SolvingTrainer(...parts);
+    trainer.#first = trainer.weights;
+    const file = (trainer.#file = await parts[0].tensors("train/solved.safetensors"));
+    const about = JSON.parse(file.metadata["about"] ?? "{}") as { format?: number; step: number; settings: Settings };
+    if (about.format !== 1 || trainer.weights.size !== 2) throw new TunerError("the solved head is of another version");
+    trainer.#unit = about.step;
+    trainer.#settings = about.settings;
+    const [weight, bias] = ["given.weight", "given.bias"].map((name) => Float64Array.from(floats(tensorOf(file, name))));
+    trainer.#given = { weight: weight!, bias: bias! };
+    const size = weight!.length / bias!.length;
+    const codes = Float64Array.from(tensorOf(file, "codes").data as Int16Array);
+    trainer.#before = Array.from(tensorOf(file, "labels").data as BigInt64Array, Number).map((label, i) => ({
+      code: codes.subarray(i * size, (i + 1) * size),
+      label,
+    }));
+    const features = trainer.replay.features([...trainer.replay.labels.keys()]);
+    trainer.#known = trainer.replay.labels.map((_, i) => {
+      return trainer.#coded(features.subarray(i * size, (i + 1) * size)).map((code) => code * trainer.#unit);
+    });
+    return trainer;
+  }
+
+  #coded(features: Float32Array): Float64Array {
+    return Float64Array.from(features, (value) => {
+      return Math.min(LARGEST_CODE, Math.max(-LARGEST_CODE, roundEven(value / this.#unit)));
+    });
+  }
+
+  async train(samples: NewSamples, watch: Watch = () => {}, without: readonly Float32Array[] = []): Promise<number[]> {
+    this.#own = [...this.#before];
+    const drop = (code: Float64Array): void => {
+      this.#own = this.#own.filter((one) => one.code.some((value, f) => Math.abs(value - code[f]!) > SAME));
+    };
+    samples.features.forEach((row, i) => {
+      const code = this.#coded(row);
+      drop(code);
+      this.#own.push({ code, label: samples.labels[i]! });
+    });
+    without.forEach((row) => drop(this.#coded(row)));
+    const features = this.#own.map(({ code }) => code.map((value) => value * this.#unit));
+    const labels = this.#own.map(({ label }) => label);
+    const known = { features: this.#known, labels: this.replay.labels };
+    const head = unionHead(this.#given, { features, labels }, known, this.#settings);
+    const [weight, bias] = [...this.weights].map(([name, { shape }], i) => {
+      const data = Float32Array.from(i ? head.bias : head.weight);
+      return [name, { type: "F32", shape, data }] satisfies [string, Tensor];
+    });
+    this.weights = new Map([weight!, bias!]);
+    watch(1, 1);
+    const rounded = this.#head();
+    const losses = features.map((row, i) => {
+      const logits = apply(rounded, row);
+      const most = Math.max(...logits);
+      return Math.log(logits.reduce((sum, value) => sum + Math.exp(value - most), 0)) + most - logits[labels[i]!]!;
+    });
+    return [losses.reduce((a, b) => a + b, 0) / losses.length];
+  }
+
+  protected async logits(features: Float32Array, count: number): Promise<Float32Array[]> {
+    const size = features.length / count;
+    const head = this.#head();
+    return Array.from({ length: count }, (_, i) => Float32Array.from(apply(head, features.subarray(i * size, (i + 1) * size))));
+  }
+
+  #head(): LinearHead {
+    const [weight, bias] = [...this.weights.values()].map(({ data }) => Float64Array.from(data as Float32Array));
+    return { weight: weight!, bias: bias! };
+  }
+
+  protected override replaced(): Map<string, Bytes> {
+    const size = this.#given.weight.length / this.#given.bias.length;
+    const codes = new Int16Array(this.#own.length * size);
+    this.#own.forEach(({ code }, i) => codes.set(code, i * size));
+    const tensors = new Map(this.#file.tensors);
+    tensors.set("codes", { type: "I16", shape: [this.#own.length, size], data: codes });
+    const labels = BigInt64Array.from(this.#own, ({ label }) => BigInt(label));
+    tensors.set("labels", { type: "I64", shape: [this.#own.length], data: labels });
+    return new Map([["train/solved.safetensors", writeTensors({ tensors, metadata: this.#file.metadata })]]);
+  }
+
+  reset(): void {
+    this.weights = this.#first;
+  }
+
+  async release(): Promise<void> {}
+}

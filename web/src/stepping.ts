@@ -1,0 +1,106 @@
+/** Train a tail, or its adapters, by steps. */
+
+import { TunerError } from "./bytes.ts";
+import type { Plan } from "./plan.ts";
+import { augmented, balanced, randomOf, shuffled } from "./random.ts";
+import type { Runtime } from "./session.ts";
+import { StepSession, Tail, type Weights } from "./step.ts";
+import type { Tensor, TensorFile } from "./tensors.ts";
+import { ADAPTERS, type NewSamples, type Parts, Trainer, type Watch } from "./trainer.ts";
+
+const ORIGINAL = ".original";
+
+/** Return the name of the weight that a tensor of an adapter is a part of; any other name as it is. */
+function fusedName(name: string): string {
+  const at = name.indexOf("parametrizations.");
+  return at < 0 ? name : name.slice(0, at) + name.slice(at + 17).split(".")[0]!;
+}
+
+/** Return the learning rate of a step. */
+export function rateOf(plan: Plan, done: number, steps: number): number {
+  const { learningRate, cosine } = plan.recipe;
+  return cosine ? learningRate * 0.5 * (1 + Math.cos((Math.PI * done) / steps)) : learningRate;
+}
+
+export class SteppingTrainer extends Trainer {
+  #step!: StepSession;
+  #tail!: Tail;
+  #plan!: Plan;
+  #given: Weights = new Map();
+  #adapters: { readonly initial: TensorFile; readonly merge: Tail } | undefined;
+
+  static async made(runtime: Runtime, ...parts: Parts): Promise<Trainer> {
+    const trainer = new SteppingTrainer(...parts);
+    const [bundle] = parts;
+    trainer.#given = trainer.weights;
+    trainer.#plan = await bundle.plan();
+    trainer.#tail = await Tail.open(runtime, await bundle.file("train/tail.onnx"));
+    if (bundle.info.train?.format === ADAPTERS) {
+      const merge = await Tail.open(runtime, await bundle.file("train/merge.onnx"));
+      trainer.#adapters = { initial: await bundle.tensors("train/adapters.safetensors"), merge };
+    }
+    trainer.#step = await StepSession.open(runtime, await bundle.file("train/step.onnx"), trainer.#begin());
+    return trainer;
+  }
+
+  /** Return what the step begins with. */
+  #begin(): Weights {
+    if (!this.#adapters) return this.weights;
+    const { initial, merge } = this.#adapters;
+    const begin = new Map([...this.weights, ...initial.tensors]);
+    for (const { name } of merge.ports) if (name.endsWith(ORIGINAL)) begin.set(name, this.weights.get(fusedName(name))!);
+    return begin;
+  }
+
+  async train(samples: NewSamples, watch: Watch = () => {}): Promise<number[]> {
+    this.reset();
+    const { recipe, weight, balance, augment, operations } = this.#plan;
+    const { codec } = this.replay;
+    const local = this.replay.emptied().extended(samples.features.map((row) => codec.encode(row)), samples.labels);
+    const mixed = local.extended(this.replay.records, this.replay.labels);
+    const random = randomOf(0);
+    const steps = recipe.epochs * Math.ceil(mixed.length / recipe.batchSize);
+    const losses: number[] = [];
+    this.#step.begin(this.#begin());
+    for (let epoch = 0, done = 0; epoch < recipe.epochs; epoch++) {
+      const order = balance ? balanced(mixed.labels, random) : shuffled([...mixed.labels.keys()], random);
+      let total = 0;
+      for (let at = 0; at < order.length; at += recipe.batchSize) {
+        const rows = order.slice(at, at + recipe.batchSize);
+        if (recipe.normsTrain && rows.length === 1 && order.length > 1) continue;
+        const maps = augmented(mixed.features(rows), codec.shape, operations, augment, random);
+        const weights = weight === 1 ? undefined : rows.map((row) => (row < local.length ? 1 : weight));
+        const batch = { features: maps, labels: rows.map((row) => mixed.labels[row]!), weights, count: rows.length };
+        total += (await this.#step.step(batch, rateOf(this.#plan, done, steps))) * rows.length;
+        watch(++done, steps);
+      }
+      losses.push(total / mixed.length);
+      if (!Number.isFinite(total)) throw new TunerError(`the loss became ${total} in epoch ${epoch + 1}`);
+    }
+    this.weights = await this.#merged(this.#step.weights());
+    return losses;
+  }
+
+  async #merged(state: Weights): Promise<Weights> {
+    if (!this.#adapters) return state;
+    const values = await this.#adapters.merge.merged(state);
+    const weights = new Map<string, Tensor>();
+    for (const [name, value] of state) {
+      if (fusedName(name) === name) weights.set(name, value);
+      else if (name.endsWith(ORIGINAL)) weights.set(fusedName(name), { ...value, data: values.get(fusedName(name))!.slice() });
+    }
+    return weights;
+  }
+
+  protected logits(features: Float32Array, count: number): Promise<Float32Array[]> {
+    return this.#tail.logits(features, count, this.weights);
+  }
+
+  reset(): void {
+    this.weights = this.#given;
+  }
+
+  async release(): Promise<void> {
+    for (const one of [this.#step, this.#tail, this.#adapters?.merge]) await one?.release();
+  }
+}

@@ -1,0 +1,148 @@
+// The parts that the conformance sets do not reach: zips, files of tensors, plans, codes of every width, rounds.
+import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
+import { readFile } from "node:fs/promises";
+import test from "node:test";
+import { deflateRawSync } from "node:zlib";
+import { build } from "esbuild";
+import * as ort from "onnxruntime-web";
+
+const BUNDLES = process.env.BUNDLES ?? "../build/web-bundles/bundles";
+const contents = ["bytes", "zip", "tensors", "plan", "codec", "image", "gate", "bundle", "learner", "store", "session", "round", "random"]
+  .map((name) => `export * from "./src/${name}.ts";`)
+  .join("\n");
+const built = await build({ stdin: { contents, resolveDir: ".", loader: "ts" }, bundle: true, format: "esm", write: false, external: ["onnxruntime-common"] });
+const own = await import(`data:text/javascript;base64,${Buffer.from(built.outputFiles[0].text).toString("base64")}`);
+own.configure(ort);
+const source = (folder) => async (name) => new Uint8Array(await readFile(`${folder}/${name}`).catch(() => undefined));
+
+test("SHA-256 is that of others, of every length", () => {
+  for (const size of [0, 1, 55, 56, 63, 64, 65, 1000]) {
+    const bytes = new Uint8Array(randomBytes(size));
+    assert.equal(own.sha256(bytes), createHash("sha256").update(bytes).digest("hex"));
+  }
+});
+
+test("a zip is read as it was written, and with compression", async () => {
+  const files = new Map([["a.txt", own.encode("hello")], ["train/ü.bin", new Uint8Array(randomBytes(3000))]]);
+  const stored = new Uint8Array(await own.writeZip(files).arrayBuffer());
+  assert.deepEqual(await own.readZip(stored), files);
+  const content = own.encode("a".repeat(5000));
+  const packed = new Uint8Array(deflateRawSync(content));
+  const zip = new Uint8Array(await own.writeZip(new Map([["a", packed]])).arrayBuffer());
+  const view = new DataView(zip.buffer);
+  const directory = 31 + packed.length;
+  view.setUint16(directory + 10, 8, true);
+  view.setUint32(directory + 24, content.length, true);
+  assert.deepEqual((await own.readZip(zip)).get("a"), content);
+  view.setUint32(directory + 24, 100, true);
+  await assert.rejects(own.readZip(zip), /other sizes/);
+  await assert.rejects(own.readZip(own.encode("not a zip")), /no zip/);
+});
+
+test("a file of tensors is read as it was written", () => {
+  const tensors = new Map([
+    ["odd", { type: "U8", shape: [3], data: Uint8Array.of(1, 2, 3) }],
+    ["long", { type: "I64", shape: [1, 2], data: BigInt64Array.of(-1n, 2n) }],
+    ["number", { type: "F32", shape: [], data: Float32Array.of(0.5) }],
+  ]);
+  const file = own.readTensors(own.writeTensors({ tensors, metadata: { about: "x" } }));
+  assert.deepEqual(new Map([...file.tensors].sort()), new Map([...tensors].sort()));
+  assert.deepEqual(file.metadata, { about: "x" });
+});
+
+test("codes of every width are Python's", async () => {
+  const file = own.readTensors(await source(`${BUNDLES}/..`)("codes.safetensors"));
+  const of = (name) => file.tensors.get(name).data;
+  for (const [bits, perSample] of [[32, 0], [16, 0], [8, 0], [4, 0], [2, 0], [1, 0], [1, 1]]) {
+    const bounds = bits > 8 ? [null, null] : [of("low"), of("high")];
+    const codec = new own.Codec(bits, [3, 5, 7], ...bounds, Boolean(perSample));
+    const [codes, decoded] = [of(`codes.${bits}.${perSample}`), of(`features.${bits}.${perSample}`)];
+    for (let i = 0; i < 4; i++) {
+      const record = codec.encode(of("features").slice(i * 105, (i + 1) * 105));
+      assert.deepEqual(record, codes.slice(i * codec.recordBytes, (i + 1) * codec.recordBytes), `${bits} bits`);
+      const out = new Float32Array(105);
+      codec.decode(record, out);
+      out.forEach((value, at) => assert.ok(Math.abs(value - decoded[i * 105 + at]) < 1e-6, `${bits} bits, ${value}`));
+    }
+  }
+});
+
+test("a plan is read, and what is no plan is refused", () => {
+  const plan = own.readPlan('# a\nsplit = 1\n[data]\nweight = 0.5\nbalance = true\n[recipe]\nepochs = 3\nbatch_size = 8\nlearning_rate = 1e-3\nschedule = "cosine"\nfreeze_bn = false\n[[shape]]\nkind = "x"\nsettings = [["a", 1.0], ]\n[task]\naugment = [\n "flip",\n]\n[heads]\nexits = [{ block = 1, channels = 8 }]');
+  assert.deepEqual([plan.weight, plan.balance, plan.recipe.normsTrain, plan.recipe.cosine], [0.5, true, true, true]);
+  assert.deepEqual(plan.operations, ["flip"]);
+  assert.throws(() => own.readPlan("[recipe]\nepochs = 0"), /no recipe/);
+  assert.throws(() => own.readPlan("a = ?"), /cannot be read/);
+});
+
+test("a bundle with a changed, missing or stray file is refused", async () => {
+  const files = source(`${BUNDLES}/tail/bundle`);
+  const changed = await own.Bundle.open(async (name) => (name === "model.onnx" ? own.encode("x") : files(name)));
+  await assert.rejects(changed.file("model.onnx"), /hash differs/);
+  await assert.rejects(changed.file("../secret"), /lacks/);
+  const stray = own.encode(JSON.stringify({ ...JSON.parse(own.decode(await files("bundle.json"))), files: { "../x": "0" } }));
+  await assert.rejects(own.Bundle.open(async () => stray), /names/);
+  await assert.rejects(own.Bundle.open(async () => undefined), /no bundle.json/);
+  await assert.rejects(own.Bundle.open(async () => own.encode('{"format": 2}')), /format 2/);
+});
+
+test("folds hold every label as often, and depend on content alone", () => {
+  const samples = [...Array(20).keys()].map((i) => ({ identity: `${(i * 7) % 20}`, label: i % 2 ? "a" : "b", sample: new Uint8Array() }));
+  const folds = own.foldsOf(samples, [...samples.keys()], 5);
+  assert.deepEqual(folds.map((rows) => rows.filter((row) => samples[row].label === "a").length), [2, 2, 2, 2, 2]);
+  const names = (some, list) => list.map((rows) => rows.map((row) => some[row].identity).sort());
+  const turned = [...samples].reverse();
+  assert.deepEqual(names(turned, own.foldsOf(turned, [...turned.keys()], 5)), names(samples, folds));
+});
+
+test("random changes of maps keep their mean where nothing is cut off", () => {
+  const maps = Float32Array.from({ length: 2 * 3 * 4 * 4 }, (_, i) => i);
+  const flipped = own.augmented(maps, [3, 4, 4], ["flip"], 1, () => 0);
+  assert.deepEqual([...flipped.slice(0, 4)], [3, 2, 1, 0]);
+  assert.deepEqual(own.augmented(maps, [3, 4, 4], ["flip"], 0, () => 0), maps);
+  const cropped = own.augmented(maps, [3, 4, 4], ["crop", "shift"], 1, own.randomOf(1));
+  assert.ok(cropped.every(Number.isFinite) && cropped.some((value, i) => value !== maps[i]));
+});
+
+test("balanced epochs hold each class as often", () => {
+  const labels = [0, 0, 0, 0, 0, 0, 1, 1];
+  const rows = own.balanced(labels, own.randomOf(1));
+  assert.equal(rows.filter((row) => labels[row] === 1).length, 4);
+  assert.equal(rows.length, 8);
+});
+
+for (const name of ["tail", "adapters", "solved"]) {
+  test(`${name}: a round learns, goes back, and gives a bundle that learns again`, async () => {
+    const folder = `${BUNDLES}/${name}/bundle`;
+    const bundle = await own.Bundle.open(source(folder));
+    const store = own.memoryStore();
+    const learner = await own.Learner.open(bundle, ort, store);
+    await assert.rejects(learner.rollBack(), /as it was exported/);
+    const random = own.randomOf(5);
+    const shape = bundle.info.input_shape;
+    const [one, two] = bundle.info.labels;
+    for (let i = 0; i < 30; i++) { // two kinds of pictures that no digit is like
+      const sample = new Float32Array(shape.reduce((a, b) => a * b)).map((_, at) => ((at >> (i % 2 ? 0 : 3)) % 2) + 0.1 * random());
+      await learner.keep(sample, i % 2 ? one : two);
+    }
+    const rules = { confidence: 0.95, globalDrop: 0.2, least: 10 };
+    const verdict = await learner.learn(undefined, rules);
+    assert.ok(verdict.accepted, verdict.reason);
+    assert.ok(verdict.after > verdict.before);
+    assert.equal((await learner.status()).round, "0001");
+    const probe = (await learner.samples())[3];
+    const answer = await learner.predict(probe.sample);
+    const zipped = await own.Bundle.unzip(new Uint8Array(await (await learner.zip()).arrayBuffer()));
+    assert.equal(zipped.info.parent, bundle.identity);
+    const taught = await own.Learner.open(zipped, ort, own.memoryStore());
+    assert.deepEqual((await taught.predict(probe.sample)).probabilities, answer.probabilities);
+    const again = await own.Learner.open(bundle, ort, store);
+    assert.deepEqual((await again.predict(probe.sample)).probabilities, answer.probabilities);
+    assert.match((await again.learn(undefined, rules)).reason, /0 photos to judge by are too few/);
+    assert.equal(await again.rollBack(), "0000");
+    assert.notDeepEqual((await again.predict(probe.sample)).probabilities, answer.probabilities);
+    await again.forget();
+    assert.deepEqual(await store.keys(""), []);
+  });
+}
