@@ -4,6 +4,7 @@ import os
 import warnings
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from tuner.backends.torch.model.vision import torchvision
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.errors import TaskError
 from tuner.ort.session import Session
+from tuner.task import ArraySamples, Domain, InputSpec
 from tuner.task.file.load import load_task
 
 pytestmark = pytest.mark.slow
@@ -228,3 +230,12 @@ def test_the_real_mobilenet_gives_the_logits_that_it_gives_as_pytorch(tmp_path: 
     with torch.inference_mode():
         wanted, given = network(batch)[:, :3], loaded.model(batch)[:, :3]
     assert torch.allclose(given, wanted, atol=1e-3)
+
+
+def test_what_follows_the_last_layer_of_a_regression_is_kept(tmp_path: Path) -> None:
+    task = task_of(saved(network(), tmp_path))
+    targets = np.zeros((8, 3), np.float32)
+    domain = Domain(*(ArraySamples(weights(8, 3, 8, 8), targets, InputSpec("arrays")) for _ in range(2)))
+    regression = replace(task, loss="regression", local=domain, labels=("a", "b", "c"), local_labels=())
+    assert imported(task).by.endswith("without the Softmax at its end")
+    assert imported(regression).by == "an ONNX file, 13 of 13 nodes as PyTorch"
