@@ -1,6 +1,7 @@
 """One trial of a run, shown whole."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tuner.cli.app import call
+from tuner.report.sections import facts
 from tuner.results.folder import append_record
 from tuner.results.run import Run
 
@@ -77,3 +79,10 @@ def test_a_run_of_an_earlier_version_shows_the_errors_of_the_estimates_that_it_h
 def test_a_trial_that_is_not_there_is_named(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["show", str(run.folder), "999"]) == 1
     assert "has no trial 999: it has 0 to" in capsys.readouterr().err
+
+
+def test_a_top_k_accuracy_has_its_interval(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    record = run.record(run.front[0])
+    append_record(run.folder, replace(record, values={**record.values, "local_top5_accuracy": 0.9}))
+    assert re.search(r"^local_top5_accuracy: 90\.0 % \(\d+–\d+\)$", shown(run, record.trial, capsys), re.MULTILINE)
+    assert "local top5 accuracy" in facts(run, Run.open(run.folder).record(record.trial))

@@ -84,6 +84,7 @@ def _made(
             "input": asdict(task.input),
             "input_shape": task.input_shape,
             "loss": task.loss,
+            **({} if task.targets is None else {"targets": asdict(task.targets)}),
             "sentence": describe(plan),
             **exported.sections,
             "parent": None,

@@ -25,7 +25,7 @@ class Replay:
     Attributes:
         codec: How features become codes.
         codes: Codes of the features, uint8 [n, `codec.record_bytes`].
-        labels: int64 [n], or float32 [n, outputs] with several labels a sample.
+        labels: int64 [n], or float32 [n, outputs] with several labels a sample, or with targets.
     """
 
     codec: Codec
@@ -94,20 +94,25 @@ class Replay:
             )
         return cls(codec, codes, labels)
 
-    def checked(self, path: Path, labels: int, *, multi: bool) -> "Replay":
-        """Return these samples, whose labels are some of a bundle's.
+    def checked(self, path: Path, labels: int, loss: str) -> "Replay":
+        """Return these samples, whose labels are some of a bundle's, or targets of its outputs.
 
         Args:
             path: The file that they come from, for the message.
             labels: Number of labels.
-            multi: Whether a sample may have several.
+            loss: The bundle's.
 
         Raises:
             BundleError: They are not.
         """
-        kind, shape = (np.float32, (len(self), labels)) if multi else (np.int64, (len(self),))
-        most = 1 if multi else labels - 1
-        is_of_type = self.labels.dtype == kind and self.labels.shape == shape
-        if not is_of_type or (len(self) and not 0 <= self.labels.min() <= self.labels.max() <= most):
+        one = loss == "single-label"
+        kind, shape = (np.int64, (len(self),)) if one else (np.float32, (len(self), labels))
+        most = labels - 1 if one else 1
+        fits = self.labels.dtype == kind and self.labels.shape == shape
+        if fits and loss == "regression":
+            fits = bool(np.isfinite(self.labels).all())
+        elif fits and len(self):
+            fits = bool(0 <= self.labels.min() <= self.labels.max() <= most)
+        if not fits:
             raise BundleError(f"{path} has labels that are not among the bundle's {labels}: export again")
         return self

@@ -4,6 +4,7 @@ import base64
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from tuner.metrics import percent
 from tuner.plan.text import describe
 from tuner.planner.memory.picture import picture
 from tuner.planner.memory.placement import smallest
@@ -15,7 +16,7 @@ from tuner.report.fronts import cost_pictures, front_pictures
 from tuner.report.html import figure, inline, note, pictures, table, tag, text
 from tuner.report.knobs import knob_picture
 from tuner.results.classes import Classes
-from tuner.results.objectives import Objective
+from tuner.results.objectives import ERROR, TOP, Objective, title_of
 from tuner.results.per_class import confusions
 from tuner.results.pick import nothing_feasible
 from tuner.results.points import interval
@@ -78,6 +79,12 @@ def facts(run: Run, winner: TrialRecord) -> str:
         small += [f"95 % interval {percents(bounds)}"] if bounds else []
         under = tag("small", text(" · ".join(small))) if small else ""
         items.append(f"<div><dt>{text(words(objective))}</dt><dd>{text(objective.text(value))}{under}</dd></div>")
+    for name, value in winner.values.items():
+        if TOP in name or name.endswith(ERROR):
+            shown, before = (percent if TOP in name else _number), run.info.untouched.get(name)
+            under = "" if before is None else tag("small", text(f"untouched {shown(before)}"))
+            title = title_of(name, regression=run.info.task.regression)
+            items.append(f"<div><dt>{text(title)}</dt><dd>{text(shown(value))}{under}</dd></div>")
     return f'<dl class="facts">{"".join(items)}</dl>'
 
 
@@ -251,6 +258,10 @@ def words(objective: Objective) -> str:
 def percents(bounds: tuple[float, float]) -> str:
     """Return an interval of shares in percent."""
     return f"{100 * bounds[0]:.0f}–{100 * bounds[1]:.0f} %"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.3g}"
 
 
 def _value(run: Run, objective: Objective, value: float | None) -> str:

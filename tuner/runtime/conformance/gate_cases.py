@@ -81,7 +81,10 @@ def _flags(text: str) -> Flags:
 
 
 def _check(check: dict[str, str] | None) -> GlobalCheck | None:
-    return None if check is None else GlobalCheck(*(_flags(check[name]) for name in ("exported", "old", "new")))
+    if check is None:
+        return None
+    exported, old, new = (_flags(check[name]) for name in ("exported", "old", "new"))
+    return GlobalCheck(exported, old, new)
 
 
 def _as_json(verdict: Verdict) -> dict[str, Any]:

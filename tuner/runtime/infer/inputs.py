@@ -9,12 +9,13 @@ from tuner.arrays import Array
 from tuner.bundle.format import Bundle
 from tuner.errors import BundleError, nearest
 from tuner.runtime.infer.cutting import cut, load_cut
+from tuner.runtime.infer.targets import Target, standardised_targets
 from tuner.task import decode_image, read_npy
 from tuner.task.spec import CUT
 
 Sample = str | Path | Array
-#: A sample's label; with several labels a sample, all of its own.
-Label = str | Sequence[str]
+#: A sample's label; with several labels a sample, all of its own; of a regression its target, or its targets.
+Label = str | Sequence[str] | Target
 
 
 def inputs(samples: Sequence[Sample], bundle: Bundle) -> Iterator[tuple[int, Array]]:
@@ -51,11 +52,15 @@ def _arrays(sample: Sample, name: str, bundle: Bundle) -> Sequence[Array] | Arra
 def label_rows(labels: Sequence[Label], bundle: Bundle) -> Array:
     """Return labels as the loss takes them: int64 [n], or float32 [n, outputs] with several labels a sample.
 
+    Of a regression, standardised targets, float32 [n, outputs].
+
     Raises:
-        BundleError: The bundle does not have a label.
+        BundleError: The bundle does not have a label, or a target is no number.
     """
+    if bundle.info.targets is not None:
+        return standardised_targets(labels, bundle)
     multi = bundle.loss == "multi-label"
-    named = [[label] if isinstance(label, str) else list(label) for label in labels]
+    named = [list(label) if isinstance(label, list | tuple) else [str(label)] for label in labels]
     for of_sample in named:
         for label in of_sample:
             if label not in bundle.labels:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tuner.runtime.infer.targets import text_of
+
 #: Threshold of a label in bundles that have none.
 THRESHOLD = 0.5
 Probabilities = npt.NDArray[np.floating]
@@ -121,7 +123,7 @@ class Labelling:
     def best(self, probabilities: Probabilities) -> tuple[str, float]:
         """Return the most probable label and its probability; of a regression the values as text, and NaN."""
         if self.numbers:
-            return "|".join(f"{value:.6g}" for value in probabilities), math.nan
+            return text_of(probabilities), math.nan
         best = int(probabilities.argmax())
         return self.names[best], float(probabilities[best])
 

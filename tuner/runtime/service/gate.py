@@ -42,6 +42,7 @@ class Comparison:
         labelled: Whether right means the sample's label; else it means agreement with the old model's last exit.
         old_cost, new_cost: Mean share of the whole model's FLOPs that an answer took.
         models: Number of models whose answers are in `new`: each was trained without the samples that it answered.
+        right: What counts as right, for the reason.
     """
 
     old: Flags
@@ -51,6 +52,7 @@ class Comparison:
     old_cost: float = 1.0
     new_cost: float = 1.0
     models: int = 1
+    right: str = "right"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,11 +63,13 @@ class GlobalCheck:
         exported: Of the bundle as it was exported.
         old: Of the model in use.
         new: Of the new model.
+        name: What the share of right answers is called in the reason.
     """
 
     exported: Flags
     old: Flags
     new: Flags
+    name: str = "global accuracy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,21 +175,21 @@ def judge_check(verdict: Verdict, check: GlobalCheck | None, rules: Rules) -> Ve
         verdict.evidence, global_before=before, global_after=after, least_loss=loss, least_gain=gain
     )
     difference = (
-        f"global accuracy before {100 * before:.1f} %, after {100 * after:.1f} %: {_certain(loss, gain)} is certain at "
+        f"{check.name} before {100 * before:.1f} %, after {100 * after:.1f} %: {_certain(loss, gain)} is certain at "
         f"{100 * rules.confidence:g} %"
     )
     if verdict.is_open and gain > 0:
         counts = verdict.reason.partition(": ")[2]
-        reason = f"the samples leave it open, and global accuracy certainly rises: {counts}; {difference}"
+        reason = f"the samples leave it open, and {check.name} certainly rises: {counts}; {difference}"
         return Verdict(accepted=True, reason=reason, evidence=evidence)
     summary = f"{verdict.reason}; {difference}"
     if verdict.is_open:
         return refused(summary, evidence)
     allowed = f"{100 * rules.global_drop:g} points"
     if loss > rules.global_drop:
-        return refused(f"global accuracy certainly falls by more than {allowed}: {summary}", evidence)
+        return refused(f"{check.name} certainly falls by more than {allowed}: {summary}", evidence)
     if after < before and since_export > rules.global_drop:
-        reason = f"global accuracy has certainly fallen by more than {allowed} since the export: {summary}"
+        reason = f"{check.name} has certainly fallen by more than {allowed} since the export: {summary}"
         return refused(reason, evidence)
     return Verdict(accepted=True, reason=summary, evidence=evidence)
 
@@ -224,7 +228,7 @@ def _summary(comparison: Comparison) -> str:
         cost = ""
     else:
         cost = f", at {100 * comparison.old_cost:.0f} % and {100 * comparison.new_cost:.0f} % of the FLOPs"
-    meaning = "right" if comparison.labelled else "in agreement with the last exit, as there are no labels"
+    meaning = comparison.right if comparison.labelled else "in agreement with the last exit, as there are no labels"
     models = "a model" if comparison.models == 1 else f"{comparison.models} models"
     return (
         f"before {comparison.old.sum()}, after {comparison.new.sum()} of {len(comparison.old)} samples {meaning}{cost}"

@@ -12,7 +12,8 @@ from tuner.bundle.format import Bundle
 from tuner.bundle.info import FOLDS
 from tuner.bundle.rounds import device_folder
 from tuner.errors import BundleError
-from tuner.runtime.service.round import LABEL_SEPARATOR, RoundTraining
+from tuner.runtime.service.round import RoundTraining
+from tuner.runtime.service.truth import LABEL_SEPARATOR, has_label
 from tuner.runtime.train.answer import Answer
 from tuner.runtime.train.exits_trainer import ExitsTrainer
 from tuner.runtime.train.files import SOLVED_FORMAT
@@ -112,9 +113,3 @@ def trainer_of(bundle: Bundle, threads: int | None = None) -> Trainer | ExitsTra
         return ExitsTrainer(bundle, threads)
     is_solved = bundle.info.train is not None and bundle.info.train.format == SOLVED_FORMAT
     return SolvingTrainer(bundle, threads) if is_solved else Trainer(bundle, threads)
-
-
-def has_label(bundle: Bundle, label: str) -> bool:
-    """Return whether a bundle's head has the rows of a sample's label, or labels."""
-    own = label.split(LABEL_SEPARATOR) if bundle.loss == "multi-label" else [label]
-    return set(own) <= set(bundle.labels)

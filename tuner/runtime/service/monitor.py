@@ -6,9 +6,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from tuner.bundle.format import Bundle
 from tuner.runtime.infer.prediction import Prediction
 from tuner.runtime.service.drift import PageHinkley
 from tuner.runtime.service.state import ServiceState
+from tuner.runtime.service.truth import is_right
 
 DOUBT, ERRORS, EXIT = "doubt", "errors", "exit"
 
@@ -71,6 +73,23 @@ def exit_losses(probabilities: npt.NDArray[np.float32]) -> tuple[float, ...]:
     """
     answer = probabilities[-1].argmax()
     return tuple(float(1 - probability) for probability in probabilities[:-1, answer])
+
+
+def streams_of(prediction: Prediction, label: str | None, bundle: Bundle) -> dict[str, float]:
+    """Return the next value of the streams that drift is looked for in: doubt, which numbers have none of, and errors.
+
+    Args:
+        prediction: The answer to a sample.
+        label: True label, where it is known.
+        bundle: What answered.
+
+    Raises:
+        BundleError: The target of a regression is no number.
+    """
+    streams = {} if prediction.values is not None else {DOUBT: 1 - prediction.probability}
+    if label is not None and bundle.loss != "multi-label":
+        streams[ERRORS] = float(not is_right(prediction, label, bundle))
+    return streams
 
 
 def watched(

@@ -25,8 +25,6 @@ from tuner.runtime.service.exploration import Exploration
 from tuner.runtime.service.gate import Rules, Verdict, refused
 from tuner.runtime.service.incoming import Mark
 from tuner.runtime.service.monitor import (
-    DOUBT,
-    ERRORS,
     EXIT,
     Watch,
     after_round,
@@ -34,6 +32,7 @@ from tuner.runtime.service.monitor import (
     due,
     exit_losses,
     explored,
+    streams_of,
     watched,
 )
 from tuner.runtime.service.ring import Ring
@@ -172,9 +171,7 @@ class Orchestrator:
         watch = self._exploration.settings() if self.model.exits > 1 else self._policy.watch
         explore = self._world.draw.random() < watch.exploration
         prediction, probabilities = self._serving.predict(sample, explore=explore)
-        state, streams = self.state, {DOUBT: 1 - prediction.probability}
-        if label is not None and self.model.bundle.loss == "single-label":
-            streams[ERRORS] = float(prediction.label != label)
+        state, streams = self.state, streams_of(prediction, label, self.model.bundle)
         if probabilities is not None:
             streams |= {f"{EXIT} {index}": loss for index, loss in enumerate(exit_losses(probabilities))}
             state = explored(state, probabilities)

@@ -30,10 +30,10 @@ from tuner.runtime.service.gate import (
     too_few,
 )
 from tuner.runtime.service.ring import RingSample
+from tuner.runtime.service.truth import NEAR, is_right, knows
 from tuner.runtime.train.answer import Answer
 
 BATCH = 32
-LABEL_SEPARATOR = "|"  # between the labels of a sample that has several
 SHOWN_LABELS = 3
 
 
@@ -126,7 +126,9 @@ def run_round(
     return replace(result, verdict=replace(result.verdict, reason=reason))
 
 
-def folds_of(samples: Sequence[RingSample], rows: Sequence[int], folds: int) -> list[list[int]]:
+def folds_of(
+    samples: Sequence[RingSample], rows: Sequence[int], folds: int, *, by_label: bool = True
+) -> list[list[int]]:
     """Divide samples into folds in which every label is as frequent as in all; it depends on their content alone.
 
     What was cut from one recording is alike, and in one fold, unless it is the only recording of its label.
@@ -135,15 +137,17 @@ def folds_of(samples: Sequence[RingSample], rows: Sequence[int], folds: int) -> 
         samples: All samples.
         rows: Places of those to divide.
         folds: Number of folds; as many as there are samples or recordings to divide, if these are fewer.
+        by_label: Whether samples have classes: targets of a regression are of one.
     """
+    labels = [sample.label if by_label else "" for sample in samples]
     recordings: dict[str | None, set[str]] = {}
-    for sample in samples:
-        recordings.setdefault(sample.label, set()).add(sample.recording or sample.identity)
+    for sample, label in zip(samples, labels, strict=True):
+        recordings.setdefault(label, set()).add(sample.recording or sample.identity)
     together: dict[tuple[str, str], list[int]] = {}
     for row in sorted(rows, key=lambda row: samples[row].identity):
-        sample = samples[row]
-        mark = sample.recording if len(recordings[sample.label]) > 1 else ""
-        together.setdefault((sample.label or "", mark or sample.identity), []).append(row)
+        sample, label = samples[row], labels[row]
+        mark = sample.recording if len(recordings[label]) > 1 else ""
+        together.setdefault((label or "", mark or sample.identity), []).append(row)
     ordered = [together[key] for key in sorted(together)]
     return [[row for part in ordered[first::folds] for row in part] for first in range(min(folds, len(ordered)))]
 
@@ -181,7 +185,7 @@ def _train_and_judge(this: _Round) -> RoundResult:
         after = training.global_right(Bundle.read(made))
         check = None
         if before is not None and after is not None:
-            check = GlobalCheck(_of_export(training, bundle, before), before, after)
+            check = GlobalCheck(_of_export(training, bundle, before), before, after, _share_of(bundle))
         verdict = judge_check(verdict, check, rules)
     except (TunerError, OSError) as error:
         verdict = refused(f"the new bundle cannot be judged: {error}")
@@ -200,7 +204,8 @@ def compare_models(this: _Round, trainer: DeviceTrainer, fresh: Sequence[int]) -
         fresh: Places of the samples that may judge; at least one.
     """
     began, answers = time.monotonic(), dict[int, Answer]()
-    folds = folds_of(this.used, fresh, this.training.folds)
+    by_label = this.old.bundle.loss != "regression"
+    folds = folds_of(this.used, fresh, this.training.folds, by_label=by_label)
     for done, fold in enumerate(folds, 1):
         answers |= zip(fold, trainer.answers_without(fold), strict=True)
         seconds = time.monotonic() - began
@@ -209,18 +214,17 @@ def compare_models(this: _Round, trainer: DeviceTrainer, fresh: Sequence[int]) -
     judging = [this.used[row] for row in answers]
     old = this.old
     truth = [str(sample.label) for sample in judging] if this.supervised else _last_exits(old, judging)
-    separator = LABEL_SEPARATOR if old.bundle.loss == "multi-label" else None
-    true_labels = [set(label.split(separator)) if separator else {label} for label in truth]
     before, after = _predictions(old, judging), list(answers.values())
-    known = np.array([bool(labels & set(old.bundle.labels)) for labels in true_labels])
+    known = np.array([knows(old.bundle, label) for label in truth])
     return Comparison(
-        _right(before, true_labels),
-        _right(after, true_labels),
+        _right(before, truth, old.bundle),
+        _right(after, truth, old.bundle),
         known,
         this.supervised,
         _cost(old, before),
         _cost(old, after),
         done,
+        NEAR if old.bundle.loss == "regression" else "right",
     )
 
 
@@ -229,7 +233,7 @@ def _hopeless(this: _Round, fresh: int, *, checked: bool) -> str | None:
     if fresh < this.rules.least:
         return too_few(fresh, this.rules)
     classes = {sample.label for sample in this.used}
-    if this.supervised and len(classes) == 1 and not checked:
+    if this.supervised and len(classes) == 1 and not checked and this.old.bundle.loss != "regression":
         return (
             f"every sample has the label {min(map(str, classes))!r}, and there are no global check samples to notice "
             "forgetting: give samples of two classes"
@@ -245,6 +249,11 @@ def _of_export(training: RoundTraining, bundle: Bundle, before: Flags) -> Flags:
     return before if exported is None else exported
 
 
+def _share_of(bundle: Bundle) -> str:
+    """Return what the share of right answers to global samples is called."""
+    return f"the share of global samples {NEAR}" if bundle.loss == "regression" else "global accuracy"
+
+
 def _left_out(unlearnable: Sequence[RingSample]) -> str:
     if not unlearnable:
         return ""
@@ -257,9 +266,8 @@ def _predictions(model: Personaliser, samples: Sequence[RingSample]) -> list[Pre
     return [prediction for batch in _batches(samples) for prediction in model.predict_batch(batch)]
 
 
-def _right(answers: Sequence[Prediction | Answer], true_labels: Sequence[set[str]]) -> npt.NDArray[np.bool_]:
-    pairs = zip(answers, true_labels, strict=True)
-    return np.array([answer.label in labels for answer, labels in pairs])
+def _right(answers: Sequence[Prediction | Answer], truth: Sequence[str], bundle: Bundle) -> npt.NDArray[np.bool_]:
+    return np.array([is_right(answer, label, bundle) for answer, label in zip(answers, truth, strict=True)])
 
 
 def _cost(model: Personaliser, answers: Sequence[Prediction | Answer]) -> float:

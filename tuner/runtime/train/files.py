@@ -1,9 +1,12 @@
 """Files of a bundle that training on the device reads and writes."""
 
+from typing import get_args
+
 from tuner.bundle.format import PLAN, Bundle
 from tuner.bundle.info import Section, TrainInfo
 from tuner.bundle.replay import Replay
 from tuner.errors import BundleError
+from tuner.metrics import LossKind
 from tuner.plan.trial import TrialPlan
 
 #: The traced step of a tail, and its inference.
@@ -23,7 +26,6 @@ SOLVED = "train/solved.safetensors"
 #: Formats of the section of ``bundle.json``: of a tail's training, of exits', of a tail's with adapters, of a head that
 #: is solved for.
 TAIL_FORMAT, EXITS_FORMAT, ADAPTERS_FORMAT, SOLVED_FORMAT = 1, 2, 3, 4
-LOSSES = ("single-label", "multi-label")
 MOST_EPOCHS = 10_000
 
 
@@ -45,8 +47,9 @@ def train_info(bundle: Bundle, *wanted: int) -> TrainInfo:
         raise BundleError(
             f"{bundle.folder} has training format {info.format!r}, this version reads {readable}: update tuner"
         )
-    if bundle.loss not in LOSSES:
-        raise BundleError(f"a bundle trains with the loss {' or '.join(LOSSES)}, not {bundle.loss!r}: update tuner")
+    if bundle.loss not in get_args(LossKind):
+        losses = " or ".join(get_args(LossKind))
+        raise BundleError(f"a bundle trains with the loss {losses}, not {bundle.loss!r}: update tuner")
     return info
 
 
@@ -72,4 +75,4 @@ def replay_of(bundle: Bundle, name: str) -> Replay:
         TunerError: They cannot be read, or have other labels than the bundle.
     """
     path = bundle.file(name)
-    return Replay.load(path).checked(path, len(bundle.labels), multi=bundle.loss == "multi-label")
+    return Replay.load(path).checked(path, len(bundle.labels), bundle.loss)

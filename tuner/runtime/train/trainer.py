@@ -26,6 +26,7 @@ from tuner.ort.tail import Tail
 from tuner.ort.training_step import TrainingRows
 from tuner.process_memory import return_freed
 from tuner.runtime.infer.inputs import Label, Sample, inputs, label_rows
+from tuner.runtime.infer.targets import text_of, values_of
 from tuner.runtime.train.adapters import Adapters
 from tuner.runtime.train.answer import Answer
 from tuner.runtime.train.files import (
@@ -107,7 +108,7 @@ class Trainer:
         Args:
             samples: Files as `Personaliser.predict_file` takes them, or arrays of the model's input shape; of signals,
                 recordings, every window of which is a sample.
-            labels: Label of each, among the bundle's.
+            labels: Label of each, among the bundle's; of a regression its targets, in their own unit.
 
         Raises:
             TunerError: A file cannot be read, a shape is another one, or a label is not the bundle's.
@@ -139,7 +140,10 @@ class Trainer:
         Raises:
             TunerError: A file cannot be read, or a shape is another one.
         """
-        any_label = [self.bundle.labels[0]] if self.bundle.loss == "multi-label" else self.bundle.labels[0]
+        if self.bundle.info.targets is not None:
+            any_label: Label = list(self.bundle.info.targets.mean)
+        else:
+            any_label = [self.bundle.labels[0]] if self.bundle.loss == "multi-label" else self.bundle.labels[0]
         parts = [features for features, _ in self._batches(samples, [any_label] * len(samples))]
         return np.concatenate([np.empty((0, *self._replay.codec.shape), np.float32), *parts])
 
@@ -176,7 +180,7 @@ class Trainer:
         return losses
 
     def accuracy(self, samples: Sequence[Sample], labels: Sequence[Label]) -> float:
-        """Return how many of some samples the current weights predict right; of several labels a sample, the AUC.
+        """Return how many of some samples the current weights predict right; of several labels the AUC, of targets R².
 
         Raises:
             TunerError: As `add`.
@@ -190,7 +194,10 @@ class Trainer:
         Raises:
             TunerError: As `features`.
         """
-        best = self.logits(self.features(samples)).argmax(axis=1)
+        logits, scale = self.logits(self.features(samples)), self.bundle.info.targets
+        if scale is not None:
+            return [Answer(text_of(row), exit=0) for row in values_of(logits, scale)]
+        best = logits.argmax(axis=1)
         return [Answer(self.bundle.labels[row], exit=0) for row in best]
 
     def global_accuracy(self) -> float | None:

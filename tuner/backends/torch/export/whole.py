@@ -39,8 +39,11 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
         BundleError: The model cannot be written as ONNX, or ONNX Runtime computes something else.
     """
     task, model = opened.task, opened.model
-    if trainable and task.loss == "regression":
-        raise BundleError("--trainable is for tasks with labels, and this one is a regression: export without it")
+    if trainable and task.loss == "regression" and plan.traits.solves:
+        raise BundleError(
+            "--trainable solves for heads of classes, and this is a regression: pick a trial that trains its head, or "
+            "export without --trainable"
+        )
     torch.set_num_threads(plan.runtime.threads)
     kept = load_file(weights)
     edits = trained_tail(opened, plan, kept)
