@@ -19,6 +19,7 @@ from benchmarks.hostile_models import models
 from tests.backends.torch.importing.files import made, network, task_of, weights
 from tuner.backends.torch.importing.convert import imported
 from tuner.backends.torch.importing.splice import splice
+from tuner.backends.torch.model.layout import channels_last
 from tuner.backends.torch.model.load import load
 from tuner.backends.torch.model.vision import torchvision
 from tuner.backends.torch.onnx.inference import write_onnx
@@ -239,3 +240,11 @@ def test_what_follows_the_last_layer_of_a_regression_is_kept(tmp_path: Path) -> 
     regression = replace(task, loss="regression", local=domain, labels=("a", "b", "c"), local_labels=())
     assert imported(task).by.endswith("without the Softmax at its end")
     assert imported(regression).by == "an ONNX file, 13 of 13 nodes as PyTorch"
+
+
+def test_constants_of_five_dimensions_leave_the_layout_as_it_is() -> None:
+    module = torch.nn.Conv2d(4, 4, 3)
+    module.register_buffer("mask", torch.zeros(1, 2, 1, 3, 3))
+    channels_last(module)
+    assert module.weight.is_contiguous(memory_format=torch.channels_last)
+    assert isinstance(module.weight, torch.nn.Parameter)

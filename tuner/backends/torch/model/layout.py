@@ -1,13 +1,14 @@
 """Memory layout of modules and tensors, and modules prepared for inference."""
 
 import copy
-import itertools
 from typing import Any
 
 import torch
 from torch import fx, nn
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+_MAPS = 4  # dimensions of [n, C, H, W]
 
 _MAPS = 4  # dimensions of maps, and of convolutions' weights
 
@@ -33,9 +34,12 @@ def fast(part: fx.GraphModule) -> nn.Module:
 
 def channels_last(module: nn.Module) -> nn.Module:
     """Put a module's four-dimensional weights in the layout that convolutions are fastest in."""
-    for value in itertools.chain(module.parameters(), module.buffers()):
-        if value.ndim == _MAPS:
-            value.data = value.data.contiguous(memory_format=torch.channels_last)
+
+    def changed(value: torch.Tensor) -> torch.Tensor:
+        return value.to(memory_format=torch.channels_last) if value.ndim == _MAPS else value
+
+    # Module.to(memory_format=...) refuses a module with weights or buffers of five dimensions
+    module._apply(changed)  # type: ignore[no-untyped-call]  # noqa: SLF001 - torch leaves it untyped
     return module
 
 
