@@ -127,10 +127,10 @@ def measured(file: Path, arm: str) -> dict[str, float]:
 def planned(network: Network) -> dict[str, float]:
     """Return what the planned executor takes and what it plans, in bytes."""
     tail, value, label = _given(network)
-    recipe = RecipePlan(optimiser="sgd", batch_size=network.batch_size)
+    recipe = RecipePlan(optimiser="sgd", batch_size=network.batch_size, momentum=0.0)
     step = trace(
         tail, recipe, loss=StepLoss("regression"), input_shape=value.shape[1:], outputs=label.shape[1],
-        batch_size=network.batch_size, padded=False, momentum=0,
+        batch_size=network.batch_size, padded=False,
     )  # fmt: skip
     made = program(step)
     numbers = {"sample_weight": torch.ones(len(value)), "learning_rate": torch.tensor(RATE)}

@@ -287,7 +287,7 @@ def test_epochs_follow_the_recipe(tmp_path: Path) -> None:
         for begin in range(0, 21, BATCH):
             rows = shuffled[begin : begin + BATCH]
             total += len(rows) * eager.step(
-                {"input": features[rows], "label": labels[rows]}, scheduled_rate(recipe, step / 9)
+                {"input": features[rows], "label": labels[rows]}, scheduled_rate(recipe, step, 9)
             )
             step += 1
         means.append(total / 21)

@@ -59,7 +59,7 @@ def test_every_epoch_is_a_seeded_permutation_in_batches_at_the_scheduled_rate() 
     expected = [rows.tolist() for _ in range(3) for rows in batches_of(order.permutation(10), 4)]
     assert steps.batches == expected
     assert [len(batch) for batch in expected[:3]] == [4, 4, 2]
-    assert steps.rates == [scheduled_rate(recipe(), step / 9) for step in range(9)]
+    assert steps.rates == [scheduled_rate(recipe(), step, 9) for step in range(9)]
     assert reported == [(step, 9) for step in range(1, 10)]
     assert [result.loss for result in results] == [1.0] * 3
     assert steps.calls == ["begin", "end"] * 3
@@ -109,12 +109,12 @@ def test_even_batches_differ_by_one_sample_at_most() -> None:
 
 
 def test_a_cosine_falls_to_zero_and_a_constant_stays() -> None:
-    rates = [scheduled_rate(recipe(), share / 4) for share in range(5)]
+    rates = [scheduled_rate(recipe(), done, 4) for done in range(5)]
     assert rates[0] == 0.5
     assert rates[2] == pytest.approx(0.25)
     assert rates[4] == pytest.approx(0.0)
-    assert {scheduled_rate(recipe(schedule="constant"), share / 4) for share in range(5)} == {0.5}
-    assert [scheduled_rate(recipe(), share / 4, 0.5) for share in range(5)] == pytest.approx([0.5, 0.5, 0.5, 0.25, 0])
+    assert {scheduled_rate(recipe(schedule="constant"), done, 4) for done in range(5)} == {0.5}
+    assert [scheduled_rate(recipe(), done, 4, 0.5) for done in range(5)] == pytest.approx([0.5, 0.5, 0.5, 0.25, 0])
 
 
 def trained(

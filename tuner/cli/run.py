@@ -39,7 +39,7 @@ def run(
     Parameters
     ----------
     task
-        A task.toml or its folder, a folder of photos, a file.py:function, or the name of a built-in task.
+        A task.toml or its folder, a model.ini, a folder of photos, a file.py:function, or the name of a built-in task.
     space
         A search space's file, or one of board-10min, early-exits, every-strategy, phone-overnight, smoke, wearable.
     time

@@ -17,6 +17,7 @@ from tuner.planner import cost
 from tuner.planner.device import Rates
 from tuner.plugin.compose import Composed, StrategyError, compose
 from tuner.plugin.core import build_host
+from tuner.plugin.given import with_given
 from tuner.plugin.knobs import Choice, Knob, ValueSource, narrow
 from tuner.plugin.sources import preferred_values
 from tuner.plugin.strategy import Strategy
@@ -147,6 +148,7 @@ def dry_run(
         check_possible_folds(number, session.task)
         model, within = session.model, math.inf if end is None else LOOKING_SHARE * (end - time.monotonic())
         rates = rates_of(session, measuring, measure=not deterministic, within=within)
+        strategies = with_given(strategies, session.task.given)
         knobs = check_knobs(search_space, strategies, model, info)
         wanted = wanted_knobs(search_space, backend, deterministic=deterministic)
         try:

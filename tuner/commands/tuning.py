@@ -12,6 +12,7 @@ from tuner.backends.base import Session
 from tuner.commands.few_samples import few_samples
 from tuner.errors import RunError
 from tuner.plan.info import ModelInfo
+from tuner.plugin.given import given_plans, with_given
 from tuner.plugin.host import Host
 from tuner.plugin.strategy import Strategy
 from tuner.plugin.versions import differences, taking_part
@@ -195,6 +196,7 @@ class Tuning:
         """
         self._listener.phase(LOOKING)
         config, model, task = self._config, session.model, self._task.info
+        strategies = with_given(strategies, self._task.given)
         if model.note:
             self._listener.say(model.note)
         check_knobs(self._space, strategies, model, task)
@@ -209,6 +211,7 @@ class Tuning:
         )
         self._phases["measuring"] = time.monotonic() - started
         prior = self._prior(model)
+        given = given_plans(strategies)
         return Setting(
             strategies=strategies,
             objectives=objectives,
@@ -220,8 +223,8 @@ class Tuning:
             model=model,
             task=task,
             rates=rates,
-            prior=prior.plans,
-            same_task=bool(prior.task) and prior.task == self._identity.task,
+            prior=(*given, *prior.plans),
+            same_task=bool(given) or (bool(prior.task) and prior.task == self._identity.task),
             limits=config.limits,
             end=end,
             folder=self._folder,

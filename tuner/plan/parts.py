@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum, auto
 from typing import Any, ClassVar, Literal
 
@@ -14,6 +14,8 @@ Scalar = Setting
 #: The optimisers that every backend has.
 Optimiser = Literal["sgd", "adam", "adamw"]
 Schedule = Literal["cosine", "constant"]
+#: The courses of the learning rate, with those that only a model file asks for.
+Course = Literal["cosine", "constant", "exponential", "steps"]
 
 
 class Stage(StrEnum):
@@ -219,16 +221,24 @@ class RecipePlan:
     Attributes:
         epochs: Maximum number of passes over the training samples.
         batch_size: Samples per step.
-        optimiser: Update rule: ``"sgd"`` (momentum 0.9), ``"adam"``, ``"adamw"``, or one that a plugin adds
-            (``tuner_optimisers``).
+        optimiser: Update rule: ``"sgd"``, ``"adam"``, ``"adamw"``, or one that a plugin adds (``tuner_optimisers``).
         learning_rate: Learning rate at the first step.
         weight_decay: Weight decay; decoupled for ``"adamw"``, L2 otherwise.
-        schedule: Course of the learning rate; ``"cosine"`` reaches 0 at the last step.
+        schedule: Course of the learning rate; ``"cosine"`` reaches 0 at the last step. The others count steps from 0:
+            ``"exponential"`` multiplies it by `decay_rate` to the power of the steps over `decay_steps`, ``"steps"``
+            follows `milestones`.
         patience: Number of epochs without a better local validation accuracy after which training stops; 0 never
             stops.
         freeze_bn: Whether the tail's batch norms keep their statistics.
         micro_batches: Number of parts a batch is divided into. Their gradients are summed before the update, which
             gives the same result in less memory and more time.
+        momentum: Of ``"sgd"``, in [0, 1).
+        beta1: Of ``"adam"`` and ``"adamw"``: share of the mean of gradients that a step keeps.
+        beta2: The same of the mean of squared gradients.
+        epsilon: Of ``"adam"`` and ``"adamw"``: added to the root of that mean.
+        decay_rate: Of the schedule ``"exponential"``, above 0.
+        decay_steps: The same, at least 1.
+        milestones: Of the schedule ``"steps"``: pairs of a step and a learning rate, which holds from that step on.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
@@ -237,15 +247,36 @@ class RecipePlan:
     optimiser: str = "adamw"
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
-    schedule: Schedule = "cosine"
+    schedule: Course = "cosine"
     patience: int = 0
     freeze_bn: bool = True
     micro_batches: int = 1
+    momentum: float = 0.9
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    decay_rate: float = 1.0
+    decay_steps: int = 1
+    milestones: tuple[tuple[int, float], ...] = ()
 
     @property
     def part_size(self) -> int:
         """Samples of a batch that are in memory at once."""
         return math.ceil(self.batch_size / self.micro_batches)
+
+    @property
+    def further(self) -> dict[str, Any]:
+        """The settings that no knob has, where they are not the usual ones."""
+        usual = RecipePlan()
+        return {name: value for name in FURTHER if (value := getattr(self, name)) != getattr(usual, name)}
+
+    def settings(self) -> dict[str, Any]:
+        """Return all settings, without those that no knob has where they are the usual ones."""
+        return {name: value for name, value in asdict(self).items() if name not in FURTHER} | self.further
+
+
+#: Settings of a recipe that no knob has; only a model file gives them.
+FURTHER = ("momentum", "beta1", "beta2", "epsilon", "decay_rate", "decay_steps", "milestones")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,14 @@ def recipe_rules(recipe: RecipePlan) -> Iterator[tuple[bool, str, object]]:
     yield recipe.batch_size >= 1, "recipe.batch_size must be at least 1", recipe.batch_size
     yield 0 < recipe.learning_rate < math.inf, "recipe.learning_rate must be above 0", recipe.learning_rate
     yield 0 <= recipe.weight_decay < math.inf, "recipe.weight_decay must be at least 0", recipe.weight_decay
+    for name in ("momentum", "beta1", "beta2"):
+        yield 0 <= getattr(recipe, name) < 1, f"recipe.{name} must be at least 0 and below 1", getattr(recipe, name)
+    for name in ("epsilon", "decay_rate"):
+        yield 0 < getattr(recipe, name) < math.inf, f"recipe.{name} must be above 0", getattr(recipe, name)
+    yield recipe.decay_steps >= 1, "recipe.decay_steps must be at least 1", recipe.decay_steps
+    steps = [step for step, _ in recipe.milestones]
+    rising = steps == sorted(set(steps)) and all(0 < rate < math.inf for _, rate in recipe.milestones)
+    yield rising, "recipe.milestones must have rising steps and rates above 0", recipe.milestones
     yield recipe.micro_batches >= 1, "recipe.micro_batches must be at least 1", recipe.micro_batches
     yield recipe.patience >= 0, "recipe.patience must be at least 0", recipe.patience
     most = max(recipe.epochs, recipe.batch_size, recipe.micro_batches, recipe.patience)
@@ -44,6 +52,19 @@ def effective_recipe(recipe: RecipePlan, *, exits_alone: bool, trains_norms: boo
         recipe = replace(recipe, micro_batches=1)
     # Parts of equal size are what counts: 20 of a batch of 32 are 16 parts of two samples.
     recipe = replace(recipe, micro_batches=math.ceil(recipe.batch_size / recipe.part_size))
+    recipe = replace(recipe, **{name: getattr(RecipePlan(), name) for name in _idle(recipe)})
     if recipe.patience >= recipe.epochs - 1:  # between the first epoch and the last there are fewer than that
         recipe = replace(recipe, patience=0)
     return recipe
+
+
+def _idle(recipe: RecipePlan) -> Iterator[str]:
+    """Yield the further settings that the optimiser and the schedule do not read; a plugin's optimiser may read all."""
+    if recipe.optimiser in {"adam", "adamw"}:
+        yield "momentum"
+    if recipe.optimiser == "sgd":
+        yield from ("beta1", "beta2", "epsilon")
+    if recipe.schedule != "exponential":
+        yield from ("decay_rate", "decay_steps")
+    if recipe.schedule != "steps":
+        yield "milestones"

@@ -1,10 +1,11 @@
 """A plan as one English line."""
 
 import math
+from typing import get_args
 
 from tuner.plan.heads import HeadsPlan
 from tuner.plan.info import MAP_DIMENSIONS, BlockInfo
-from tuner.plan.parts import DataEdit, LossTerm, TailEdit
+from tuner.plan.parts import DataEdit, LossTerm, Scalar, Schedule, TailEdit
 from tuner.plan.trial import TrialPlan
 
 #: How a backend is mentioned; the default one is not.
@@ -78,7 +79,9 @@ def _recipe(plan: TrialPlan) -> str:
     plural = "" if recipe.epochs == 1 else "s"
     optimiser = OPTIMISERS.get(recipe.optimiser, recipe.optimiser)
     parts = f" in {recipe.micro_batches} micro-batches" if recipe.micro_batches > 1 else ""
-    return f"{recipe.epochs} epoch{plural} {optimiser} {_rate(recipe.learning_rate)}{parts}"
+    further = "".join(f", {name} {_value(value)}" for name, value in recipe.further.items() if name != "milestones")
+    course = "" if recipe.schedule in get_args(Schedule) else f", rate by {recipe.schedule}"
+    return f"{recipe.epochs} epoch{plural} {optimiser} {_rate(recipe.learning_rate)}{parts}{course}{further}"
 
 
 def _term(term: LossTerm) -> str:
@@ -86,9 +89,13 @@ def _term(term: LossTerm) -> str:
 
 
 def _settings(part: TailEdit | LossTerm | DataEdit) -> str:
-    values = ((name, f"{value:.2g}" if isinstance(value, float) else value) for name, value in part.settings)
+    values = ((name, _value(value)) for name, value in part.settings)
     listed = ", ".join(f"{name} {value}" for name, value in values)
     return f" ({listed})" if listed else ""
+
+
+def _value(value: Scalar) -> str:
+    return f"{value:.2g}" if isinstance(value, float) else str(value)
 
 
 def _rate(value: float) -> str:

@@ -209,7 +209,7 @@ class TrialPlan:
     def _decisions(self) -> dict[str, Any]:
         """Return every part as JSON's types, without the description of model and task, which is long."""
         parts = {one.name: _plain(getattr(self, one.name)) for one in fields(self) if one.name not in {"model", "task"}}
-        return parts | {"heads": head_settings(self.heads)}
+        return parts | {"heads": head_settings(self.heads), "recipe": self.recipe.settings()}
 
     def carried_to(self, model: ModelInfo, task: TaskInfo) -> "TrialPlan":
         """Return the same decisions for all samples of another task, or for a model with a grown head.

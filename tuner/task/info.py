@@ -8,7 +8,7 @@ from tuner.metrics import LossKind
 from tuner.plan.info import TaskInfo
 from tuner.task.data.readable import changed, left_out
 from tuner.task.mixing import class_sizes, mixed_sizes
-from tuner.task.spec import CUT, InputSpec, TargetScale
+from tuner.task.spec import CUT, GivenTraining, InputSpec, TargetScale
 from tuner.task.task import Task
 
 NOUNS = {"images": "images", "arrays": "samples", "signals": "windows", "audio": "patches"}
@@ -31,6 +31,7 @@ class TaskOutline:
             samples; 0 where several samples were cut from one recording.
         smallest_class: That class; empty where the samples have no labels of the user's.
         targets: Of a regression, what its targets are standardised by.
+        given: Training that the task asks for, if any.
     """
 
     info: TaskInfo
@@ -44,6 +45,7 @@ class TaskOutline:
     most_folds: int = 0
     smallest_class: str = ""
     targets: TargetScale | None = None
+    given: GivenTraining | None = None
 
     @property
     def has_global(self) -> bool:
@@ -72,6 +74,7 @@ def outline(task: Task) -> TaskOutline:
         *rows,
         *_possible_folds(task),
         targets,
+        task.given,
     )
 
 

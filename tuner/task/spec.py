@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tuner.errors import TaskError
+from tuner.plan.parts import RecipePlan
 
 SampleKind = Literal["images", "arrays", "signals", "audio"]
 #: Kinds of which a sample is cut from something longer, whose prediction is the mean over its parts.
@@ -60,6 +61,19 @@ class Pretrain:
     epochs: int
     learning_rate: float
     batch_size: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class GivenTraining:
+    """A training that the task itself asks for: it is tried before the search begins.
+
+    Attributes:
+        recipe: How it trains.
+        frozen_parameters: Number of learnable values that it leaves alone: those of the first blocks.
+    """
+
+    recipe: RecipePlan
+    frozen_parameters: int = 0
 
 
 @dataclass(frozen=True, slots=True)

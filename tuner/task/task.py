@@ -14,7 +14,7 @@ from tuner.metrics import LossKind
 from tuner.reading import text_from
 from tuner.task.data.images import normalise
 from tuner.task.data.samples import Samples
-from tuner.task.spec import USUAL_LOSS, InputSpec, LossSettings, ModelSpec, TargetScale
+from tuner.task.spec import USUAL_LOSS, GivenTraining, InputSpec, LossSettings, ModelSpec, TargetScale
 
 MOST_NAME_BYTES = 200
 _ALWAYS_HASHED = ("weights", "pretrain")  # also where they are None, as they were before others came
@@ -66,6 +66,7 @@ class Task:
         loss_settings: Settings of the loss.
         targets: Of a regression, what the samples' targets were standardised by; None where they, and the model's
             outputs, are as the model learns them.
+        given: Training that the task asks for, such as a model file's; None where it asks for none.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Task:
     notes: tuple[str, ...] = ()
     loss_settings: LossSettings = USUAL_LOSS
     targets: TargetScale | None = None
+    given: GivenTraining | None = None
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -128,8 +130,8 @@ class Task:
     def fingerprint(self) -> str:
         """Hash what a run depends on, to 32 hex digits, so that a resumed run refuses a task that has changed.
 
-        Weights and a factory's own file count by content; partitions by the names, labels and sizes of their samples,
-        and by the content of a few, spread evenly; of sounds, by the content of all.
+        Weights, a factory's own file and files among its arguments count by content; partitions by the names, labels
+        and sizes of their samples, and by the content of a few, spread evenly; of sounds, by the content of all.
         """
         digest = hashlib.blake2b(digest_size=16)
         model = {key: value for key, value in asdict(self.model).items() if value is not None or key in _ALWAYS_HASHED}
@@ -140,6 +142,9 @@ class Task:
         parts += [] if self.labelled else [("unlabelled",)]
         parts += [] if self.loss_settings == USUAL_LOSS else [asdict(self.loss_settings)]
         parts += [] if self.targets is None else [asdict(self.targets)]
+        parts += [] if self.given is None else [asdict(self.given)]
+        texts = (value for _, value in self.model.arguments if isinstance(value, str))
+        parts += [(_content_hash(text),) for text in texts if Path(text).is_absolute() and Path(text).is_file()]
         digest.update(json.dumps(parts, sort_keys=True, default=str).encode())
         for where, samples in self.partitions():
             digest.update(f"\n{where} {len(samples)}\n".encode())

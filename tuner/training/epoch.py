@@ -77,7 +77,7 @@ class EpochLoop:
         for rows in self._batches(self._rows(self._order), self.recipe.batch_size):
             if self.steps.norms_train and len(rows) == 1 and self._samples > 1:
                 continue  # a batch norm has no statistics of one sample
-            rate = scheduled_rate(self.recipe, self._done / self._count, self.steps.constant_until)
+            rate = scheduled_rate(self.recipe, self._done, self._count, self.steps.constant_until)
             total += self.steps.step(rows, rate) * len(rows)
             self._done += 1
             stopped = watch(self._done, self._count)

@@ -8,14 +8,22 @@ from tuner.arrays import RowNumbers
 from tuner.plan.parts import RecipePlan
 
 
-def scheduled_rate(recipe: RecipePlan, share: float, constant_until: float = 0.0) -> float:
-    """Return the learning rate when a share of all steps is done.
+def scheduled_rate(recipe: RecipePlan, done: int, count: int, constant_until: float = 0.0) -> float:
+    """Return the learning rate of the next step.
 
     Args:
         recipe: Its first rate and its schedule.
-        share: Steps done, as a fraction of all.
-        constant_until: The share at which a falling rate begins to fall, below 1.
+        done: Steps done.
+        count: All steps.
+        constant_until: The share of steps at which a falling rate begins to fall, below 1; of a schedule that falls to
+            the last step.
     """
+    if recipe.schedule == "exponential":
+        return recipe.learning_rate * math.pow(recipe.decay_rate, done / recipe.decay_steps)
+    if recipe.schedule == "steps":
+        passed = [rate for step, rate in recipe.milestones if step <= done]
+        return passed[-1] if passed else recipe.learning_rate
+    share = done / count
     if recipe.schedule != "cosine" or share <= constant_until:
         return recipe.learning_rate
     fallen = (share - constant_until) / (1 - constant_until)

@@ -8,7 +8,7 @@ import pytest
 
 from tuner.cli.app import call
 from tuner.errors import ModelError
-from tuner.planner.nntrainer.ini import OPERATIONS, read_ini
+from tuner.planner.nntrainer.ini import read_ini
 from tuner.planner.nntrainer.keys import LAYERS
 from tuner.planner.nntrainer.layers import (
     Activation,
@@ -20,6 +20,7 @@ from tuner.planner.nntrainer.layers import (
     MultiOut,
     Pooling2d,
 )
+from tuner.planner.nntrainer.operations import OPERATIONS
 
 MODELS = Path(__file__).parents[3] / "examples" / "nntrainer"
 HEAD = "[Model]\nloss = mse\nbatch_size = 4\n[in]\ntype = input\ninput_shape = 3:8:8\n"
@@ -177,7 +178,7 @@ CONV = "[c]\ntype = conv2d\nfilters = 2\nkernel_size = 3,3\n"
             "unknown key 'filtres' (did you mean 'filters'?); keys of a layer of type conv2d: type",
         ),
         (HEAD + "[c]\ntype = conv3d\n", "got 'conv3d' (did you mean 'conv2d'?)"),
-        (HEAD + "[d]\ntype = dropout\n", "type must be one of input, fully_connected"),
+        (HEAD + "[d]\ntype = permute\n", "type must be one of input, fully_connected"),
         (HEAD + "[c]\ntype = conv2d\nfilters = 2\n", "[c]: kernel_size is missing: add kernel_size = ..., two whole"),
         (
             HEAD + "[c]\ntype = conv2d\nfilters = 0\nkernel_size = 3,3\n",

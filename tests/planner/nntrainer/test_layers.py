@@ -6,16 +6,22 @@ from tuner.planner.nntrainer.layers import (
     Activation,
     BatchNormalization,
     Concat,
+    Conv1d,
     Conv2d,
+    Dropout,
+    Embedding,
     Flatten,
     FullyConnected,
+    Gru,
     Lstm,
     Operation,
     Padding,
     Pooling2d,
     Shape,
+    Split,
 )
-from tuner.planner.nntrainer.traits import Traits, traits
+from tuner.planner.nntrainer.rules import traits
+from tuner.planner.nntrainer.traits import Traits
 
 
 def of(layer: Operation, *shapes: Shape) -> Traits:
@@ -51,12 +57,37 @@ def test_a_fully_connected_layer_works_along_the_width() -> None:
 
 def test_an_lstm_owns_four_gates_and_keeps_them_at_every_time_step() -> None:
     lstm = of(Lstm(10), (1, 6, 12))
-    assert sum(lstm.weights.values()) == 4 * 10 * (12 + 10 + 1)
+    assert sum(lstm.weights.values()) == 4 * 10 * (12 + 10 + 2)
+    assert sum(of(Lstm(10, one_bias=True), (1, 6, 12)).weights.values()) == 4 * 10 * (12 + 10 + 1)
     assert lstm.shape == (1, 1, 10)
     assert of(Lstm(10, sequences=True), (1, 6, 12)).shape == (1, 6, 10)
     saved = {tensor.name: tensor.sample_bytes for tensor in lstm.inner if tensor.kind == "saved"}
     assert saved == {"gates": 4 * 4 * 6 * 10, "cells": 4 * 6 * 10, "hidden": 4 * 6 * 10}
     assert lstm.macs == 6 * 40 * (12 + 10)
+
+
+def test_a_gru_owns_three_gates_and_no_cell() -> None:
+    gru = of(Gru(10), (1, 6, 12))
+    assert sum(gru.weights.values()) == 3 * 10 * (12 + 10 + 2)
+    assert (gru.shape, of(Gru(10, sequences=True), (1, 6, 12)).shape) == ((1, 1, 10), (1, 6, 10))
+    saved = {tensor.name: tensor.sample_bytes for tensor in gru.inner if tensor.kind == "saved"}
+    assert saved == {"gates": 4 * 3 * 6 * 10, "hidden": 4 * 6 * 10}
+    assert gru.macs == 6 * 30 * (12 + 10)
+
+
+def test_layers_of_vectors_and_tables_have_the_sizes_of_nntrainers() -> None:
+    conv1d, flat = (
+        of(Conv1d(5, 3, 2, (0, 0, 1, 2)), (3, 1, 24)),
+        of(Conv2d(5, (1, 3), (1, 2), (0, 0, 1, 2)), (3, 1, 24)),
+    )
+    assert conv1d == flat
+    assert conv1d.shape == (5, 1, 13)
+    table = of(Embedding(40, 6), (1, 1, 3))
+    assert (table.shape, table.weights, table.macs) == ((1, 3, 6), {"weight": 240}, 0)
+    (mask,) = of(Dropout(0.5), (2, 3, 4)).inner
+    assert (mask.name, mask.sample_bytes) == ("mask", 4 * 24)
+    assert of(Split(3, outputs=4), (2, 3, 4)).shape == (2, 3, 1)
+    assert of(Split(2, number=3, outputs=3), (2, 6, 4)).shape == (2, 2, 4)
 
 
 def test_max_pooling_keeps_an_index_and_average_pooling_nothing() -> None:

@@ -4,30 +4,17 @@ The format is NNTrainer's (arXiv 2206.04688, section 4.2; its docs/configuration
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.errors import ModelError, nearest
+from tuner.planner.nntrainer.embedding import check_embeddings
 from tuner.planner.nntrainer.keys import BACKBONE, SECTIONS, check_keys
-from tuner.planner.nntrainer.layers import (
-    FUNCTIONS,
-    POOLINGS,
-    Activation,
-    Addition,
-    BatchNormalization,
-    Concat,
-    Conv2d,
-    Flatten,
-    FullyConnected,
-    Input,
-    Lstm,
-    MultiOut,
-    Operation,
-    Pooling2d,
-)
+from tuner.planner.nntrainer.layers import FUNCTIONS, Activation, Flatten, Input, Operation
 from tuner.planner.nntrainer.network import LOSSES, OPTIMISERS, Layer, LayerInput, Network, network
-from tuner.planner.nntrainer.sections import Section, choice, padding, pair, positive, shape, sources, truth
+from tuner.planner.nntrainer.operations import OPERATIONS, start
+from tuner.planner.nntrainer.sections import Section, choice, positive, shape, sources, truth, word
 from tuner.reading import MOST_DEPTH, read_text
 
 #: Placeholder for the layer that a backbone reads, until its layers have their full names; no section can have it.
@@ -53,22 +40,24 @@ def read_ini(path: Path) -> Network:
     Raises:
         ModelError: The file cannot be read or planned; the message has file, line or section, rule and value.
     """
-    sections = _sections(path)
+    sections = read_sections(path)
     by_name = {section.name.lower(): section for section in sections}
     model = by_name.get("model", Section("Model", path, {}))
     choice(model, "type", ("neuralnetwork", "regression"), "neuralnetwork")
     own = by_name.get("optimizer")
-    optimiser = choice(own or model, "type" if own else "optimizer", OPTIMISERS, "sgd")
+    optimiser = choice(own, "type", OPTIMISERS, "adam") if own else choice(model, "optimizer", OPTIMISERS, "sgd")
     loss = choice(model, "loss", LOSSES, "mse")
     batch_size = positive(model, "batch_size", 1)
     layers = _layers(sections, (path,)).layers
     try:
-        return network(layers, loss=loss, optimiser=optimiser, batch_size=batch_size)
+        joined = network(layers, loss=loss, optimiser=optimiser, batch_size=batch_size)
+        check_embeddings(joined)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
+    return joined
 
 
-def _sections(path: Path) -> list[Section]:
+def read_sections(path: Path) -> list[Section]:
     """Return the sections of a file in their order, with their keys checked."""
     text = read_text(path, ModelError, "give a model file of NNTrainer")
     sections: dict[str, Section] = {}
@@ -147,7 +136,7 @@ def _section_layers(section: Section, name: str, inputs: tuple[LayerInput, ...])
             )
         layers.append(Layer(f"{name}/input", Input(shape(section, "input_shape"))))
         inputs = (LayerInput(layers[-1].name),)
-    layers.append(Layer(name, OPERATIONS[kind](section), () if kind == "input" else inputs, trainable))
+    layers.append(Layer(name, OPERATIONS[kind](section), () if kind == "input" else inputs, trainable, start(section)))
     after: list[Operation] = []
     if kind != "activation" and section.keys.get("activation", "none").lower() != "none":
         after.append(Activation(choice(section, "activation", FUNCTIONS)))
@@ -165,13 +154,17 @@ def _backbone(section: Section, name: str, inputs: tuple[LayerInput, ...], files
         raise ModelError(f"{section.place}: a backbone must be another .ini file, got {section.keys[BACKBONE]!r}")
     if len(inputs) > 1:
         raise ModelError(f"{section.place}: a backbone must read one layer, got {len(inputs)}")
-    sections = _sections(path)
+    sections = read_sections(path)
     if path.resolve() in {file.resolve() for file in files}:
         raise ModelError(f"{section.place}: the backbone {path} contains itself")
     if len(files) > MOST_DEPTH:
         raise ModelError(f"{section.place}: backbones may be {MOST_DEPTH} deep: write the layers into one file")
     part = _layers(sections, (*files, path), inside=OUTSIDE if inputs else None)
     trains = truth(section, "trainable", default=False)
+    weights = None
+    if truth(section, "preload", default=False):
+        model = next((other for other in sections if other.name.lower() == "model"), Section("Model", path, {}))
+        weights = path.parent / word(model, "save_path", "the file of its weights, which preload = true reads")
 
     def renamed(source: LayerInput) -> LayerInput:
         return inputs[0] if source.layer == OUTSIDE else replace(source, layer=f"{name}/{source.layer}")
@@ -182,48 +175,8 @@ def _backbone(section: Section, name: str, inputs: tuple[LayerInput, ...], files
             name=f"{name}/{layer.name}",
             inputs=tuple(renamed(source) for source in layer.inputs),
             trainable=layer.trainable and trains,
+            start=replace(layer.start, file=layer.start.file or weights),
         )
         for layer in part.layers
     )
     return _Part(layers, f"{name}/{part.end}")
-
-
-def _bias(section: Section) -> bool:
-    return not truth(section, "disable_bias", default=False)
-
-
-def _conv2d(section: Section) -> Conv2d:
-    return Conv2d(
-        positive(section, "filters"),
-        pair(section, "kernel_size"),
-        pair(section, "stride", (1, 1)),
-        padding(section),
-        _bias(section),
-    )
-
-
-def _pooling2d(section: Section) -> Pooling2d:
-    pooling = choice(section, "pooling", POOLINGS)
-    if pooling.startswith("global"):
-        return Pooling2d(pooling)
-    return Pooling2d(pooling, pair(section, "pool_size"), pair(section, "stride", (1, 1)), padding(section))
-
-
-def _lstm(section: Section) -> Lstm:
-    return Lstm(positive(section, "unit"), truth(section, "return_sequences", default=False), _bias(section))
-
-
-#: Makes the operation of a section, by its type.
-OPERATIONS: Mapping[str, Callable[[Section], Operation]] = {
-    "input": lambda section: Input(shape(section, "input_shape")),
-    "fully_connected": lambda section: FullyConnected(positive(section, "unit"), _bias(section)),
-    "conv2d": _conv2d,
-    "pooling2d": _pooling2d,
-    "batch_normalization": lambda _: BatchNormalization(),
-    "activation": lambda section: Activation(choice(section, "activation", FUNCTIONS)),
-    "flatten": lambda _: Flatten(),
-    "addition": lambda _: Addition(),
-    "concat": lambda section: Concat(int(choice(section, "axis", ("1", "2", "3"), "1"))),
-    "multiout": lambda _: MultiOut(1),
-    "lstm": _lstm,
-}

@@ -8,15 +8,17 @@ from collections.abc import Mapping
 from tuner.errors import ModelError, nearest
 from tuner.planner.nntrainer.sections import Section, choice
 
+_DATA = ("type", "path", "buffer_size")
 _OPTIMISER = ("learning_rate", "beta1", "beta2", "epsilon", "decay_rate", "decay_steps")
 #: Keys of every section that is no layer.
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "model": ("type", "epochs", "loss", "save_path", "batch_size", "optimizer", *_OPTIMISER),
     "optimizer": ("type", *_OPTIMISER),
     "learningratescheduler": ("type", "learning_rate", "decay_rate", "decay_steps", "iteration"),
-    "train_set": ("type", "path"),
-    "valid_set": ("type", "path"),
-    "test_set": ("type", "path"),
+    "train_set": _DATA,
+    "valid_set": _DATA,
+    "test_set": _DATA,
+    "dataset": ("traindata", "validdata", "testdata", "labeldata", "buffersize"),
 }
 #: Keys of every layer.
 _COMMON = ("type", "name", "input_layers", "input_shape", "activation", "flatten", "trainable")
@@ -40,6 +42,7 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
     "input": ("normalization", "standardization"),
     "fully_connected": ("unit", *_WEIGHTS),
     "conv2d": ("filters", "kernel_size", "stride", "padding", *_WEIGHTS),
+    "conv1d": ("filters", "kernel_size", "stride", "padding", *_WEIGHTS),
     "pooling2d": ("pooling", "pool_size", "stride", "padding"),
     "batch_normalization": _NORM,
     "activation": (),
@@ -47,10 +50,14 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
     "addition": (),
     "concat": ("axis",),
     "multiout": (),
-    "lstm": ("unit", "return_sequences", *_WEIGHTS),
+    "split": ("axis", "split_dimension", "split_number"),
+    "dropout": ("dropout_rate",),
+    "embedding": ("in_dim", "out_dim", *(key for key in _WEIGHTS if "bias" not in key)),
+    "lstm": ("unit", "return_sequences", "integrate_bias", *_WEIGHTS),
+    "gru": ("unit", "return_sequences", "integrate_bias", "reset_after", *_WEIGHTS),
 }
 BACKBONE = "backbone"
-_BACKBONE = (BACKBONE, "name", "trainable", "input_layers")
+_BACKBONE = (BACKBONE, "name", "trainable", "preload", "input_layers")
 
 
 def check_keys(section: Section) -> None:

@@ -44,6 +44,22 @@ class Conv2d:
 
 
 @dataclass(frozen=True, slots=True)
+class Conv1d:
+    """A convolution over the width of an input of height 1."""
+
+    filters: int
+    kernel: int
+    stride: int = 1
+    padding: Padding = "valid"
+    bias: bool = True
+
+    @property
+    def flat(self) -> Conv2d:
+        """The same convolution over height and width."""
+        return Conv2d(self.filters, (1, self.kernel), (1, self.stride), self.padding, self.bias)
+
+
+@dataclass(frozen=True, slots=True)
 class Pooling2d:
     """The largest or the mean value of windows, or of the whole map."""
 
@@ -55,7 +71,15 @@ class Pooling2d:
 
 @dataclass(frozen=True, slots=True)
 class BatchNormalization:
-    """Normalisation of every channel over the batch; of every value where the input is a vector."""
+    """Normalisation of every channel over the batch; of every value where the input is a vector.
+
+    Attributes:
+        epsilon: Added to the variance.
+        momentum: Share of the running statistics that a step keeps.
+    """
+
+    epsilon: float = 1e-3
+    momentum: float = 0.99
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +120,81 @@ class MultiOut:
 
 
 @dataclass(frozen=True, slots=True)
+class Split:
+    """Equal parts of a tensor along axis 1 (channels), 2 (height) or 3 (width), each an output.
+
+    Attributes:
+        axis: The axis.
+        number: Number of parts; None for parts of size 1.
+        outputs: Number of parts that are read.
+    """
+
+    axis: int
+    number: int | None = None
+    outputs: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Dropout:
+    """Each value set to 0 with a probability, and the others scaled up; nothing after training."""
+
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """A row of a table for each number along the width: 1:1:numbers to 1:numbers:width.
+
+    Attributes:
+        size: Rows of the table; the numbers are whole, from 0 to below it.
+        width: Values of a row.
+    """
+
+    size: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
 class Lstm:
-    """A long short-term memory over the height (time), reading the width (features)."""
+    """A long short-term memory over the height (time), reading the width (features).
+
+    Attributes:
+        unit: Hidden values.
+        sequences: Whether the output is the hidden state after every step, not after the last.
+        bias: Whether there are biases.
+        one_bias: Whether the gates have one bias, not one of the input and one of the hidden state.
+    """
 
     unit: int
     sequences: bool = False
     bias: bool = True
+    one_bias: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Gru:
+    """A gated recurrent unit over the height (time), reading the width (features).
+
+    Attributes:
+        unit: Hidden values.
+        sequences: Whether the output is the hidden state after every step, not after the last.
+        bias: Whether there are biases.
+        one_bias: Whether the gates have one bias, not one of the input and one of the hidden state.
+        reset_after: Whether the reset gate multiplies the candidate's matrix product, not what is multiplied.
+    """
+
+    unit: int
+    sequences: bool = False
+    bias: bool = True
+    one_bias: bool = False
+    reset_after: bool = True
 
 
 Operation = (
     Input
     | FullyConnected
     | Conv2d
+    | Conv1d
     | Pooling2d
     | BatchNormalization
     | Activation
@@ -115,7 +202,11 @@ Operation = (
     | Addition
     | Concat
     | MultiOut
+    | Split
+    | Dropout
+    | Embedding
     | Lstm
+    | Gru
 )
 
 

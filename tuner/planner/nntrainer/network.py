@@ -6,16 +6,24 @@ a cross-entropy absorbs the last activation.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal, get_args
 
 from tuner.errors import ModelError, nearest
-from tuner.planner.nntrainer.layers import Activation, Input, MultiOut, Operation, Shape
-from tuner.planner.nntrainer.traits import Traits, traits
+from tuner.planner.nntrainer.layers import Activation, Function, Input, MultiOut, Operation, Shape, Split
+from tuner.planner.nntrainer.rules import traits
+from tuner.planner.nntrainer.traits import Traits
 
 LossName = Literal["mse", "cross"]
 OptimiserName = Literal["sgd", "adam"]
+Initialiser = Literal[
+    "zeros", "ones", "lecun_normal", "lecun_uniform", "xavier_normal", "xavier_uniform", "he_normal", "he_uniform"
+]
 LOSSES: tuple[LossName, ...] = get_args(LossName)
 OPTIMISERS: tuple[OptimiserName, ...] = get_args(OptimiserName)
+INITIALISERS: tuple[Initialiser, ...] = get_args(Initialiser)
+#: Layers with several outputs.
+SEVERAL = (MultiOut, Split)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +32,28 @@ class LayerInput:
 
     Attributes:
         layer: Name of the layer whose output it is.
-        output: Number of the output of a `MultiOut`; None for the next free one.
+        output: Number of the output of a `MultiOut` or a `Split`; None for the next free one.
     """
 
     layer: str
     output: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a layer is before it trains, which its plan does not depend on.
+
+    Attributes:
+        weight: Initialiser of its weights.
+        bias: Initialiser of its biases.
+        file: File of weights that it starts from instead; see `tuner.models.nntrainer.weights`.
+        refusal: Why it can be planned and not be trained; empty where it can.
+    """
+
+    weight: Initialiser = "xavier_uniform"
+    bias: Initialiser = "zeros"
+    file: Path | None = None
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +62,17 @@ class Layer:
 
     Attributes:
         name: Unique name.
-        operation: Operation; a `MultiOut`'s number of outputs is counted, not read.
+        operation: Operation; the number of outputs of a `MultiOut` or a `Split` is counted, not read.
         inputs: Outputs that it reads, in order.
         trainable: Whether its weights train.
+        start: What it is before it trains.
     """
 
     name: str
     operation: Operation
     inputs: tuple[LayerInput, ...] = ()
     trainable: bool = True
+    start: Start = Start()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +85,7 @@ class Node:
         inputs: Index of the node and of its output, for every tensor it reads.
         trainable: Whether its weights train.
         traits: Shapes and sizes.
+        start: What it is before it trains.
     """
 
     name: str
@@ -65,11 +93,12 @@ class Node:
     inputs: tuple[tuple[int, int], ...]
     trainable: bool
     traits: Traits
+    start: Start = Start()
 
     @property
     def outputs(self) -> int:
         """Number of outputs."""
-        return self.operation.outputs if isinstance(self.operation, MultiOut) else 1
+        return self.operation.outputs if isinstance(self.operation, SEVERAL) else 1
 
     @property
     def parameters(self) -> int:
@@ -87,12 +116,14 @@ class Network:
         loss: Mean squared error, or cross-entropy of a softmax or sigmoid.
         optimiser: Plain SGD without state, or Adam with two values per weight.
         batch_size: Samples per step.
+        absorbed: The activation that the cross-entropy absorbs; None for another loss.
     """
 
     nodes: tuple[Node, ...]
     loss: LossName
     optimiser: OptimiserName
     batch_size: int
+    absorbed: Function | None = None
 
 
 def network(layers: Sequence[Layer], *, loss: LossName, optimiser: OptimiserName, batch_size: int) -> Network:
@@ -112,17 +143,19 @@ def network(layers: Sequence[Layer], *, loss: LossName, optimiser: OptimiserName
     _check_sources(layers)
     ordered = _in_order(_with_multiouts(layers))
     end = _end(ordered)
+    absorbed: Function | None = None
     if loss == "cross":
         if not isinstance(end.operation, Activation) or end.operation.function not in {"softmax", "sigmoid"}:
             raise ModelError(
                 f"loss = cross requires softmax or sigmoid as the last activation, but the model ends with {end.name!r}"
             )
+        absorbed = end.operation.function
         ordered = [layer for layer in ordered if layer is not end]
         end = next(layer for layer in ordered if layer.name == end.inputs[0].layer)
     if isinstance(end.operation, Input):
         raise ModelError("the model has only an input: add a layer that computes")
     before = [layer for layer in ordered if layer is not end]
-    return Network(tuple(_nodes([*before, end])), loss, optimiser, batch_size)
+    return Network(tuple(_nodes([*before, end])), loss, optimiser, batch_size, absorbed)
 
 
 def _check_sources(layers: Sequence[Layer]) -> None:
@@ -137,10 +170,10 @@ def _check_sources(layers: Sequence[Layer]) -> None:
                 raise ModelError(
                     f"layer {layer.name!r} reads {source.layer!r}, which is no layer{nearest(source.layer, by_name)}"
                 )
-            if source.output and not isinstance(by_name[source.layer].operation, MultiOut):
+            if source.output and not isinstance(by_name[source.layer].operation, SEVERAL):
                 raise ModelError(
                     f"layer {layer.name!r} reads output {source.output} of {source.layer!r}, which has one output: "
-                    "only a multiout has several"
+                    "only a multiout or a split has several"
                 )
         if not layer.inputs and not isinstance(layer.operation, Input):
             raise ModelError(f"layer {layer.name!r} reads nothing: name its input_layers, or put an input before it")
@@ -151,7 +184,7 @@ def _with_multiouts(layers: Sequence[Layer]) -> list[Layer]:
     readers: dict[str, int] = {}
     for source in (source for layer in layers for source in layer.inputs):
         readers[source.layer] = readers.get(source.layer, 0) + 1
-    explicit = {layer.name for layer in layers if isinstance(layer.operation, MultiOut)}
+    explicit = {layer.name for layer in layers if isinstance(layer.operation, SEVERAL)}
     through = {name: name for name in explicit} | {
         name: f"{name}/multiout" for name, count in readers.items() if count > 1 and name not in explicit
     }
@@ -166,7 +199,9 @@ def _with_multiouts(layers: Sequence[Layer]) -> list[Layer]:
     result: list[Layer] = []
     for layer in layers:
         inputs = tuple(redirected(source) for source in layer.inputs)
-        operation = MultiOut(readers.get(layer.name, 1)) if layer.name in explicit else layer.operation
+        operation = layer.operation
+        if isinstance(operation, SEVERAL):
+            operation = replace(operation, outputs=readers.get(layer.name, 1))
         result.append(replace(layer, operation=operation, inputs=inputs))
         if layer.name in through and layer.name not in explicit:
             result.append(Layer(through[layer.name], MultiOut(readers[layer.name]), (LayerInput(layer.name),)))
@@ -222,4 +257,4 @@ def _nodes(layers: Sequence[Layer]) -> Iterator[Node]:
             raise ModelError(f"layer {layer.name!r}: {error}") from None
         shapes.append(layer_traits.shape)
         inputs = tuple((index[source.layer], source.output or 0) for source in layer.inputs)
-        yield Node(layer.name, layer.operation, inputs, layer.trainable, layer_traits)
+        yield Node(layer.name, layer.operation, inputs, layer.trainable, layer_traits, layer.start)

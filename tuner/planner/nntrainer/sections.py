@@ -1,5 +1,6 @@
 """Values of a model file's keys: read, or refused in one line that names file, section, key and value."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -80,6 +81,42 @@ def padding(section: Section) -> Padding:
         case sides:
             top, bottom, left, right = sides
             return top, bottom, left, right
+
+
+def padding1d(section: Section) -> Padding:
+    """Read the padding along the width: ``valid``, ``same``, one number or ``left,right``; the default is valid."""
+    if section.keys.get("padding", "valid").lower() in PADDINGS:
+        return choice(section, "padding", PADDINGS, "valid")
+    sides = _numbers(section, "padding", None, "valid, same, or one or two whole numbers", ",", (1, 2), 0)
+    return 0, 0, sides[0], sides[-1]
+
+
+def number(
+    section: Section,
+    key: str,
+    default: float | None = None,
+    *,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    below: float = math.inf,
+    most: float = math.inf,
+) -> float:
+    """Read a number within limits."""
+    limits = ((least, "from"), (above, "above"), (most, "at most"), (below, "below"))
+    rule = " ".join(("a number", *(f"{name} {limit:g}" for limit, name in limits if math.isfinite(limit))))
+    text = _text(section, key, None if default is None else repr(default), rule)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (least <= value <= most and above < value < below):
+        raise ModelError(f"{section.place}: {key} must be {rule}, got {text!r}")
+    return value
+
+
+def word(section: Section, key: str, rule: str) -> str:
+    """Read a text that must be there."""
+    return _text(section, key, None, rule)
 
 
 def truth(section: Section, key: str, *, default: bool) -> bool:

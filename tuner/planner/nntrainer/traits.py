@@ -1,33 +1,12 @@
-"""What the planner must know of each kind of layer: shapes, bytes and multiply-accumulates, without a tensor.
-
-NNTrainer (arXiv 2206.04688), section 4.1. Values are 32-bit floats.
-"""
+"""What the planner must know of a layer: shapes, bytes and multiply-accumulates. Values are 32-bit floats."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tuner.errors import ModelError
 from tuner.planner.memory.lifetimes import Lifespan
-from tuner.planner.nntrainer.layers import (
-    Activation,
-    Addition,
-    BatchNormalization,
-    Concat,
-    Conv2d,
-    Flatten,
-    FullyConnected,
-    Input,
-    Lstm,
-    MultiOut,
-    Operation,
-    Padding,
-    Pair,
-    Pooling2d,
-    Shape,
-    format_shape,
-)
+from tuner.planner.nntrainer.layers import Shape
 
 #: Whether a layer's output may share its input's memory: no; overwriting it; reading it.
 Sharing = Literal["none", "in-place", "view"]
@@ -82,161 +61,6 @@ class Traits:
     inner: tuple[LayerTensor, ...] = ()
 
 
-def traits(layer: Operation, shapes: Sequence[Shape], *, trainable: bool = True) -> Traits:
-    """Return the traits of a layer.
-
-    Args:
-        layer: Operation of the layer.
-        shapes: Shapes of its inputs, per sample; none for an `Input`.
-        trainable: Whether its weights train; a batch norm that does not uses its running statistics.
-
-    Raises:
-        ModelError: The layer cannot take inputs of these shapes.
-    """
-    many = isinstance(layer, Addition | Concat)
-    if not many and len(shapes) != (0 if isinstance(layer, Input) else 1):
-        raise ModelError(f"a layer of this type reads one tensor, but {len(shapes)} are given to it")
-    return _RULES[type(layer)](layer, shapes, trainable)
-
-
 def values(shape: Sequence[int]) -> int:
     """Return the number of values of a shape."""
     return math.prod(shape)
-
-
-def _input(layer: Input, _shapes: Sequence[Shape], _trainable: bool) -> Traits:
-    return Traits(shape=layer.shape)
-
-
-def _fully_connected(layer: FullyConnected, shapes: Sequence[Shape], _trainable: bool) -> Traits:
-    *rows, width = shapes[0]
-    weights = {"weight": width * layer.unit, **({"bias": layer.unit} if layer.bias else {})}
-    macs = values(rows) * width * layer.unit
-    return Traits(shape=(rows[0], rows[1], layer.unit), weights=weights, macs=macs, reads_input=Lifespan.GRADIENT)
-
-
-def _conv2d(layer: Conv2d, shapes: Sequence[Shape], _trainable: bool) -> Traits:
-    channels = shapes[0][0]
-    height, width = _windows(shapes[0], layer.kernel, layer.stride, layer.padding)
-    window = channels * values(layer.kernel)
-    weights = {"weight": layer.filters * window, **({"bias": layer.filters} if layer.bias else {})}
-    shape = (layer.filters, height, width)
-    return Traits(shape=shape, weights=weights, macs=values(shape) * window, reads_input=Lifespan.GRADIENT)
-
-
-def _pooling2d(layer: Pooling2d, shapes: Sequence[Shape], _trainable: bool) -> Traits:
-    channels = shapes[0][0]
-    whole = layer.pooling.startswith("global")
-    height, width = (1, 1) if whole else _windows(shapes[0], layer.size, layer.stride, layer.padding)
-    shape = (channels, height, width)
-    if not layer.pooling.endswith("max"):
-        return Traits(shape=shape)
-    index = LayerTensor("index", values(shape) * INDEX_BYTES, 0, Lifespan.FORWARD | Lifespan.DERIVATIVE, "saved")
-    return Traits(shape=shape, inner=(index,))
-
-
-def _batch_normalization(_layer: BatchNormalization, shapes: Sequence[Shape], trainable: bool) -> Traits:
-    channels, _, width = shapes[0]
-    features = channels if channels > 1 else width
-    inner = (
-        LayerTensor("normalised", values(shapes[0]) * VALUE_BYTES, 0, Lifespan.ITERATION, "saved"),
-        LayerTensor("statistics", 0, 2 * features * VALUE_BYTES, Lifespan.ITERATION, "saved"),
-    )
-    return Traits(
-        shape=shapes[0],
-        weights={"gamma": features, "beta": features},
-        state={"mean": features, "variance": features},
-        sharing="in-place",
-        inner=inner if trainable else (),
-    )
-
-
-def _activation(layer: Activation, shapes: Sequence[Shape], _trainable: bool) -> Traits:
-    if not layer.mask or layer.function != "relu":
-        return Traits(shape=shapes[0], reads_output=Lifespan.DERIVATIVE, sharing="in-place")
-    mask = LayerTensor("mask", math.ceil(values(shapes[0]) / 8), 0, Lifespan.FORWARD | Lifespan.DERIVATIVE, "saved")
-    return Traits(shape=shapes[0], sharing="in-place", inner=(mask,))
-
-
-def _flatten(_layer: Flatten, shapes: Sequence[Shape], _trainable: bool) -> Traits:
-    return Traits(shape=(1, 1, values(shapes[0])), sharing="view")
-
-
-def _addition(_layer: Addition, shapes: Sequence[Shape], _trainable: bool) -> Traits:
-    if len(set(shapes)) != 1:
-        raise ModelError(f"addition: inputs must have one shape, got {_listed(shapes)}")
-    return Traits(shape=shapes[0])
-
-
-def _concat(layer: Concat, shapes: Sequence[Shape], _trainable: bool) -> Traits:
-    at = layer.axis - 1
-    if len({shape[:at] + shape[at + 1 :] for shape in shapes}) != 1:
-        raise ModelError(f"concat along axis {layer.axis}: inputs must differ in that axis only, got {_listed(shapes)}")
-    joined = list(shapes[0])
-    joined[at] = sum(shape[at] for shape in shapes)
-    return Traits(shape=(joined[0], joined[1], joined[2]))
-
-
-def _multi_out(_layer: MultiOut, shapes: Sequence[Shape], _trainable: bool) -> Traits:
-    return Traits(shape=shapes[0], sharing="view")
-
-
-def _lstm(layer: Lstm, shapes: Sequence[Shape], _trainable: bool) -> Traits:
-    channels, steps, features = shapes[0]
-    if channels != 1:
-        raise ModelError(f"lstm: the input must be 1:time:features, got {format_shape(shapes[0])}")
-    unit = layer.unit
-    gates = 4 * unit
-    weights = {"weight_ih": features * gates, "weight_hh": unit * gates, **({"bias": gates} if layer.bias else {})}
-    step_bytes = unit * VALUE_BYTES
-    saved = Lifespan.FORWARD | Lifespan.GRADIENT
-    inner = (
-        LayerTensor("gates", 4 * steps * step_bytes, 0, saved, "saved"),
-        LayerTensor("cells", steps * step_bytes, 0, saved, "saved"),
-        *(() if layer.sequences else (LayerTensor("hidden", steps * step_bytes, 0, saved, "saved"),)),
-        LayerTensor("d gates", 4 * steps * step_bytes, 0, Lifespan.BACKWARD, "scratch"),
-        LayerTensor("d hidden", step_bytes, 0, Lifespan.GRADIENT, "scratch"),
-        LayerTensor("d cell", step_bytes, 0, Lifespan.GRADIENT, "scratch"),
-    )
-    return Traits(
-        shape=(1, steps if layer.sequences else 1, unit),
-        weights=weights,
-        macs=steps * gates * (features + unit),
-        reads_input=Lifespan.GRADIENT,
-        reads_output=Lifespan.GRADIENT if layer.sequences else NEVER,
-        inner=inner,
-    )
-
-
-def _windows(shape: Shape, kernel: Pair, stride: Pair, padding: Padding) -> Pair:
-    """Return how many windows fit along height and width."""
-    _, height, width = shape
-    if padding == "same":
-        return math.ceil(height / stride[0]), math.ceil(width / stride[1])
-    top, bottom, left, right = (0, 0, 0, 0) if padding == "valid" else padding
-    padded = height + top + bottom, width + left + right
-    if padded[0] < kernel[0] or padded[1] < kernel[1]:
-        raise ModelError(
-            f"a window of {kernel[0]},{kernel[1]} does not fit into an input of {padded[0]},{padded[1]} (padding "
-            "included): give a smaller window or more padding"
-        )
-    return (padded[0] - kernel[0]) // stride[0] + 1, (padded[1] - kernel[1]) // stride[1] + 1
-
-
-def _listed(shapes: Sequence[Shape]) -> str:
-    return ", ".join(map(format_shape, shapes))
-
-
-_RULES: Mapping[type, Callable[..., Traits]] = {
-    Input: _input,
-    FullyConnected: _fully_connected,
-    Conv2d: _conv2d,
-    Pooling2d: _pooling2d,
-    BatchNormalization: _batch_normalization,
-    Activation: _activation,
-    Flatten: _flatten,
-    Addition: _addition,
-    Concat: _concat,
-    MultiOut: _multi_out,
-    Lstm: _lstm,
-}

@@ -1,10 +1,11 @@
-"""From what the user names to a `Task`: a task file, a function in a Python file, or a built-in."""
+"""From what the user names to a `Task`: a task file, a model file, a function in a Python file, or a built-in."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tuner.errors import TaskError, nearest
 from tuner.reading import kind_of, path_from
+from tuner.task.file.ini import task_from_ini
 from tuner.task.file.python import task_from_function
 from tuner.task.file.sections import DefaultsOf, nobody_says
 from tuner.task.file.toml import task_from_toml
@@ -21,7 +22,7 @@ def load_task(
     """Load the task a user names.
 
     Args:
-        text: Path of a ``task.toml`` or its folder, ``file.py:function``, or name of a built-in task.
+        text: Path of a ``task.toml`` or its folder, or of a ``model.ini``; ``file.py:function``; or a built-in's name.
         builtin: Built-in tasks by name.
         look: Whether to look at every file that a task file lists, as `task_from_toml` does.
         defaults_of: Gives what ``[input]`` leaves out, for images of a published model; a run asks its backend.
@@ -41,9 +42,11 @@ def load_task(
         path /= "task.toml"
     if path.suffix == ".toml":
         return task_from_toml(path, look=look, defaults_of=defaults_of)
+    if path.suffix == ".ini":
+        return task_from_ini(path)
     if kind_of(path) in {"file", "special"}:
         raise TaskError(
-            f"{text}: a task must be a .toml file or file.py:function, "
+            f"{text}: a task must be a .toml file, a model file .ini or file.py:function, "
             f"got {path.suffix or 'a file without an ending'!r}"
         )
     if kind_of(path) == "folder":

@@ -203,10 +203,10 @@ def test_a_gradient_in_another_layout_updates_the_right_elements(optimiser: Opti
 
 def test_a_group_that_is_no_optimisers_step_runs_in_pieces() -> None:
     tail = TAILS["linear head"]()
-    recipe = RecipePlan(optimiser="sgd")
+    recipe = RecipePlan(optimiser="sgd", momentum=0.0)
     step = trace(
         tail.module, recipe, loss=StepLoss("regression"), input_shape=tail.input_shape, outputs=OUTPUTS,
-        batch_size=BATCH, momentum=0,
+        batch_size=BATCH,
     )  # fmt: skip
     assert not any(port.kind == "state" for port in step.inputs)
     made = program(step)

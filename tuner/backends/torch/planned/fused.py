@@ -11,8 +11,7 @@ from torch import fx
 
 from tuner.backends.torch.planned.nodes import ATEN
 from tuner.backends.torch.planned.schedule import Update, operands
-from tuner.backends.torch.step.optimiser import MOMENTUM
-from tuner.backends.torch.step.update import BETAS, EPSILON, STATES
+from tuner.backends.torch.step.update import STATES
 from tuner.plan.parts import RecipePlan
 
 #: Takes the weight, its state in the order of `STATES`, the gradient, the learning rate and (Adam) the step count.
@@ -57,7 +56,7 @@ def fused(recipe: RecipePlan) -> Fused:
 
         def descend(weight: torch.Tensor, momentum: torch.Tensor, gradient: torch.Tensor, rate: torch.Tensor) -> None:
             torch._fused_sgd_(
-                [weight], [like(weight, gradient)], [momentum], weight_decay=decay, momentum=MOMENTUM, lr=rate,
+                [weight], [like(weight, gradient)], [momentum], weight_decay=decay, momentum=recipe.momentum, lr=rate,
                 dampening=0.0, nesterov=False, maximize=False, is_first_step=False,
             )  # fmt: skip
 
@@ -73,8 +72,8 @@ def fused(recipe: RecipePlan) -> Fused:
         count: torch.Tensor,
     ) -> None:
         kernel(
-            [weight], [like(weight, gradient)], [mean], [square], [], [count], lr=rate, beta1=BETAS[0], beta2=BETAS[1],
-            weight_decay=decay, eps=EPSILON, amsgrad=False, maximize=False,
+            [weight], [like(weight, gradient)], [mean], [square], [], [count], lr=rate, beta1=recipe.beta1,
+            beta2=recipe.beta2, weight_decay=decay, eps=recipe.epsilon, amsgrad=False, maximize=False,
         )  # fmt: skip
 
     return adapt

@@ -9,8 +9,6 @@ from tuner.backends.extensions import Extensions, OptimiserError
 from tuner.errors import TrainingError, first_line, place_of
 from tuner.plan.parts import RecipePlan
 
-MOMENTUM = 0.9  # of SGD
-
 
 def optimiser(
     parameters: list[nn.Parameter], recipe: RecipePlan, extensions: Extensions | None = None
@@ -19,7 +17,7 @@ def optimiser(
 
     Args:
         parameters: What trains.
-        recipe: Its optimiser, learning rate and weight decay.
+        recipe: Its optimiser, the settings of that, learning rate and weight decay.
         extensions: What plugins add.
 
     Raises:
@@ -38,7 +36,8 @@ def optimiser(
         return made
     shared: dict[str, Any] = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay, "fused": True}
     if recipe.optimiser == "sgd":
-        return torch.optim.SGD(parameters, momentum=MOMENTUM, **shared)
+        return torch.optim.SGD(parameters, momentum=recipe.momentum, **shared)
+    shared |= {"betas": (recipe.beta1, recipe.beta2), "eps": recipe.epsilon}
     if recipe.optimiser == "adam":
         return torch.optim.Adam(parameters, **shared)
     if recipe.optimiser == "adamw":

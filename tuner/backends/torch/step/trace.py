@@ -26,7 +26,6 @@ from torch.func import functional_call
 
 from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.step.losses import ExitLoss
-from tuner.backends.torch.step.optimiser import MOMENTUM
 from tuner.backends.torch.step.prepare import moving_buffers, noise_shapes, prepared
 from tuner.backends.torch.step.substitutes import Feed, substituted
 from tuner.backends.torch.step.terms import ExtendedLoss
@@ -50,13 +49,13 @@ def trace(
     batch_size: int,
     padded: bool = True,
     part: BatchPart = "whole",
-    momentum: float = MOMENTUM,
 ) -> Step:
     """Trace one training step of a tail. Nothing is computed and nothing of the tail changes.
 
     Args:
         tail: What trains: its parameters that require a gradient. One tensor in, logits [n, outputs] out.
-        recipe: Optimiser, weight decay and whether batch norms keep their statistics.
+        recipe: Optimiser, its settings, weight decay and whether batch norms keep their statistics. SGD without
+            momentum keeps no state.
         loss: A task's; one with terms of plugins, which take the given model's logits as an input of kind `teacher`
             where one of them reads these; an exit's, labels float32 [n, 2 · outputs].
         input_shape: Shape of one sample.
@@ -67,7 +66,6 @@ def trace(
         part: Where a batch is cut into parts, `adding` for all but the last one: gradients, times the part's share of
             the batch's weight (an input of kind `share`), are added to states named ``sum.NAME``, which whoever runs
             the steps sets to 0 before the first part. The sum over the parts is the batch's gradient.
-        momentum: Momentum of SGD; 0 keeps no state.
 
     Raises:
         StepError: The tail draws random numbers other than for dropouts, or depends on the values of tensors; or the
@@ -81,7 +79,7 @@ def trace(
         noises = noise_shapes(model, sample, feed)
     moving = moving_buffers(model)
     trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    stateless = part == "adding" or (recipe.optimiser == "sgd" and momentum == 0)
+    stateless = part == "adding" or (recipe.optimiser == "sgd" and recipe.momentum == 0)
     states = () if stateless else STATES[recipe.optimiser]
     inputs = (
         Port("input", "input", tuple(sample.shape), "float32"),
@@ -124,7 +122,7 @@ def trace(
             else:
                 new = [summed]
                 if rates is not None:
-                    new = updated(recipe, momentum, old, summed, before["learning_rate"], rates)
+                    new = updated(recipe, old, summed, before["learning_rate"], rates)
             after.update(zip(names, new, strict=True))
         return mean.detach(), *(after[port.name] for port in replaced)
 

@@ -6,8 +6,6 @@ import torch
 
 from tuner.plan.parts import RecipePlan
 
-BETAS = (0.9, 0.999)  # torch.optim.Adam's and AdamW's own
-EPSILON = 1e-8
 #: Optimiser state by recipe, one tensor of the parameter's shape each.
 STATES: Mapping[str, tuple[str, ...]] = {"sgd": ("momentum",), "adam": ("mean", "square"), "adamw": ("mean", "square")}
 
@@ -23,13 +21,12 @@ def bias_corrected(recipe: RecipePlan, inputs: Mapping[str, torch.Tensor]) -> tu
     if recipe.optimiser == "sgd":
         return rate, torch.ones_like(rate)
     count = inputs["step_count"].double()  # 1 - 0.999 in float32 is off by 6e-5
-    size = rate.double() / (1 - torch.pow(BETAS[0], count))
-    return size.float(), torch.sqrt(1 - torch.pow(BETAS[1], count)).float()
+    size = rate.double() / (1 - torch.pow(recipe.beta1, count))
+    return size.float(), torch.sqrt(1 - torch.pow(recipe.beta2, count)).float()
 
 
 def updated(
     recipe: RecipePlan,
-    momentum: float,
     old: Sequence[torch.Tensor],
     gradient: torch.Tensor,
     rate: torch.Tensor,
@@ -38,8 +35,7 @@ def updated(
     """Return the next parameter and state, by the formulas of torch.optim.SGD, Adam and AdamW.
 
     Args:
-        recipe: Optimiser and weight decay.
-        momentum: Momentum of SGD.
+        recipe: Optimiser, its settings and weight decay.
         old: The parameter and its state.
         gradient: The parameter's gradient.
         rate: The learning rate.
@@ -50,10 +46,10 @@ def updated(
     if recipe.weight_decay and recipe.optimiser != "adamw":
         gradient = gradient + recipe.weight_decay * value
     if recipe.optimiser == "sgd":
-        moved = momentum * state[0] + gradient if state else gradient
+        moved = recipe.momentum * state[0] + gradient if state else gradient
         return [value - size * moved, moved][: len(old)]
     if recipe.weight_decay and recipe.optimiser == "adamw":
         value = value * (1 - rate * recipe.weight_decay)
-    mean = state[0] + (1 - BETAS[0]) * (gradient - state[0])
-    square = BETAS[1] * state[1] + (1 - BETAS[1]) * (gradient * gradient)
-    return [value - size * (mean / (torch.sqrt(square) / root + EPSILON)), mean, square]
+    mean = state[0] + (1 - recipe.beta1) * (gradient - state[0])
+    square = recipe.beta2 * state[1] + (1 - recipe.beta2) * (gradient * gradient)
+    return [value - size * (mean / (torch.sqrt(square) / root + recipe.epsilon)), mean, square]
