@@ -1,10 +1,13 @@
-"""The data of handmoji.ini: drawings of a user, and the weights of a network that knows the drawings of others.
+"""The data of handmoji.ini and product_rating.ini.
 
 ``python examples/nntrainer/data.py [FOLDER]`` writes it next to the model files, or into a folder, in NNTrainer's
 formats: samples and one-hot labels in turn, and weights layer after layer, both as 32-bit floats.
 
-The drawings are scikit-learn's handwritten digits, 8 × 8. The network is trained on 0 to 6; the user has 15 drawings
-each of 7, 8 and 9, which are the symbols here.
+HandMoji: scikit-learn's handwritten digits, 8 × 8. The backbone is trained on 0 to 6; the user has 15 drawings each of
+7, 8 and 9, which are the symbols here.
+
+Ratings: made up. 60 users and 40 products have two tastes each, drawn at random; a rating is 3 plus how well the tastes
+agree, with noise of deviation 0.2. Three of four pairs are rated.
 """
 
 import sys
@@ -20,6 +23,7 @@ from tuner.models.nntrainer import from_ini, weight_bytes
 HERE = Path(__file__).parent
 KNOWN, DRAWN = 7, 15
 EPOCHS = 10
+USERS, PRODUCTS, TASTES, NOISE = 60, 40, 2, 0.2
 
 
 def write_samples(path: Path, samples: np.ndarray, labels: np.ndarray, outputs: int) -> None:
@@ -42,8 +46,21 @@ def pretrain(samples: np.ndarray, labels: np.ndarray) -> bytes:
     return weight_bytes(backbone)
 
 
+def write_ratings(folder: Path) -> None:
+    """Write made-up ratings: the numbers of user and product, and the rating."""
+    generator = np.random.default_rng(0)
+    tastes = generator.normal(size=(USERS + PRODUCTS, TASTES)) / TASTES**0.5
+    user, product = np.divmod(generator.permutation(USERS * PRODUCTS)[: USERS * PRODUCTS * 3 // 4], PRODUCTS)
+    product += USERS
+    rating = 3 + (tastes[user] * tastes[product]).sum(axis=1) + generator.normal(size=len(user)) * NOISE
+    table = np.column_stack([user, product, rating]).astype("<f4")
+    table[:1400].tofile(folder / "ratings_train.dat")
+    table[1400:].tofile(folder / "ratings_valid.dat")
+
+
 def main(folder: Path) -> None:
     """Write the files."""
+    write_ratings(folder)
     pixels, digits = load_digits(return_X_y=True)
     pixels = pixels / 16
     (folder / "drawings.bin").write_bytes(pretrain(pixels[digits < KNOWN], digits[digits < KNOWN]))

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.plan.info import TaskInfo
-from tuner.plan.parts import share_of
+from tuner.plan.info import TaskInfo, share_of
 from tuner.task.mixing import filling_order, mixed_indices, mixed_sizes, shared_indices
 
 LABELS = st.lists(st.integers(0, 5), min_size=1, max_size=200).map(lambda values: np.array(values, np.int64))

@@ -135,3 +135,8 @@ def per_class_counts(available: tuple[int, ...], alpha: float) -> tuple[int, ...
     if alpha == 0:
         return tuple(0 for _ in available)
     return tuple(min(count, max(1, round(alpha * count))) for count in available)
+
+
+def share_of(count: int, share: float) -> int:
+    """Return how many of some samples a share takes: rounded up, so that it is at least one."""
+    return min(count, math.ceil(share * count))

@@ -296,8 +296,3 @@ class RuntimePlan:
     threads: int = 1
     precision: Literal["fp32"] = "fp32"
     memory_bytes: int = 0
-
-
-def share_of(count: int, share: float) -> int:
-    """Return how many of some samples a share takes: rounded up, so that it is at least one."""
-    return min(count, math.ceil(share * count))

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from tuner.augment.operations import active_operations
 from tuner.errors import PlanError
 from tuner.plan.heads import HeadsPlan, effective_heads, head_rules, head_settings
-from tuner.plan.info import FORBID, BlockInfo, ModelInfo, TaskInfo, per_class_counts
+from tuner.plan.info import FORBID, BlockInfo, ModelInfo, TaskInfo, per_class_counts, share_of
 from tuner.plan.parts import (
     EVEN,
     STATIC,
@@ -25,7 +25,6 @@ from tuner.plan.parts import (
     RuntimePlan,
     Stage,
     TailEdit,
-    share_of,
 )
 from tuner.plan.rules import effective_recipe, recipe_rules, runtime_rules
 

@@ -5,8 +5,7 @@ from functools import lru_cache
 import numpy as np
 
 from tuner.arrays import Labels, RowNumbers, strata
-from tuner.plan.info import per_class_counts
-from tuner.plan.parts import share_of
+from tuner.plan.info import per_class_counts, share_of
 from tuner.task.data.samples import Samples
 
 #: For which the samples that several labels take together are counted.

@@ -143,8 +143,9 @@ class Task:
         parts += [] if self.loss_settings == USUAL_LOSS else [asdict(self.loss_settings)]
         parts += [] if self.targets is None else [asdict(self.targets)]
         parts += [] if self.given is None else [asdict(self.given)]
-        texts = (value for _, value in self.model.arguments if isinstance(value, str))
-        parts += [(_content_hash(text),) for text in texts if Path(text).is_absolute() and Path(text).is_file()]
+        texts = [value for _, value in self.model.arguments if isinstance(value, str)]
+        files = {text: _content_hash(text) for text in texts if Path(text).is_absolute() and Path(text).is_file()}
+        parts += [files] if files else []
         digest.update(json.dumps(parts, sort_keys=True, default=str).encode())
         for where, samples in self.partitions():
             digest.update(f"\n{where} {len(samples)}\n".encode())

@@ -145,7 +145,7 @@ def _steps(
             hard = labels if labels.ndim > 1 else np.eye(len(bundle.labels), dtype=np.float32)[labels]
             labels = np.concatenate([hard, hard], axis=1)
         counts = np.where(np.arange(len(rows)) % 2, weight, np.float32(1))  # as if every other one were mixed in
-        rate = scheduled_rate(plan.recipe, number / len(batches))
+        rate = scheduled_rate(plan.recipe, number, len(batches))
         rates.append(rate)
         losses.append(session.step(replay.read(rows), labels, rate, weights=counts.astype(np.float32)))
     return np.array(rates), np.array(losses)

@@ -9,6 +9,7 @@ import numpy as np
 
 from tuner.arrays import Array, Floats, Labels
 from tuner.errors import ModelError, TaskError
+from tuner.metrics import LossKind
 from tuner.planner.nntrainer.data import DataFiles, data_files
 from tuner.planner.nntrainer.embedding import row_numbers
 from tuner.planner.nntrainer.ini import read_ini
@@ -20,10 +21,11 @@ from tuner.planner.nntrainer.traits import values
 from tuner.reading import kind_of, read_bytes, text_from
 from tuner.task.data.npz import PartitionName, class_names, labels_key, open_npz, samples_key, targets_of_array
 from tuner.task.data.samples import ArraySamples, Samples, Subset
+from tuner.task.data.targets import numbers_of_array, output_names
 from tuner.task.file.sections import path_of
 from tuner.task.file.variables import expand
 from tuner.task.partition import stratified_holdout
-from tuner.task.spec import GivenTraining, InputSpec, LossKind, ModelSpec
+from tuner.task.spec import GivenTraining, InputSpec, ModelSpec
 from tuner.task.task import Domain, Task
 
 FACTORY = "tuner.models.nntrainer:from_ini"
@@ -66,8 +68,6 @@ def task_from_ini(path: Path) -> Task:
         check_trainable(network)
     except ModelError as error:
         raise ModelError(str(error) if ".ini, [" in str(error) else f"{path}: {error}") from None
-    if network.loss == "mse":
-        raise TaskError(f"{path}: loss = mse cannot be trained yet: give loss = cross")
     recipe = read_recipe(path, network)
     partitions = _partitions(path, network, files)
     train = partitions["train"]
@@ -82,12 +82,14 @@ def task_from_ini(path: Path) -> Task:
         global_=None,
         labels=names,
         head_rows=tuple(range(len(names))),
-        local_labels=_occurring(train.y),
+        local_labels=tuple(range(len(names))) if network.loss == "mse" else _occurring(train.y),
         given=None if recipe is None else GivenTraining(recipe, frozen_parameters(network)),
     )
 
 
 def _loss(network: Network) -> LossKind:
+    if network.loss == "mse":
+        return "regression"
     return "single-label" if network.absorbed == "softmax" else "multi-label"
 
 
@@ -157,7 +159,9 @@ def _read(file: Path, name: PartitionName, network: Network, place: str) -> _Par
                 f"{file}:{key}: there must be one label per sample, got {list(x.shape)} and {list(y.shape)}"
             )
         x, title = _shaped(x, shape, f"{file}:{key}"), f"{file.name}:{key}"
-        if y.ndim == 1:
+        if network.loss == "mse":
+            names, y = numbers_of_array(f"{file}:{key}", y, classes)
+        elif y.ndim == 1:
             names, y = targets_of_array(
                 f"{file}:{key}", y, _loss(network), classes, [str(row) for row in range(outputs)]
             )
@@ -165,10 +169,14 @@ def _read(file: Path, name: PartitionName, network: Network, place: str) -> _Par
             names = tuple(classes or map(str, range(outputs)))
             y = _labels(np.asarray(y, np.float32), network, f"{file}:{key}")
         if len(names) != outputs:
-            raise TaskError(f"{file}:{key}: the model has {outputs} outputs, but there are {len(names)} classes")
+            raise TaskError(f"{file}:{key}: the model has {outputs} outputs, but the labels have {len(names)}")
     else:
         x, y = _raw(file, shape, outputs, place)
-        y, names, title = _labels(y, network, str(file)), tuple(map(str, range(outputs))), file.name
+        title = file.name
+        if network.loss == "mse":
+            names, y = numbers_of_array(str(file), y, output_names(outputs))
+        else:
+            y, names = _labels(y, network, str(file)), tuple(map(str, range(outputs)))
     if x.dtype.kind == "f" and not np.isfinite(x).all():
         raise TaskError(f"{file}: the samples must be finite numbers, but some are not: correct the data")
     _check_row_numbers(x, network, str(file))
