@@ -12,7 +12,7 @@ from tests.cli.printed import printed_json
 from tests.cli.tiny_task import Cli
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "nntrainer"
-NAMES = ("handmoji", "drawings")
+NAMES = ("handmoji", "drawings", "product_rating")
 
 
 def lines_of(name: str) -> int:
@@ -20,35 +20,50 @@ def lines_of(name: str) -> int:
     return len([line for line in lines if line and not line.startswith("#")])
 
 
-def test_the_applications_of_the_paper_take_fewer_than_30_lines() -> None:
-    assert lines_of("handmoji") < 30
+@pytest.mark.parametrize("name", ["handmoji", "product_rating"])
+def test_the_applications_of_the_paper_take_fewer_than_30_lines(name: str) -> None:
+    assert lines_of(name) < 30
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The examples and their data."""
+    folder = tmp_path_factory.mktemp("examples")
+    for name in NAMES:
+        shutil.copy(EXAMPLES / f"{name}.ini", folder)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # quicker for so small a network
+    try:
+        runpy.run_path(str(EXAMPLES / "data.py"))["main"](folder)
+    finally:
+        torch.set_num_threads(threads)
+    return folder
 
 
 @pytest.mark.slow
 def test_handmoji_trains_as_its_file_says_and_is_exported(
-    cli: Cli, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cli: Cli, files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in NAMES:
-        shutil.copy(EXAMPLES / f"{name}.ini", tmp_path)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # quicker for so small a network
-    try:
-        runpy.run_path(str(EXAMPLES / "data.py"))["main"](tmp_path)
-    finally:
-        torch.set_num_threads(threads)
     run, bundle = tmp_path / "run", tmp_path / "bundle"
-    arguments = ("run", tmp_path / "handmoji.ini", "--space", "smoke", "--trials", "2", "--out", run)
-    assert cli(*arguments)[0] == 0
-    shown = printed_json(capsys, "show", run)
-    first = shown["trials"][0]
-    assert first["state"] == "done"
-    assert first["plan"]["split"] == 2  # of three blocks: the backbone is frozen
+    assert cli("run", files / "handmoji.ini", "--space", "smoke", "--trials", "2", "--out", run)[0] == 0
+    first = printed_json(capsys, "show", run)["trials"][0]
+    assert (first["state"], first["plan"]["split"]) == ("done", 2)  # of three blocks: the backbone is frozen
     recipe = {name: first["plan"]["recipe"][name] for name in ("epochs", "batch_size", "optimiser", "learning_rate")}
     assert recipe == {"epochs": 40, "batch_size": 8, "optimiser": "adam", "learning_rate": 0.01}
     assert first["plan"]["recipe"]["epsilon"] == 1e-7
     assert first["values"]["local_accuracy"] > 0.8  # of three symbols, learned from 15 drawings each
     assert cli("export", run, bundle, "--pick", "0")[0] == 0
-    drawings = np.fromfile(tmp_path / "handmoji_valid.dat", "<f4").reshape(-1, 64 + 3)
+    drawings = np.fromfile(files / "handmoji_valid.dat", "<f4").reshape(-1, 64 + 3)
     np.save(tmp_path / "new.npy", drawings[0, :64].reshape(1, 8, 8))
     (answer,) = printed_json(capsys, "predict", bundle, tmp_path / "new.npy")["predictions"]
     assert answer["label"] in {"0", "1", "2"}
+
+
+@pytest.mark.slow
+def test_ratings_are_learned_from_the_numbers_of_users_and_products(
+    cli: Cli, files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    assert cli("run", files / "product_rating.ini", "--space", "smoke", "--trials", "1", "--out", run)[0] == 0
+    (first,) = printed_json(capsys, "show", run)["trials"]
+    assert first["values"]["local_accuracy"] > 0.7  # R²
