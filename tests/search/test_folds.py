@@ -10,12 +10,15 @@ import pytest
 from tests.search.conftest import Heard, InProcess
 from tuner.backends.base import Trial
 from tuner.errors import UsageError
+from tuner.plan.example import example_model, example_task
+from tuner.plan.parts import DataPlan
+from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
 from tuner.results.config import Budget
 from tuner.results.counts import ClassCounts
 from tuner.results.records import Outcome
 from tuner.search.admission import Admitted
-from tuner.search.folds import check_folds, check_possible_folds, train
+from tuner.search.folds import check_folds, check_possible_folds, joined, train
 from tuner.search.processes.guard import JobResult
 from tuner.search.study import Study
 from tuner.task import Task
@@ -134,3 +137,19 @@ def test_more_folds_than_the_smallest_class_has_samples_are_refused(task: Task) 
         check_possible_folds(13, told)
     with pytest.raises(UsageError, match="samples that were taken apart from each other"):
         check_possible_folds(2, replace(told, most_folds=0))
+
+
+def test_errors_of_folds_are_joined_by_their_numbers_of_samples() -> None:
+    task = replace(example_task(), local_train=30, local_val=20, regression=True)
+    plan = TrialPlan(example_model(4), task, data=DataPlan(folds=2))
+    values = [{"local_accuracy": 0.9, "local_mae": 2.0, "global_mae": 9.0, "flops": 5.0}]
+    values += [{"local_accuracy": 0.8, "local_mae": 3.0}, {"local_accuracy": 0.7, "local_mae": 5.0}]
+    found = joined(plan, [Outcome(each) for each in values])
+    counts = [one.local_scored for one in plan.trainings]
+    assert counts == [20, 15, 15]
+    assert found.values["local_mae"] == pytest.approx((20 * 2 + 15 * 3 + 15 * 5) / 50)
+    assert found.values["local_accuracy"] == pytest.approx((20 * 0.9 + 15 * 0.8 + 15 * 0.7) / 50)
+    assert (found.values["global_mae"], found.values["flops"]) == (9.0, 5.0)
+    assert found.notes == (
+        "local R² of the weights that are kept, on local.val: 0.900; by fold of local.train: 0.800, 0.700",
+    )

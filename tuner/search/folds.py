@@ -18,6 +18,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
 from tuner.planner.cost import Estimate
 from tuner.results.counts import ClassCounts
+from tuner.results.objectives import ERROR, TOP, objective_of
 from tuner.results.records import Outcome
 from tuner.search.processes.guard import JobResult, Progress
 from tuner.search.processes.remote import RemoteSession
@@ -124,7 +125,7 @@ def joined(plan: TrialPlan, outcomes: Sequence[Outcome]) -> Outcome:
     """Return what the trainings of a plan measured together.
 
     A local accuracy is the share of all judging samples that were right: the mean over the trainings, weighted by the
-    number of samples that each is scored on.
+    number of samples that each is scored on. So is a local error, and R², each on its own fold.
 
     Args:
         plan: Plan with folds.
@@ -132,15 +133,16 @@ def joined(plan: TrialPlan, outcomes: Sequence[Outcome]) -> Outcome:
     """
     first, counts = outcomes[0], [one.local_scored for one in plan.trainings]
     values = dict(first.values)
-    for name in JUDGED:
-        if name in first.values:
+    for name in first.values:
+        if name in JUDGED or (name.startswith("local_") and (TOP in name or name.endswith(ERROR))):
             shares = [outcome.values.get(name, math.nan) for outcome in outcomes]
             right = math.fsum(count * share for count, share in zip(counts, shares, strict=True))
             values[name] = right / sum(counts)
     local = [outcome.classes["local"] for outcome in outcomes if "local" in outcome.classes]
     classes = {**first.classes, "local": ClassCounts.joined(local)} if local else first.classes
-    whole, *folds = (f"{100 * outcome.values.get(JUDGED[0], math.nan):.1f} %" for outcome in outcomes)
-    note = f"local accuracy of the weights that are kept, on local.val: {whole}; by fold of local.train: "
+    score = objective_of(JUDGED[0], (), regression=plan.task.regression)
+    whole, *folds = (score.text(outcome.values.get(score.name, math.nan)) for outcome in outcomes)
+    note = f"{score.title} of the weights that are kept, on local.val: {whole}; by fold of local.train: "
     return replace(first, values=values, classes=classes, notes=(*first.notes, note + ", ".join(folds)))
 
 
