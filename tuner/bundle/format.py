@@ -279,6 +279,9 @@ def _checked(info: BundleInfo) -> BundleInfo:
         raise BundleError(
             f"{FILE} has {len(info.label_thresholds)} label_thresholds for {len(info.labels)} labels: export again"
         )
+    stray = next((label for labels in info.label_map.values() for label in labels if label not in info.labels), None)
+    if stray is not None:
+        raise BundleError(f"{FILE}: label_map has {stray!r}, which is none of its labels: export again")
     sizes = {len(info.targets.mean), len(info.targets.std)} if info.targets is not None else {len(info.labels)}
     if (info.targets is not None) != (info.loss == "regression") or sizes != {len(info.labels)}:
         raise BundleError(

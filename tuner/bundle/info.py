@@ -28,6 +28,7 @@ class Section(StrEnum):
     EXITS = auto()
     TRAIN = auto()
     LABEL_THRESHOLDS = auto()
+    LABEL_MAP = auto()
     TARGETS = auto()
     EVOLVED = "final_widths"  # named after the first edit that had a record
 
@@ -130,6 +131,7 @@ class BundleInfo:
         train: What training on the device needs; None where the bundle was exported without ``--trainable``.
         label_thresholds: Of each label, where a sample may have several: what is over its threshold is predicted; none
             in older bundles.
+        label_map: Labels that a sample has by one name: its own, and those that are more general.
         targets: Of a regression, what its targets were standardised by: a value is mean + std · output.
         evolved: Records of edits that changed the tail while it trained, by kind: they are in the weights.
         plugins: Distribution and version of each plugin that took part, by name.
@@ -151,10 +153,15 @@ class BundleInfo:
     exits: ExitPolicy | None = None
     train: TrainInfo | None = None
     label_thresholds: tuple[float, ...] = ()
+    label_map: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     targets: TargetScale | None = None
     evolved: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     plugins: Mapping[str, str] = field(default_factory=dict)
     other: Mapping[str, Any] = field(default_factory=dict)
+
+    def labels_of(self, name: str) -> tuple[str, ...]:
+        """Return the labels that a sample has by one name: itself alone, where `label_map` does not have it."""
+        return self.label_map.get(name, (name,))
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "BundleInfo":
@@ -183,6 +190,7 @@ class BundleInfo:
             exits=ExitPolicy.from_dict(table.table(Section.EXITS).content) if Section.EXITS in table else None,
             train=TrainInfo.from_dict(table.table(Section.TRAIN).content) if Section.TRAIN in table else None,
             label_thresholds=table.numbers(Section.LABEL_THRESHOLDS, (), least=0, most=1),
+            label_map=_lists(table.table(Section.LABEL_MAP)),
             targets=_targets(table.table(Section.TARGETS)) if Section.TARGETS in table else None,
             evolved=_tables(table.table(Section.EVOLVED)),
             plugins=_texts(table.table("plugins")),
@@ -198,6 +206,7 @@ class BundleInfo:
             "run": asdict(self.run) if self.run else None,
             "plugins": dict(self.plugins) or None,
             Section.LABEL_THRESHOLDS.value: list(self.label_thresholds) or None,
+            Section.LABEL_MAP.value: {name: list(labels) for name, labels in self.label_map.items()} or None,
             Section.TARGETS.value: asdict(self.targets, dict_factory=with_lists) if self.targets else None,
         }
         return {
@@ -252,6 +261,10 @@ def _texts(section: Table) -> Mapping[str, str]:
         if not isinstance(value, str):
             raise section.wrong(name, "text", value)
     return section.content
+
+
+def _lists(section: Table) -> Mapping[str, tuple[str, ...]]:
+    return {name: section.texts(name) for name in section.content}
 
 
 def _tables(section: Table) -> Mapping[str, Mapping[str, Any]]:

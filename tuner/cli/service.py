@@ -125,8 +125,9 @@ def _print_json(event: Mapping[str, Any]) -> None:
 def _print_event(event: Mapping[str, Any]) -> None:
     if "label" in event:
         begin = f"@{event['begin']}" if "begin" in event else ""
-        file, label = printable(event["file"]), printable(event["label"])
-        print_line(f"{file}{begin}: {label} ({100 * event['probability']:.0f} %, exit {event['exit']})")
+        labels = event.get("labels") or {event["label"]: event["probability"]}
+        listed = "), ".join(f"{printable(label)} ({100 * share:.0f} %" for label, share in labels.items())
+        print_line(f"{printable(event['file'])}{begin}: {listed}, exit {event['exit']})")
     elif "round" in event:
         print_line(f"round {event['round']}: {event['reason']}")
     else:

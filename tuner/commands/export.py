@@ -146,6 +146,7 @@ def write_bundle(
         "input": asdict(task.input),
         "input_shape": task.input_shape,
         "loss": task.loss,
+        **({Section.LABEL_MAP.value: dict(task.label_map)} if task.label_map else {}),
         **({} if task.targets is None else {Section.TARGETS.value: asdict(task.targets)}),
         "sentence": describe(plan),
         **exported.sections,

@@ -21,6 +21,7 @@ from tuner.runtime.service.incoming import (
     seconds_until_settled,
 )
 from tuner.runtime.service.local_training import local_training
+from tuner.runtime.service.round import known_label
 from tuner.runtime.service.serving import UnusableError
 from tuner.runtime.service.state import Problem, Round, ServiceState, read_state
 from tuner.task.data.samples import content_id
@@ -248,13 +249,13 @@ def _report_round(verdict: Verdict | None, listener: Callable[[Event], None]) ->
 def _predict(service: Orchestrator, file: IncomingFile, listener: Callable[[Event], None]) -> None:
     name = str(file.path)
     try:
-        sample = service.model.load(file.path)
+        sample, label = service.model.load(file.path), known_label(file.label, service.model.bundle)
         if service.model.bundle.input.kind in CUT:
             recording = content_id(sample.tobytes())  # its windows are alike: none judges a model that saw another
             for begin, window in service.model.windows(sample, name):
-                listener({"file": name, "begin": begin, **service.infer(window, file.label, recording).to_dict()})
+                listener({"file": name, "begin": begin, **service.infer(window, label, recording).to_dict()})
         else:
-            listener({"file": name, **service.infer(sample, file.label).to_dict()})
+            listener({"file": name, **service.infer(sample, label).to_dict()})
     except UnusableError:
         raise
     except TunerError as error:

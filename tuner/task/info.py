@@ -32,6 +32,7 @@ class TaskOutline:
         smallest_class: That class; empty where the samples have no labels of the user's.
         targets: Of a regression, what its targets are standardised by.
         given: Training that the task asks for, if any.
+        label_map: As `Task.label_map`.
     """
 
     info: TaskInfo
@@ -46,6 +47,7 @@ class TaskOutline:
     smallest_class: str = ""
     targets: TargetScale | None = None
     given: GivenTraining | None = None
+    label_map: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @property
     def has_global(self) -> bool:
@@ -75,6 +77,7 @@ def outline(task: Task) -> TaskOutline:
         *_possible_folds(task),
         targets,
         task.given,
+        task.label_map,
     )
 
 

@@ -64,6 +64,7 @@ class Task:
         skipped: Files that were left out because they cannot be read, each with the reason.
         notes: Files that were changed in a way that a person should know, each with what was done to it.
         loss_settings: Settings of the loss.
+        label_map: Labels of a sample by one name for them all, of the user's or of the task: with those more general.
         targets: Of a regression, what the samples' targets were standardised by; None where they, and the model's
             outputs, are as the model learns them.
         given: Training that the task asks for, such as a model file's; None where it asks for none.
@@ -83,6 +84,7 @@ class Task:
     skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     loss_settings: LossSettings = USUAL_LOSS
+    label_map: tuple[tuple[str, tuple[str, ...]], ...] = ()
     targets: TargetScale | None = None
     given: GivenTraining | None = None
 

@@ -14,6 +14,7 @@ from tuner.cli.app import call
 from tuner.commands.watch import Event, SampleSource, ring_of, watch
 from tuner.errors import BundleError
 from tuner.runtime import Personaliser, Second
+from tuner.runtime.infer.inputs import inputs, label_rows
 from tuner.runtime.service.round import folds_of
 
 LABELS = ("low", "high")
@@ -140,6 +141,27 @@ def test_patches_that_are_watched_remember_their_sound(
     assert len(set(marks[:11])) == len(set(marks[11:])) == 1
     assert marks[0] != marks[-1]
     assert sorted(map(len, folds_of(samples, range(14), 5))) == [3, 11]
+
+
+def test_a_patch_that_was_kept_is_taken_as_it_is(bundle: Path) -> None:
+    patch = np.zeros((1, 64, 96), np.float32)
+    ((number, taken),) = inputs([patch], Bundle.read(bundle))
+    assert number == 0
+    assert taken is patch
+
+
+def test_names_of_the_user_stand_for_labels_and_those_more_general(
+    tmp_path: Path, clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = made(tmp_path / "own", label_map={"hum": ["low", "high"], "low": ["low", "high"]})
+    assert label_rows(["hum", ["high"]], Bundle.read(own)).tolist() == [[1, 1], [0, 1]]
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{clip}\thum\n"))
+    watch(own, SampleSource("-"), [].append)
+    assert {sample.label for sample in ring_of(own).load()} == {"low|high"}
+    made(tmp_path / "stray", label_map={"hum": ["middle"]})
+    with pytest.raises(BundleError, match="label_map has 'middle', which is none of its labels"):
+        Bundle.read(tmp_path / "stray")
 
 
 def test_mistakes_are_one_line_each(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,6 +55,14 @@ def test_local_labels_are_mapped_and_all_labels_close_upward(animals: Path, load
     assert labels_of(task, "local", "tabby/") == labels_of(task, "local", "cat/") == {"Cat", "Animal"}
     assert labels_of(task, "local", "bell/") == {"bell"}
     assert task.local_labels == (0, 1, 3, 4, 5)
+    assert dict(task.label_map) == {  # what bundles know of it; Animal, Rain and bell stand for themselves
+        "Bark": ("Animal", "Bark", "Dog"),
+        "Cat": ("Animal", "Cat"),
+        "Dog": ("Animal", "Dog"),
+        "cat": ("Animal", "Cat"),
+        "tabby": ("Animal", "Cat"),
+        "woof": ("Animal", "Bark", "Dog"),
+    }
 
 
 def test_without_the_section_nothing_is_mapped(animals: Path, load: Load) -> None:

@@ -44,6 +44,8 @@ def _arrays(sample: Sample, name: str, bundle: Bundle) -> Sequence[Array] | Arra
     if spec.kind == "images":
         return [sample if isinstance(sample, np.ndarray) else decode_image(sample, spec)]
     if spec.kind in CUT:
+        if isinstance(sample, np.ndarray) and sample.shape == bundle.input_shape:  # cut already, as a ring keeps it
+            return [sample]
         signal = sample if isinstance(sample, np.ndarray) else load_cut(Path(sample), bundle)[0]
         return cut(signal, bundle, name)[1]
     return [sample if isinstance(sample, np.ndarray) else read_npy(Path(sample))]
@@ -52,6 +54,7 @@ def _arrays(sample: Sample, name: str, bundle: Bundle) -> Sequence[Array] | Arra
 def label_rows(labels: Sequence[Label], bundle: Bundle) -> Array:
     """Return labels as the loss takes them: int64 [n], or float32 [n, outputs] with several labels a sample.
 
+    A label is one of the bundle's, or a name that its `label_map` has.
     Of a regression, standardised targets, float32 [n, outputs].
 
     Raises:
@@ -60,7 +63,8 @@ def label_rows(labels: Sequence[Label], bundle: Bundle) -> Array:
     if bundle.info.targets is not None:
         return standardised_targets(labels, bundle)
     multi = bundle.loss == "multi-label"
-    named = [list(label) if isinstance(label, list | tuple) else [str(label)] for label in labels]
+    given = [list(label) if isinstance(label, list | tuple) else [str(label)] for label in labels]
+    named = [[one for label in of_sample for one in bundle.info.labels_of(label)] for of_sample in given]
     for of_sample in named:
         for label in of_sample:
             if label not in bundle.labels:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Entries = Mapping[PartitionName, Entry]
 Table = Mapping[str, Sequence[str]]
+#: Labels by a name that stands for them all.
+LabelMap = tuple[tuple[str, tuple[str, ...]], ...]
 _SEPARATOR = "|"
 #: Ends the names of local labels where no rules hold, so that none is taken for one of the model's.
 LOCAL = " (local)"
@@ -135,6 +137,20 @@ def mapped_local(entries: Entries, classes: Sequence[GlobalClass], rules: LabelR
         )
     targets = {label: _targets(label, known, rules) if rules.is_strict else (label + LOCAL,) for label in sorted(own)}
     return {partition: _relabelled(entry, targets) for partition, entry in entries.items()}
+
+
+def label_map(entries: Entries, classes: Sequence[GlobalClass], rules: LabelRules) -> LabelMap:
+    """Return the labels that a sample has by one name: by each local label, and by each with a more general one.
+
+    Args:
+        entries: As for `mapped_local`.
+        classes: As for `mapped_local`.
+        rules: As for `mapped_local`.
+    """
+    known = [item.label for item in classes]
+    own = {entry.names[place] for entry in entries.values() for place in entry.occurring()} if rules.is_strict else ()
+    found = {label: _targets(label, known, rules) for label in own} | {name: rules.closed([name]) for name in known}
+    return tuple((label, targets) for label, targets in sorted(found.items()) if targets != (label,))
 
 
 def _targets(label: str, known: Sequence[str], rules: LabelRules) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from tuner.task.data.readable import FileCheck
 from tuner.task.data.signals import channel_statistics
 from tuner.task.file.domains import domain_of, read_entries, refuse_shared_recordings
 from tuner.task.file.labels import GlobalClass, UnionHead, global_classes, read_classes, union_head
-from tuner.task.file.reconcile import closed_global, mapped_local, read_rules
+from tuner.task.file.reconcile import LabelMap, closed_global, label_map, mapped_local, read_rules
 from tuner.task.file.regression import output_names, refuse_classes
 from tuner.task.file.sections import (
     DefaultsOf,
@@ -96,11 +96,14 @@ def task_from_values(
     skipped = check.close(path)
     if global_entries is not None:
         refuse_shared_recordings(local_entries, global_entries)
+    alike: LabelMap = ()
     if loss == "regression":
         head = _outputs(output_names(local_entries, global_entries, path))
         local_rows, global_rows = None, None
     else:
-        local_entries, global_entries, classes = _reconciled(file, path, local_entries, global_entries, mapped=mapped)
+        local_entries, global_entries, classes, alike = _reconciled(
+            file, path, local_entries, global_entries, mapped=mapped
+        )
         head = _union_head(file, local_entries, classes)
         local_rows, global_rows = head.local_rows if labelled else {"": 0}, head.global_rows
     outputs = len(head.labels)
@@ -128,6 +131,7 @@ def task_from_values(
             for note in entry.notes
         ),
         loss_settings=settings_of_loss,
+        label_map=alike,
     )
     return standardised(task) if loss == "regression" else task
 
@@ -140,8 +144,8 @@ def _outputs(names: Sequence[str]) -> UnionHead:
 
 def _reconciled(
     file: "TaskFile", path: Path, local_entries: Entries, global_entries: Entries | None, *, mapped: bool
-) -> tuple[Entries, Entries | None, list[GlobalClass]]:
-    """Return the data by the labels of ``[labels]``, if there is such a section, and the global classes."""
+) -> tuple[Entries, Entries | None, list[GlobalClass], LabelMap]:
+    """Return the data by the labels of ``[labels]``, if there is such a section; the global classes; `label_map`."""
     from tuner.task.file.schema import LabelsSection
 
     section, rules = file.labels or (None if mapped else LabelsSection()), None
@@ -162,9 +166,11 @@ def _reconciled(
             global_entries = closed_global(global_entries, listed, rules)
             listed = [replace(item, name=item.label) for item in listed] if listed else None
         classes = global_classes(global_entries["train"], listed, listing)
+    alike: LabelMap = ()
     if rules is not None and file.local.labels == "given":
-        local_entries = mapped_local(local_entries, classes, rules)
-    return local_entries, global_entries, classes
+        mapped_entries = mapped_local(local_entries, classes, rules)
+        alike, local_entries = label_map(local_entries, classes, rules), mapped_entries
+    return local_entries, global_entries, classes, alike
 
 
 def _union_head(file: "TaskFile", local_entries: Entries, classes: Sequence[GlobalClass]) -> UnionHead:
