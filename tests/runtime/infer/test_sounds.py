@@ -157,7 +157,7 @@ def test_names_of_the_user_stand_for_labels_and_those_more_general(
     assert label_rows(["hum", ["high"]], Bundle.read(own)).tolist() == [[1, 1], [0, 1]]
     monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{clip}\thum\n"))
-    watch(own, SampleSource("-"), [].append)
+    watch(own, SampleSource("-"), lambda _: None)
     assert {sample.label for sample in ring_of(own).load()} == {"low|high"}
     made(tmp_path / "stray", label_map={"hum": ["middle"]})
     with pytest.raises(BundleError, match="label_map has 'middle', which is none of its labels"):

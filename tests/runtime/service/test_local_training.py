@@ -127,4 +127,4 @@ def test_rounds_know_what_the_bundle_knew(exported: Path) -> None:
     right = training.global_right(Bundle.read(exported))
     assert right is not None
     assert 0.5 < right.mean() <= 1
-    assert right.mean() == Trainer(exported, threads=1).before
+    assert right.mean() == Trainer(Bundle.read(exported), threads=1).before  # not the round that is in use
