@@ -228,14 +228,6 @@ def compare_models(this: _Round, trainer: DeviceTrainer, fresh: Sequence[int]) -
     )
 
 
-def known_label(label: str | None, bundle: Bundle) -> str | None:
-    """Return a sample's label, or several, joined with `LABEL_SEPARATOR`, by the names that a bundle knows."""
-    if label is None:
-        return None
-    given = label.split(LABEL_SEPARATOR) if bundle.loss == "multi-label" else [label]
-    return LABEL_SEPARATOR.join(dict.fromkeys(one for name in given for one in bundle.info.labels_of(name)))
-
-
 def _hopeless(this: _Round, fresh: int, *, checked: bool) -> str | None:
     """Return why training would be in vain; None where it may pay."""
     if fresh < this.rules.least:

@@ -42,3 +42,11 @@ def has_label(bundle: Bundle, label: str) -> bool:
 def knows(bundle: Bundle, label: str) -> bool:
     """Return whether a bundle has a sample's label, or one of its labels; of a regression it has all outputs."""
     return bundle.loss == "regression" or bool(labels_of(label, bundle) & set(bundle.labels))
+
+
+def known_label(label: str | None, bundle: Bundle) -> str | None:
+    """Return a sample's label, or several, joined with `LABEL_SEPARATOR`, by the names that a bundle knows."""
+    if label is None:
+        return None
+    given = label.split(LABEL_SEPARATOR) if bundle.loss == "multi-label" else [label]
+    return LABEL_SEPARATOR.join(dict.fromkeys(one for name in given for one in bundle.info.labels_of(name)))
