@@ -201,7 +201,8 @@ def test_a_built_in_is_found_and_a_misspelt_one_is_reported_with_the_nearest() -
 
 
 def test_a_file_that_is_no_task_is_reported(images: Path) -> None:
-    with pytest.raises(TaskError, match=r"a task must be a \.toml file or file\.py:function, got '\.pth'"):
+    rule = r"a task must be a \.toml file, a model file \.ini or file\.py:function, got '\.pth'"
+    with pytest.raises(TaskError, match=rule):
         load_task(str(images / "weights.pth"))
 
 
