@@ -1,6 +1,7 @@
 """A regression from the command's own entry to a bundle that answers in the targets' unit: slants of digits."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -112,3 +113,18 @@ def test_a_bundle_without_its_scale_is_refused(bundle: Path, tmp_path: Path) -> 
         (copy / name).write_bytes((bundle / name).read_bytes())
     (copy / "bundle.json").write_text(json.dumps(content))
     assert call(["predict", str(copy), str(bundle)]) == 1
+
+
+def test_what_comes_to_a_watched_bundle_is_answered_with_its_value(
+    bundle: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with np.load(folder / "local.npz") as data:
+        np.save(tmp_path / "new.npy", data["x_test"][0])
+    assert call(["watch", str(bundle), "--samples", str(tmp_path), "--once"]) == 0
+    assert re.match(rf"{tmp_path}/new\.npy: slant -?[\d.]+\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("command", ["suggest", "check"])
+def test_there_are_no_labels_to_map(command: str, found: Run, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["labels", command, str(folder / "task.toml")]) == 1
+    assert "has no labels" in capsys.readouterr().err

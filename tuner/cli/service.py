@@ -123,11 +123,15 @@ def _print_json(event: Mapping[str, Any]) -> None:
 
 
 def _print_event(event: Mapping[str, Any]) -> None:
+    begin = f"@{event['begin']}" if "begin" in event else ""
     if "label" in event:
-        begin = f"@{event['begin']}" if "begin" in event else ""
         labels = event.get("labels") or {event["label"]: event["probability"]}
         listed = "), ".join(f"{printable(label)} ({100 * share:.0f} %" for label, share in labels.items())
         print_line(f"{printable(event['file'])}{begin}: {listed}, exit {event['exit']})")
+    elif "values" in event:
+        from tuner.cli.text.bundle import format_values
+
+        print_line(f"{printable(event['file'])}{begin}: {format_values(tuple(event['values'].items()))}")
     elif "round" in event:
         print_line(f"round {event['round']}: {event['reason']}")
     else:

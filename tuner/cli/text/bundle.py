@@ -58,7 +58,7 @@ def format_prediction(file: Path, prediction: Prediction, *, exits: int, timelin
         exits: Exits of the model; if there are several, the one that the sample left at is said too.
         timeline: Whether a line for each second of a sound follows.
     """
-    listed = _listed if prediction.values is None else _numbers
+    listed = _listed if prediction.values is None else format_values
     seconds = (f"{second.begin:6d} s  {listed(second.labels) or '–'}" for second in prediction.timeline)
     return "\n".join((_format_labels(file, prediction, exits), *(seconds if timeline else ())))
 
@@ -66,7 +66,7 @@ def format_prediction(file: Path, prediction: Prediction, *, exits: int, timelin
 def _format_labels(file: Path, prediction: Prediction, exits: int) -> str:
     left = f", exit {prediction.exit}" if exits > 1 else ""
     if prediction.values is not None:
-        return f"{printable(str(file))}: {_numbers(prediction.values)}"
+        return f"{printable(str(file))}: {format_values(prediction.values)}"
     name, best = printable(str(file)), f"{printable(prediction.label)} ({100 * prediction.probability:.0f} %{left})"
     if prediction.labels is None:
         return f"{name}: {best}"
@@ -79,7 +79,7 @@ def _listed(labels: ScoredLabels) -> str:
     return ", ".join(f"{printable(label)} ({100 * probability:.0f} %)" for label, probability in labels)
 
 
-def _numbers(values: Values) -> str:
+def format_values(values: Values) -> str:
     """Return outputs of a regression with their values; a single one whose name says nothing without it."""
     if len(values) == 1 and not are_given([values[0][0]]):
         return f"{values[0][1]:.6g}"
