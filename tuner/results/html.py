@@ -28,7 +28,7 @@ def as_html(run: Run) -> str:
 
 def _untouched(run: Run, objective: Objective) -> str:
     value = run.info.untouched.get(objective.name)
-    return "–" if value is None else objective.text(value, run.info.untouched_samples)
+    return "–" if value is None else run.text(objective, value, run.info.untouched_samples)
 
 
 def _member(run: Run, trial: int) -> str:

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -58,9 +59,16 @@ class Run:
         numbers = Counter(record.state for record in self.records if record.same_as is None)
         return {state: numbers[state] for state in STATES}
 
-    def text(self, objective: Objective, value: float) -> str:
-        """Return a value with its unit; an accuracy with its 95 % interval (Wilson)."""
-        return objective.text(value, self.scored_samples)
+    def text(self, objective: Objective, value: float, samples: Mapping[str, int] | None = None) -> str:
+        """Return a value with its unit; an accuracy with its 95 % interval (Wilson), an AUC without.
+
+        Args:
+            objective: What the value is of.
+            value: The value.
+            samples: Number of samples by domain that it was measured on; those of the front where not given.
+        """
+        scored = self.scored_samples if samples is None else samples
+        return objective.text(value, {} if self.info.classes.several else scored)
 
     def frame(self) -> "DataFrame":
         """Return the trials as a table of pandas, one row for each, with the trial's number as the index.

@@ -37,7 +37,8 @@ def format_bundle(folder: Path, info: BundleInfo, scored: Mapping[str, int], fol
             lines.append(f"  {shown} {value:.4g}" + (f"; in the trial{over} {in_trial:.4g}" if is_score else ""))
             continue
         trial = "" if in_trial is None else f"; in the trial{over} {percent(in_trial)}"
-        lines.append(f"  {shown} {percent(value, scored.get(name, 0))}{trial}")
+        count = 0 if info.loss == "multi-label" else scored.get(name, 0)
+        lines.append(f"  {shown} {percent(value, count)}{trial}")
     if info.train is not None:
         samples = info.train.replay_samples + info.train.check_samples
         lines.append(

@@ -67,6 +67,7 @@ def _scored_on(run: Run) -> str:
     """Say how many samples the front is scored on, and of how many."""
     scored, task = run.scored_samples, run.info.task
     interval = "" if task.regression else "; (95 % intervals)"
+    interval = "; an accuracy of several labels is the macro AUC" if run.info.classes.several else interval
     if run.folds:
         local = f"{scored['local']:,} local {task.noun} ({task.local_train:,} in {run.folds} folds, and local.val)"
         old = f" and {scored['global']:,} global validation {task.noun}" if scored["global"] else ""
@@ -91,7 +92,9 @@ def _table(run: Run, members: Sequence[int]) -> Table:
     for name in errors:
         table.add_column(name.replace("_", " ").replace("mae", "mean abs. error"), justify="right")
     cells = (
-        objective.text(untouched[objective.name], run.info.untouched_samples) if objective.name in untouched else "–"
+        run.text(objective, untouched[objective.name], run.info.untouched_samples)
+        if objective.name in untouched
+        else "–"
         for objective in run.objectives
     )
     table.add_row("untouched", *cells, *(_error(untouched, name) for name in errors))

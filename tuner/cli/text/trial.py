@@ -18,7 +18,7 @@ def format_trial(run: Run, record: TrialRecord) -> str:
     lines += [describe(record.plan)] if record.plan else []
     lines += [f"the same plan as trial {record.same_as}, whose values these are"] if record.same_as is not None else []
     lines += [f"reason: {record.reason}"] if record.reason else []
-    scored = record.plan.scored if record.plan else {}
+    scored = record.plan.scored if record.plan and not run.info.classes.several else {}
     is_number = run.info.task.regression
     lines += [
         f"{title_of(name, regression=True) if is_number else name}: {_text(units, name, value, scored)}"
