@@ -2,6 +2,8 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readdirSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { createServer } from "node:http";
 import { createInterface } from "node:readline";
 import { chromium } from "playwright-core";
 
@@ -16,6 +18,19 @@ export async function serve(folder) {
     if (server.exitCode === null) (server.kill("SIGINT"), await once(server, "exit"));
   };
   return { address: line.split(" ")[0], end };
+}
+
+/** Serve a folder as any file server does, without headers; return its address, and how to end it. */
+export async function serveFiles(folder) {
+  const server = createServer(async (request, response) => {
+    const { pathname } = new URL(request.url, "http://localhost");
+    const content = await readFile(`${folder}${pathname.endsWith("/") ? `${pathname}index.html` : pathname}`).catch(() => undefined);
+    const type = { js: "text/javascript", mjs: "text/javascript", html: "text/html", css: "text/css", wasm: "application/wasm" }[pathname.split(".").pop()];
+    response.writeHead(content ? 200 : 404, { "Content-Type": pathname.endsWith("/") ? "text/html" : (type ?? "application/octet-stream") });
+    response.end(content);
+  });
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  return { address: `http://localhost:${server.address().port}/web/`, end: () => server.close() };
 }
 
 /** Run a program of tuner; return what it prints. */

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { mkdtemp } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { ask, correct, filesOf, learn, open, ready, serve, tuner } from "./browser.mjs";
+import { ask, correct, filesOf, learn, open, ready, serve, serveFiles, tuner } from "./browser.mjs";
 
 const PHOTOS = `${process.env.BUNDLES ?? "../build/web-bundles/bundles"}/photos`;
 const bundle = `${PHOTOS}/bundle`;
@@ -94,6 +94,24 @@ try {
   assert.deepEqual(await ask(page, photos), taught);
 
   assert.deepEqual([...seen.origins], [new URL(server.address).origin], "a request went elsewhere");
+
+  // any file server: one thread at first; then the service worker adds the headers that threads need
+  await context.setOffline(false);
+  const files = await serveFiles(bundle);
+  const plain = await context.newPage();
+  await plain.goto(files.address);
+  await ready(plain);
+  assert.equal(await plain.evaluate(() => crossOriginIsolated), false);
+  alike(await ask(plain, photos), exported);
+  await plain.evaluate(() => navigator.serviceWorker.ready);
+  await plain.waitForFunction(() => navigator.serviceWorker.controller);
+  await plain.reload();
+  await ready(plain);
+  assert.equal(await plain.evaluate(() => crossOriginIsolated), true);
+  alike(await ask(plain, photos), exported);
+  await plain.close();
+  files.end();
+  await context.setOffline(true);
   const blocked = await page.evaluate(async () => {
     const violation = new Promise((resolve) => addEventListener("securitypolicyviolation", (event) => resolve(event.violatedDirective)));
     await fetch("https://example.invalid/").catch(() => {});

@@ -45,7 +45,8 @@ function element<K extends keyof HTMLElementTagNameMap>(
 
 async function open(from: string | Blob): Promise<void> {
   say("Loading the model…");
-  const opened: Opened = await client.call("open", from, new URL("ort/", import.meta.url).href);
+  const threads = Number(new URLSearchParams(location.search).get("threads")) || undefined; // to measure with
+  const opened: Opened = await client.call("open", from, new URL("ort/", import.meta.url).href, threads);
   if (opened.kind !== "images") throw new Error(`this page takes photos, but the bundle takes ${opened.kind}`);
   labels = [...opened.labels].sort((one, two) => one.localeCompare(two));
   byId("name").textContent = opened.name;

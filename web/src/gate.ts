@@ -4,9 +4,11 @@ export interface Rules {
   readonly confidence: number;
   readonly globalDrop: number;
   readonly least: number;
+  /** Time after which a round trains no further models to judge by; there is no limit where it is not given. */
+  readonly seconds?: number;
 }
 
-export const RULES: Rules = { confidence: 0.95, globalDrop: 0.01, least: 10 };
+export const RULES: Rules = { confidence: 0.95, globalDrop: 0.01, least: 10, seconds: 25 };
 
 /** Whether answers to the user's samples are right, of the model in use and of models trained without them. */
 export interface Comparison {
@@ -73,9 +75,15 @@ export function judgeCheck(verdict: Verdict, check: GlobalCheck | undefined, rul
   const loss = leastDrop(lost, won, count, rules.confidence);
   const gain = leastDrop(won, lost, count, rules.confidence);
   const sinceExport = leastDrop(...changes(check.exported, check.new), count, rules.confidence);
-  const reason = `${verdict.reason}; known classes ${percent(globalBefore)} before, ${percent(globalAfter)} after`;
+  const known = `known classes ${percent(globalBefore)} before, ${percent(globalAfter)} after`;
+  const reason = `${verdict.reason}; ${known}`;
   const judged: Verdict = { ...verdict, globalBefore, globalAfter, bounds: [loss, gain], reason };
-  if (verdict.open) return { ...judged, accepted: gain > 0 };
+  if (verdict.open && gain > 0) {
+    const counts = verdict.reason.slice(verdict.reason.indexOf(": ") + 2);
+    const gained = `your photos leave it open, and known classes certainly gain: ${counts}; ${known}`;
+    return { ...judged, accepted: true, reason: gained };
+  }
+  if (verdict.open) return judged;
   if (loss > rules.globalDrop) return { ...judged, accepted: false, reason: `too much is forgotten: ${reason}` };
   if (globalAfter < globalBefore && sinceExport > rules.globalDrop) {
     return { ...judged, accepted: false, reason: `too much is forgotten since the export: ${reason}` };

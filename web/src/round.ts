@@ -59,6 +59,7 @@ export async function runRound(
   const folds = foldsOf(samples, fresh, model.bundle.info.train?.folds ?? 5);
   const parts = folds.length + 1;
   const answers = new Map<number, number>();
+  const began = performance.now();
   for (const [number, fold] of folds.entries()) {
     const kept = [...samples.keys()].filter((row) => !fold.includes(row));
     const some = { features: kept.map((row) => features[row]!), labels: kept.map((row) => rows[row]!) };
@@ -66,6 +67,9 @@ export async function runRound(
     await trainer.train(some, (step, steps) => progress((number + step / steps) / parts), own);
     const found = await trainer.answers(own);
     fold.forEach((row, i) => answers.set(row, found[i]!));
+    // another fold, and the training of the model that is accepted, take as long as the folds did in the mean
+    const seconds = (performance.now() - began) / 1000;
+    if (answers.size >= rules.least && seconds * (1 + 2 / (number + 1)) > (rules.seconds ?? Infinity)) break;
   }
   const judging = [...answers.keys()];
   const old: boolean[] = [];
