@@ -109,14 +109,19 @@ export function fit(pixels: Pixels, spec: InputSpec): Uint8Array<ArrayBuffer> {
 
 /** Make samples the model's input: `(x / 255 − mean) / std` for bytes, `(x − mean) / std` for all else. */
 export function normalise(sample: Uint8Array | Float32Array, channels: number, spec: InputSpec): Float32Array {
-  const out = Float32Array.from(sample);
+  const out = new Float32Array(sample.length);
   const size = out.length / channels;
-  const of = (values: readonly number[], channel: number): number => Math.fround(values[values.length > 1 ? channel : 0]!);
-  for (let i = 0; i < out.length; i++) {
-    const channel = Math.floor(i / size) % channels;
-    if (sample instanceof Uint8Array) out[i] = out[i]! / 255;
-    if (spec.mean.length) out[i] = out[i]! - of(spec.mean, channel);
-    if (spec.std.length) out[i] = out[i]! / of(spec.std, channel);
+  const of = (values: readonly number[], channel: number, none: number): number =>
+    values.length ? Math.fround(values[values.length > 1 ? channel : 0]!) : none;
+  const table = new Float32Array(256);
+  for (let channel = 0; channel < channels; channel++) {
+    const [mean, std] = [of(spec.mean, channel, 0), of(spec.std, channel, 1)];
+    const scaled = (value: number): number => Math.fround(value - mean) / std;
+    const begin = channel * size;
+    if (sample instanceof Uint8Array) {
+      for (let code = 0; code < 256; code++) table[code] = scaled(Math.fround(code / 255));
+      for (let i = begin; i < begin + size; i++) out[i] = table[sample[i]!]!;
+    } else for (let i = begin; i < begin + size; i++) out[i] = scaled(sample[i]!);
   }
   return out;
 }
