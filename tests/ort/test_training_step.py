@@ -133,6 +133,13 @@ class Attention(nn.Module):
         return mixed
 
 
+class Whole(nn.Module):
+    """Numbers of rows."""
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        return (3 * value.abs()).long().clamp(max=19)
+
+
 class Sliced(nn.Module):
     """Channels from the middle, from the end, and up to the last but one."""
 
@@ -184,6 +191,8 @@ class Sliced(nn.Module):
         (lambda: nn.Sequential(conv(6, 4, 3), nn.GroupNorm(2, 4), nn.LeakyReLU(0.1), nn.Sigmoid()), (6, 9, 8)),
         (lambda: nn.Sequential(Sliced(), conv(9, 4, 3)), (6, 5, 5)),
         (lambda: nn.Sequential(conv(6, 4, 3), nn.Tanh(), nn.ELU(), nn.Hardsigmoid()), (6, 9, 8)),
+        (lambda: nn.Sequential(Whole(), nn.Embedding(20, 6), nn.Linear(6, 3)), (7,)),
+        (lambda: nn.Sequential(Whole(), nn.Embedding(20, 6, padding_idx=2), nn.GELU()), (7,)),
     ],
 )
 def test_layers_train_as_in_pytorch(layer: Callable[[], nn.Module], shape: tuple[int, ...], tmp_path: Path) -> None:

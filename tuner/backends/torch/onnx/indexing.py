@@ -119,6 +119,31 @@ def _padded(graph: Graph, node: fx.Node) -> Value:
     return graph.op("Pad", graph.of(node.args[0]), graph.integers(pads), value)
 
 
+def _embedded(graph: Graph, node: fx.Node) -> Value:
+    return graph.op("Gather", graph.of(node.args[0]), graph.of(node.args[1]), axis=0)
+
+
+def _embedding_backward(graph: Graph, node: fx.Node) -> Value:
+    """The gradient of a table: that of what was looked up, added to the rows it came from.
+
+    Raises:
+        StepError: It is divided by how often a row occurs.
+    """
+    args: Any = node.args
+    gradient, index, rows, padding, scaled = args
+    if scaled:
+        raise StepError("an embedding with scale_grad_by_freq has no ONNX form: train it with --backend torch")
+    width = shape_of(gradient)[-1]
+    shape = (prod(shape_of(index)), width)
+    zeros = graph.op("Expand", graph.of(0.0, dtype_of(node)), graph.integers([rows, width]))
+    added = graph.reshape(graph.of(gradient), shape)
+    table = _scattered(graph, zeros, 0, graph.reshape(graph.of(index), [-1]), added, shape)
+    if padding < 0:
+        return table
+    kept = [[0.0 if row == padding else 1.0] for row in range(rows)]  # its own row does not learn
+    return graph.op("Mul", table, graph.constant(kept, "float32"))
+
+
 FORMS: Mapping[Any, Form] = {
     aten.split_with_sizes.default: _split,
     aten.constant_pad_nd.default: _padded,
@@ -129,6 +154,8 @@ FORMS: Mapping[Any, Form] = {
     aten.index_add.default: _index_added,
     aten.cat.default: _joined,
     aten.index.Tensor: _indexed,
+    aten.embedding.default: _embedded,
+    aten.embedding_dense_backward.default: _embedding_backward,
     aten.index_put.default: _index_put,
     aten._unsafe_index_put.default: _index_put,  # noqa: SLF001 - the operator's name
 }
