@@ -226,6 +226,24 @@ def test_whatever_drops_out_reads_noise(edge: float, kept: float) -> None:
     assert relative([Graph(step, tail.module).step(batch, 0.0)], [float(expected.detach())]) < 1e-5
 
 
+class Tied(nn.Module):
+    """One layer by two names, as a head in closed form has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, OUTPUTS))
+        self.layer = self.inner[0]
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.inner(value)
+        return logits
+
+
+def test_a_layer_by_two_names_trains() -> None:
+    step = traced(Tail(Tied(), (4,)), RecipePlan(optimiser="sgd"))
+    assert [port.name for port in step.inputs if port.kind == "parameter"] == ["inner.0.weight", "inner.0.bias"]
+
+
 class DrawsNoise(nn.Module):
     def forward(self, value: torch.Tensor) -> torch.Tensor:
         return value + torch.rand_like(value)

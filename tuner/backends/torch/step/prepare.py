@@ -33,18 +33,19 @@ def prepared(tail: nn.Module, recipe: RecipePlan, feed: Feed, *, padded: bool) -
     return model
 
 
-def sharing_weights(tail: nn.Module) -> nn.Module:
-    """Return a copy of a module that has the same parameters and buffers."""
-    shared = {id(value): value for value in itertools.chain(tail.parameters(), tail.buffers())}
+def sharing_weights(tail: nn.Module, *others: object) -> nn.Module:
+    """Return a copy of a module that has the same parameters and buffers, and holds the same other objects."""
+    shared = {id(value): value for value in itertools.chain(tail.parameters(), tail.buffers(), others)}
     return copy.deepcopy(tail, shared)
 
 
 def noise_shapes(model: nn.Module, sample: torch.Tensor, feed: Feed) -> dict[str, tuple[int, ...]]:
     """Return the shape of each draw of random numbers, by name, in the order of their calls."""
     feed.weight = torch.ones(len(sample))
-    values = itertools.chain(model.named_parameters(), model.named_buffers())
-    with torch.no_grad(), substituted(feed):  # on copies, as counters move even here
-        functional_call(model, {name: torch.empty_like(value) for name, value in values}, (sample,))
+    counted = sharing_weights(model, feed)  # as counters move even here, and tied weights are not put back as they were
+    values = itertools.chain(counted.named_parameters(), counted.named_buffers())
+    with torch.no_grad(), substituted(feed):
+        functional_call(counted, {name: torch.empty_like(value) for name, value in values}, (sample,))
     return {f"noise.{index}": shape for index, shape in enumerate(feed.shapes)}
 
 
