@@ -15,13 +15,14 @@ INSTALL = $(or $(PYTHON),$(error tuner needs Python 3.11 or newer: make PYTHON=/
 UV = $(or $(shell command -v uv),$(BIN)/uv)
 PYTHONS ?= 3.12 3.13 3.14
 
-.PHONY: help install demo test test-pythons test-web web fast coverage check docs format bench-quick clean
+.PHONY: help install demo test test-arm test-pythons test-web web fast coverage check docs format bench-quick clean
 
 help:
 	@echo "make demo    tune, export and predict on handwritten digits, about a minute after the install"
 	@echo "make test    every test (make fast: without the slow ones and those that read real data)"
 	@echo "make test-pythons   the fast tests with Python 3.12, 3.13 and 3.14, each in an environment of its own"
-	@echo "make web     the browser's library and page, with npm; make test-web tests them, in node and in Chromium"
+	@echo "make test-arm   the base package with wheels for aarch64, on an emulated processor: the same answers as here"
+	@echo "make web     the browser's library and page, with npm; make test-web tests them, in node, Chromium and Firefox"
 	@echo "make coverage   every test, and which lines and branches they reach"
 	@echo "make check   ruff, ruff format, mypy"
 	@echo "make docs    the documents as a site, into build/docs, and a check of every link"
@@ -56,6 +57,10 @@ test-pythons: $(UV)
 			&& $$environment/bin/python -m pytest -q -n 2 -m "not slow and not data" || failed="$$failed $$version"; \
 	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
+# Fetches some 170 MB from Debian and the package index, once, into build/arm; needs no superuser.
+test-arm: $(ALL)
+	@$(BIN)/python -m tools.arm build/arm
+
 NPM := web/node_modules/.package-lock.json
 
 $(NPM): web/package.json web/package-lock.json
@@ -78,6 +83,7 @@ coverage: $(ALL)
 
 check: $(ALL)
 	@$(BIN)/ruff check .
+	@$(BIN)/ruff check --preview --select PLW1514 tuner plugins tools
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 

@@ -14,13 +14,12 @@ interleaved, those without stored features from the sound files as training read
 blocks, tail.
 """
 
-import copy
 import json
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -29,16 +28,13 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.report import Claim, Row, finish, interleave, interval, times_faster
-from benchmarks.setup import DATA, Held, opened, parser, plan_for
+from benchmarks.setup import DATA, Held, opened, parser, plan_for, stepper
 from tuner.backends.base import Trial
 from tuner.backends.extensions import Extensions
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
-from tuner.backends.torch.features.reader import Reader
-from tuner.backends.torch.features.selection import training_selections
 from tuner.backends.torch.model.load import load
-from tuner.backends.torch.trial.inputs import tail_inputs
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.run import train_tail
 from tuner.backends.torch.trial.untouched import untouched
@@ -207,17 +203,6 @@ def costs(rounds: int) -> tuple[dict[str, list[float]], Row]:
         "all sounds": f"{len(whole)} clips, {sum(Path(file).stat().st_size for file in whole) / 1e6:.1f} MB of files",
     }
     return seconds, stored
-
-
-def stepper(here: Access, plan: TrialPlan) -> Callable[[], float]:
-    """Return what runs a step of a plan."""
-    picks = training_selections(here.task, plan)
-    stored = Reader(here, plan.split, plan.cache.bits, picks) if plan.cached else None
-    rows = tail_inputs(here.task, here.loaded, plan.split, picks, stored)
-    steps = EagerSteps(here.task, plan, copy.deepcopy(here.loaded.tail(plan.split)), rows, 0)
-    steps.begin_epoch()
-    generator = np.random.default_rng(0)
-    return lambda: steps.step(generator.permutation(len(rows.labels))[:BATCH], plan.recipe.learning_rate)
 
 
 def log_mel_speed(clips: int) -> float:

@@ -30,6 +30,7 @@ from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.selection import local_folds, training_selections
 from tuner.backends.torch.model.load import load
+from tuner.backends.torch.task_loss import CROSS_ENTROPY
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.run import train_tail
 from tuner.plan.heads import Exit, HeadsPlan
@@ -76,9 +77,9 @@ def accuracies(here: Access, plan: TrialPlan, seed: int) -> list[float]:
     training = training_selections(here.task, plan)
     inputs, final = ExitInputs.resolve(here, plan, training), model.tail(plan.answering_cuts[-1]).eval()
     if plan.heads.ridge:
-        solve_heads(plan, heads, final, inputs, local_folds(training[0]), (), multi=False)
+        solve_heads(plan, heads, final, inputs, local_folds(training[0]), (), loss="single-label")
     else:
-        steps = HeadsSteps(plan, heads, final, inputs.train, multi=False)
+        steps = HeadsSteps(plan, heads, final, inputs.train, loss=CROSS_ENTROPY)
         for _ in EpochLoop(steps, plan.recipe, len(inputs.train.labels), seed).epochs():
             pass
     scored = inputs.validation["local"]

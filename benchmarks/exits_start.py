@@ -30,6 +30,7 @@ from tuner.backends.torch.exits.steps import HeadsSteps
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.selection import local_folds, training_selections
+from tuner.backends.torch.task_loss import CROSS_ENTROPY
 from tuner.plan.heads import HeadsPlan
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan, normal_form
@@ -128,10 +129,10 @@ def accuracies(here: Access, plan: TrialPlan, seed: int) -> list[float]:
     heads = build_heads(plan)
     if plan.heads.ridge:
         sums = [start_sums(own, plan.heads) for own in begun.tensors]
-        solve_heads(plan, heads, final, inputs, local_folds(training[0]), sums, multi=False)
+        solve_heads(plan, heads, final, inputs, local_folds(training[0]), sums, loss="single-label")
     else:
         load_starts(heads, begun)
-        steps = HeadsSteps(plan, heads, final, inputs.train, multi=False)
+        steps = HeadsSteps(plan, heads, final, inputs.train, loss=CROSS_ENTROPY)
         for _ in EpochLoop(steps, plan.recipe, len(inputs.train.labels), seed).epochs():
             pass
     scored = inputs.validation["local"]

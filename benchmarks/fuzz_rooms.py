@@ -170,13 +170,13 @@ def read_run_folder(folder: Path) -> None:
     from tuner.cli.text.run import print_run
     from tuner.commands.show import as_json
     from tuner.results.pick import pick_trial
-    from tuner.results.prior import prior_of
+    from tuner.results.portfolio import portfolio
     from tuner.results.run import Run
 
     run = Run.open(folder)
     print_run(run, Console(file=io.StringIO(), markup=False), whole=True)
     json.dumps(as_json(run))
-    prior_of([run])
+    portfolio([run])
     pick_trial(run, "max(local_accuracy)")
 
 

@@ -13,10 +13,9 @@ epochs × seconds a sample, extrapolated as the thesis does (150 epochs from scr
 training), and count the filling.
 """
 
-import copy
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -25,16 +24,13 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.report import Claim, Row, finish, interleave, interval, times_faster
-from benchmarks.setup import arguments, clothing, opened, plan_for
+from benchmarks.setup import arguments, clothing, opened, plan_for, stepper
 from tuner.backends.base import Trial
 from tuner.backends.extensions import Extensions
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
-from tuner.backends.torch.features.reader import Reader
-from tuner.backends.torch.features.selection import training_selections
 from tuner.backends.torch.model.load import load
-from tuner.backends.torch.trial.inputs import tail_inputs
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.run import train_tail
 from tuner.backends.torch.trial.untouched import untouched
@@ -201,7 +197,7 @@ def _costs(here: Access, rates: Mapping[str, float], lane: Lane) -> tuple[dict[s
     """Return seconds of single steps, rounds interleaved, and seconds in all, by arm of the chain."""
     plans = {name: _plan(here, name, rates[name], lane.epochs) for name in CHAIN}
     filling = fill(here, [plans[CACHED]])
-    seconds = interleave({name: _stepper(here, plan) for name, plan in plans.items()}, lane.steps)
+    seconds = interleave({name: stepper(here, plan) for name, plan in plans.items()}, lane.steps)
     totals = {}
     for name, plan in plans.items():
         known = here.task.global_
@@ -210,16 +206,6 @@ def _costs(here: Access, rates: Mapping[str, float], lane: Lane) -> tuple[dict[s
         filled = plan.train_samples * filling.seconds / max(1, filling.records) if plan.cached else 0.0
         totals[name] = work * median(seconds[name]) / BATCH + filled
     return seconds, totals
-
-
-def _stepper(here: Access, plan: TrialPlan) -> Callable[[], float]:
-    picks = training_selections(here.task, plan)
-    stored = Reader(here, plan.split, plan.cache.bits, picks) if plan.cached else None
-    rows = tail_inputs(here.task, here.loaded, plan.split, picks, stored)
-    steps = EagerSteps(here.task, plan, copy.deepcopy(here.loaded.tail(plan.split)), rows, 0)
-    steps.begin_epoch()
-    generator = np.random.default_rng(0)
-    return lambda: steps.step(generator.permutation(len(rows.labels))[:BATCH], plan.recipe.learning_rate)
 
 
 def _chain_rows(seconds: Mapping[str, Sequence[float]], totals: Mapping[str, float]) -> list[Row]:

@@ -23,11 +23,13 @@ from tuner.backends.torch.features.selection import (
     withheld_selection,
 )
 from tuner.backends.torch.model.load import load
+from tuner.backends.torch.task_loss import CROSS_ENTROPY
 from tuner.plan.heads import HeadsPlan
 from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan
 from tuner.planner.flops import head_flops
-from tuner.runtime.infer.calibration import Costs, correctness
+from tuner.runtime.infer.calibration import Costs
+from tuner.runtime.infer.confidence import correctness
 from tuner.search.setting import cores
 from tuner.task import Domain, Subset, Task
 from tuner.task.info import task_info
@@ -98,7 +100,7 @@ def personalised(task: Task, user: User, trained: Offline, epochs: int) -> dict[
         )
         share = weights(user, scored.labels)
         policy = judged(plan.heads, fitted, scored, user, flops_of(plan), out_of_fold=False)
-        right = correctness(scored.logits, scored.labels, multi=False) @ share
+        right = correctness(scored.logits, scored.labels, loss="single-label") @ share
         found[arm] = Outcome(len(set(user.images.tolist())), tuple(right.tolist()), (policy,))
     return found
 
@@ -122,7 +124,7 @@ def _restrict(head: nn.Module, user: User) -> None:
 def heads_steps(here: Access, plan: TrialPlan, heads: nn.ModuleList, final: nn.Module) -> HeadsSteps:
     """Return the training steps of some heads."""
     inputs = cut_inputs(here, plan, training_selections(here.task, plan), exact=False)
-    return HeadsSteps(plan, heads, final, inputs, multi=False)
+    return HeadsSteps(plan, heads, final, inputs, loss=CROSS_ENTROPY)
 
 
 def train(here: Access, plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, seed: int) -> None:

@@ -29,6 +29,7 @@ from tuner.results.records import TrialRecord
 from tuner.search.anchors import anchors
 from tuner.search.candidates import Candidates
 from tuner.search.journal import PROMOTED, RUNG, has_open, next_trial, optuna_values, tell
+from tuner.search.queue import Queue
 from tuner.search.rungs import ETA, Ladder, at_rung, lowest_rung, ranked
 from tuner.search.setting import Setting
 
@@ -62,7 +63,7 @@ class Replayed(Setting):
 
 
 #: Knobs that are newer than the tables, as they were without them.
-SINCE: Mapping[str, Scalar] = {"gdm.weight": 1.0, "gdm.balance": False}
+SINCE: Mapping[str, Scalar] = {"gdm.weight": 1.0, "gdm.balance": False, "runtime.precision": "fp32"}
 
 
 class Table:
@@ -194,7 +195,7 @@ def ours(table: Table, sampler: str, seed: int) -> Replay:
     ladder = Ladder(setting, lambda record, rung: expected(tried[record.config], rung))
     first = replay.first()
     ladder.lowest, ladder.floor = lowest_rung([one.plan for one in first], setting), replay.floor
-    candidates = Candidates(study, setting, table.compose)
+    candidates = Candidates(Queue(study, setting, ()), setting, table.compose)
     for one in first:
         study.enqueue_trial(one.searched)
     while not replay.over:

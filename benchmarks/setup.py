@@ -1,9 +1,10 @@
 """What the benchmarks on real images share: the clothing task, its model, and plans for it."""
 
 import argparse
+import copy
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +13,12 @@ import numpy.typing as npt
 from safetensors.torch import save_file
 
 from tuner.backends.base import Backend, Session, silent
+from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.features.access import Access
+from tuner.backends.torch.features.reader import Reader
+from tuner.backends.torch.features.selection import training_selections
 from tuner.backends.torch.model.load import OpenModel, load
+from tuner.backends.torch.trial.inputs import tail_inputs
 from tuner.bundle.format import WEIGHTS, new_folder
 from tuner.commands.export import write_bundle
 from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan
@@ -55,6 +60,32 @@ class Held(Samples):
     def name(self, index: int) -> str:
         """Return its file."""
         return self._names[index]
+
+
+class Joined(Samples):
+    """The samples of two partitions."""
+
+    def __init__(self, *parts: Samples) -> None:
+        self.labels = np.concatenate([part.labels for part in parts])
+        self._places = [(part, index) for part in parts for index in range(len(part))]
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def load(self, index: int) -> npt.NDArray[np.generic]:
+        """Return the decoded sample."""
+        part, own = self._places[index]
+        return part.load(own)
+
+    def sample_id(self, index: int) -> str:
+        """Return the hash of the file it came from."""
+        part, own = self._places[index]
+        return part.sample_id(own)
+
+    def name(self, index: int) -> str:
+        """Return its file."""
+        part, own = self._places[index]
+        return part.name(own)
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -151,3 +182,14 @@ def spread(values: Sequence[float]) -> str:
 def open_session(backend: Backend, task: Task) -> Session:
     """Open a task in this process, with all that installed plugins add; a session trains one plan at most."""
     return backend.open(task, build_host().extensions(backend.name))
+
+
+def stepper(here: Access, plan: TrialPlan) -> Callable[[], float]:
+    """Return what runs one eager step of a plan on samples drawn at random, stored where the plan stores them."""
+    picks = training_selections(here.task, plan)
+    stored = Reader(here, plan.split, plan.cache.bits, picks) if plan.cached else None
+    rows = tail_inputs(here.task, here.loaded, plan.split, picks, stored)
+    steps = EagerSteps(here.task, plan, copy.deepcopy(here.loaded.tail(plan.split)), rows, 0)
+    steps.begin_epoch()
+    generator, recipe = np.random.default_rng(0), plan.recipe
+    return lambda: steps.step(generator.permutation(len(rows.labels))[: recipe.batch_size], recipe.learning_rate)

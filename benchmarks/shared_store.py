@@ -121,7 +121,7 @@ def drawn(here: Access, count: int) -> Iterator[TrialPlan]:
     space = load_space("board-10min")
     strategies, _ = participants(build_host(), space)
     draw = random_values(random.Random(0))
-    wanted = {"runtime.threads": cores(), **space.knobs}
+    wanted = {"runtime.threads": cores(), "runtime.precision": "fp32", **space.knobs}
     seen: set[str] = set()
     while len(seen) < count:
         plan = compose(strategies, draw, here.loaded.info, task_info(here.task), wanted).plan

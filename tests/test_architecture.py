@@ -16,6 +16,7 @@ FIRST_PARTY_PLUGINS = {path.parent.name for path in (ROOT / "plugins").glob("*/_
 #: The arrow: a room imports from the lines below its own only. The last line, the ground, imports nothing of ours.
 ARROW = (
     ("__main__",),
+    ("fleet",),
     ("cli",),
     ("commands",),
     ("events", "testing", "report"),
@@ -31,7 +32,7 @@ ARROW = (
     ("augment", "store"),
     ("untrusted",),
     ("files", "reading", "units"),
-    ("arrays", "errors", "metrics", "printable", "process_memory"),
+    ("arrays", "errors", "metrics", "printable", "process_memory", "processors"),
     ("distribution",),
 )
 #: A file that nears this is split by subject, not packed.

@@ -32,6 +32,13 @@ MOST_BYTES = 1_000_000
 SAME_FOR_ALL = {**server.PATIENT_THREADS, **HUGE_PAGES}
 
 
+def written(_: int) -> None:
+    """Return without waiting for the disk: tests kill processes, which lose nothing written; a power cut would."""
+
+
+os.fsync = os.fdatasync = written  # type: ignore[assignment]
+
+
 class Forked:
     """What `subprocess.Popen` returns, as far as a `ForkServer` uses it, of a process that is forked.
 
@@ -88,8 +95,10 @@ class Processes:
 
 
 def read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the part of an environment that counts when a process starts."""
-    return {name: value for name, value in environment.items() if name.startswith(READ_AT_START)}
+    """Return the part of an environment that counts when a process starts, but for what a fork can follow."""
+    return {
+        name: value for name, value in environment.items() if name.startswith(READ_AT_START) and name != "PYTHONPATH"
+    }
 
 
 @cache
@@ -178,7 +187,7 @@ def become(descriptors: Sequence[int], environment: Mapping[str, str], folder: s
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    sys.path[0] = folder
+    sys.path[:1] = [folder, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 

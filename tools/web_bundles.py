@@ -1,7 +1,9 @@
 """Make the bundles that the tests of web/ read: `python -m tools.web_bundles FOLDER`.
 
-Each is in FOLDER/NAME/bundle with its conformance set; ``photos`` takes pictures, has a page, and comes with files of
-pictures to ask about. Digits cover the ways a bundle trains. FOLDER/codes.safetensors has features in every width.
+Each is in FOLDER/NAME/bundle with its conformance set. Those of pictures have a page, and come with files to ask about:
+``photos``; ``tags`` and ``solved-tags``, where a picture may have several labels; and ``sizes``, where it has numbers.
+Digits cover the ways a bundle trains; ``values`` is a regression with exits.
+FOLDER/codes.safetensors has features in every width.
 """
 
 import os
@@ -14,6 +16,7 @@ from PIL import Image
 from safetensors.numpy import save_file
 
 from tests.runtime.bundles import known_digits, trainable_bundle, trainable_exits
+from tests.slants import write_task
 from tuner.arrays import Array
 from tuner.bundle.format import Bundle
 from tuner.commands.page import Page
@@ -25,7 +28,7 @@ from tuner.store.codec import Codec
 from tuner.task import load_task
 from tuner.task.task import Task
 
-SIDE, SEED = 48, 3
+SIDE, SEED, DAY, NIGHT = 48, 3, 128, 40
 COLOURS = {"red": (200, 40, 40), "green": (40, 170, 60), "blue": (40, 60, 200), "yellow": (220, 200, 40)}
 NET = """
 from torch import nn
@@ -70,6 +73,69 @@ def draw(path: Path, colour: tuple[int, int, int], generator: np.random.Generato
     Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(path, quality=92)
 
 
+def draw_both(path: Path, names: tuple[str, ...], generator: np.random.Generator, *, white: bool = False) -> None:
+    """Write a picture of a disc of each colour, one next to the other, on noise."""
+    pixels = generator.normal(128, 25, (SIDE, SIDE, 3))
+    y, x = np.mgrid[:SIDE, :SIDE]
+    for name, middle in zip(names, generator.permutation([0.25, 0.75]), strict=False):
+        height, radius = generator.uniform(0.3, 0.7), generator.uniform(0.16, 0.22)
+        disc = np.hypot(x - middle * SIDE, y - height * SIDE) < SIDE * radius
+        colour = (250, 250, 250) if white and name == "yellow" else COLOURS[name]
+        pixels[disc] = np.asarray(colour) + generator.normal(0, 15, 3)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(path)
+
+
+def tags_task(folder: Path) -> Task:
+    """Write a task of one or two colours a picture: the model knows red and green, the user adds blue and yellow."""
+    generator = np.random.default_rng(SEED)
+    for domain, (one, other) in (("global", ("red", "green")), ("local", ("blue", "yellow"))):
+        for part, count in (("train", 30), ("val", 12)):
+            rows = ["path,label"]
+            for number in range(3 * count):
+                names = ((one,), (other,), (one, other))[number % 3]
+                draw_both(folder / domain / part / f"{number}.png", names, generator)
+                rows.append(f"{part}/{number}.png,{'|'.join(names)}")
+            (folder / domain / f"{part}.csv").write_text("\n".join(rows) + "\n")
+    for number in range(24):  # this user's yellow is white
+        names = (("blue",), ("yellow",), ("yellow",), ("blue", "yellow"))[number % 4]
+        draw_both(folder / "new" / f"{number:02d}-{'+'.join(names)}.png", names, generator, white=True)
+    (folder / "net.py").write_text(NET)
+    task = TASK.replace('"colours"', '"tags"').replace('/train"', '/train.csv"').replace('/val"', '/val.csv"')
+    (folder / "task.toml").write_text(task + '[loss]\nkind = "multi-label"\n')
+    return load_task(str(folder / "task.toml"))
+
+
+def sizes_task(folder: Path) -> Task:
+    """Write a regression: the size and the brightness of a disc. The user's new pictures are dark."""
+    generator = np.random.default_rng(SEED)
+
+    def disc(path: Path, size: float, grey: float, around: float = DAY) -> None:
+        pixels = generator.normal(around, 25, (SIDE, SIDE, 3))
+        y, x = np.mgrid[:SIDE, :SIDE]
+        across, down = generator.uniform(0.4, 0.6, 2) * SIDE
+        pixels[np.hypot(x - across, y - down) < SIDE * size / 100] = grey
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(path)
+
+    for domain, count in (("global", 90), ("local", 60)):
+        for part, samples in (("train", count), ("val", count // 3)):
+            rows = ["path,label"]
+            for number in range(samples):
+                size, grey = generator.uniform(15, 35), generator.uniform(150, 250)
+                disc(folder / domain / part / f"{number}.png", size, grey)
+                rows.append(f"{part}/{number}.png,{size:.2f}|{grey:.1f}")
+            (folder / domain / f"{part}.csv").write_text("\n".join(rows) + "\n")
+    for number in range(24):
+        size, grey = generator.uniform(15, 35), generator.uniform(150, 250)
+        disc(folder / "new" / f"{number:02d}-{size:.2f}+{grey:.1f}.png", size, grey, NIGHT)
+    (folder / "net.py").write_text(NET.replace("outputs=4", "outputs=2"))
+    task = TASK.replace('"colours"', '"sizes"').replace('/train"', '/train.csv"').replace('/val"', '/val.csv"')
+    task = task.replace("epochs = 6", "epochs = 40")
+    (folder / "task.toml").write_text(task + '[loss]\nkind = "regression"\n')
+    return load_task(str(folder / "task.toml"))
+
+
 def photos_task(folder: Path) -> Task:
     """Write a task whose model knows red and green, and whose user adds blue and yellow."""
     generator = np.random.default_rng(SEED)
@@ -107,7 +173,10 @@ def main(out: Path) -> None:
     os.environ["TUNER_CACHE"] = str(out / "cache")
     solve = TailEdit.of("closed-form", EditTraits(solves=True), **asdict(UnionSettings()))
     adapt = TailEdit.of("low-rank", rank=2, scale=1.0)
-    folders = {name: out / "bundles" / name for name in ("tail", "adapters", "solved", "exits", "photos")}
+    folders = {
+        name: out / "bundles" / name
+        for name in ("tail", "adapters", "solved", "exits", "values", "photos", "tags", "solved-tags", "sizes")
+    }
     for folder in folders.values():
         folder.mkdir(parents=True)
     digits = known_digits()
@@ -115,13 +184,20 @@ def main(out: Path) -> None:
         trainable_bundle(digits, folders["tail"]),
         trainable_bundle(digits, folders["adapters"], 2, shape=(adapt,)),
         trainable_bundle(digits, folders["solved"], 3, shape=(solve,)),
-        trainable_exits(digits, folders["exits"], HeadsPlan("exits-only", distilled=1.0)),
+        trainable_exits(digits, folders["exits"], HeadsPlan("exits-only", supervised=1.0, distilled=1.0)),
+        trainable_exits(
+            load_task(str(write_task(folders["values"]))), folders["values"], HeadsPlan("exits-only", distilled=1.0)
+        ),
         trainable_bundle(photos_task(folders["photos"]), folders["photos"], 1, learning_rate=1e-2),
+        trainable_bundle(tags_task(folders["tags"]), folders["tags"], 1, learning_rate=1e-2),
+        trainable_bundle(tags_task(folders["solved-tags"]), folders["solved-tags"], 3, shape=(solve,)),
+        trainable_bundle(sizes_task(folders["sizes"]), folders["sizes"], 1, epochs=20, learning_rate=1e-2),
     ]
     write_codes(out / "codes.safetensors")
     for folder in made:
         write_set(Bundle.open(folder), folder / FOLDER)
-    Page.find().add(made[-1], Bundle.open(made[-1]).info)
+    for folder in made[-4:]:
+        Page.find().add(folder, Bundle.open(folder).info)
 
 
 if __name__ == "__main__":

@@ -146,6 +146,7 @@ def nearest(word: str, candidates: Iterable[str]) -> str:
 
 #: Extra that installs a library which the base package does without.
 EXTRAS = {
+    "grpc": "study",
     "huggingface_hub": "hf",
     "inotify_simple": "watch",
     "matplotlib": "report",
@@ -154,7 +155,9 @@ EXTRAS = {
     "optuna": "tune",
     "optuna_dashboard": "dashboard",
     "pandas": "pandas",
+    "psycopg": "study",
     "pytest": "kit",
+    "ray": "ray",
     "scipy": "tune",
     "sklearn": "demo",
     "soundfile": "audio",

@@ -33,7 +33,7 @@ def private_folder(folder: Path, kind: type[TunerError] = RunError, ours: Collec
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
-        is_open = status.st_mode & OTHERS and status.st_uid == os.geteuid()
+        is_open = status.st_mode & OTHERS and is_own(status)
         if is_open and all(path.name in ours for path in folder.iterdir()):
             folder.chmod(0o700)
     except (OSError, ValueError) as error:
@@ -60,13 +60,18 @@ def own_folder(folder: Path) -> Path:
     Raises:
         StoreError: Another user owns it.
     """
-    owner = folder.stat().st_uid
-    if owner != os.geteuid():
+    status = folder.stat()
+    if not is_own(status):
         raise StoreError(
-            f"{folder} is owned by another user (id {owner}): give a folder of your own, a store by --store and a "
-            "cache by TUNER_CACHE"
+            f"{folder} is owned by another user (id {status.st_uid}): give a folder of your own, a store by "
+            "--store and a cache by TUNER_CACHE"
         )
     return folder
+
+
+def is_own(status: os.stat_result) -> bool:
+    """Return whether this process's user owns a file. Windows numbers no users: there, who may write it owns it."""
+    return sys.platform == "win32" or status.st_uid == os.geteuid()
 
 
 def write_private(path: Path, content: bytes | str, *, durable: bool = True) -> None:
@@ -92,7 +97,7 @@ def private_file(path: Path, *, durable: bool = True) -> Iterator[Path]:
     part = path.with_name(f"{path.name}.{threading.get_native_id()}{PART}")
     try:
         part.unlink(missing_ok=True)  # a link that somebody put there would be written through
-        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         yield part
         part.chmod(0o600)  # a writer may have put a file of its own there
         if durable:
@@ -148,12 +153,15 @@ def overwrite(path: Path) -> None:
 
 
 def flush(path: Path) -> None:
-    """Wait until the disk has a file's content, or a folder's names.
+    """Wait until the disk has a file's content, or a folder's names, which Windows writes by itself.
 
     Raises:
         OSError: The disk is full or cannot be written.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    is_folder = path.is_dir()
+    if is_folder and sys.platform == "win32":
+        return
+    descriptor = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)  # Windows flushes what is open for writing
     try:
         os.fsync(descriptor)
     finally:

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,7 +32,7 @@ class PeakMeter:
 
     def __init__(self) -> None:
         with suppress(OSError):  # without /proc the mark counts from the process's start
-            CLEAR.write_text(RESET_PEAK)
+            CLEAR.write_text(RESET_PEAK, encoding="ascii")
         self.resting: int = psutil.Process().memory_info().rss
 
     def peak_bytes(self) -> int:
@@ -54,6 +55,8 @@ def return_freed(keep: int = 0) -> None:
     Args:
         keep: Bytes at the heap's end that stay for the next step; smaller blocks come from there.
     """
+    if sys.platform == "win32":  # it gives a library by its name only
+        return
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):
         library.mallopt(_M_MMAP_THRESHOLD, MAPPED_BESIDE_KEPT if keep else MAPPED_BYTES)
@@ -65,7 +68,7 @@ def return_freed(keep: int = 0) -> None:
 
 def _high_water() -> int:
     with suppress(OSError):
-        for line in STATUS.read_text().splitlines():
+        for line in STATUS.read_text(encoding="ascii", errors="replace").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
     import resource

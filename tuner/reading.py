@@ -20,6 +20,9 @@ MOST_TEXT_BYTES = 4_000_000
 MOST_DEPTH = 32
 INTEGER_BITS = 64  # as TOML has it
 
+#: Windows has none of the first two, and needs the third.
+_READ = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
+
 Kind = Literal["file", "folder", "special", "nothing"]
 
 _SPECIAL = {
@@ -60,7 +63,7 @@ def open_regular(path: str | Path) -> BinaryIO:
     """
     try:
         _check_regular(os.stat(path).st_mode, path)  # noqa: PTH116 - one question, whatever the name
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        descriptor = os.open(path, _READ)
     except ValueError:  # a NUL, or a letter that the locale does not have
         raise OSError(errno.EINVAL, "no file can have this name", str(path)) from None
     try:

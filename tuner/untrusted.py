@@ -26,7 +26,7 @@ def inside(folder: Path, name: object) -> Path:
     Raises:
         OSError: It leads elsewhere, or is no such name.
     """
-    if not isinstance(name, str) or not name or not name.isprintable() or "\\" in name:
+    if not isinstance(name, str) or not name or not name.isprintable() or set(name) & set("\\:"):  # of Windows
         raise OSError(errno.EINVAL, f"{name!r} is not the name of a file")
     parts = PurePosixPath(name).parts
     if name.startswith("/") or ".." in parts or not parts:

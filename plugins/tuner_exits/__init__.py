@@ -49,7 +49,7 @@ class Knobs:
         loss: Loss of the exits.
         distill_weight: Weight of distillation next to another loss; 1 where it is the only one.
         temperature: Temperature of distillation.
-        tolerance: Accuracy that leaving early may cost.
+        tolerance: Accuracy that leaving early may cost; of a regression, share of targets met within half a deviation.
         against: Accuracy that the tolerance is measured from.
         confidence: Confidence at which leaving early costs at most that.
         per_exit: Whether every exit has a threshold of its own.
@@ -80,7 +80,7 @@ class Knobs:
 class Exits(Strategy[Knobs]):
     """Side heads along the blocks."""
 
-    name, stage, needs_classes = "exits", Stage.HEADS, True
+    name, stage = "exits", Stage.HEADS
 
     def sample(self, draw: Draw, model: ModelInfo) -> Knobs:  # noqa: ARG002 - exits that do not fit are left out in `apply`
         """Draw whether there are exits, and if so their number, their width and their loss."""

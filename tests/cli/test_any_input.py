@@ -58,19 +58,23 @@ def test_an_empty_name_is_not_the_current_folder(cli: Cli, task: Path, monkeypat
 
 def test_first_plans_that_cannot_be_read_are_named_before_anything_is_loaded(cli: Cli, task: Path) -> None:
     space, prior = task.parent / "space.toml", task.parent / "prior.toml"
+    run_of_digits = Path(__file__).parents[1] / "fixtures" / "02e8440" / "digits" / "run"
     code, line = cli("run", task, "--space", space, "--from", "n" * 300)
     assert code == 1
     assert "File name too long" in line
     space.write_text(f'prior = "prior.toml"\n{space.read_text()}')
     for text, reason in (
-        ("plan = 3", "plan must be a list of tables"),
+        ("plan = 3", "plan: Input should be a valid array"),
         ("plan = [", "not valid TOML"),
         (None, "No such"),
     ):
         prior.unlink(missing_ok=True) if text is None else prior.write_text(text)
-        code, line = cli("run", task, "--space", space)
-        assert code == 1
-        assert reason in line
+        for named in ((), ("--prior", prior)):
+            code, line = cli("run", task, "--space", space, *named)
+            assert code == 1
+            assert reason in line
+    code, line = cli("run", task, "--space", space, "--from", run_of_digits, "--prior", prior)
+    assert (code, line) == (2, "tuner: --from and --prior both name what to start from: give one of them")
 
 
 @pytest.mark.parametrize("seed", ["-1", str(2**32)])

@@ -3,48 +3,52 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.disk import standing_bytes
 from tests.pretrained import with_weights
+from tuner.cli.app import call
 
 DATA = Path(os.environ.get("TUNER_DATA", Path(__file__).parents[3] / "shared" / "data"))
 CLOTHING = Path(__file__).parents[2] / "examples" / "clothing" / "task.toml"
 
 
-def tuner(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "TUNER_CACHE": str(with_weights(folder / "cache"))}
-    command = [sys.executable, "-m", "tuner", *arguments]
-    return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+@pytest.fixture
+def tuner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Call the command line in a folder with a cache of its own; return what it prints."""
+    monkeypatch.setenv("TUNER_CACHE", str(with_weights(tmp_path / "cache")))
+    monkeypatch.setattr("tuner.commands.tune.process_started", time.monotonic)
+    monkeypatch.chdir(tmp_path)
 
+    def printed(*arguments: str) -> str:
+        capsys.readouterr()
+        code, said = call(list(arguments)), capsys.readouterr()
+        assert code == 0, said.err
+        return said.out
 
-def spent(folder: Path, run: str) -> dict[str, float]:
-    values: dict[str, float] = json.loads(tuner(folder, "show", run, "--json").stdout)["spent"]
-    return values
+    return printed
 
 
 @pytest.mark.slow
-def test_a_second_run_starts_its_first_trial_without_a_prefix_forward(tmp_path: Path) -> None:
-    common = ["run", "digits", "--space", "smoke", "--trials", "2"]
+def test_a_second_run_starts_its_first_trial_without_a_prefix_forward(tuner: Callable[..., str]) -> None:
     for name in ("one", "two"):
-        done = tuner(tmp_path, *common, "--out", name)
-        assert done.returncode == 0, done.stderr
-    assert spent(tmp_path, "one")["prefix_samples"] > 0
-    assert spent(tmp_path, "two")["prefix_samples"] == 0
-    listed = json.loads(tuner(tmp_path, "store", "list", "--json").stdout)["files"]
+        tuner("run", "digits", "--space", "smoke", "--trials", "2", "--out", name)
+    one, two = (json.loads(tuner("show", name, "--json"))["spent"]["prefix_samples"] for name in ("one", "two"))
+    assert one > 0
+    assert two == 0
+    listed = json.loads(tuner("store", "list", "--json"))["files"]
     assert sum(file["records"] for file in listed) > 0
-    forgotten = json.loads(tuner(tmp_path, "forget", "digits", "--json").stdout)
+    forgotten = json.loads(tuner("forget", "digits", "--json"))
     assert forgotten["records"] == sum(file["records"] for file in listed)
-    again = json.loads(tuner(tmp_path, "store", "list", "--json").stdout)["files"]
+    again = json.loads(tuner("store", "list", "--json"))["files"]
     assert sum(file["records"] for file in again) == 0
-    assert json.loads(tuner(tmp_path, "store", "clear", "--json").stdout)["freed_bytes"] > 0
-    assert tuner(tmp_path, "store", "list").stdout.strip() == "the store is empty"
+    assert json.loads(tuner("store", "clear", "--json"))["freed_bytes"] > 0
+    assert tuner("store", "list").strip() == "the store is empty"
 
 
 #: Fills exact and coded features: together they take more than the cap leaves.
@@ -73,7 +77,7 @@ def few_classes(folder: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.skipif(not DATA.is_dir(), reason="the real data is not beside the project")
-def test_the_storage_cap_holds_at_every_moment(tmp_path: Path) -> None:
+def test_the_storage_cap_holds_at_every_moment(tuner: Callable[..., str], tmp_path: Path) -> None:
     cap, most, over = 3_500_000, 0, threading.Event()
     watched = [tmp_path / "cache" / "store", tmp_path / "run"]
     (tmp_path / "short.toml").write_text(SHORT)
@@ -88,9 +92,8 @@ def test_the_storage_cap_holds_at_every_moment(tmp_path: Path) -> None:
     watcher.start()
     asked = ["--space", "short.toml", "--storage", "3.5MB", "--trials", "3", "--time", "1m", "--out", "run"]
     try:
-        done = tuner(tmp_path, "run", str(few_classes(tmp_path)), *asked)
+        tuner("run", str(few_classes(tmp_path)), *asked)
     finally:
         over.set()
         watcher.join()
-    assert done.returncode == 0, done.stderr
     assert 0.4 * cap < most <= cap, f"{most} bytes of {cap}"

@@ -106,9 +106,6 @@ def test_the_page_is_for_photos(built: Path, tmp_path: Path) -> None:
         Page.find().add(tmp_path, info)
     object.__setattr__(info, "input", InputSpec("images", size=8))
     Page.find().add(tmp_path / "out", info)
-    object.__setattr__(info, "loss", "regression")
-    with pytest.raises(BundleError, match="predicts numbers: leave out --web"):
-        Page.find().add(tmp_path / "none", info)
     assert (tmp_path / "out" / "web" / "index.html").is_file()
     assert (tmp_path / "out" / "web" / "ort" / "ort.wasm.min.mjs").stat().st_mode & 0o077 == 0
 

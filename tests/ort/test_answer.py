@@ -8,10 +8,11 @@ import pytest
 from onnx import TensorProto, helper
 
 from tuner.errors import BundleError
+from tuner.metrics import LossKind
 from tuner.ort.answer import ANSWER, with_answer
 from tuner.ort.session import LOGITS, Session
-from tuner.runtime.infer.calibration import confidences
 from tuner.runtime.infer.chain import Chain, probabilities
+from tuner.runtime.infer.confidence import confidences
 
 LABELS = 5
 
@@ -27,17 +28,17 @@ def model(path: Path, operator_set: int = 18) -> Path:
 
 
 @pytest.mark.parametrize("operator_set", [11, 13, 18, 21])
-@pytest.mark.parametrize("multi", [False, True])
-def test_the_answer_is_numpys(operator_set: int, multi: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("loss", ["single-label", "multi-label"])
+def test_the_answer_is_numpys(operator_set: int, loss: LossKind, tmp_path: Path) -> None:
     logits = np.random.default_rng(0).normal(0, 30, (64, LABELS)).astype(np.float32)
     logits[0] = 0  # all alike: the first label
     logits[1] = 1e4  # sure of each of several labels
     path = model(tmp_path / "model.onnx", operator_set)
-    session = Session(path, 1, with_answer(path, LABELS, 2.5, multi=multi))
+    session = Session(path, 1, with_answer(path, LABELS, 2.5, multi=loss == "multi-label"))
     found, label, probability, confidence = session.run(logits, *ANSWER)
-    expected = probabilities(logits / np.float32(2.5), multi=multi)
+    expected = probabilities(logits / np.float32(2.5), loss=loss)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(confidence[:, 0], confidences(logits, 2.5, multi=multi), rtol=1e-5)
+    np.testing.assert_allclose(confidence[:, 0], confidences(logits, 2.5, loss=loss), rtol=1e-5)
     assert (confidence <= 1).all()
     assert (probability[:, 0] == found.max(axis=1)).all()
     assert (label[:, 0] == found.argmax(axis=1)).all()

@@ -1,6 +1,7 @@
 """Memory of sessions: a batch's is given back."""
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from tuner.ort import session
 from tuner.ort.session import LOGITS, Session
 
 WIDE = 4_000_000  # numbers within the model, a sample: 16 MB
@@ -44,3 +46,22 @@ def test_a_batch_gives_its_memory_back_and_a_single_sample_keeps_it(tmp_path: Pa
 def resident() -> int:
     """Return the process's bytes in memory."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize(
+    ("flags", "careful"), [("flags\t: fpu avx2\n", True), ("flags\t: avx512_vnni fma\n", False), (None, True)]
+)
+def test_products_of_8_bits_are_added_in_32_bits_where_the_processor_would_take_16(
+    flags: str | None, careful: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "cpuinfo"
+    if flags is not None:
+        info.write_text(f"processor : 0\n{flags}")
+    monkeypatch.setattr(session, "CPU_INFO", info)
+    session._adds_in_16_bits.cache_clear()
+    try:
+        options = session.open_session(wide(tmp_path / "model.onnx"), 1).get_session_options()
+    finally:
+        session._adds_in_16_bits.cache_clear()
+    with nullcontext() if careful else pytest.raises(RuntimeError, match="does not have"):
+        assert options.get_session_config_entry("session.x64quantprecision") == "1"

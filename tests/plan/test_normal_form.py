@@ -11,6 +11,7 @@ from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.parts import CachePlan, DataPlan, EditTraits, RecipePlan, RuntimePlan, TailEdit
 from tuner.plan.trial import TrialPlan, normal_form
 
+IN_INT8 = RuntimePlan(precision="int8")
 EXITS_ALONE = replace(PLAN, heads=HeadsPlan("exits-only", (Exit(3, 8),)))
 BY_LABELS = HeadsPlan("with-tail", (Exit(3, 8),), supervised=1.0, distilled=0.0)
 
@@ -83,6 +84,8 @@ def test_exits_begin_with_global_data_where_there_is_any() -> None:
         (replace(PLAN, recipe=RecipePlan(micro_batches=16)), replace(PLAN, recipe=RecipePlan(micro_batches=20))),
         (PLAN, replace(PLAN, heads=HeadsPlan("with-tail", (), supervised=1.0))),
         (PLAN, replace(PLAN, runtime=RuntimePlan(memory_bytes=10**9))),
+        (replace(PLAN, split=0), replace(PLAN, split=0, runtime=IN_INT8)),
+        (EXITS_ALONE, replace(EXITS_ALONE, runtime=IN_INT8)),
     ],
 )
 def test_plans_that_differ_in_an_idle_setting_have_one_key(plan: TrialPlan, other: TrialPlan) -> None:
@@ -97,6 +100,7 @@ def test_plans_that_differ_in_an_idle_setting_have_one_key(plan: TrialPlan, othe
         (PLAN, replace(PLAN, recipe=RecipePlan(patience=8))),
         (PLAN, replace(PLAN, recipe=RecipePlan(micro_batches=2))),
         (PLAN, replace(PLAN, recipe=RecipePlan(optimiser="adam"))),
+        (PLAN, replace(PLAN, runtime=IN_INT8)),
         (EXITS_ALONE, replace(EXITS_ALONE, recipe=RecipePlan(patience=8))),
         (EXITS_ALONE, replace(EXITS_ALONE, heads=replace(EXITS_ALONE.heads, temperature=2.0))),
     ],

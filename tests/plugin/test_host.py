@@ -23,7 +23,7 @@ from tuner.plugin.host import Host
 from tuner.plugin.knobs import Draw
 from tuner.plugin.lookup import select
 from tuner.plugin.strategy import Strategy
-from tuner.results.objectives import Objective
+from tuner.results.objectives import OBJECTIVES, Objective
 from tuner.results.records import TrialRecord
 from tuner.task import Task
 
@@ -76,7 +76,7 @@ def test_the_core_is_a_plugin_like_others() -> None:
     assert [(one.name, one.origin, one.refused) for one in host.plugins] == [("core", "core", "")]
     assert host.strategies.keys() == CORE
     assert "torch" in host.backends
-    assert list(host.objectives) == ["local_accuracy", "global_accuracy", "train_seconds", "peak_bytes"]
+    assert list(host.objectives) == [*(one.name for one in OBJECTIVES), "bundle_bytes"]
     assert "digits" in host.tasks
 
 

@@ -53,7 +53,7 @@ def test_of_several_labels_the_sigmoid_is_as_sure_as_it_is_right() -> None:
     features = generator.normal(size=(600, FEATURES))
     truth = (features[:, :3] + generator.normal(0, 0.5, (600, 3)) > 0.8).astype(np.float32)
     rows = np.arange(400)
-    head = personal_head(features[:400], truth[:400], truth[:400], rows, rows % 5, 1.0, multi=True).head
+    head = personal_head(features[:400], truth[:400], truth[:400], rows, rows % 5, 1.0, loss="multi-label").head
     probabilities = 1 / (1 + np.exp(-head.scores(features[400:])))
     assert ((probabilities > 0.5) == (truth[400:] > 0)).mean() > 0.85
     assert abs(probabilities.mean() - truth[400:].mean()) < 0.05

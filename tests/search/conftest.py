@@ -28,6 +28,7 @@ from tuner.plugin.sources import preferred_values
 from tuner.results.config import Budget
 from tuner.results.folder import open_records
 from tuner.results.objectives import OBJECTIVES, Objective
+from tuner.results.prior import Prior
 from tuner.results.records import TrialRecord
 from tuner.results.run import Run
 from tuner.search import rungs
@@ -36,6 +37,7 @@ from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt, JobResult
 from tuner.search.processes.messages import Failure, Job
 from tuner.search.processes.remote import RemoteSession
+from tuner.search.queue import Queue
 from tuner.search.setting import Setting
 from tuner.search.study import Study
 from tuner.store.store import Store
@@ -228,6 +230,12 @@ def stand_in(task: Task, monkeypatch: pytest.MonkeyPatch) -> InProcess:
 def begin(stand_in: InProcess, task: Task, tmp_path: Path, heard: Heard) -> Begin:
     """Open the study in `tmp_path / "journal.log"`, new or as it is."""
 
+    def journal(setting: Setting, path: Path) -> Queue:
+        records = open_records(tmp_path, TrialPlan(setting.model, setting.task))
+        directions = [objective.optuna_direction for objective in OBJECTIVES]
+        recorded = records[-1].trial + 1 if records else 0
+        return Queue(open_study(path, directions, recorded), setting, records)
+
     def start(
         limits: Budget = Budget(trials=6),  # noqa: B008 - frozen
         strategies: Sequence[str] = ("gdm", "freeze", "cache"),
@@ -238,12 +246,16 @@ def begin(stand_in: InProcess, task: Task, tmp_path: Path, heard: Heard) -> Begi
         path: Path | None = None,
         step_seconds: float | None = None,
         folds: int = 0,
+        portfolio: Prior | None = None,
         untouched: Callable[[float], Mapping[str, float]] = lambda _share: UNTOUCHED,
+        queue_of: Callable[[Setting], Queue] | None = None,
+        **changed: Any,
     ) -> Study:
         host = stand_in.host
         knobs: dict[str, Wanted] = {
             "runtime.backend": "misbehaving",
             "runtime.threads": 1,
+            "runtime.precision": "fp32",
             "recipe.epochs": Numeric("recipe.epochs", 1, 20, whole=False),
             **(wanted or {}),
         }
@@ -264,14 +276,13 @@ def begin(stand_in: InProcess, task: Task, tmp_path: Path, heard: Heard) -> Begi
             None if limits.time_seconds is None else time.monotonic() + limits.time_seconds,
             tmp_path,
             folds=folds,
+            portfolio=portfolio,
         )
-        records = open_records(tmp_path, TrialPlan(model, setting.task))
-        directions = [objective.optuna_direction for objective in OBJECTIVES]
-        recorded = records[-1].trial + 1 if records else 0
-        journal = open_study(path or tmp_path / "journal.log", directions, recorded)
+        setting = replace(setting, **changed)
         sessions = {"misbehaving": stand_in.session()}
         store = Store(Path(os.environ["TUNER_CACHE"]))
-        study = Study(setting, host, journal, records, sessions, store, untouched, heard, Interrupt())
+        queue = journal(setting, path or tmp_path / "journal.log") if queue_of is None else queue_of(setting)
+        study = Study(setting, host, queue, sessions, store, untouched, heard, Interrupt())
         study.prepare()
         return study
 

@@ -16,6 +16,7 @@ from tuner.plugin.knobs import Choice, Knob, Numeric, ValueSource
 from tuner.results.config import Budget
 from tuner.results.records import TrialRecord
 from tuner.search.candidates import Candidates
+from tuner.search.queue import Queue
 from tuner.search.setting import Setting
 from tuner.search.study import Study
 
@@ -56,7 +57,8 @@ def choosing() -> Callable[..., Candidates]:
             return Composed(PLAN, {name: source(knob) for name, knob in KNOBS.items()}, KNOBS)
 
         directions = [one.optuna_direction for one in ACCURACIES]
-        return Candidates(optuna.create_study(directions=directions), replace(setting(), sampler=sampler), compose)
+        queue = Queue(optuna.create_study(directions=directions), setting(), ())
+        return Candidates(queue, replace(setting(), sampler=sampler), compose)
 
     return make
 

@@ -140,7 +140,7 @@ def test_more_folds_than_the_smallest_class_has_samples_are_refused(task: Task) 
 
 
 def test_errors_of_folds_are_joined_by_their_numbers_of_samples() -> None:
-    task = replace(example_task(), local_train=30, local_val=20, regression=True)
+    task = replace(example_task(), local_train=30, local_val=20, loss="regression")
     plan = TrialPlan(example_model(4), task, data=DataPlan(folds=2))
     values = [{"local_accuracy": 0.9, "local_mae": 2.0, "global_mae": 9.0, "flops": 5.0}]
     values += [{"local_accuracy": 0.8, "local_mae": 3.0}, {"local_accuracy": 0.7, "local_mae": 5.0}]

@@ -1,12 +1,12 @@
 """A study that starts from the front of an earlier run."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tuner.cli.app import call
+from tuner.results.prior import read_prior
 from tuner.results.run import Run
 
 SPACE = """
@@ -32,13 +32,22 @@ def test_the_second_run_begins_with_the_knee_of_the_first(tune: Callable[..., Ru
 
 
 @pytest.mark.slow
-def test_a_space_names_a_prior_that_is_built_of_runs(
+def test_a_run_tries_the_plans_of_a_prior_first_and_says_so(
     tune: Callable[..., Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tune(trials=4)
-    assert call(["prior", "build", str(run.folder), "--out", str(tmp_path / "prior.toml"), "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert printed == {"prior": str(tmp_path / "prior.toml"), "plans": len(run.shortlist)}
+    file = tmp_path / "prior.toml"
+    assert call(["prior", "build", str(run.folder), "--out", str(file)]) == 0
+    plans = read_prior(file).plan
+    named = tune(trials=2, out=tmp_path / "named", deterministic=True, prior=file)
+    assert named.records[0].prior is not None
+    best = plans[named.records[0].prior - 1]
+    assert named.records[0].knobs == {**best.knobs, "runtime.threads": 1}
+    assert named.records[1].prior is None  # of two trials one
     again = tune(SPACE, trials=1, out=tmp_path / "again", deterministic=True)
-    assert run.knee is not None
-    assert again.records[0].knobs == {**run.record(run.knee).knobs, "runtime.threads": 1}
+    assert again.records[0].knobs == named.records[0].knobs
+    capsys.readouterr()
+    assert call(["show", str(named.folder), "--trials"]) == 0
+    assert f"plan {named.records[0].prior} of the prior" in capsys.readouterr().out
+    assert call(["show", str(named.folder)]) == 0
+    assert "1 began with plans of the prior" in capsys.readouterr().out

@@ -87,6 +87,13 @@ def test_one_in_three_goes_up_one_rung_and_only_once() -> None:
     assert ladder().next([*low, refused]) is None
 
 
+def test_a_plan_that_another_worker_tries_above_is_passed_over() -> None:
+    low = [record(number, 0.5 + number / 100, 0.5, rung=2) for number in range(6)]
+    assert ladder().next(low) == Promotion(low[5], 1)
+    assert ladder().next(low, lambda one, rung: (one.trial, rung) == (5, 1)) == Promotion(low[4], 1)
+    assert ladder().next(low, lambda _one, _rung: True) is None
+
+
 def test_the_higher_rung_is_served_first() -> None:
     low = [record(number, 0.5 + number / 100, 0.5, rung=2) for number in range(12)]
     middle = [record(20 + one.trial, 0.6, 0.5, rung=1, promoted=one.trial) for one in low[-3:]]

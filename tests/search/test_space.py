@@ -14,7 +14,7 @@ from tuner.plugin.lookup import select
 from tuner.plugin.sources import corners, preferred_values
 from tuner.plugin.strategy import Strategy
 from tuner.search.budget import LIMITS, budget
-from tuner.search.setting import CORE_STRATEGIES
+from tuner.search.setting import CORE_STRATEGIES, wanted_knobs
 from tuner.search.space import Space, check_knobs, load_space, shipped
 from tuner.testing import example_model, example_task
 
@@ -34,8 +34,15 @@ def taking_part(space: Space) -> list[Strategy[object]]:
     return select("strategy", [*space.strategies, *CORE_STRATEGIES], HOST.strategies)
 
 
-def test_there_are_five_shipped_spaces() -> None:
-    assert shipped().keys() == {"board-10min", "early-exits", "every-strategy", "phone-overnight", "smoke", "wearable"}
+def test_there_are_seven_shipped_spaces() -> None:
+    names = {"board-10min", "early-exits", "every-strategy", "int8", "phone-overnight", "smoke", "wearable"}
+    assert shipped().keys() == names
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_only_a_space_that_asks_for_it_searches_the_precision(name: str) -> None:
+    wanted = wanted_knobs(load_space(name), None, deterministic=False)
+    assert wanted["runtime.precision"] == (("int8", "fp32") if name == "int8" else "fp32")
 
 
 @pytest.mark.parametrize("name", sorted(shipped()))

@@ -57,7 +57,7 @@ def test_full_fine_tuning_is_no_anchor_where_it_takes_over_a_tenth_of_the_time(
     begin: Begin, step_seconds: float, anchors: int
 ) -> None:
     study = begin(Budget(time_seconds=100.0), deterministic=False, step_seconds=step_seconds)
-    assert len(study._journal.trials) == anchors
+    assert len(study._queue.study.trials) == anchors
 
 
 def test_it_ends_after_the_trials_asked_for(begin: Begin, stand_in: Any) -> None:
@@ -227,7 +227,7 @@ def test_a_refused_plan_may_run_after_a_resume_with_more(begin: Begin, stand_in:
     study = begin(Budget(trials=3))
     refused = {record.plan.key() for record in study.records if record.plan is not None}
     assert len(study.records) == len(refused) == 10
-    study._journal.enqueue_trial(dict(study._journal.trials[0].params))
+    study._queue.study.enqueue_trial(dict(study._queue.study.trials[0].params))
     study.run()
     assert refused & set(stand_in.trained())
 

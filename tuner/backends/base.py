@@ -188,7 +188,10 @@ class Session(ABC):
 
     @abstractmethod
     def fill(self, plans: Sequence[TrialPlan], store: Store, report: Report = silent) -> Filling:
-        """Run the prefix on every sample that `plans` need and the store lacks, in one pass for all of their cuts."""
+        """Run the prefix on every sample that `plans` need and the store lacks, in one pass for all of their cuts.
+
+        The frozen blocks of all plans are of one precision.
+        """
 
     @abstractmethod
     def train(self, trial: Trial) -> Outcome:

@@ -77,6 +77,11 @@ def start_from(bundle: Bundle, task: Task) -> Task:
 
 
 def _model_of(bundle: Bundle, task: Task) -> ModelSpec:
+    if bundle.info.int8 is not None:
+        raise TaskError(
+            f"{bundle.folder} holds its frozen blocks in int8 only, from which nothing can be trained: give "
+            "--from original, or export without --int8"
+        )
     weights = str(bundle.file(WEIGHTS).resolve())
     return replace(task.model, weights=weights, pretrain=None, head=tuple(bundle.labels))
 

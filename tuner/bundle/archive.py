@@ -1,6 +1,7 @@
 """A bundle in a zip, as a browser exports it: unpacked for as long as it is used."""
 
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,9 +10,11 @@ from tempfile import TemporaryDirectory
 from tuner.bundle.format import FILE, MOST_BYTES
 from tuner.errors import BundleError, first_line
 from tuner.reading import kind_of
-from tuner.untrusted import inside
+from tuner.untrusted import inside, reason_of
 
 SUFFIX = ".zip"
+#: What browsers and `zip` write. Each of the others has errors of its own.
+COMPRESSIONS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 MOST_FILES = 10_000
 _PIECE_BYTES = 2**20
 
@@ -31,8 +34,10 @@ def unpacked(path: Path) -> Iterator[Path]:
         try:
             with zipfile.ZipFile(path) as archive:
                 _extract(archive, folder)
-        except (OSError, RuntimeError, NotImplementedError, ValueError, zipfile.BadZipFile) as error:
-            raise BundleError(f"{path} cannot be unpacked ({first_line(error)}): export it again") from None
+        except OSError as error:  # of the disk, or of a name in the zip
+            raise BundleError(f"{path} cannot be unpacked to {folder.parent} ({reason_of(error)})") from None
+        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:  # damaged, or encrypted
+            raise BundleError(f"{path} cannot be unpacked ({first_line(error)}): copy or export it again") from None
         yield folder
 
 
@@ -47,6 +52,8 @@ def _extract(archive: zipfile.ZipFile, folder: Path) -> None:
     for member in members:
         if not member.filename.startswith(above):
             continue
+        if member.compress_type not in COMPRESSIONS:
+            raise ValueError("it is compressed in a way other than deflate")
         target = inside(folder, member.filename.removeprefix(above))
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with archive.open(member) as source, target.open("xb") as file:

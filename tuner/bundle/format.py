@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from tuner.bundle.scores import DeviceScores, Scores
 from tuner.distribution import installed_version
 from tuner.errors import BundleError, TunerError, first_line
 from tuner.files import write_private
+from tuner.metrics import LossKind
 from tuner.reading import open_regular, read_bytes
 from tuner.task import InputSpec
 from tuner.untrusted import MOST_BYTES as MOST_JSON_BYTES
@@ -67,7 +69,7 @@ class Bundle:
         return self.info.input_shape
 
     @property
-    def loss(self) -> str:
+    def loss(self) -> LossKind:
         """``single-label``, ``multi-label`` or ``regression``."""
         return self.info.loss
 
@@ -288,4 +290,8 @@ def _checked(info: BundleInfo) -> BundleInfo:
             f"{FILE}: a regression, and nothing else, must have targets with a mean and a deviation for each of its "
             f"{len(info.labels)} outputs: export again"
         )
+    scores = chain(info.scores.trial.items(), info.scores.untouched.items(), info.scores.from_pixels.items())
+    beyond = next((one for one in scores if one[0].endswith("accuracy") and not 0 <= one[1] <= 1), None)
+    if beyond is not None and info.targets is None:
+        raise BundleError(f"{FILE}: {beyond[0]} is {beyond[1]:g}, not between 0 and 1: export again")
     return info

@@ -7,11 +7,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum, auto
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from tuner.bundle.exit_policy import ExitPolicy, with_lists
+from tuner.bundle.int8 import Int8Info
 from tuner.bundle.scores import Scores
 from tuner.bundle.table import MOST, Table
+from tuner.errors import BundleError
+from tuner.metrics import LossKind
 from tuner.task import InputSpec, TargetScale
 from tuner.task.spec import SampleKind
 
@@ -30,6 +33,7 @@ class Section(StrEnum):
     LABEL_THRESHOLDS = auto()
     LABEL_MAP = auto()
     TARGETS = auto()
+    INT8 = auto()
     EVOLVED = "final_widths"  # named after the first edit that had a record
 
 
@@ -133,6 +137,7 @@ class BundleInfo:
             in older bundles.
         label_map: Labels that a sample has by one name: its own, and those that are more general.
         targets: Of a regression, what its targets were standardised by: a value is mean + std · output.
+        int8: How the model compares with the same one in float32; None where it computes in float32.
         evolved: Records of edits that changed the tail while it trained, by kind: they are in the weights.
         plugins: Distribution and version of each plugin that took part, by name.
         other: Sections that this version does not know, carried over as they are.
@@ -142,7 +147,7 @@ class BundleInfo:
     labels: tuple[str, ...]
     input: InputSpec
     input_shape: tuple[int, ...]
-    loss: str
+    loss: LossKind
     files: Mapping[str, str] = field(default_factory=dict)
     made: str = ""
     tuner: str = ""
@@ -155,6 +160,7 @@ class BundleInfo:
     label_thresholds: tuple[float, ...] = ()
     label_map: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     targets: TargetScale | None = None
+    int8: Int8Info | None = None
     evolved: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     plugins: Mapping[str, str] = field(default_factory=dict)
     other: Mapping[str, Any] = field(default_factory=dict)
@@ -179,7 +185,7 @@ class BundleInfo:
             labels=table.texts("labels"),
             input=_input(content["input"], table.table("input")),
             input_shape=_shape(table),
-            loss=table.text("loss"),
+            loss=_loss(table.text("loss")),
             files=_texts(table.table("files")),
             made=table.text("made", ""),
             tuner=table.text("tuner", ""),
@@ -192,6 +198,7 @@ class BundleInfo:
             label_thresholds=table.numbers(Section.LABEL_THRESHOLDS, (), least=0, most=1),
             label_map=_lists(table.table(Section.LABEL_MAP)),
             targets=_targets(table.table(Section.TARGETS)) if Section.TARGETS in table else None,
+            int8=Int8Info.from_dict(table.table(Section.INT8).content) if Section.INT8 in table else None,
             evolved=_tables(table.table(Section.EVOLVED)),
             plugins=_texts(table.table("plugins")),
             other={name: value for name, value in content.items() if name not in names},
@@ -207,6 +214,7 @@ class BundleInfo:
             "plugins": dict(self.plugins) or None,
             Section.LABEL_THRESHOLDS.value: list(self.label_thresholds) or None,
             Section.LABEL_MAP.value: {name: list(labels) for name, labels in self.label_map.items()} or None,
+            Section.INT8.value: self.int8.to_dict() if self.int8 else None,
             Section.TARGETS.value: asdict(self.targets, dict_factory=with_lists) if self.targets else None,
         }
         return {
@@ -247,6 +255,12 @@ def _input(content: Mapping[str, Any], section: Table) -> InputSpec:
     lengths = {name: section.integer(name, None, least=1, most=_MOST_INPUT) for name in ("window", "hop")}
     scales = {name: section.numbers(name, ()) for name in ("mean", "std")}
     return InputSpec(**{**content, "kind": kind, **sizes, **lengths, **scales})
+
+
+def _loss(kind: str) -> LossKind:
+    if kind not in get_args(LossKind):
+        raise BundleError(f"loss must be {' or '.join(get_args(LossKind))}, got {kind!r:.40}: update tuner")
+    return cast("LossKind", kind)
 
 
 def _targets(section: Table) -> TargetScale:

@@ -25,6 +25,7 @@ from tuner.cli.service import rollback, status, watch
 from tuner.cli.settings import from_environment, from_project
 from tuner.cli.show import diff, show
 from tuner.cli.store import forget, store_app
+from tuner.cli.worker import worker
 from tuner.distribution import installed_version
 from tuner.errors import TunerError, UsageError, disk_error, missing_extra
 from tuner.printable import one_line, printable, wrapped
@@ -51,6 +52,7 @@ app.command(plugins_app)
 for command in (
     init,
     run,
+    worker,
     show,
     diff,
     report,

@@ -16,16 +16,19 @@ _FORMAT = Group("output", show=False, validator=mutually_exclusive)
 
 
 def export(
-    run: Path,
+    run: str,
     out: Path,
     /,
     *,
     pick: str = "knee",
     trainable: Annotated[bool, Flag] = False,
+    int8: Annotated[bool, Flag] = False,
+    int8_loss: float | None = None,
     web: Annotated[bool, Flag] = False,
     web_runtime: Path | None = None,
     task: str | None = None,
     plugin: LocalPlugins = (),
+    artifacts: Path | None = None,
     time: Time = None,
     memory: Memory = None,
     json_output: Json = False,
@@ -35,7 +38,7 @@ def export(
     Parameters
     ----------
     run
-        A run's folder.
+        A run's folder, or the address of a study that several workers share.
     out
         The bundle's folder, which must be empty or not exist yet.
     pick
@@ -44,29 +47,37 @@ def export(
         least loss of global accuracy, each of the trials that gain on the user's data).
     trainable
         Let the bundle train again without PyTorch; it then holds features of global samples.
+    int8
+        Quantise the frozen blocks to int8: a smaller bundle that predicts faster. What that costs is measured.
+    int8_loss
+        With --int8: refuse if it lowers an accuracy by more than so many points (1).
     web
         Add a page that predicts, and with --trainable learns, in a browser; tuner serve OUT shows it.
     web_runtime
         With --web: the folder dist of the npm package onnxruntime-web, where tuner was installed without it.
     task
         The run's task, where its file is elsewhere by now, or the run was not made on this device.
+    artifacts
+        Of a study: the path where its workers put the weights of the front.
     """
     from tuner.cli.fence import ended_by
     from tuner.commands.export import export as write
     from tuner.commands.limits import CommandLimits
-    from tuner.results.run import Run
+    from tuner.commands.reading import run_to_export
 
     if web_runtime is not None and not web:
         raise UsageError("--web-runtime is for the page: give --web too")
     limits = CommandLimits.read(time, memory)
-    result = Run.open(run)
-    with closing(progress()) as listener, ended_by(limits.end):
+    opened = run_to_export(run, pick, artifacts)
+    with opened as result, closing(progress()) as listener, ended_by(limits.end):
         listener.phase("exporting; validation samples run through ONNX Runtime for a check")
         folder = write(
             result,
             out,
             pick,
             trainable=trainable,
+            int8=int8,
+            int8_loss=int8_loss,
             web=web_runtime or web,
             task=task,
             plugins=plugin,
@@ -200,7 +211,8 @@ def _print_bundle(folder: Path, *, json_output: bool) -> None:
         print_line(format_bundle(folder, info, scored, plan.data.folds))
         return
     train = {} if info.train is None else {"train": info.train.to_dict()}
-    content = {"bundle": str(folder), "sentence": info.sentence, "scores": info.scores.to_dict(), **train}
+    int8 = {} if info.int8 is None else {"int8": info.int8.to_dict()}
+    content = {"bundle": str(folder), "sentence": info.sentence, "scores": info.scores.to_dict(), **train, **int8}
     print_line(json.dumps(content))
 
 

@@ -1,25 +1,27 @@
 """The command `tuner dashboard`."""
 
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated
 
 from tuner.cli.options import Whole, print_line
 
 
-def dashboard(run: Path, /, *, port: Annotated[int, Whole] = 0) -> None:
+def dashboard(run: str, /, *, port: Annotated[int, Whole] = 0) -> None:
     """Show a run in the browser with optuna-dashboard, on this device only, until Ctrl-C.
 
     Parameters
     ----------
     run
-        A run's folder.
+        A run's folder, or the address of a study that several workers share.
     port
         Port to listen on [default: any that is free].
     """
     from tuner.commands.dashboard import serve_dashboard
+    from tuner.search.shared.address import is_address, redacted
+
+    shown = redacted(run) if is_address(run) else run
 
     with suppress(KeyboardInterrupt):
-        serve_dashboard(run, port, lambda address: print_line(f"{address} shows {run}; Ctrl-C ends it"))
+        serve_dashboard(run, port, lambda address: print_line(f"{address} shows {shown}; Ctrl-C ends it"))
         return
     print_line("the dashboard has ended; the run is as it was")

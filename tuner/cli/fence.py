@@ -3,10 +3,12 @@
 import faulthandler
 import os
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import psutil
 
@@ -35,8 +37,9 @@ finished is kept; --resume continues a run)" >&2
 def ended_after(seconds: float | None, started: float) -> Iterator[None]:
     """End this process where a block takes longer than it may, whatever it does: also in code that holds the GIL.
 
-    What ends by itself is left alone: it has 2 % and 0.75 s more. What was running is named in one line on stderr, and
-    the exit code is 1. Only a command line should end its process; a program that calls `tuner.run` should not.
+    What ends by itself is left alone: it has 2 % and 0.75 s more. What was running is named in one line on stderr (on
+    Windows by tracebacks), and the exit code is 1. Only a command line should end its process; a program that calls
+    `tuner.run` should not.
 
     Args:
         seconds: Time that the block has; None for no limit.
@@ -46,8 +49,8 @@ def ended_after(seconds: float | None, started: float) -> Iterator[None]:
         yield
         return
     left = started + (1 + LATE_SHARE) * seconds + LATE_SECONDS - time.monotonic()
-    with subprocess.Popen(["/bin/sh", "-c", _LAST_WORDS], stdin=subprocess.PIPE) as listening:
-        faulthandler.dump_traceback_later(max(left, POLL_SECONDS), file=listening.stdin, exit=True)  # type: ignore[arg-type]  # it is a pipe
+    with _reader_of_tracebacks() as file:
+        faulthandler.dump_traceback_later(max(left, POLL_SECONDS), file=file, exit=True)
         try:
             yield
         finally:
@@ -95,6 +98,16 @@ def guarded(what: str, limits: CommandLimits) -> Iterator[None]:
         finally:
             done.set()
             watcher.join()
+
+
+@contextmanager
+def _reader_of_tracebacks() -> Iterator[Any]:
+    """Give a file whose reader makes one line of tracebacks; on Windows, which lacks the shell for it, stderr."""
+    if sys.platform == "win32":
+        yield sys.stderr
+        return
+    with subprocess.Popen(["/bin/sh", "-c", _LAST_WORDS], stdin=subprocess.PIPE) as listening:
+        yield listening.stdin
 
 
 def _leave(line: str) -> None:

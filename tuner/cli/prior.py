@@ -1,18 +1,18 @@
-"""The command of priors: prior build."""
+"""The commands of priors: prior build, prior show."""
 
 import json
 from pathlib import Path
 
 from cyclopts import App
 
-from tuner.cli.options import Json, OutFile, print_line
+from tuner.cli.options import Json, OutFile, print_line, stdout_console
 
-prior_app = App(name="prior", help="Write plans that a search space can name, so that a study tries them first.")
+prior_app = App(name="prior", help="Plans that did well on earlier tasks, for tuner run --prior to try first.")
 
 
 @prior_app.command(name="build")
 def build(*runs: Path, out: OutFile = Path("prior.toml"), json_output: Json = False) -> None:
-    """Write the plans of runs' fronts as a prior; a search space names it as prior = "prior.toml".
+    """Write the plans of runs' fronts as a prior, with what they are expected to bring; it names nobody and no file.
 
     Parameters
     ----------
@@ -21,15 +21,38 @@ def build(*runs: Path, out: OutFile = Path("prior.toml"), json_output: Json = Fa
     out
         The file to write.
     """
-    from tuner.errors import RunError, UsageError
-    from tuner.results.prior import prior_of, write_prior
+    from tuner.errors import UsageError
+    from tuner.results.portfolio import portfolio
+    from tuner.results.prior import write_prior
     from tuner.results.run import Run
 
     if not runs:
         raise UsageError("a prior needs at least one run: tuner prior build RUN")
-    prior = prior_of([Run.open(run) for run in runs])
-    if not prior.plans:
-        raise RunError("the runs have no front to take plans from: give runs with trials that ended")
+    prior = portfolio([Run.open(run) for run in runs])
     write_prior(out, prior)
-    content = {"prior": str(out), "plans": len(prior.plans)}
-    print_line(json.dumps(content) if json_output else f"{out}: {len(prior.plans)} plans")
+    plans, tasks = len(prior.plan), len(prior.task)
+    if json_output:
+        print_line(json.dumps({"prior": str(out), "plans": plans, "tasks": tasks}))
+    else:
+        print_line(f"{out}: {plans} plans from {tasks} run{'' if tasks == 1 else 's'}")
+
+
+@prior_app.command(name="show")
+def show(file: Path, /, *, json_output: Json = False) -> None:
+    """Show the tasks that a prior was built from, and its plans with what they are expected to bring.
+
+    Parameters
+    ----------
+    file
+        A file from `tuner prior build`, or `shipped`.
+    """
+    from dataclasses import asdict
+
+    from tuner.cli.text.prior import print_prior
+    from tuner.search.space import load_prior
+
+    prior = load_prior(file)
+    if json_output:
+        print_line(json.dumps(asdict(prior)))
+    else:
+        print_prior(prior, stdout_console())

@@ -8,7 +8,7 @@ from tuner.cli.options import Flag, LocalPlugins, Memory, OutFile, Time, print_l
 
 
 def report(
-    run: Path,
+    run: str,
     /,
     *,
     out: OutFile = Path("report.html"),
@@ -23,7 +23,7 @@ def report(
     Parameters
     ----------
     run
-        A run's folder.
+        A run's folder, or the address of a study that several workers share.
     out
         The file, which is replaced if it exists.
     with_photos
@@ -37,8 +37,10 @@ def report(
     from tuner.results.run import Run
 
     limits = CommandLimits.read(time, memory)
-    result = Run.open(run)
-    with closing(progress()) as listener, ended_by(limits.end):
+    from tuner.commands.reading import run_folder
+
+    with run_folder(run) as folder, closing(progress()) as listener, ended_by(limits.end):
+        result = Run.open(folder)
         listener.phase("planning the memory of the knee's training step; drawing")
         path = write(
             result,

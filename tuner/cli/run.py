@@ -29,8 +29,11 @@ def run(
     out: Out = None,
     store: Path | None = None,
     earlier: Annotated[Path | None, Parameter(name="--from")] = None,
+    prior: Path | None = None,
     resume: Annotated[bool, Flag] = False,
     plugin: LocalPlugins = (),
+    study: str | None = None,
+    artifacts: Path | None = None,
     dry_run: Annotated[bool, Flag] = False,
     json_output: Json = False,
 ) -> None:
@@ -41,7 +44,7 @@ def run(
     task
         A task.toml or its folder, a model.ini, a folder of photos, a file.py:function, or the name of a built-in task.
     space
-        A search space's file, or one of board-10min, early-exits, every-strategy, phone-overnight, smoke, wearable.
+        A search space's file, or board-10min, early-exits, every-strategy, int8, phone-overnight, smoke or wearable.
     time
         Limit on the whole command, such as 90s, 10m or 1h30m.
     train_time
@@ -70,8 +73,14 @@ def run(
         The feature store's folder [default: in the user's cache].
     earlier
         A run whose front is tried first, or none [default: the newest run of the same model].
+    prior
+        A file from `tuner prior build`, or `shipped`: those of its plans that suit the task are tried first.
     resume
         Continue the run in --out.
+    study
+        Address of a study that several workers share, such as postgresql://host/db: begin it, or join it.
+    artifacts
+        With --study: a path that all workers can reach, where they put the weights of the front for whoever exports.
     dry_run
         Show what would be searched and what fits; train nothing.
     """
@@ -128,12 +137,17 @@ def run(
                 out=out,
                 store=store,
                 earlier=None if earlier is None else str(earlier),
+                prior=prior,
                 resume=resume,
                 plugins=plugin,
+                study=study,
+                artifacts=artifacts,
                 started=started,
                 listener=listener,
             )
     except KeyboardInterrupt:
+        from tuner.search.shared.address import read_address
+
         options = {
             "space": None if space == DEFAULT_SPACE else space,
             **{name.replace("_", "-"): value for name, value in limits.items()},
@@ -143,7 +157,10 @@ def run(
             "folds": folds,
             "store": store,
             "from": earlier,
+            "prior": prior,
             "plugin": plugin,
+            "study": None if study is None else read_address(study).shown,
+            "artifacts": artifacts,
             "json": json_output,
             "out": out,
             "resume": resume,

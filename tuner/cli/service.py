@@ -75,10 +75,8 @@ def watch(
     listener = _print_json if json_output else _print_event
     source, most_bytes = SampleSource(samples, once), parse_size(keep, "--keep")
     if source.waits and find_spec("inotify_simple") is None:
-        hint = (
-            f"the folder is looked at every {POLL_SECONDS:g} s; to be woken by a new file: {install_command('watch')}"
-        )
-        print(f"tuner: {hint}", file=sys.stderr, flush=True)
+        hint = f"; to be woken by a new file: {install_command('watch')}" if sys.platform == "linux" else ""
+        print(f"tuner: the folder is looked at every {POLL_SECONDS:g} s{hint}", file=sys.stderr, flush=True)
     with terminated_as_interrupted():
         serve(bundle, source, listener, policy=policy, most_bytes=most_bytes)
 

@@ -3,21 +3,25 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from tuner.cli.options import Flag, Json, Whole, print_line, stdout_console
 
+if TYPE_CHECKING:
+    from tuner.results.run import Run
+
 
 def show(
-    folder: Path,
+    folder: str,
     trial: Annotated[int | None, Whole] = None,
     /,
     *,
     whole: Annotated[bool, Parameter(name="--all", negative="")] = False,
     trials: Annotated[bool, Flag] = False,
     plot: Annotated[bool, Flag] = False,
+    kind: str = "",
     json_output: Json = False,
 ) -> None:
     """Show a run, one of its trials, or a bundle.
@@ -27,8 +31,8 @@ def show(
     Parameters
     ----------
     folder
-        A run's folder, or a bundle's, or a zip of one: what it predicts, its plan, scores, sizes, and whether it can
-        train again.
+        A run's folder, or the address of a study that several workers share; or a bundle's folder, or a zip of one:
+        what it predicts, its plan, scores, sizes, and whether it can train again.
     trial
         Number of a trial of the run: its plan, values, estimate, reason, notes, and the traceback of an exception.
     whole
@@ -37,38 +41,45 @@ def show(
         Show all trials: state and values, and why a trial was refused or ended early.
     plot
         Draw the front, how it grew, and where the time went, as text.
+    kind
+        Of a study that ran on several kinds of devices, the one whose costs and front are shown: its first letters.
     """
     from tuner.commands.card import card_at
     from tuner.errors import UsageError
 
     if trials + whole + plot + (trial is not None) > 1 or (plot and json_output):
         raise UsageError("show takes one of a trial's number, --trials, --all and --plot: leave the others out")
-    card = card_at(folder)
+    from tuner.commands.reading import run_folder
+    from tuner.search.shared.address import is_address
+
+    card = None if is_address(folder) else card_at(Path(folder))
     if card is not None:
         from tuner.cli.text.card import format_card
 
-        if trials or whole or plot or trial is not None:
-            raise UsageError(f"{folder} is a bundle, not a run: leave out the number, --trials, --all and --plot")
+        if trials or whole or plot or kind or trial is not None:
+            raise UsageError(
+                f"{folder} is a bundle, not a run: leave out the number, --trials, --all, --plot and --kind"
+            )
         print_line(json.dumps(card.to_dict()) if json_output else format_card(card))
         return
+    from tuner.results.run import Run
+
+    with run_folder(folder) as path:
+        run = Run.open(path, kind=kind)
     if plot:
         from tuner.cli.text.plot import plots
-        from tuner.results.run import Run
 
-        console = stdout_console()
-        print_line(plots(Run.open(folder), console.width))
+        print_line(plots(run, stdout_console().width))
         return
-    _show_run(folder, trial, whole=whole, trials=trials, json_output=json_output)
+    _show_run(run, trial, whole=whole, trials=trials, json_output=json_output)
 
 
-def _show_run(folder: Path, trial: int | None, *, whole: bool, trials: bool, json_output: bool) -> None:
+def _show_run(run: "Run", trial: int | None, *, whole: bool, trials: bool, json_output: bool) -> None:
     from tuner.cli.text.run import print_run
     from tuner.cli.text.trial import format_trial
     from tuner.cli.text.trials import format_trials
     from tuner.commands.show import as_json, trial_as_json
-    from tuner.results.run import Run
 
-    run = Run.open(folder)
     if trial is not None:
         record = run.record(trial)
         print_line(json.dumps(trial_as_json(record)) if json_output else format_trial(run, record))

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -68,8 +69,8 @@ def apply_bundle(
             opening = open_remote(
                 host, task, [backend], kill_at=limits.end, memory_bytes=limits.memory_bytes, adapt=adapt
             )
-            with opening as sessions:
-                session, store, weights = sessions[backend], open_store(), Path(scratch) / WEIGHTS
+            with opening as sessions, closing(open_store()) as store:
+                session, weights = sessions[backend], Path(scratch) / WEIGHTS
                 for line in session.task.notes:
                     listener.say(line)
                 plan = plan.carried_to(session.model, session.task.info)

@@ -1,27 +1,33 @@
 """Serve optuna-dashboard on a run, on this device only."""
 
-from collections.abc import Callable, Iterable
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
+from tuner.commands.reading import study_reader
 from tuner.errors import RunError, missing_extra
 from tuner.results.folder import TRIALS
 from tuner.results.run import Run
+from tuner.search.shared.address import is_address
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
+    from tuner.search.shared.fetching import StudyReader
+
 HOST = "127.0.0.1"
 
 
-def serve_dashboard(folder: Path, port: int, announce: Callable[[str], object]) -> None:
+def serve_dashboard(place: str | Path, port: int, announce: Callable[[str], object]) -> None:
     """Serve a run until Ctrl-C. Nothing is written into the run's folder, and only this device can connect.
 
     Args:
-        folder: The run's folder.
+        place: The run's folder, or the address of a study that several workers share, to which nothing is written.
         port: Port to listen on; 0 for any that is free.
         announce: Called with the address once it answers.
 
@@ -29,7 +35,11 @@ def serve_dashboard(folder: Path, port: int, announce: Callable[[str], object]) 
         RunError: The folder is no run, or the port cannot be used.
         TunerError: optuna-dashboard is not installed.
     """
-    dashboard = Dashboard(folder)
+    with followed(place) as source:
+        _serve(Dashboard(source), port, announce)
+
+
+def _serve(dashboard: "Dashboard", port: int, announce: Callable[[str], object]) -> None:
     try:
         server = make_server(HOST, port, dashboard, handler_class=_Quiet)
     except (OSError, OverflowError) as error:
@@ -49,16 +59,16 @@ class Dashboard:
     """The dashboard of a run as a WSGI application; it follows a run that continues.
 
     Args:
-        folder: The run's folder.
+        source: The run.
 
     Attributes:
         names: Values of ``Host`` that are answered: a page from elsewhere, whose name was made to lead here, is not.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, source: "Source") -> None:
         self.names: frozenset[str] = frozenset()
-        self._folder = folder
-        self._stamp = self._read_stamp()
+        self._source = source
+        self._stamp = source.stamp()
         self._app = self._open()
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
@@ -66,12 +76,12 @@ class Dashboard:
         if environ.get("HTTP_HOST") not in self.names:
             start_response(f"{HTTPStatus.FORBIDDEN.value} {HTTPStatus.FORBIDDEN.phrase}", [])
             return [b"only this device is answered"]
-        if (stamp := self._read_stamp()) != self._stamp:
+        if (stamp := self._source.stamp()) != self._stamp:
             self._stamp, self._app = stamp, self._open()
         return self._app(environ, start_response)
 
     def _open(self) -> "WSGIApplication":
-        run = Run.open(self._folder)
+        run = self._source.open()
         try:
             from tuner.search.dashboard import dashboard_app
 
@@ -79,9 +89,64 @@ class Dashboard:
         except ModuleNotFoundError as error:
             raise missing_extra(error) or error from None
 
-    def _read_stamp(self) -> tuple[int, int]:
+
+class Source:
+    """A run that may continue.
+
+    Args:
+        folder: The run's folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def stamp(self) -> tuple[int, int]:
+        """Return what changes with every new trial."""
         path = self._folder / TRIALS
         return (path.stat().st_size, path.stat().st_mtime_ns) if path.exists() else (0, 0)
+
+    def open(self) -> Run:
+        """Read the run as it is now."""
+        return Run.open(self._folder)
+
+
+class StudySource(Source):
+    """A study that several workers share.
+
+    Args:
+        reader: Of the study.
+        folder: Where its copy is written.
+    """
+
+    def __init__(self, reader: "StudyReader", folder: Path) -> None:
+        super().__init__(folder)
+        self._reader = reader
+
+    def stamp(self) -> tuple[int, int]:
+        """Return the number of trials that have ended."""
+        return self._reader.finished(), 0
+
+    def open(self) -> Run:
+        """Copy the study, and read the copy."""
+        self._reader.write(self._folder)
+        return super().open()
+
+
+@contextmanager
+def followed(place: str | Path) -> Iterator[Source]:
+    """Give a run, or a shared study, whose new trials are followed.
+
+    Args:
+        place: A run's folder, or the address of a study.
+    """
+    if not is_address(place):
+        yield Source(Path(place))
+        return
+    try:
+        with study_reader(str(place)) as reader, tempfile.TemporaryDirectory(prefix="tuner-study-") as folder:
+            yield StudySource(reader, Path(folder))
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) or error from None
 
 
 class _Quiet(WSGIRequestHandler):

@@ -32,7 +32,6 @@ from tuner.search.setting import (
     check_measured,
     objectives_for,
     participants,
-    strategies_for,
     wanted_knobs,
 )
 from tuner.search.space import Space, check_knobs, load_space
@@ -143,7 +142,6 @@ def dry_run(
     with opening as sessions:
         session = sessions[measuring]
         objectives = objectives_for(session.task, objectives)
-        strategies, search_space, _ = strategies_for(session.task, strategies, search_space)
         info = session.task.info
         check_possible_folds(number, session.task)
         model, within = session.model, math.inf if end is None else LOOKING_SHARE * (end - time.monotonic())

@@ -9,12 +9,14 @@ from typing import Any
 
 from tuner.bundle.format import PLAN, WEIGHTS, new_folder, seal
 from tuner.bundle.info import FORMAT, BundleInfo, Section
+from tuner.bundle.int8 import BYTES
 from tuner.commands.limits import CommandLimits
 from tuner.commands.opening import host_of_run, opened_run
 from tuner.commands.page import Page
 from tuner.distribution import installed_version
-from tuner.errors import BundleError, RunError
+from tuner.errors import BundleError, RunError, UsageError
 from tuner.files import check_room, write_private
+from tuner.plan.precision import in_int8
 from tuner.plan.text import describe
 from tuner.plan.toml import to_toml
 from tuner.plan.trial import TrialPlan
@@ -25,6 +27,8 @@ from tuner.search.processes.remote import RemoteSession
 
 #: An export that fails with less room on the disk may have failed for that.
 SPARE_BYTES = 1_000_000
+#: Points of an accuracy.
+MOST_POINTS = 100
 
 
 def export(
@@ -33,6 +37,8 @@ def export(
     pick: str = "knee",
     *,
     trainable: bool = False,
+    int8: bool = False,
+    int8_loss: float | None = None,
     web: Path | bool = False,
     task: str | None = None,
     plugins: Iterable[Path | str] = (),
@@ -52,6 +58,8 @@ def export(
             expression over the values of the front such as ``global_accuracy >= 50 % and min(train_seconds)``.
         trainable: Whether the bundle can train again without PyTorch, by `tuner.runtime.Trainer`, or by
             `tuner.runtime.ExitsTrainer` where it has exits. It then holds features of global samples.
+        int8: Whether the frozen blocks are quantised to int8; the tail stays in float32.
+        int8_loss: Points of an accuracy that int8 may cost at most; 1 where it is not given.
         web: Whether a page is added that predicts, and trains again, in a browser; or the folder ``dist`` of the npm
             package onnxruntime-web for it, where tuner was installed without that.
         task: The run's task, where its file is elsewhere by now, or the run was not made on this device.
@@ -66,9 +74,10 @@ def export(
     Raises:
         RunError: `pick` names no trial with weights, the task has changed since the run, or the run was not made on
             this device and names code that was not given again.
-        UsageError: `pick` cannot be read.
-        BundleError: `out` is in use, the written model differs from PyTorch's, or the tail's training step cannot be
-            written.
+        UsageError: `pick` cannot be read, or `int8_loss` is given for a bundle in float32.
+        BundleError: `out` is in use, the written model differs from PyTorch's, int8 costs too much, or the tail's
+            training step cannot be written.
+        PlanError: `int8` is given, and the trial has no frozen blocks before a tail.
         BudgetError: A limit was broken.
         TunerError: The task can no longer be loaded.
     """
@@ -77,19 +86,26 @@ def export(
     if record.plan is None or not weights.is_file():
         front = ", ".join(map(str, run.front)) or "none"
         raise RunError(f"trial {record.trial} has no weights: only trials of the front keep them ({front}); pick one")
+    plan = in_int8(record.plan) if int8 else record.plan
+    if int8_loss is not None:
+        if plan.runtime.precision != "int8":
+            raise UsageError("--int8-loss is the largest loss that --int8 may cost: give --int8 too")
+        if not 0 <= int8_loss <= MOST_POINTS:
+            raise UsageError(f"--int8-loss must be 0 to {MOST_POINTS} points, got {int8_loss:g}")
+        plan = in_int8(plan, int8_loss / MOST_POINTS)
     page = Page.find(None if isinstance(web, bool) else web) if web else None
     limits = CommandLimits.read(time, memory)
     host = host_of_run(run, task, plugins, limits, warn)
     scores = {"trial": record.values, "untouched": run.info.untouched}
     origin = {
         "run": {"trial": record.trial, "seed": run.info.config.seed},
-        "plugins": trained_by(host, record.plan, record.knobs),
+        "plugins": trained_by(host, plan, record.knobs),
         "scores": scores,
         "parent": None,
     }
-    opening = opened_run(run, host, record.plan, task, limits)
+    opening = opened_run(run, host, plan, task, limits)
     with new_folder(Path(out)) as part, opening as session:
-        info = write_bundle(session, record.plan, weights, part, origin, trainable=trainable)
+        info = write_bundle(session, plan, weights, part, origin, trainable=trainable)
         if trainable and info.train is None:
             raise BundleError(
                 f"--trainable needs exits to train, but calibration removed those of trial {record.trial}: "
@@ -137,6 +153,9 @@ def write_bundle(
         check_room(part, SPARE_BYTES + weights.stat().st_size)
         raise
     write_private(part / PLAN, to_toml(plan))
+    sections = dict(exported.sections)
+    if (section := sections.get(Section.INT8)) is not None:
+        sections[Section.INT8.value] = _whole(section, part)
     content = {
         "format": FORMAT,
         "name": task.info.name,
@@ -149,8 +168,15 @@ def write_bundle(
         **({Section.LABEL_MAP.value: dict(task.label_map)} if task.label_map else {}),
         **({} if task.targets is None else {Section.TARGETS.value: asdict(task.targets)}),
         "sentence": describe(plan),
-        **exported.sections,
+        **sections,
         **origin,
         "scores": {**origin.get("scores", {}), "from_pixels": dict(exported.checks)},
     }
     return seal(part, content)
+
+
+def _whole(section: Mapping[str, Any], part: Path) -> dict[str, Any]:
+    """Return the section about int8 with the size of all files instead of those that int8 makes smaller."""
+    precisions = ("float32", "int8")
+    others = sum(path.stat().st_size for path in part.rglob("*") if path.is_file()) - section["int8"][BYTES]
+    return {**section, **{name: {**section[name], BYTES: section[name][BYTES] + others} for name in precisions}}

@@ -14,6 +14,7 @@ from tuner.plugin.core import build_host
 from tuner.reading import kind_of
 from tuner.runtime.train.files import SOLVED_FORMAT
 from tuner.search.processes.supervisor import LOADING_SECONDS
+from tuner.store.calibrated import forget_calibrated
 from tuner.store.store import STARTS, Store, open_store
 from tuner.task import InputDefaults, Task, load_task
 from tuner.task.data.readable import forget_readable
@@ -56,10 +57,10 @@ def _loaded(task: str) -> Task:
 def forget(task: str, folder: Path | None = None) -> ForgottenSamples:
     """Remove the task's samples from every file of the store, overwriting their records, and from its bundles' rings.
 
-    A file that becomes empty is removed, and so are all quantile scales and all that exits begin with: these are
-    statistics of samples, and are computed again when needed. A sample counts as the task's own as long as its file
-    exists unchanged: features of photos that were deleted or edited before are removed by `tuner store clear` only. A
-    call that was killed is completed by the next one.
+    A file that becomes empty is removed, and so are all quantile scales, frozen blocks in int8 and all that exits begin
+    with: these are statistics of samples, and are computed again when needed. A sample counts as the task's own as long
+    as its file exists unchanged: features of photos that were deleted or edited before are removed by `tuner store
+    clear` only. A call that was killed is completed by the next one.
 
     Args:
         task: As for `tuner.run`; or the folder of a bundle, whose ring alone is then emptied. Where rounds solve for
@@ -86,6 +87,7 @@ def forget(task: str, folder: Path | None = None) -> ForgottenSamples:
     store = open_store(folder)
     with store.alone():
         records, files = _forget_records(store, ids)
+        forget_calibrated()
     samples = sum(ring.clear() for ring in rings_of_task(loaded.name))
     return ForgottenSamples(loaded.name, records, files, samples)
 

@@ -3,12 +3,14 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from tuner.search.processes.guard import Interrupt
+if TYPE_CHECKING:  # what only predicts loads nothing of the search
+    from tuner.search.processes.guard import Interrupt
 
 
 @contextmanager
-def stopping(interrupt: Interrupt) -> Iterator[None]:
+def stopping(interrupt: "Interrupt") -> Iterator[None]:
     """Let Ctrl-C and SIGTERM ask for an orderly end: what runs reads `interrupt`."""
 
     def ask(*_: object) -> None:

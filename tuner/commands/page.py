@@ -55,12 +55,10 @@ class Page:
         """Copy the page into the folder of a bundle; its files are not the bundle's, which rounds of training copy.
 
         Raises:
-            BundleError: The bundle takes something else than photos, or predicts numbers.
+            BundleError: The bundle takes something else than photos.
         """
         if info.input.kind != "images":
             raise BundleError(f"the page takes photos, but {info.name} takes {info.input.kind}: leave out --web")
-        if info.loss == "regression":
-            raise BundleError(f"the page predicts labels, but {info.name} predicts numbers: leave out --web")
         for name, source in self.files.items():
             target = bundle / FOLDER / name
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

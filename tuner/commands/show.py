@@ -28,6 +28,7 @@ _KEYS = (
     "rung",
     "promoted",
     "uncalibrated",
+    "prior",
 )
 
 

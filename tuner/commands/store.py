@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner.store.calibrated import forget_calibrated
 from tuner.store.store import STARTS, open_store
 from tuner.task.data.readable import forget_readable
 
@@ -33,14 +34,14 @@ class StoreFile:
 
 
 def clear_store(folder: Path | None) -> int:
-    """Delete features, scales, what exits begin with, and the choice of the prefix's engine; return the bytes freed.
+    """Delete features, scales, frozen blocks in int8, what exits begin with, and the engine's choice; return the bytes.
 
     Raises:
         StoreError: A run uses the store.
     """
     store = open_store(folder)
     with store.alone():
-        freed = store.clear()
+        freed = store.clear() + forget_calibrated()
         with store.lock:
             for path in (path for name in ("scales", "kinds", STARTS) for path in (store.folder / name).glob("*")):
                 freed += path.stat().st_size

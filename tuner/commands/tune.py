@@ -2,28 +2,32 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
 from types import ModuleType
 
+from tuner.commands.audience import audience
 from tuner.commands.interruption import stopping
 from tuner.commands.run import Run
+from tuner.commands.sharing import shared_address, sharing
 from tuner.commands.tuning import NO_RUN, Tuning
-from tuner.errors import RunError, disk_error
-from tuner.events import Event, Events, log
+from tuner.errors import RunError, UsageError, disk_error
+from tuner.events import Event
 from tuner.plugin.core import build_host
 from tuner.plugin.finding import local_plugin
+from tuner.plugin.host import Host
 from tuner.reading import kind_of, path_from, text_from
 from tuner.results.config import Budget, RunConfig
 from tuner.results.folder import FILE, RunInfo, read_run
 from tuner.results.lock import lock_folder
 from tuner.results.origin import is_own
-from tuner.results.prior import read_prior
+from tuner.results.prior import Prior
 from tuner.search.budget import LIMITS, budget, check_seed
 from tuner.search.folds import check_folds, check_possible_folds
-from tuner.search.listener import OPENING, Listener, together
+from tuner.search.listener import OPENING, Listener
+from tuner.search.processes.family import require_linux
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import open_remote
 from tuner.search.setting import (
@@ -33,7 +37,7 @@ from tuner.search.setting import (
     objectives_for,
     participants,
 )
-from tuner.search.space import Space, load_space
+from tuner.search.space import Space, load_prior, load_space
 from tuner.task import Task
 from tuner.task.info import TaskOutline
 
@@ -59,8 +63,11 @@ def run(
     out: str | Path | None = None,
     store: str | Path | None = None,
     earlier: str | Path | None = None,
+    prior: str | Path | None = None,
     resume: bool = False,
     plugins: Iterable[str | Path | ModuleType] = (),
+    study: str | None = None,
+    artifacts: str | Path | None = None,
     progress: bool | None = None,
     on_event: Callable[[Event], object] | None = None,
     listener: Listener | None = None,
@@ -90,10 +97,15 @@ def run(
         out: The run's folder; by default ``runs/TASK``.
         store: The feature store's folder; by default in the user's cache.
         earlier: A run whose front is tried first, or ``"none"``; by default the newest run of the same model, and none
-            if `deterministic`.
+            if `deterministic` or with a prior.
+        prior: A file that ``tuner prior build`` wrote, or ``"shipped"`` for the one that comes with tuner: those of
+            its plans that suit the task are tried first; by default the search space's, if it names one and `earlier`
+            is not given.
         resume: Whether to continue the run in `out`, if there is one.
         plugins: Plugins that are not installed: Python files, or modules, which are loaded again from their files in
             the processes that trials run in.
+        study: Address of a study that several workers share, which is begun or joined: ``postgresql://host/db``.
+        artifacts: Path where workers of a study put the weights of its front, for whoever exports one.
         progress: Whether to show progress on stderr; by default on a terminal and in a notebook, unless `on_event` or
             `listener` is given. Every event is logged to the logger ``tuner.run`` in any case.
         on_event: Called with each event of `tuner.events`, in the calling thread: it should return at once. An
@@ -108,26 +120,22 @@ def run(
         TunerError: The task, the space, a plugin, a limit or the folder cannot be used as asked.
         KeyboardInterrupt: The user stopped it; the run can be resumed.
     """
+    address = shared_address(study, artifacts, deterministic=deterministic)
     texts = dict(zip(LIMITS, (time, train_time, memory, storage, trials, forget_at_most, stop_when_flat), strict=True))
     search_space = load_space(space)
-    _check_first_plans(search_space, earlier)
+    first = _prior_of(search_space, earlier, prior)
     limits, number_of_folds = budget(texts, search_space.limits, deterministic=deterministic), check_folds(folds)
     started = started if started is not None else monotonic()
     end = None if limits.time_seconds is None else started + limits.time_seconds
-    listener, interrupt = _audience(listener, on_event, progress=progress), Interrupt()
+    listener, interrupt = audience(listener, on_event, progress=progress), Interrupt()
     listener.ends(end)
     with ExitStack() as stack:
         stack.callback(listener.close)
         local = [*search_space.plugins, *plugins]
-        host = build_host(local=local, end=end)
-        folder = None if out is None else Path(out)
-        if resume and folder is None:  # its plugins have to be known before the task is opened for good
+        host, folder = build_host(local=local, end=end), None if out is None else Path(out)
+        if resume:
             listener.phase(OPENING)
-            with open_remote(host, task, backends_of(host, backend)[:1], kill_at=end) as sessions:
-                folder = _folder_of(next(iter(sessions.values())).task)
-        if resume and folder is not None and (folder / FILE).exists():
-            recorded = plugins_of_run(read_run(folder), folder, host.local)
-            host = build_host(local=[*recorded, *local], end=end) if recorded else host
+            host, folder = _resumed(host, folder, task, backend, local, end)
         host.check_local()
         config = RunConfig(
             task=text_from(_absolute(task)),
@@ -138,6 +146,7 @@ def run(
             limits=limits,
             plugins=tuple(map(text_from, host.local)),
             folds=number_of_folds,
+            study="" if address is None else address.shown,
         )
         strategies, objectives = participants(host, search_space)
         backends = backends_of(host, backend)
@@ -167,7 +176,9 @@ def run(
         listener.begins(folder)
         if begun is None:
             begun = stack.enter_context(lock_folder(folder, resume=resume))
-        tuning = Tuning(config, search_space, outline, folder, listener, interrupt, started, host, earlier)
+        shared = stack.enter_context(sharing(address, listener, interrupt, end, artifacts))
+        about = (config, search_space, outline, folder, listener, interrupt, started, host, earlier, first, shared)
+        tuning = Tuning(*about)
         if begun:
             tuning.resume()
         objectives = objectives_for(outline, objectives)
@@ -180,17 +191,22 @@ def run(
     return result
 
 
-def _audience(
-    listener: Listener | None, on_event: Callable[[Event], object] | None, *, progress: bool | None
-) -> Listener:
-    """Return all that progress is reported to: the log, what the caller gave, and stderr where somebody looks."""
-    receivers = (log,) if on_event is None else (log, on_event)
-    own = [] if listener is None else [listener]
-    if progress or (progress is None and listener is None and on_event is None):
-        from tuner.commands.progress import progress_shown
-
-        own += progress_shown(anywhere=bool(progress))
-    return together([Events(*receivers), *own])
+def _resumed(
+    host: Host,
+    folder: Path | None,
+    task: str | Task,
+    backend: str | None,
+    local: Sequence[str | Path | ModuleType],
+    end: float | None,
+) -> tuple[Host, Path]:
+    """Return the host with the plugins of a run that continues, and the run's folder."""
+    if folder is None:  # its plugins have to be known before the task is opened for good
+        with open_remote(host, task, backends_of(host, backend)[:1], kill_at=end) as sessions:
+            folder = _folder_of(next(iter(sessions.values())).task)
+    if not (folder / FILE).exists():
+        return host, folder
+    recorded = plugins_of_run(read_run(folder), folder, host.local)
+    return (build_host(local=[*recorded, *local], end=end) if recorded else host), folder
 
 
 def plugins_of_run(info: RunInfo, folder: Path, given: Iterable[str]) -> list[str]:
@@ -219,12 +235,19 @@ def _folder_of(task: TaskOutline) -> Path:
     return Path("runs") / path_from(task.info.name)
 
 
-def _check_first_plans(space: Space, earlier: str | Path | None) -> None:
-    """Read what names the plans to try first: a mistake there is reported before the libraries are loaded."""
+def _prior_of(space: Space, earlier: str | Path | None, prior: str | Path | None) -> Prior | None:
+    """Read what names the plans to try first: a mistake there is reported before the libraries are loaded.
+
+    Raises:
+        TunerError: A run or a prior cannot be read, or both are named.
+    """
     if earlier is not None and earlier != NO_RUN:
+        if prior is not None:
+            raise UsageError("--from and --prior both name what to start from: give one of them")
         Run.open(earlier)
-    if space.prior:
-        read_prior(Path(space.prior))
+    if prior is not None:
+        return load_prior(prior)
+    return load_prior(space.prior) if space.prior and earlier is None else None
 
 
 def limits_of(space: str, asked: Mapping[str, str | int | None], *, deterministic: bool) -> Budget:
@@ -246,10 +269,12 @@ def process_started() -> float:
     """Return the clock (`time.monotonic`) at which this process began, whatever happened to the time of day since.
 
     Raises:
-        RunError: ``/proc`` cannot be read.
+        RunError: This system is not Linux, or its ``/proc`` cannot be read.
     """
+    require_linux()
     try:
-        ticks = int(STATUS.read_text().rpartition(")")[2].split()[19])  # since the system's start; see proc(5)
+        fields = STATUS.read_bytes().rpartition(b")")[2].split()
+        ticks = int(fields[19])  # since the system's start; see proc(5)
     except OSError:
         raise RunError("tuner needs /proc, to see how much memory a trial takes: mount it") from None
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")

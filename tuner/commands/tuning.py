@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.backends.base import Session
 from tuner.commands.few_samples import few_samples
+from tuner.commands.sharing import check_same, open_queue, share_spent, share_untouched
+from tuner.commands.spending import spent_so_far, store_cap
 from tuner.errors import RunError
 from tuner.plan.info import ModelInfo
 from tuner.plugin.given import given_plans, with_given
@@ -18,22 +20,23 @@ from tuner.plugin.strategy import Strategy
 from tuner.plugin.versions import differences, taking_part
 from tuner.results.classes import Classes
 from tuner.results.config import RunConfig
-from tuner.results.folder import JOURNAL, Identity, RunInfo, Spent, open_records, read_run, write_run
+from tuner.results.earlier import Earlier, earlier_plans, newest_run, remember_run
+from tuner.results.folder import Identity, RunInfo, Spent, read_run, write_run
+from tuner.results.likeness import device_kind
 from tuner.results.objectives import Objective
 from tuner.results.origin import mark_of
-from tuner.results.prior import Prior, newest_run, prior_of, read_prior, remember_run
+from tuner.results.prior import Prior
 from tuner.results.run import Run
 from tuner.search.listener import FINISHING, LOOKING, Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.rates import rates_of
-from tuner.search.setting import MEASURING_SHARE, RUN_RESERVE, Setting, cores, strategies_for, wanted_knobs
+from tuner.search.setting import MEASURING_SHARE, Setting, cores, wanted_knobs
 from tuner.search.space import Space, check_knobs
 from tuner.store.disk import StoreFull
 from tuner.store.engine_choice import choose_engine
-from tuner.store.store import Store, disk_bytes, open_store
+from tuner.store.store import Store, open_store
 from tuner.task.info import TaskOutline
-from tuner.units import format_bytes
 
 #: In place of a run: no plan of an earlier one is tried first.
 NO_RUN = "none"
@@ -43,6 +46,7 @@ NAMES = {"folds": "number of folds"}
 GIVEN = ("untouched", "untouched_classes", "untouched_share")
 
 if TYPE_CHECKING:
+    from tuner.search.shared.joining import SharedStudy
     from tuner.search.study import Study
 
 
@@ -59,6 +63,8 @@ class Tuning:
         started: Clock (`time.monotonic`) from which the time counts.
         host: What is installed.
         earlier: A run whose front is tried first, or ``none``; the newest one alike where it is not given.
+        prior: Plans of which those that suit the task are tried first.
+        shared: The study that this run is a worker of; None for a run of its own.
     """
 
     def __init__(
@@ -72,6 +78,8 @@ class Tuning:
         started: float,
         host: Host,
         earlier: str | Path | None = None,
+        prior: Prior | None = None,
+        shared: "SharedStudy | None" = None,
     ) -> None:
         self._config, self._space, self._task = config, space, task
         self._folder, self._listener, self._interrupt, self._started = folder, listener, interrupt, started
@@ -88,7 +96,7 @@ class Tuning:
         self._scores: dict[str, Any] = {}
         self._plugins: dict[str, str] = {}
         self._phases: dict[str, float] = {}
-        self._from = earlier
+        self._from, self._prior, self._shared, self._worker = earlier, prior, shared, ""
 
     def resume(self) -> None:
         """Take over what earlier sessions spent and measured.
@@ -107,6 +115,10 @@ class Tuning:
                 f"{self._folder} was made with another {' and '.join(changed)}, which --resume cannot change: "
                 "give the same, or another --out"
             )
+        if self._config.study != info.config.study:
+            of = f"of --study {info.config.study}" if info.config.study else "a run of its own, without --study"
+            raise RunError(f"{self._folder} is {of}, which --resume cannot change: give the same, or another --out")
+        self._worker = info.worker
         self._earlier, self._scores = info.spent, {name: getattr(info, name) for name in GIVEN}
         if changed_plugins := differences(self._host, info.plugins):
             self._listener.say(f"warning: {changed_plugins}")
@@ -128,24 +140,21 @@ class Tuning:
             objectives: The study's objectives.
             end: Clock (`time.monotonic`) at which the command must be over; None for never.
         """
-        store, backends = open_store(store_folder, *self._store_cap()), list(sessions)
-        strategies, self._space, left_out = strategies_for(self._task, strategies, self._space)
-        for line in (*self._task.notes, *few_samples(self._task, self._config.folds), *left_out):
+        store, backends = open_store(store_folder, *store_cap(self._config, self._folder)), list(sessions)
+        for line in (*self._task.notes, *few_samples(self._task, self._config.folds)):
             self._listener.say(line)
         self._plugins = taking_part(self._host, (strategy.name for strategy in strategies), backends)
         with warnings.catch_warnings():  # in a notebook, on a progress bar that Optuna is not asked for
             warnings.filterwarnings("ignore", "IProgress not found")
-            from tuner.search.journal import open_study  # while the child imports its tensor library
-        from tuner.search.study import Study
+            from tuner.search.study import Study  # while the child imports its tensor library
 
-        session = sessions[backends[0]]
+        session, shared = sessions[backends[0]], self._shared
+        check_same(shared, self._identity, session.model, objectives)
         setting = self._setting(session, backends[0], strategies, objectives, end)
         self._choose_engine(store, setting)
         info = self._info(setting)
         write_run(self._folder, info)  # first: a folder with a journal and without run.json is no run
-        records = open_records(self._folder, info.template)
-        directions = [objective.optuna_direction for objective in objectives]
-        journal = open_study(self._folder / JOURNAL, directions, records[-1].trial + 1 if records else 0)
+        queue, info = open_queue(shared, setting, info)
 
         def untouched(share: float) -> dict[str, float]:
             """Score the given model on a share of the validation samples; `run.json` keeps the largest's scores."""
@@ -157,12 +166,11 @@ class Tuning:
                 scores: dict[str, Any] = dict(zip(GIVEN, (given.values, given.classes, share), strict=True))
                 info = replace(info, **scores, spent=self._spent(study))
                 write_run(self._folder, info)
+                share_untouched(shared, scores)
                 self._listener.untouched(given.values, objectives, info.untouched_samples)
             return given.values
 
-        study = Study(
-            setting, self._host, journal, records, sessions, store, untouched, self._listener, self._interrupt
-        )
+        study = Study(setting, self._host, queue, sessions, store, untouched, self._listener, self._interrupt)
         study.prepare()
         if info.untouched:
             self._listener.untouched(info.untouched, objectives, info.untouched_samples)
@@ -173,6 +181,8 @@ class Tuning:
         finally:
             info = replace(info, ended=study.ended or info.ended, spent=self._spent(study))
             write_run(self._folder, info)
+            store.close()
+            share_spent(shared, info)
         if study.front():
             remember_run(setting.model, self._folder)
         self._listener.say(f"ended: {study.ended}")
@@ -210,7 +220,7 @@ class Tuning:
             listener=self._listener,
         )
         self._phases["measuring"] = time.monotonic() - started
-        prior = self._prior(model)
+        earlier = self._plans_of_run(model)
         given = given_plans(strategies)
         return Setting(
             strategies=strategies,
@@ -223,31 +233,31 @@ class Tuning:
             model=model,
             task=task,
             rates=rates,
-            prior=(*given, *prior.plans),
-            same_task=bool(given) or (bool(prior.task) and prior.task == self._identity.task),
+            earlier=(*given, *earlier.plans),
+            same_task=bool(given) or (bool(earlier.task) and earlier.task == self._identity.task),
+            portfolio=self._prior,
             limits=config.limits,
             end=end,
             folder=self._folder,
             folds=config.folds,
+            kind="" if self._shared is None else self._shared.kind,
         )
 
-    def _prior(self, model: ModelInfo) -> Prior:
-        """Return the plans to try first: of the run that was named, of the space's file, of the newest run alike.
+    def _plans_of_run(self, model: ModelInfo) -> Earlier:
+        """Return plans of a run to try first: of the one that was named; without a prior, of the newest run alike.
 
         Raises:
             TunerError: What was named cannot be read.
         """
         if self._from == NO_RUN:
-            return Prior()
+            return Earlier()
         if self._from is not None:
-            return prior_of([Run.open(self._from)])
-        if self._space.prior:
-            return read_prior(Path(self._space.prior))
-        newest = None if self._config.deterministic else newest_run(model)
+            return earlier_plans(Run.open(self._from))
+        newest = None if self._config.deterministic or self._prior else newest_run(model)
         if newest is None or newest.folder.absolute() == self._folder.absolute() or not newest.shortlist:
-            return Prior()
+            return Earlier()
         self._listener.say(f"starting from the front of {newest.folder} (--from none starts afresh)")
-        return prior_of([newest])
+        return earlier_plans(newest)
 
     def _choose_engine(self, store: Store, setting: Setting) -> None:
         if not setting.rates.complete:  # the engine holds for good: it is not chosen in haste
@@ -272,24 +282,11 @@ class Tuning:
             plugins=self._plugins,
             mark=mark_of(self._config),
             classes=Classes.of(self._task),
+            device=device_kind(),
+            worker=self._worker,
             **self._scores,
         )
 
-    def _store_cap(self) -> tuple[int | None, str]:
-        """Return the bytes that are left to the store, and the limit in words."""
-        storage = self._config.limits.storage_bytes
-        if storage is None:
-            return None, ""
-        used = RUN_RESERVE + disk_bytes(self._folder)
-        limit = f"--storage {format_bytes(storage)}, of which {format_bytes(used)} are for the run's folder,"
-        return max(0, storage - used), limit
-
     def _spent(self, study: "Study | None") -> Spent:
-        seconds = time.monotonic() - self._started
-        if study is None:
-            return Spent(self._earlier.seconds + seconds)
-        phases = {**self._phases, **study.phases}
-        phases["other"] = seconds - sum(phases.values())
-        earlier = self._earlier.phases
-        phases = {name: earlier.get(name, 0.0) + phases.get(name, 0.0) for name in {**earlier, **phases}}
-        return Spent(self._earlier.seconds + seconds, study.storage_bytes(), study.filled_samples, phases)
+        seconds = 0.0 if self._shared is None else self._shared.seconds
+        return spent_so_far(self._earlier, self._started, self._phases, study, seconds)

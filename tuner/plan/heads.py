@@ -7,7 +7,7 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from tuner.plan.info import FORBID, MAP_DIMENSIONS
+from tuner.plan.info import FORBID, MAP_DIMENSIONS, TaskInfo
 
 HeadsMode = Literal["none", "exits-only", "with-tail"]
 Against = Literal["original", "best"]
@@ -37,6 +37,7 @@ class HeadsPlan:
 
     An exit's loss is `supervised` · CE(ŷ, y) + `distilled` · T² · KL(softmax(z/T) ‖ softmax(ŷ/T)) + `pseudo` ·
     CE(ŷ, argmax z), where z are the final head's logits (PersEPhonEE, eq. 1; as printed its weights multiply nothing).
+    In a regression it is `supervised` · ℓ(ŷ, y) + `distilled` · ℓ(ŷ, z), where ℓ is the task's loss.
 
     Attributes:
         mode: What trains: ``"exits-only"``, the paper's mode, the exits alone; ``"with-tail"``, a hybrid of this
@@ -141,20 +142,17 @@ def head_settings(heads: HeadsPlan) -> dict[str, Any]:
     return {name: value for name, value in asdict(heads).items() if name not in default or value != default[name]}
 
 
-def effective_heads(
-    heads: HeadsPlan, cut: int, *, labelled: bool, has_global: bool, may_flip: bool = False
-) -> HeadsPlan:
+def effective_heads(heads: HeadsPlan, cut: int, task: TaskInfo) -> HeadsPlan:
     """Return the heads that can be trained, with idle settings at their defaults.
 
     Next to a tail that trains alone, exits are at or before its cut. Where it trains together with others, none begins
     with the global data: what these others read changes. Without labels, the weight of the labels goes to distillation.
+    In a regression what the final head says is a value, neither hard nor softened: its weights are one.
 
     Args:
         heads: Heads as a strategy wrote them.
         cut: First block of the tail.
-        labelled: Whether the local samples have labels.
-        has_global: Whether the task has global data.
-        may_flip: Whether a mirrored sample keeps its label.
+        task: Whether local samples have labels, or targets, and whether there is global data.
     """
     is_deep = [exit_.block > cut for exit_ in heads.exits]
     if heads.mode != "with-tail" or not any(is_deep):
@@ -166,15 +164,17 @@ def effective_heads(
         heads = replace(heads, exits=tuple(exit_ for exit_, deep in pairs if not deep))
     if not heads.exits:
         return HeadsPlan()
-    if not has_global:
+    if not task.global_per_class:
         heads = replace(heads, global_weight=0.0)
-    if heads.ridge or not may_flip:
+    if heads.ridge or "flip" not in task.augment:
         heads = replace(heads, flips=False)
-    if heads.supervised and not labelled:
+    if heads.supervised and not task.labelled:
         heads = replace(heads, supervised=0.0, distilled=heads.distilled or heads.supervised)
+    if task.regression:  # one answer of the final head, and nothing to soften
+        heads = replace(heads, distilled=heads.distilled + heads.pseudo, pseudo=0.0, temperature=1.0)
     if heads.ridge:  # probabilities are regressed on, softened or not: they have a place for one answer only
         return replace(heads, temperature=1.0)
-    if heads.distilled == 0:  # nothing else is softened by the temperature
+    if heads.distilled == 0 and not task.regression:  # nothing else is softened by the temperature
         heads = replace(heads, temperature=HeadsPlan().temperature)
     return replace(heads, global_weight=float(heads.global_weight > 0))
 

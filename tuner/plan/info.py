@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
+from tuner.metrics import LossKind
+
 #: How pydantic reads every part of a plan: an unknown key is an error.
 FORBID: dict[str, Any] = {"extra": "forbid"}
 #: Dimensions of a map of an image, per sample: [C, H, W].
@@ -91,7 +93,7 @@ class TaskInfo:
         labelled: Whether the local samples have labels.
         most_frequent: Share of the most frequent class among the local validation samples: the accuracy of whoever
             always answers with it; 0 where a sample has several labels, or all have the same.
-        regression: Whether samples have targets instead of labels: what is called accuracy is then R².
+        loss: What a sample has, and so what is called accuracy: of several labels it is the macro AUC, of targets R².
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
@@ -105,8 +107,13 @@ class TaskInfo:
     augment: tuple[str, ...] = ()
     labelled: bool = True
     most_frequent: float = 0.0
-    regression: bool = False
+    loss: LossKind = "single-label"
     global_mixed: tuple[tuple[float, int], ...] = ()
+
+    @property
+    def regression(self) -> bool:
+        """Whether samples have targets instead of labels."""
+        return self.loss == "regression"
 
     def mixed_samples(self, fraction: float) -> int:
         """Return how many global training samples a fraction of every class takes, each counted once.

@@ -14,6 +14,7 @@ Scalar = Setting
 #: The optimisers that every backend has.
 Optimiser = Literal["sgd", "adam", "adamw"]
 Schedule = Literal["cosine", "constant"]
+Precision = Literal["fp32", "int8"]
 #: The courses of the learning rate, with those that only a model file asks for.
 Course = Literal["cosine", "constant", "exponential", "steps"]
 
@@ -230,8 +231,7 @@ class RecipePlan:
         patience: Number of epochs without a better local validation accuracy after which training stops; 0 never
             stops.
         freeze_bn: Whether the tail's batch norms keep their statistics.
-        micro_batches: Number of parts a batch is divided into. Their gradients are summed before the update, which
-            gives the same result in less memory and more time.
+        micro_batches: Number of parts a batch is divided into; their gradients are summed: less memory, more time.
         momentum: Of ``"sgd"``, in [0, 1).
         beta1: Of ``"adam"`` and ``"adamw"``: share of the mean of gradients that a step keeps.
         beta2: The same of the mean of squared gradients.
@@ -286,7 +286,8 @@ class RuntimePlan:
     Attributes:
         backend: Backend's name.
         threads: Number of its threads.
-        precision: Precision of its arithmetic.
+        precision: Precision of the frozen blocks, in training and in the bundle; the tail's is always float32.
+        int8_loss: Largest loss of an accuracy that ``"int8"`` may cost a bundle, as a share: 0.01 is a point.
         memory_bytes: Limit of what a tail that changes while it trains may take, above the resting process; 0 for no
             limit. It belongs to the device and is no part of the plan's `key`.
     """
@@ -294,5 +295,6 @@ class RuntimePlan:
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
     backend: str = "torch"
     threads: int = 1
-    precision: Literal["fp32"] = "fp32"
+    precision: Precision = "fp32"
+    int8_loss: float = 0.01
     memory_bytes: int = 0

@@ -34,8 +34,21 @@ def recipe_rules(recipe: RecipePlan) -> Iterator[tuple[bool, str, object]]:
 def runtime_rules(runtime: RuntimePlan) -> Iterator[tuple[bool, str, object]]:
     """Yield whether each rule of what carries a plan out holds, the rule, and the value it is about."""
     yield runtime.memory_bytes >= 0, "runtime.memory_bytes must be at least 0", runtime.memory_bytes
+    yield 0 <= runtime.int8_loss <= 1, "runtime.int8_loss must be in [0, 1]", runtime.int8_loss
     yield runtime.threads >= 1, "runtime.threads must be at least 1", runtime.threads
     yield runtime.threads <= MOST_THREADS, f"runtime.threads must be at most {MOST_THREADS}", runtime.threads
+
+
+def effective_runtime(runtime: RuntimePlan, *, before_tail: bool) -> RuntimePlan:
+    """Return what carries a plan out, with idle settings at their defaults.
+
+    Args:
+        runtime: As a strategy wrote it.
+        before_tail: Whether frozen blocks are before a tail: only these compute in int8.
+    """
+    precision = runtime.precision if before_tail else RuntimePlan().precision
+    loss = RuntimePlan().int8_loss if precision == RuntimePlan().precision else runtime.int8_loss
+    return replace(runtime, precision=precision, int8_loss=loss)
 
 
 def effective_recipe(recipe: RecipePlan, *, exits_alone: bool, trains_norms: bool) -> RecipePlan:

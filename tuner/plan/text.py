@@ -17,6 +17,7 @@ def describe(plan: TrialPlan) -> str:
     """Return what a plan trains, on which samples, from which features, and how."""
     edits = "".join(f", {edit.kind}{_settings(edit)}" for edit in plan.shape)
     backend = BACKENDS.get(plan.runtime.backend, f" by {plan.runtime.backend}")
+    backend += ", its frozen blocks in int8" if plan.runtime.precision == "int8" else ""
     changes = f"{edits}{_heads(plan.heads)}" + "".join(map(_term, plan.loss))
     if plan.traits.solves:
         return f"solve {_part(plan)} for {_data(plan)}{_source(plan)}{changes}{backend}"

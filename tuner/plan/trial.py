@@ -26,7 +26,7 @@ from tuner.plan.parts import (
     Stage,
     TailEdit,
 )
-from tuner.plan.rules import effective_recipe, recipe_rules, runtime_rules
+from tuner.plan.rules import effective_recipe, effective_runtime, recipe_rules, runtime_rules
 
 #: Widths of a stored value, in bits.
 STORED_BITS = (32, 16, 8, 4, 2, 1)
@@ -208,6 +208,8 @@ class TrialPlan:
     def _decisions(self) -> dict[str, Any]:
         """Return every part as JSON's types, without the description of model and task, which is long."""
         parts = {one.name: _plain(getattr(self, one.name)) for one in fields(self) if one.name not in {"model", "task"}}
+        if self.runtime.precision == RuntimePlan().precision:
+            del parts["runtime"]["int8_loss"]
         return parts | {"heads": head_settings(self.heads), "recipe": self.recipe.settings()}
 
     def carried_to(self, model: ModelInfo, task: TaskInfo) -> "TrialPlan":
@@ -266,9 +268,7 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
     Raises:
         PlanError: The plan breaks a rule.
     """
-    labelled, has_global = plan.task.labelled, bool(plan.task.global_per_class)
-    flips = "flip" in plan.task.augment
-    heads = effective_heads(plan.heads, plan.split, labelled=labelled, has_global=has_global, may_flip=flips)
+    heads = effective_heads(plan.heads, plan.split, plan.task)
     plan = replace(plan, heads=heads)
     if heads.mode == "exits-only":  # no tail trains, and the teacher answers to samples without random changes
         plan = replace(plan, split=plan.model.num_blocks, shape=(), loss=(), cache=replace(plan.cache, augment=0.0))
@@ -278,7 +278,7 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
         plan = replace(plan, cache=CachePlan(augment=plan.cache.augment))
     if not plan.can_augment:
         plan = replace(plan, cache=replace(plan.cache, augment=0.0))
-    if not has_global:
+    if not plan.task.global_per_class:
         plan = replace(plan, data=replace(plan.data, alpha=DataPlan().alpha, edit=None))
     check(plan)
     if plan.traits.solves or not plan.global_samples:  # a head that is solved for has weights of its own
@@ -289,7 +289,8 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
         plan = replace(plan, data=replace(plan.data, edit=None))
     norms = plan.traits.trains_norms or (heads.joint > 0 and heads.trains_norms)
     recipe = effective_recipe(plan.recipe, exits_alone=heads.mode == "exits-only", trains_norms=norms)
-    return replace(plan, recipe=recipe)
+    runtime = effective_runtime(plan.runtime, before_tail=plan.split > 0 and not heads.exits)
+    return replace(plan, recipe=recipe, runtime=runtime)
 
 
 def _plain(part: Any) -> Any:

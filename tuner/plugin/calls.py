@@ -46,8 +46,8 @@ class OverdueError(BaseException):
 def limited(seconds: float) -> Iterator[None]:
     """Interrupt what takes longer in a block, and send what it prints to stderr: stdout is the command's own.
 
-    Blocks may be inside each other; the shorter limit holds. Only the main thread can be interrupted, and not where
-    native code neither returns nor releases Python's lock.
+    Blocks may be inside each other; the shorter limit holds. Only the main thread can be interrupted, not where native
+    code neither returns nor releases Python's lock, and not on Windows.
 
     Args:
         seconds: Limit on the block's wall time.
@@ -56,7 +56,7 @@ def limited(seconds: float) -> Iterator[None]:
         OverdueError: (in the block, or after it) The time is up.
     """
     with redirect_stdout(sys.stderr):
-        if threading.current_thread() is not threading.main_thread():
+        if not _can_interrupt():
             yield
             return
         started, active, late = time.monotonic(), True, False
@@ -96,7 +96,7 @@ def limited(seconds: float) -> Iterator[None]:
 @contextmanager
 def uncounted() -> Iterator[None]:
     """Do work of our own inside a `limited` block: what it takes does not count."""
-    if threading.current_thread() is not threading.main_thread():
+    if not _can_interrupt():
         yield
         return
     left, again = signal.setitimer(signal.ITIMER_REAL, 0.0)
@@ -104,6 +104,11 @@ def uncounted() -> Iterator[None]:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, left, again)
+
+
+def _can_interrupt() -> bool:
+    """Return whether a timer can interrupt this thread: the main one, but not on Windows, which has no such timer."""
+    return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
 
 
 def fault(error: BaseException) -> str:

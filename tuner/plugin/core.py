@@ -13,14 +13,15 @@ from tuner.backends.onnxruntime import OrtBackend
 from tuner.backends.torch.backend import TorchBackend
 from tuner.errors import PluginError
 from tuner.plan.info import ModelInfo
-from tuner.plan.parts import CachePlan, Optimiser, RecipePlan, RuntimePlan, Schedule, Stage
+from tuner.plan.parts import CachePlan, Optimiser, Precision, RecipePlan, RuntimePlan, Scalar, Schedule, Stage
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.finding import Found, installed_plugins, local_plugin
 from tuner.plugin.hookspecs import hookimpl
 from tuner.plugin.host import Host
 from tuner.plugin.knobs import Draw
 from tuner.plugin.strategy import Strategy
-from tuner.results.objectives import OBJECTIVES, Objective
+from tuner.processors import usable_processors
+from tuner.results.objectives import BUNDLE_BYTES, OBJECTIVES, Objective
 from tuner.task import Task
 from tuner.task.digits import digits
 
@@ -73,11 +74,17 @@ class Runtime(Strategy[RuntimePlan]):
     name, stage = "runtime", Stage.RUNTIME
 
     def sample(self, draw: Draw, model: ModelInfo) -> RuntimePlan:  # noqa: ARG002 - the same for every model
-        """Draw backend and threads."""
+        """Draw backend, threads and precision."""
         return RuntimePlan(
             backend=draw.choice("backend", self.backends()),
-            threads=draw.integer("threads", 1, len(os.sched_getaffinity(0))),
+            threads=draw.integer("threads", 1, usable_processors()),
+            precision=draw.choice("precision", get_args(Precision), start="fp32"),
+            int8_loss=1.0,  # the trial itself measures what int8 costs: its own accuracy
         )
+
+    def anchors(self, model: ModelInfo) -> Sequence[Mapping[str, Scalar]]:  # noqa: ARG002 - the same of every model
+        """Return the start values in 8 bits: where a search space does not ask for that, these are the start values."""
+        return ({"runtime.precision": "int8"},)
 
     def apply(self, plan: TrialPlan, knobs: RuntimePlan) -> TrialPlan:
         """Set the runtime."""
@@ -102,8 +109,8 @@ class Builtin:
 
     @hookimpl
     def tuner_objectives(self) -> Iterable[Objective]:
-        """Offer accuracy, time and memory."""
-        return OBJECTIVES
+        """Offer accuracy, time and memory, and the size of the bundle."""
+        return (*OBJECTIVES, BUNDLE_BYTES)
 
     @hookimpl
     def tuner_tasks(self) -> Mapping[str, Callable[[], Task]]:

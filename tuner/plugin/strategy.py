@@ -27,7 +27,6 @@ class Strategy(ABC, Generic[K]):
             one takes part; else the one of the earlier stage does.
         after: Names of strategies of its stage that are applied before it where they take part, and that come first
             where a knob draws which one does.
-        needs_classes: Whether it only makes sense where samples have labels: it takes no part in a regression.
         baseline: Whether it is what other strategies of its stage are compared with: those are tried first.
     """
 
@@ -38,7 +37,6 @@ class Strategy(ABC, Generic[K]):
     excludes: ClassVar[frozenset[str]] = frozenset()
     after: ClassVar[frozenset[str]] = frozenset()
     baseline: ClassVar[bool] = False
-    needs_classes: ClassVar[bool] = False
 
     @abstractmethod
     def sample(self, draw: Draw, model: ModelInfo) -> K:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tuner.report.drawing import BLUE, GREEN, GREY, INK, MUTED, ORANGE, PAPER, VIOLET, Picture, drawing, to_svg
-from tuner.results.objectives import ACCURACY, OBJECTIVES, R_SQUARED, Objective
+from tuner.results.objectives import ACCURACY, OBJECTIVES, SCORES, Objective
 from tuner.results.pareto import front
 from tuner.results.points import Point, baselines, point, scored, untouched_point
 from tuner.results.run import Run
@@ -19,16 +19,21 @@ PERCENT = 100
 MANY_TIMES = 8
 
 
+#: Units of which 1 is all.
+SHARES = ("%", *SCORES)
+
+
 def label(objective: Objective) -> str:
     """Return the name of a value with its unit, for an axis."""
-    unit = {"%": "%", R_SQUARED: "%", "s": "s", "B": "MB", "FLOP": "MFLOP"}.get(objective.unit, objective.unit)
+    shown = {**dict.fromkeys(SHARES, "%"), "s": "s", "B": "MB", "FLOP": "MFLOP"}
+    unit = shown.get(objective.unit, objective.unit)
     name = objective.title.replace("train seconds", "training time").replace("peak bytes", "memory")
     return f"{name} ({unit})" if unit else name
 
 
 def scale(objective: Objective) -> float:
     """Return the factor from a value to the unit of its axis."""
-    return {"%": 100.0, R_SQUARED: 100.0, "B": 1e-6, "FLOP": 1e-6}.get(objective.unit, 1.0)
+    return {**dict.fromkeys(SHARES, 100.0), "B": 1e-6, "FLOP": 1e-6}.get(objective.unit, 1.0)
 
 
 def front_pictures(run: Run) -> list[Picture]:

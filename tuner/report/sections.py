@@ -83,7 +83,7 @@ def facts(run: Run, winner: TrialRecord) -> str:
         if TOP in name or name.endswith(ERROR):
             shown, before = (percent if TOP in name else _number), run.info.untouched.get(name)
             under = "" if before is None else tag("small", text(f"untouched {shown(before)}"))
-            title = title_of(name, regression=run.info.task.regression)
+            title = title_of(name, run.info.loss)
             items.append(f"<div><dt>{text(title)}</dt><dd>{text(shown(value))}{under}</dd></div>")
     return f'<dl class="facts">{"".join(items)}</dl>'
 
@@ -155,6 +155,7 @@ def spent(run: Run) -> str:
     by_state = {state: sum(one.state == state and one.same_as is None for one in run.records) for state in STATES}
     states = ", ".join(f"{count} {state}" for state, count in by_state.items() if count) or "none"
     took = f"{format_seconds(run.info.spent.seconds)} in all"
+    states += f", {run.of_prior}" if run.of_prior else ""
     return note(f"Trials: {states}; {took}; the feature store holds {format_bytes(run.info.spent.storage_bytes)}.")
 
 
@@ -246,7 +247,7 @@ def following(run: Run) -> str:
     """Return the commands that come next."""
     if not run.front:
         return ""
-    lines = f"tuner export {run.folder} BUNDLE --pick knee\ntuner predict BUNDLE FILES"
+    lines = f"tuner export {run.place} BUNDLE --pick knee\ntuner predict BUNDLE FILES"
     return tag("pre", tag("code", text(lines)))
 
 

@@ -39,6 +39,7 @@ class RunConfig:
         limits: The user's limits.
         plugins: Files of local plugins.
         folds: Folds that judge the plans of the top rung; 0 for none.
+        study: Address of the study that several workers share, without its password; empty for a run of its own.
     """
 
     task: str
@@ -49,3 +50,4 @@ class RunConfig:
     limits: Budget = field(default_factory=Budget)
     plugins: tuple[str, ...] = ()
     folds: int = 0
+    study: str = ""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import PlanError, RunError, first_line
 from tuner.files import write_private
+from tuner.metrics import LossKind
 from tuner.plan.info import ModelInfo, TaskInfo
 from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan
@@ -17,6 +18,7 @@ from tuner.reading import read_bytes
 from tuner.results.classes import Classes
 from tuner.results.config import RunConfig
 from tuner.results.counts import ClassCounts
+from tuner.results.kinds import Kind
 from tuner.results.objectives import Objective
 from tuner.results.records import TrialRecord
 from tuner.untrusted import inside, parse_json, read_json, reason_of
@@ -88,6 +90,10 @@ class RunInfo:
         mark: What shows that the run was made on this device; see `tuner.results.origin`.
         classes: Names of the classes; empty in runs of earlier versions.
         untouched_classes: The given model's predictions by domain, counted by class; empty in runs of earlier versions.
+        device: Kind of the device, see `tuner.results.likeness.device_kind`; empty in runs of earlier versions.
+        kinds: Kinds of devices that the study ran on, by name; empty where it is not shared.
+        kind: The one whose costs the run shows: that of the device of its folder.
+        worker: Name of this folder in a shared study.
     """
 
     identity: Identity
@@ -106,6 +112,15 @@ class RunInfo:
     mark: str = ""
     classes: Classes = field(default_factory=Classes)
     untouched_classes: dict[str, ClassCounts] = field(default_factory=dict)
+    device: str = ""
+    kinds: dict[str, Kind] = field(default_factory=dict)
+    kind: str = ""
+    worker: str = ""
+
+    @property
+    def loss(self) -> LossKind:
+        """What a sample has; of runs of earlier versions, as their classes say."""
+        return "multi-label" if self.classes.several else self.task.loss
 
     @property
     def template(self) -> TrialPlan:
@@ -130,8 +145,6 @@ def read_run(folder: Path) -> RunInfo:
     Raises:
         RunError: The folder is not a run's, or a newer version wrote it.
     """
-    from pydantic import ValidationError
-
     try:
         content = read_json(inside(folder, FILE))
     except FileNotFoundError:
@@ -141,16 +154,34 @@ def read_run(folder: Path) -> RunInfo:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format") if isinstance(content, dict) else None
         raise RunError(f"{folder} has run format {found!r:.40}, this version reads {FORMAT}: update tuner")
+    return checked_info(content, str(folder / FILE))
+
+
+def checked_info(content: Any, place: str) -> RunInfo:
+    """Return the content of ``run.json``, or of a shared study, if it can be believed.
+
+    Args:
+        content: JSON's value.
+        place: Where it is from, for messages.
+
+    Raises:
+        RunError: A value is missing, of another type, or does not fit the others.
+    """
+    from pydantic import ValidationError
+
     try:
         info = _adapter().validate_python(content)
     except ValidationError as error:
-        place = ".".join(map(str, error.errors()[0]["loc"]))
-        raise RunError(f"{folder / FILE} cannot be read: {place}: {error.errors()[0]['msg']}") from None
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        raise RunError(f"{place} cannot be read: {where}: {error.errors()[0]['msg']}") from None
+    blocks, rates = info.model.num_blocks, [kind.rates for kind in info.kinds.values()]
+    if any(len(one.forward_seconds) != blocks or len(one.train_seconds) != blocks for one in rates):
+        raise RunError(f"{place} cannot be read: kinds: rates must be of {blocks} blocks each: run it again")
     if not all((objective.name + objective.unit).isprintable() for objective in info.objectives):
-        raise RunError(f"{folder / FILE} cannot be read: objectives: a name or unit is no text: run it again")
+        raise RunError(f"{place} cannot be read: objectives: a name or unit is no text: run it again")
     rows = len(info.classes.labels)
     if not all(0 <= row < rows for row in info.classes.local) or not 0 <= info.classes.known <= rows:
-        raise RunError(f"{folder / FILE} cannot be read: classes: a row is none of the {rows} labels: run it again")
+        raise RunError(f"{place} cannot be read: classes: a row is none of the {rows} labels: run it again")
     return info
 
 

@@ -27,7 +27,8 @@ def frame(records: Sequence[TrialRecord], front: Sequence[int], knee: int | None
 
 def _place(record: TrialRecord, front: Sequence[int], knee: int | None) -> dict[str, Any]:
     """Return where a trial stands in the run."""
-    return {"rung": record.rung, "on_front": record.trial in front, "knee": record.trial == knee}
+    place = {"rung": record.rung, "on_front": record.trial in front, "knee": record.trial == knee}
+    return place | ({} if record.prior is None else {"prior": record.prior})
 
 
 def columns(record: TrialRecord) -> dict[str, Any]:

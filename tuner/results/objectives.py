@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
-from tuner.metrics import percent
+from tuner.metrics import LossKind, percent
 
 Direction = Literal["maximise", "minimise"]
-#: Unit of the score of a regression, which stands where other tasks have an accuracy.
-R_SQUARED = "R²"
+#: Units of the scores that stand where tasks of one label a sample have an accuracy; they have no Wilson interval.
+R_SQUARED, AUC = SCORES = "R²", "AUC"
+_SCORE_OF: Mapping[str, str] = {"regression": R_SQUARED, "multi-label": AUC}
 #: The domain whose samples an accuracy is of.
 DOMAINS = {"local_accuracy": "local", "global_accuracy": "global"}
 
@@ -21,7 +22,8 @@ class Objective:
     Attributes:
         name: Name of the measure in a trial's outcome (``"local_accuracy"``).
         direction: Which way is better.
-        unit: Unit for people: ``"%"`` (of a fraction), ``"s"``, ``"B"``, ``"FLOP"`` or ``"R²"``.
+        unit: Unit for people: ``"%"`` (of a fraction), ``"s"``, ``"B"``, ``"FLOP"``, ``"R²"`` or
+            ``"AUC"``.
         needs_global: Whether it needs global data.
     """
 
@@ -43,16 +45,17 @@ class Objective:
     @property
     def title(self) -> str:
         """The name for people."""
-        return title_of(self.name, regression=self.unit == R_SQUARED)
+        return titled(self.name, self.unit if self.unit in SCORES else None)
 
     @property
     def word(self) -> str:
-        """The name in a line of text: as ``--pick`` takes it, but of a regression the name for people."""
-        return self.title if self.unit == R_SQUARED else self.name
+        """The name in a line of text: as ``--pick`` takes it, or for people where the score is no accuracy."""
+        return self.title if self.unit in SCORES else self.name
 
-    def of_regression(self) -> "Objective":
-        """Return the objective as it is of a regression: what is an accuracy elsewhere is R²."""
-        return replace(self, unit=R_SQUARED) if self.name.endswith(ACCURACY) else self
+    def of(self, loss: LossKind) -> "Objective":
+        """Return the objective as it is of a task: what is called accuracy may be another score."""
+        unit = _SCORE_OF.get(loss)
+        return replace(self, unit=unit) if unit and self.name.endswith(ACCURACY) else self
 
     def loss(self, values: Mapping[str, float]) -> float:
         """Return the value with the sign that makes smaller better."""
@@ -67,10 +70,12 @@ class Objective:
         """
         if self.unit == "%":
             return percent(value, scored.get(DOMAINS.get(self.name, ""), 0))
+        if self.unit == AUC:
+            return percent(value)
         if self.unit == R_SQUARED:
             return f"{value:.3f}"
         if self.unit == "B":
-            return f"{value / 1e6:,.0f} MB"
+            return f"{value / 1e6:,.0f} MB" if value >= 1e7 else f"{value / 1e6:.2g} MB"  # noqa: PLR2004 - ten of them
         if self.unit == "FLOP":
             return f"{value / 1e6:,.3g} MFLOP" if value < 1e9 else f"{value / 1e9:,.3g} GFLOP"  # noqa: PLR2004 - giga
         return f"{value:,.3g} {self.unit}".strip()
@@ -82,6 +87,8 @@ OBJECTIVES = (
     Objective("train_seconds", "minimise", "s"),
     Objective("peak_bytes", "minimise", "B"),
 )
+#: Measured too, but no objective unless a search space asks for it.
+BUNDLE_BYTES = Objective("bundle_bytes", "minimise", "B")
 #: How the name of a value ends that is an accuracy; of a regression R².
 ACCURACY = "_accuracy"
 #: Likewise of a mean absolute error, in the unit of the targets.
@@ -89,22 +96,26 @@ ERROR = "_mae"
 #: In the name of a top-k accuracy: ``"local_top5_accuracy"``.
 TOP = "_top"
 #: Values that the backends which come with tuner measure of every trial.
-MEASURED = frozenset({"parameters", "flops", "mean_flops", "mean_latency_seconds"} | {one.name for one in OBJECTIVES})
+MEASURED = frozenset(
+    {"parameters", "flops", "mean_flops", "mean_latency_seconds"} | {one.name for one in (*OBJECTIVES, BUNDLE_BYTES)}
+)
 
 
-def title_of(name: str, *, regression: bool) -> str:
-    """Return the name of a value for people: ``"local accuracy"``, of a regression ``"local R²"``."""
+def title_of(name: str, loss: str) -> str:
+    """Return the name of a value for people: ``"local accuracy"``, or ``"local AUC"`` or ``"local R²"``."""
+    return titled(name, _SCORE_OF.get(loss))
+
+
+def titled(name: str, score: str | None) -> str:
+    """Return the name of a value for people, by the unit of the score that is called accuracy; None for an accuracy."""
     if name.endswith(ERROR):
         return f"{name.removesuffix(ERROR).replace('_', ' ')} mean absolute error"
-    if regression and name.endswith(ACCURACY):
-        name = name.removesuffix(ACCURACY) + f"_{R_SQUARED}"
+    if score is not None and name.endswith(ACCURACY):
+        name = name.removesuffix(ACCURACY) + f"_{score}"
     return name.replace("_", " ")
 
 
-def objective_of(name: str, objectives: Iterable[Objective], *, regression: bool) -> Objective:
+def objective_of(name: str, objectives: Iterable[Objective], loss: LossKind) -> Objective:
     """Return an objective of a study by its name, or one of those there are by default."""
-    own = next((one for one in objectives if one.name == name), None)
-    if own is not None:
-        return own
-    usual = next(one for one in OBJECTIVES if one.name == name)
-    return usual.of_regression() if regression else usual
+    own = next(one for one in (*objectives, *OBJECTIVES) if one.name == name)
+    return own.of(loss)

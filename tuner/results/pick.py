@@ -43,7 +43,7 @@ def pick_trial(run: Run, pick: str) -> TrialRecord:
         UsageError: `pick` cannot be read.
     """
     if not run.front:
-        raise RunError(f"{run.folder} has no front to pick from: {nothing_feasible(run)}")
+        raise RunError(f"{run.place} has no front to pick from: {nothing_feasible(run)}")
     if pick in PICKS:
         return _named(run, pick)
     if pick.isdecimal():
@@ -52,7 +52,7 @@ def pick_trial(run: Run, pick: str) -> TrialRecord:
     conditions, best = _parsed(pick, tuple(members[0].values))
     candidates = [member for member in members if all(holds(member) for holds in conditions)]
     if not candidates:
-        raise RunError(f"no member of the front meets {pick!r}: `tuner show {run.folder}` lists them")
+        raise RunError(f"no member of the front meets {pick!r}: `tuner show {run.place}` lists them")
     if best is None:
         knee = next((member for member in candidates if member.trial == run.knee), None)
         return knee or candidates[0]
@@ -83,7 +83,7 @@ def _named(run: Run, name: str) -> TrialRecord:
     gaining = [one for one in members if one.trial in shown and one.values.get("local_accuracy", 0.0) > free]
     if not gaining:
         raise RunError(
-            f"--pick {name} chooses among trials that gain on the user's data, but none of {run.folder} does: "
+            f"--pick {name} chooses among trials that gain on the user's data, but none of {run.place} does: "
             "pick knee, best or a trial's number"
         )
     if any(value not in one.values for one in gaining):

@@ -61,6 +61,8 @@ class TrialRecord:
         promoted: Trial that tried the same knobs first, on the lowest rung; None where this one did.
         uncalibrated: Cost expected by the device's rates alone; None in records of earlier versions.
         classes: See `Outcome`; empty in records of earlier versions.
+        prior: Number of the plan in the prior that it was taken from; None for other plans.
+        kind: Kind of device that it ran on, see `tuner.results.kinds`; empty where a run has only one.
     """
 
     trial: int
@@ -79,6 +81,8 @@ class TrialRecord:
     promoted: int | None = None
     uncalibrated: Estimate | None = None
     classes: dict[str, ClassCounts] = field(default_factory=dict)
+    prior: int | None = None
+    kind: str = ""
 
     @property
     def config(self) -> int:

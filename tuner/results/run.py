@@ -11,6 +11,7 @@ from tuner.errors import RunError
 from tuner.plan.trial import TrialPlan
 from tuner.results.folder import RunInfo, read_records, read_run
 from tuner.results.frame import frame
+from tuner.results.kinds import as_seen, chosen_kind
 from tuner.results.objectives import Objective, objective_of
 from tuner.results.pareto import front, knee
 from tuner.results.records import STATES, TrialRecord, comparable
@@ -54,21 +55,25 @@ class Run:
         return f"<Run {str(self.folder)!r} of {self.info.task_name}: {states}; {front}>"
 
     @property
+    def place(self) -> str:
+        """What names the run in commands: its folder, or the address of the study that this is a copy of."""
+        return str(self.folder) if self.info.worker or not self.info.config.study else self.info.config.study
+
+    @property
     def counts(self) -> dict[str, int]:
         """Number of trials by state; a plan suggested again is not counted again."""
         numbers = Counter(record.state for record in self.records if record.same_as is None)
         return {state: numbers[state] for state in STATES}
 
     def text(self, objective: Objective, value: float, samples: Mapping[str, int] | None = None) -> str:
-        """Return a value with its unit; an accuracy with its 95 % interval (Wilson), an AUC without.
+        """Return a value with its unit; an accuracy with its 95 % interval (Wilson).
 
         Args:
             objective: What the value is of.
             value: The value.
             samples: Number of samples by domain that it was measured on; those of the front where not given.
         """
-        scored = self.scored_samples if samples is None else samples
-        return objective.text(value, {} if self.info.classes.several else scored)
+        return objective.text(value, self.scored_samples if samples is None else samples)
 
     def frame(self) -> "DataFrame":
         """Return the trials as a table of pandas, one row for each, with the trial's number as the index.
@@ -85,11 +90,11 @@ class Run:
     @property
     def objectives(self) -> tuple[Objective, ...]:
         """The study's objectives."""
-        return self.info.objectives
+        return tuple(one.of(self.info.loss) for one in self.info.objectives)
 
     def objective(self, name: str) -> Objective:
         """Return an objective by its name, as it is of this run's task: the study's, or one of the usual ones."""
-        return objective_of(name, self.objectives, regression=self.info.task.regression)
+        return objective_of(name, self.objectives, self.info.loss)
 
     def record(self, trial: int) -> TrialRecord:
         """Return a trial's record.
@@ -100,22 +105,28 @@ class Run:
         for record in self.records:
             if record.trial == trial:
                 return record
-        raise RunError(f"{self.folder} has no trial {trial}: it has 0 to {len(self.records) - 1}")
+        last = max((record.trial for record in self.records), default=-1)
+        raise RunError(f"{self.folder} has no trial {trial}: it has 0 to {last}")
 
     @classmethod
-    def open(cls, folder: str | Path, task: Task | None = None) -> Self:
+    def open(cls, folder: str | Path, task: Task | None = None, kind: str = "") -> Self:
         """Read a run.
 
         Args:
             folder: The run's folder.
             task: Needed to export a run that was made from a task object and not from a file or a name.
+            kind: Of a study that ran on several kinds of devices, the one whose costs are shown; by default that of
+                the device that the folder is of.
 
         Raises:
-            RunError: The folder is not a run's, or a trial lacks a value of an objective.
+            RunError: The folder is not a run's, a trial lacks a value of an objective, or there is no such kind.
         """
         path = Path(folder)
         info = read_run(path)
-        records = read_records(path, info.template)
+        if kind:
+            info = replace(info, kind=chosen_kind(kind, info.kinds))
+        seen = (as_seen(one, info.kind, info.kinds, info.config.limits) for one in read_records(path, info.template))
+        records = tuple(one for one in seen if one is not None)
         members = comparable(records)
         for trial, values in members.items():
             lacking = [one.name for one in info.objectives if not math.isfinite(values.get(one.name, math.nan))]
@@ -138,6 +149,13 @@ class Run:
         """Number of folds of the local training samples that the front is scored on too; 0 for none."""
         plan = self._plan_of_front
         return 0 if plan is None else plan.data.folds
+
+    @property
+    def of_prior(self) -> str:
+        """How many trials came from a prior, and how many of these are on the front, for people; empty for none."""
+        trials = [one.trial for one in self.records if one.prior is not None and one.promoted is None]
+        found = sum(self.record(trial).prior is not None for trial in self.front)
+        return f"{len(trials)} began with plans of the prior, of which {found} are on the front" if trials else ""
 
     @property
     def _plan_of_front(self) -> TrialPlan | None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tuner.backends.extensions import Extensions
 from tuner.plan.trial import TrialPlan
+from tuner.planner import cost
 from tuner.planner.cost import Estimate
 from tuner.plugin.host import Host
 from tuner.results.records import TrialRecord
@@ -14,7 +15,7 @@ from tuner.search.filling import Filler
 from tuner.search.forecast import MEMORY_LEVEL, TIME_LEVEL, Expected, Forecast
 from tuner.search.processes.guard import JobLimits
 from tuner.search.setting import CLOSING_SECONDS, RUN_RESERVE, Setting
-from tuner.store.store import disk_bytes
+from tuner.store.store import Store, disk_bytes
 
 #: With each plan that is refused for memory in a row, one that fits less surely may be tried; after so many, one that
 #: fits by its estimate. If it does fit, estimates are surer from there on; if not, they rise.
@@ -97,6 +98,13 @@ class Admission:
         """Return what ``--storage`` leaves for features and new weights next to what the run keeps already."""
         limit = self._setting.limits.storage_bytes
         return None if limit is None else max(0, limit - disk_bytes(self._setting.folder) - RUN_RESERVE)
+
+    def make_room(self, plan: TrialPlan, store: Store) -> None:
+        """Hold the store to what ``--storage`` leaves once a plan's weights are written."""
+        if (left := self.storage_left()) is not None:
+            at_once = 2 if plan.data.folds else 1  # a fold's weights are scored before they are removed
+            store.cap_bytes = max(0, left - at_once * cost.weight_bytes(plan))
+            store.room(0)
 
     def _unsupported(self, plan: TrialPlan) -> str | None:
         name = plan.runtime.backend

@@ -23,7 +23,7 @@ DRAWN = 128
 
 
 def anchors(setting: Setting, compose: Callable[[ValueSource], Composed]) -> Iterator[Composed]:
-    """Yield the plans to try first, each once: the prior's, then the anchors; else what the start values give.
+    """Yield the plans to try first, each once: an earlier run's, then the anchors; else what the start values give.
 
     Args:
         setting: The study's.
@@ -33,7 +33,7 @@ def anchors(setting: Setting, compose: Callable[[ValueSource], Composed]) -> Ite
         TunerError: The search space and the strategies do not fit.
     """
     seen: set[str] = set()
-    for values in (*setting.prior, *_values(setting.strategies, setting)):
+    for values in (*setting.earlier, *_values(setting.strategies, setting)):
         try:
             composed = compose(preferred_values(values))
         except (PlanError, StrategyError):  # its own trials will say what it raises

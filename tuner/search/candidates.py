@@ -18,7 +18,8 @@ from tuner.process_memory import return_freed
 from tuner.results.pareto import front
 from tuner.results.records import TrialRecord, eligible
 from tuner.search.compact import add_copies
-from tuner.search.journal import optuna_values, sampler_of, trials_of_one_rung
+from tuner.search.journal import optuna_values, sampler_of
+from tuner.search.queue import Queue
 from tuner.search.seeds import seeded
 from tuner.search.setting import GENERATIONS, Setting
 from tuner.search.surrogate import Coordinates, Surrogate, expected_gain
@@ -45,14 +46,14 @@ class Candidates:
     """Chooses for one study.
 
     Args:
-        study: In the journal.
+        queue: The trials of the study.
         setting: The study's. Where it has other objectives than accuracies and costs, whose gain is not foreseen, the
             sampler's first suggestion is taken.
         compose: Composes a plan from a source of values.
     """
 
-    def __init__(self, study: optuna.Study, setting: Setting, compose: Callable[[ValueSource], Composed]) -> None:
-        self._study, self._setting, self._compose = study, setting, compose
+    def __init__(self, queue: Queue, setting: Setting, compose: Callable[[ValueSource], Composed]) -> None:
+        self._queue, self._setting, self._compose = queue, setting, compose
         self._accuracies = [one for one in setting.objectives if one.direction == "maximise"]
         local = "local_accuracy" in {one.name for one in self._accuracies}
         self._weighs = setting.sampler == WEIGHED and local and setting.foreseen
@@ -78,12 +79,12 @@ class Candidates:
             return None
         if rung != self._rung:
             self._rung, self._surrogate, self._asked = rung, None, MOST_ASKED
-        number = len(self._study.get_trials(deepcopy=False))
+        number = self._queue.begun
         try:
-            found = self._suggested(number, SUGGESTED if self._weighs else 1)
+            found = self._suggested(number, SUGGESTED if self._weighs else 1, records)
             if not self._weighs:
                 return found[0]
-            draw = random.Random(seeded(self._setting.seed, number))
+            draw = random.Random(seeded(self._queue.seed, number))
             alike = [record for record in records if record.rung == rung and eligible(record)]
             found += self._drawn(draw, DRAWN)
             found += self._varied(draw, alike) if alike else ()
@@ -97,18 +98,18 @@ class Candidates:
         finally:  # matrices of the surrogate, which are larger from trial to trial
             return_freed()
 
-    def _suggested(self, number: int, count: int) -> list[Composed]:
+    def _suggested(self, number: int, count: int, records: Sequence[TrialRecord]) -> list[Composed]:
         """Return what the sampler suggests, which sees the trials of one rung."""
         if self._asked >= MOST_ASKED:  # in memory: what is not chosen leaves no trace
-            self._seen, self._copied = optuna.create_study(directions=self._study.directions), set[int]()
+            self._seen, self._copied = optuna.create_study(directions=self._queue.study.directions), set[int]()
             self._asked = 0
         self._asked += count
-        new = [trial for trial in trials_of_one_rung(self._study, self._rung) if trial.number not in self._copied]
+        new = [trial for trial in self._queue.learnable(self._rung, records) if trial.number not in self._copied]
         add_copies(self._seen, new)
         self._copied |= {trial.number for trial in new}
         found = []
         for candidate in range(count):
-            self._seen.sampler = sampler_of(self._setting.sampler, seeded(self._setting.seed, number, candidate))
+            self._seen.sampler = sampler_of(self._setting.sampler, seeded(self._queue.seed, number, candidate))
             trial = self._seen.ask()
             try:
                 found.append(self._compose(optuna_values(trial)))

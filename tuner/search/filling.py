@@ -4,19 +4,19 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 from tuner.backends.base import Filling
 from tuner.errors import BudgetError, MemoryLimitError
-from tuner.plan.parts import DataPlan
+from tuner.plan.parts import DataPlan, Precision
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
 from tuner.search.listener import FILLING, Listener
 from tuner.search.processes.guard import JobLimits
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.rates import keep_rates
+from tuner.search.record_sets import FilledRange, RecordSet, record_sets
 from tuner.search.setting import CLOSING_SECONDS, MEASURING_SHARE, Setting
 from tuner.store.store import Store
 from tuner.units import format_bytes, format_seconds
@@ -29,41 +29,12 @@ TIGHT_SHARE = 0.7
 PACED_SAMPLES = 64
 
 
-class RecordSet(NamedTuple):
-    """Records of one cut at one width; with exits, of their calibration samples too; with folds, to score them all.
-
-    Exits that are calibrated out of fold take all local samples. A pass also learns what the exits at a cut begin with.
-    """
-
-    cut: int
-    bits: int
-    for_exits: bool
-    for_folds: bool = False
-    out_of_fold: bool = False
-    begun_with: int | None = None
-
-
 class UnfilledError(BudgetError):
     """A limit ended a filling pass; `constraint` says which, and by how much, as a trial's record does."""
 
     def __init__(self, text: str, constraint: dict[str, float]) -> None:
         super().__init__(text)
         self.constraint = constraint
-
-
-@dataclass(frozen=True, slots=True)
-class FilledRange:
-    """What is stored of one record set.
-
-    Attributes:
-        share: Share of the local samples and of those for validation that are stored.
-        mixed: Fraction of the global training data that is stored.
-        folders: Folders of the record files.
-    """
-
-    share: float
-    mixed: float
-    folders: tuple[Path, ...]
 
 
 class Filler:
@@ -81,20 +52,21 @@ class Filler:
         self._setting, self._sessions, self._store, self._listener = setting, sessions, store, listener
         self._filled: dict[RecordSet, FilledRange] = {}
         self._too_large: dict[frozenset[RecordSet], UnfilledError] = {}
-        self._seconds_each: dict[int, float] = {}
+        self._seconds_each: dict[tuple[Precision, int], float] = {}
         self.seconds = 0.0
         self.samples = 0
         self.pace = 1.0
 
     def seconds_each(self, plan: TrialPlan) -> float:
         """Return the seconds to fill one record at the plan's cut: as last measured."""
-        return self._seconds_each.get(plan.cuts[-1], cost.fill_seconds(plan, self._setting.rates))
+        at = plan.runtime.precision, plan.cuts[-1]
+        return self._seconds_each.get(at, cost.fill_seconds(plan, self._setting.rates))
 
     def missing(self, plan: TrialPlan) -> int:
         """Return how many samples this study has not filled yet for the plan."""
         if not plan.cached:
             return 0
-        needed = _record_sets(plan)
+        needed = record_sets(plan)
         ranges = [self._filled[key] for key in needed if key in self._filled]
         evicted = not all(folder.exists() for filled in ranges for folder in filled.folders)
         if evicted or len(ranges) < len(needed):
@@ -160,8 +132,8 @@ class Filler:
         for plan in plans:
             wide = replace(plan, cache=replace(plan.cache, bits=max(cost.CODED_BITS, plan.cache.bits)))
             needs = cost.feature_bytes(wide)
-            if not chosen.issuperset(_record_sets(plan)) and (cap is None or stored + needs <= STORAGE_SHARE * cap):
-                chosen.update(_record_sets(plan))
+            if not chosen.issuperset(record_sets(plan)) and (cap is None or stored + needs <= STORAGE_SHARE * cap):
+                chosen.update(record_sets(plan))
                 selected.append(wide)
                 stored += needs
         return selected
@@ -182,14 +154,14 @@ class Filler:
 
     def refusal(self, plan: TrialPlan) -> UnfilledError | None:
         """Return why a plan's features cannot be computed: memory was too small for a filling pass that it needs."""
-        needed = frozenset[RecordSet](_record_sets(plan)) if self.missing(plan) else frozenset[RecordSet]()
+        needed = frozenset[RecordSet](record_sets(plan)) if self.missing(plan) else frozenset[RecordSet]()
         return next((error for keys, error in self._too_large.items() if keys <= needed), None)
 
     def fill(self, plans: Sequence[TrialPlan], stop_at: float = math.inf) -> None:
         """Fill what the plans need and this study has not filled yet.
 
         Args:
-            plans: To fill for, in one pass.
+            plans: To fill for, in one pass for each precision.
             stop_at: Clock (`time.monotonic`) at which the pass stops; it stops when the study's time is up in any case.
 
         Raises:
@@ -197,10 +169,12 @@ class Filler:
                 small for is not begun again.
             TunerError: A sample or the model cannot be used.
         """
-        plans = [plan for plan in plans if self.missing(plan)]
-        if not plans:
-            return
-        needed = frozenset[RecordSet]().union(*map(_record_sets, plans))
+        for alike in self._by_precision(plan for plan in plans if self.missing(plan)):
+            self._pass(alike, stop_at)
+
+    def _pass(self, plans: Sequence[TrialPlan], stop_at: float) -> None:
+        """Do what `fill` does, for plans of one precision."""
+        needed = frozenset[RecordSet]().union(*map(record_sets, plans))
         for keys, error in self._too_large.items():
             if keys <= needed:
                 raise UnfilledError(str(error), error.constraint)
@@ -233,14 +207,14 @@ class Filler:
             expected = max(cost.fill_seconds(plan, self._setting.rates) for plan in plans)
             self.pace = filling.seconds / filling.records / max(expected, 1e-9)
         for plan in plans:
-            for key in _record_sets(plan):
+            for key in record_sets(plan):
                 folders = filling.folders.get((key.cut, key.bits))
                 if folders is not None:
                     old = self._filled.get(key, FilledRange(0.0, 0.0, ()))
                     share, mixed = plan.data.share, plan.pool.alpha * plan.data.share
                     self._filled[key] = FilledRange(max(share, old.share), max(mixed, old.mixed), folders)
         for cut, seconds in filling.seconds_per_sample.items():
-            self._seconds_each.setdefault(cut, seconds)
+            self._seconds_each.setdefault((plans[0].runtime.precision, cut), seconds)
 
     def _progress(self, progress: Mapping[str, Any]) -> None:
         if "warning" in progress:
@@ -251,10 +225,23 @@ class Filler:
             self._listener.step("side heads", progress["started"], progress["of"])
 
     def _pass_seconds(self, plans: Sequence[TrialPlan]) -> float:
-        return max(self.missing(plan) * cost.fill_seconds(plan, self._setting.rates) for plan in plans)
+        rates = self._setting.rates
+        return sum(
+            max(self.missing(plan) * cost.fill_seconds(plan, rates) for plan in alike)
+            for alike in self._by_precision(plans)
+        )
+
+    @staticmethod
+    def _by_precision(plans: Iterable[TrialPlan]) -> list[list[TrialPlan]]:
+        """Return the plans of each precision, that of the first plan first."""
+        found: dict[Precision, list[TrialPlan]] = {}
+        for plan in plans:
+            found.setdefault(plan.runtime.precision, []).append(plan)
+        return list(found.values())
 
     def _refuse_if_hopeless(self, plans: Sequence[TrialPlan], left: float) -> None:
         """Refuse a budget that is too small, by what the store really lacks and how fast the device is now."""
+        plans = self._by_precision(plans)[0]
         runtime = plans[0].runtime
         session = self._sessions[runtime.backend]
         missing = session.missing(plans, self._store)
@@ -276,19 +263,3 @@ class Filler:
 def _scored(plan: TrialPlan) -> int:
     """Return the number of samples that a plan is scored on."""
     return plan.local_scored + plan.global_scored
-
-
-def _record_sets(plan: TrialPlan) -> set[RecordSet]:
-    """Return what a filling pass writes for a plan."""
-    sets = {RecordSet(cut, bits, for_exits=False) for cut, bits in cost.feature_records(plan)}
-    if plan.heads.exits:
-        of_all = plan.heads.out_of_fold
-        sets |= {RecordSet(cut, bits, for_exits=True, out_of_fold=of_all) for cut, bits in cost.feature_records(plan)}
-    if plan.heads.global_weight:
-        sets |= {
-            RecordSet(place.block, max(cost.CODED_BITS, plan.cache.bits), for_exits=True, begun_with=place.channels)
-            for place in plan.heads.exits
-        }
-    if plan.data.folds:
-        sets |= {RecordSet(cut, bits, for_exits=False, for_folds=True) for cut, bits in cost.feature_records(plan)}
-    return sets

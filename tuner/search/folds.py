@@ -140,7 +140,7 @@ def joined(plan: TrialPlan, outcomes: Sequence[Outcome]) -> Outcome:
             values[name] = right / sum(counts)
     local = [outcome.classes["local"] for outcome in outcomes if "local" in outcome.classes]
     classes = {**first.classes, "local": ClassCounts.joined(local)} if local else first.classes
-    score = objective_of(JUDGED[0], (), regression=plan.task.regression)
+    score = objective_of(JUDGED[0], (), plan.task.loss)
     whole, *folds = (score.text(outcome.values.get(score.name, math.nan)) for outcome in outcomes)
     note = f"{score.title} of the weights that are kept, on local.val: {whole}; by fold of local.train: "
     return replace(first, values=values, classes=classes, notes=(*first.notes, note + ", ".join(folds)))

@@ -133,7 +133,8 @@ class Forecast:
         if self._learned_after is None or self._learned_after[2] != after[2]:
             self._bytes_seen.clear()  # the planner's figures are known of more trials now
         self._learned_after = after
-        last = [record for record in records if record.plan is not None and record.same_as is None][-LEARNS_FROM:]
+        own = (record for record in records if record.kind == self._setting.kind)
+        last = [record for record in own if record.plan is not None and record.same_as is None][-LEARNS_FROM:]
         for record in last:
             if record.trial not in self._seconds_seen:
                 self._seconds_seen[record.trial] = self._observed_seconds(record)

@@ -24,9 +24,11 @@ from tuner.search.seeds import seeded
 from tuner.search.setting import GENERATIONS
 
 NAME = "tuner"
-#: Attributes of a trial: the rung that its plan is tried on, and the trial that tried it first. The study's own: its
-#: lowest rung.
-RUNG, PROMOTED = "rung", "promoted"
+#: Attributes of a trial: the rung that its plan is tried on, the trial that tried it first, and the number of its plan
+#: in the prior. The study's own: its lowest rung.
+RUNG, PROMOTED, PRIOR = "rung", "promoted", "prior"
+#: Where Optuna keeps a constraint of a trial.
+CONSTRAINT = "constraints:"
 STARTUP_TRIALS = 8
 #: Constraints of every scored trial, whether there is such a limit or not: Optuna's GP wants as many of each trial.
 JUDGED = ("train-time", "memory", "forget-at-most", "useless")
@@ -162,6 +164,16 @@ def has_open(study: optuna.Study) -> bool:
     return bool(study.get_trials(deepcopy=False, states=(TrialState.RUNNING, TrialState.WAITING)))
 
 
+def place_of(record: TrialRecord, rung: int) -> dict[str, int]:
+    """Return the attributes of a trial that tries a trial's plan on a higher rung."""
+    return {RUNG: rung, PROMOTED: record.config} | ({} if record.prior is None else {PRIOR: record.prior})
+
+
+def origin_of(trial: Trial) -> dict[str, Any]:
+    """Return the attributes of a trial as its record has them."""
+    return {name: trial.user_attrs.get(name) for name in (RUNG, PROMOTED, PRIOR)}
+
+
 def next_trial(study: optuna.Study, kind: str, seed: int, rung: int = 0) -> Trial:
     """Return the trial to run next: one that was cut short, with the values it had, or a new one.
 
@@ -236,13 +248,10 @@ def tell(
         floor: Local accuracy that comes free: to be below it counts as a broken limit, so that the sampler leaves alone
             what is cheap and learns nothing.
     """
-    constraint = {name: -1.0 for name in JUDGED if record.state in SCORED} | record.constraint
-    if "local_accuracy" in record.values:
-        constraint["useless"] = floor - record.values["local_accuracy"]
-    for name, value in constraint.items():
+    for name, value in record_constraints(record, floor).items():
         if name not in trial.storage.get_trial(trial._trial_id).constraints:  # noqa: SLF001 - set before a kill
             trial.set_constraint(name, value)
-    values = _values(record, objectives)
+    values = values_of(record, objectives)
     if values is None:
         study.tell(trial, state=TrialState.PRUNED)
     else:
@@ -262,12 +271,21 @@ def tell_unreported(
                 trial.storage.set_trial_state_values(frozen._trial_id, TrialState.RUNNING)  # noqa: SLF001 - the same
             tell(study, trial, by_number[frozen.number], objectives, floor)
     for record in records[len(trials) :]:  # the journal lost more than its last line: the numbers stay
-        values, place = _values(record, objectives), {RUNG: record.rung}
+        values, place = values_of(record, objectives), {RUNG: record.rung}
         state = TrialState.PRUNED if values is None else TrialState.COMPLETE
         study.add_trial(optuna.trial.create_trial(state=state, values=values, user_attrs=place))
 
 
-def _values(record: TrialRecord, objectives: Sequence[Objective]) -> list[float] | None:
+def record_constraints(record: TrialRecord, floor: float) -> dict[str, float]:
+    """Return by how much a trial broke each limit, and the local accuracy that comes free."""
+    constraint = {name: -1.0 for name in JUDGED if record.state in SCORED} | record.constraint
+    if "local_accuracy" in record.values:
+        constraint["useless"] = floor - record.values["local_accuracy"]
+    return constraint
+
+
+def values_of(record: TrialRecord, objectives: Sequence[Objective]) -> list[float] | None:
+    """Return the values of the objectives; None where a trial was not scored."""
     return [record.values[objective.name] for objective in objectives] if record.state in SCORED else None
 
 

@@ -89,6 +89,14 @@ class Promotion(NamedTuple):
     rung: int
 
 
+IsTaken = Callable[[TrialRecord, int], bool]
+
+
+def nobody_has_it(_record: TrialRecord, _rung: int) -> bool:
+    """Say that no other worker tries a plan."""
+    return False
+
+
 class Ladder:
     """Decides for one study which plan goes up, and when: by rank, and in time for the top rung before the end.
 
@@ -120,11 +128,16 @@ class Ladder:
                 return
             self.lowest -= 1
 
-    def next(self, records: Sequence[TrialRecord]) -> Promotion | None:
-        """Return the plan to promote now; None where a new one is to be tried instead."""
+    def next(self, records: Sequence[TrialRecord], is_taken: IsTaken = nobody_has_it) -> Promotion | None:
+        """Return the plan to promote now; None where a new one is to be tried instead.
+
+        Args:
+            records: The finished trials.
+            is_taken: Whether another worker tries a trial's plan on a rung now: then it is passed over.
+        """
         if not self.lowest:
             return None
-        return self._before_the_end(records) or self._by_rank(records)
+        return self._before_the_end(records, is_taken) or self._by_rank(records, is_taken)
 
     def ranked(self, records: Sequence[TrialRecord], rung: int) -> list[TrialRecord]:
         """Return the trials of a rung that may go up, the best first."""
@@ -133,17 +146,17 @@ class Ladder:
             self._known[rung] = here, self.floor, ranked(records, rung, self._setting.objectives, self.floor)
         return self._known[rung][2]
 
-    def _by_rank(self, records: Sequence[TrialRecord]) -> Promotion | None:
+    def _by_rank(self, records: Sequence[TrialRecord], is_taken: IsTaken) -> Promotion | None:
         """Return the first plan, from the highest rung down, that is among the best of its rung, one in `ETA`."""
         for rung in range(1, self.lowest + 1):
             best = self.ranked(records, rung)
             tried = _configs_above(records, rung)
             for record in best[: len(best) // ETA]:
-                if record.config not in tried:
+                if record.config not in tried and not is_taken(record, rung - 1):
                     return Promotion(record, rung - 1)
         return None
 
-    def _before_the_end(self, records: Sequence[TrialRecord]) -> Promotion | None:
+    def _before_the_end(self, records: Sequence[TrialRecord], is_taken: IsTaken) -> Promotion | None:
         """Return the best plan for the highest rung that there is time for, where waiting would miss it."""
         left = self._setting.seconds_left - CLOSING_SECONDS
         for rung in range(self.lowest):
@@ -154,7 +167,8 @@ class Ladder:
                 for record in self.ranked(records, below)
                 if record.config not in tried
             ]
-            fits = next((record for record in waiting if self._seconds(record, rung) <= left), None)
+            fitting = (one for one in waiting if self._seconds(one, rung) <= left and not is_taken(one, rung))
+            fits = next(fitting, None)
             if fits is not None:
                 takes = self._seconds(fits, rung)
                 late = left < LATE * takes or self._is_late(records, rung, takes)

@@ -12,6 +12,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
 from tuner.planner.device import NOMINAL_FLOPS
 from tuner.planner.flops import forward_flops
+from tuner.results.kinds import cost_constraints
 from tuner.results.records import Outcome, TrialRecord, TrialState
 from tuner.search.filling import UnfilledError
 from tuner.search.processes.guard import JobResult
@@ -100,14 +101,8 @@ def scored_record(
         reason = f"it gave no finite value of {', '.join(missing)}"
         return replace(base, reason=reason, notes=outcome.notes, constraint={"failed": 1.0})
     state: TrialState = "stopped" if outcome.stopped else "done"
-    constraint = {}
     limits = setting.limits
-    for name, value, limit in (
-        ("train-time", values["train_seconds"], limits.train_seconds),
-        ("memory", values["peak_bytes"], limits.memory_bytes),
-    ):
-        if limit is not None:
-            constraint[name] = math.log(max(value, 1e-3) / limit)
+    constraint = cost_constraints(values, limits)
     if limits.forgetting is not None and "global_accuracy" in given and "global_accuracy" in values:
         constraint["forget-at-most"] = given["global_accuracy"] - values["global_accuracy"] - limits.forgetting
     return replace(

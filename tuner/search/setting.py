@@ -1,10 +1,9 @@
 """The setting of a study: what does not change while it runs."""
 
 import math
-import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,10 @@ from tuner.plugin.host import Host
 from tuner.plugin.knobs import Wanted
 from tuner.plugin.lookup import select
 from tuner.plugin.strategy import Strategy
+from tuner.processors import usable_processors
 from tuner.results.config import Budget
 from tuner.results.objectives import ACCURACY, MEASURED, OBJECTIVES, Objective
+from tuner.results.prior import Prior
 from tuner.search.space import Space
 from tuner.task.info import TaskOutline
 
@@ -50,9 +51,11 @@ class Setting:
         end: Clock (`time.monotonic`) at which the command must be over; None for never.
         folder: The run's folder.
         rungs: Whether plans are first tried on lower rungs.
-        prior: Values of knobs of plans to try first.
-        same_task: Whether the prior is of this very task: its first plan then goes to the top rung at once.
+        earlier: Values of knobs of plans to try first.
+        same_task: Whether they are of this very task: the first of them then goes to the top rung at once.
         folds: Folds that judge the plans of the top rung; 0 for none.
+        portfolio: Prior whose plans are tried first where they suit the task.
+        kind: Kind of this device, where the study may run on several.
     """
 
     strategies: Sequence[Strategy[Any]]
@@ -68,9 +71,11 @@ class Setting:
     end: float | None
     folder: Path
     rungs: bool = True
-    prior: tuple[Mapping[str, Scalar], ...] = ()
+    earlier: tuple[Mapping[str, Scalar], ...] = ()
     same_task: bool = False
     folds: int = 0
+    portfolio: Prior | None = None
+    kind: str = ""
 
     @property
     def foreseen(self) -> bool:
@@ -91,7 +96,7 @@ class Setting:
 
 def cores() -> int:
     """Return how many processors this process may use."""
-    return len(os.sched_getaffinity(0))
+    return usable_processors()
 
 
 def backends_of(host: Host, backend: str | None) -> list[str]:
@@ -138,26 +143,8 @@ def check_measured(host: Host, objectives: Sequence[Objective], backends: Sequen
             )
 
 
-def strategies_for(
-    task: TaskOutline, strategies: Sequence[Strategy[Any]], space: Space
-) -> tuple[list[Strategy[Any]], Space, tuple[str, ...]]:
-    """Return the strategies that make sense for a task, the space without the knobs of the others, and lines on them.
-
-    Args:
-        task: The task.
-        strategies: Those that the search space asks for.
-        space: The search space.
-    """
-    out = [one.name for one in strategies if one.needs_classes and task.info.regression]
-    if not out:
-        return list(strategies), space, ()
-    knobs = {name: wanted for name, wanted in space.knobs.items() if name.partition(".")[0] not in out}
-    lines = tuple(f"{name} takes no part: it needs labels, and this task is a regression" for name in out)
-    return [one for one in strategies if one.name not in out], replace(space, knobs=knobs), lines
-
-
 def objectives_for(task: TaskOutline, objectives: Sequence[Objective]) -> list[Objective]:
-    """Return the objectives that a task has the data for; of a regression, R² is what is called accuracy.
+    """Return the objectives that a task has the data for, with the task's score as what is called accuracy.
 
     Raises:
         SpaceError: None is left.
@@ -168,12 +155,13 @@ def objectives_for(task: TaskOutline, objectives: Sequence[Objective]) -> list[O
             "no objective is left: those of the search space need global data, but the task does not have any: "
             "add [global] to the task, or an objective such as local_accuracy to the search space"
         )
-    return [one.of_regression() for one in possible] if task.info.regression else possible
+    return [one.of(task.loss) for one in possible]
 
 
 def wanted_knobs(space: Space, backend: str | None, *, deterministic: bool) -> dict[str, Wanted]:
     """Return what the search space and the command line ask of each knob."""
     pinned: dict[str, Wanted] = {"runtime.backend": backend} if backend else {}
+    usual: dict[str, Wanted] = {"runtime.precision": "fp32"}  # to quantise takes time: a space asks for it
     if deterministic:
-        return {**space.knobs, **pinned, "runtime.threads": 1}
-    return {"runtime.threads": cores(), **space.knobs, **pinned}
+        return {**usual, **space.knobs, **pinned, "runtime.threads": 1}
+    return {**usual, "runtime.threads": cores(), **space.knobs, **pinned}

@@ -13,9 +13,12 @@ from tuner.plugin.knobs import Knob, Numeric, ValueSource, Wanted
 from tuner.plugin.sources import corners
 from tuner.plugin.strategy import Strategy
 from tuner.reading import kind_of, path_from, read_toml
+from tuner.results.prior import Prior, read_prior
 from tuner.search.budget import LIMITS
 
 KEYS = ("for", "strategies", "objectives", "sampler", "rungs", "prior", "plugins", "limits", "knobs")
+#: In place of a prior's file: the one that comes with the project, of the tasks of ``benchmarks.prior``.
+SHIPPED = "shipped"
 RANGE_KEYS = frozenset({"low", "high", "log"})
 SAMPLERS = ("tpe", "gp", "nsga2", "random")
 HUGE = 1e300
@@ -52,13 +55,23 @@ class Space:
 
 
 def shipped() -> dict[str, Path]:
-    """Return the search spaces that come with the project, by name.
+    """Return the search spaces that come with the project, by name."""
+    return {path.stem: path for path in sorted(_shipped_folder().glob("*.toml"))}
 
-    An installed package has them inside it; a checkout has them in ``search_spaces/``.
-    """
+
+def _shipped_folder() -> Path:
+    """Return where search spaces are: inside an installed package; in a checkout in ``search_spaces/``."""
     inside = Path(str(files("tuner"))) / "search_spaces"
-    folder = inside if inside.is_dir() else Path(__file__).parents[2] / "search_spaces"
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+    return inside if inside.is_dir() else Path(__file__).parents[2] / "search_spaces"
+
+
+def load_prior(file: str | Path) -> Prior:
+    """Read a prior: a file, or ``shipped`` for the one that comes with the project.
+
+    Raises:
+        SpaceError: It cannot be read.
+    """
+    return read_prior(_shipped_folder() / "priors" / "shipped.toml" if str(file) == SHIPPED else Path(file))
 
 
 def load_space(text: str) -> Space:
@@ -144,11 +157,16 @@ def _parsed(path: Path, content: dict[str, Any]) -> Space:
         objectives=_names(content.get("objectives")),
         sampler=sampler,
         rungs=content.get("rungs", True),
-        prior=str(path.parent / path_from(content["prior"])) if content.get("prior") else "",
+        prior=_prior(path, content.get("prior", "")),
         plugins=tuple(str((path.parent / path_from(name)).absolute()) for name in content.get("plugins", ())),
         limits={name: str(value) for name, value in limits.items()},
         knobs=dict(_knobs(content.get("knobs", {}), fail)),
     )
+
+
+def _prior(path: Path, name: str) -> str:
+    """Return the prior that a space names, relative to the space."""
+    return name if name in {"", SHIPPED} else str(path.parent / path_from(name))
 
 
 def _knobs(tables: Mapping[str, Any], fail: Callable[[str, str], SpaceError]) -> Iterable[tuple[str, Wanted]]:

@@ -3,24 +3,21 @@
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import optuna
 from optuna.trial import Trial as OptunaTrial
 
 from tuner.backends.base import CHECKPOINT
 from tuner.errors import TunerError, trace_of
 from tuner.plan.trial import TrialPlan
-from tuner.planner import cost
 from tuner.plugin.calls import CALL_SECONDS
 from tuner.plugin.compose import Composed, StrategyError, compose
 from tuner.plugin.host import Host
 from tuner.plugin.knobs import ValueSource
 from tuner.plugin.sources import preferred_values
-from tuner.results.folder import append_record
 from tuner.results.pareto import front
 from tuner.results.records import SCORED, TrialRecord, comparable
 from tuner.search.admission import Admission, Admitted, Refused
@@ -32,20 +29,13 @@ from tuner.search.folds import train, with_folds
 from tuner.search.forecast import Forecast, with_memory_limit
 from tuner.search.given import GivenModel
 from tuner.search.improvement import Improvement
-from tuner.search.journal import (
-    PROMOTED,
-    RUNG,
-    has_open,
-    lowest_of,
-    next_trial,
-    optuna_values,
-    tell,
-    tell_unreported,
-)
+from tuner.search.journal import PROMOTED, RUNG, optuna_values, origin_of, place_of
 from tuner.search.listener import PROMOTING, TRYING, Listener
 from tuner.search.outlook import Outlook
+from tuner.search.priors import enqueue_first, prior_plans
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession
+from tuner.search.queue import Queue
 from tuner.search.rungs import Ladder, at_rung, lowest_rung
 from tuner.search.scoring import record_of, refuse_full_disk, unfilled_record
 from tuner.search.setting import Setting
@@ -64,24 +54,23 @@ class Study:
         self,
         setting: Setting,
         host: Host,
-        journal: optuna.Study,
-        records: Sequence[TrialRecord],
+        queue: Queue,
         sessions: Mapping[str, RemoteSession],
         store: Store,
         untouched: Callable[[float], Mapping[str, float]],
         listener: Listener,
         interrupt: Interrupt,
     ) -> None:
-        self._setting, self._host, self._journal = setting, host, journal
+        self._setting, self._host, self._queue = setting, host, queue
         self._sessions, self._store, self._listener, self._interrupt = sessions, store, listener, interrupt
         self._strikes = Strikes(self._strategy_left)
-        self.records = list(records)
+        self.records = list(queue.records)
         self._seen = {record.plan.key(): record for record in self.records if record.plan and _trained(record)}
         self._filler = Filler(setting, sessions, store, listener)
         self._admission = Admission(setting, host, Forecast(setting, sessions), self._filler, self._strikes.barred)
         self._given, self._improvement = GivenModel(untouched, setting.task, listener), Improvement(listener, setting)
         self._reachable: list[TrialPlan] = []
-        self._candidates, self._outlook = Candidates(journal, setting, self._compose), Outlook(setting)
+        self._candidates, self._outlook = Candidates(queue, setting, self._compose), Outlook(setting)
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._where = ""
         self._composed: dict[int, Composed] = {}
@@ -96,9 +85,9 @@ class Study:
         """
         if self.records:
             self._ladder.floor = self._given.floor(self.records[-1].rung)
-        tell_unreported(self._journal, self.records, self._setting.objectives, self._ladder.floor)
-        first = self._enqueue_anchors()
-        lowest = lowest_of(self._journal)
+        self._queue.catch_up(self._ladder.floor)
+        first = self._enqueue_first()
+        lowest = self._queue.lowest
         if lowest is None:
             lowest = lowest_rung(first, self._setting) if first else 0
         if self._setting.same_task and first:  # its features are most likely stored
@@ -109,7 +98,7 @@ class Study:
         while not self._filler.prepare((at_rung(plan, lowest) for plan in plans), within) and lowest < most:
             lowest += 1  # slower than it was measured: a smaller slice
         self._ladder.lowest = lowest
-        self._journal.set_user_attr(RUNG, lowest)
+        self._queue.lowest = lowest
         self._ladder.climb(self.records)
 
     def run(self) -> None:
@@ -118,7 +107,10 @@ class Study:
         while not (reason := self._reason_to_end(idle)):
             self._interrupt.check()
             self._listener.phase(TRYING)
-            record = self._try(trial := self._next())
+            self._hear()
+            if (trial := self._next()) is None:
+                continue
+            record = self._try(trial)
             self._keep(trial, record)
             idle = 0 if record.state in SCORED and record.same_as is None else idle + 1
         self.ended = reason
@@ -155,41 +147,51 @@ class Study:
             raise
         return replace(composed, plan=with_folds(with_memory_limit(composed.plan, setting), setting.folds))
 
-    def _enqueue_anchors(self) -> list[TrialPlan]:
+    def _enqueue_first(self) -> list[TrialPlan]:
         """Put the plans that suit most tasks first, so that a tiny budget already gives a useful front."""
-        plans, setting = list[TrialPlan](), self._setting
-        for composed in anchors(setting, self._compose):
-            plans.append(composed.plan)
-            if not self.records:
-                place = {RUNG: 0} if setting.same_task and len(plans) == 1 else {}
-                self._journal.enqueue_trial(composed.searched, place, skip_if_exists=True)
-        return plans
+        first = list(anchors(self._setting, self._compose))
+        if self._queue.is_new:
+            prior = prior_plans(self._setting, self._compose, self._admission, self._listener)
+            enqueue_first(self._queue.enqueue, first, prior, top=self._setting.same_task)
+        return [composed.plan for composed in first]
 
-    def _next(self) -> OptunaTrial:
-        """Return the trial to run next: what was begun or put in the queue, a promotion, or a new suggestion."""
-        if not has_open(self._journal):
-            self._ladder.climb(self.records)
-            if promotion := self._ladder.next([record for record in self.records if self._repeatable(record)]):
-                place = {RUNG: promotion.rung, PROMOTED: promotion.record.config}
-                self._journal.enqueue_trial(self._full(promotion.record).searched, place)
-            else:
-                self._suggest()
-        return next_trial(self._journal, self._setting.sampler, self._setting.seed, self._ladder.lowest)
+    def _hear(self) -> None:
+        """Take over what other workers of the study have finished."""
+        for record in self._queue.news():
+            self._note(record)
+            self._listener.trial(record)
 
-    def _suggest(self) -> None:
-        """Put the plan that is expected to bring most per second in the queue."""
+    def _next(self) -> OptunaTrial | None:
+        """Return the trial to run next: begun or queued, promoted, or suggested; None where another worker has it."""
+        if self._queue.is_begun():
+            return None
+        if (trial := self._queue.waiting(self._ladder.lowest)) is not None:
+            return trial
+        self._ladder.climb(self.records)
+
+        def is_taken(record: TrialRecord, rung: int) -> bool:
+            return self._queue.is_taken(at_rung(self._full(record).plan, rung))
+
+        if promotion := self._ladder.next([one for one in self.records if self._repeatable(one)], is_taken):
+            composed = self._full(promotion.record)
+            return self._queue.claim(composed, at_rung(composed.plan, promotion.rung), place_of(*promotion))
+        chosen = self._suggest()
+        plan = None if chosen is None else at_rung(chosen.plan, self._ladder.lowest)
+        return self._queue.claim(chosen, plan, {RUNG: self._ladder.lowest})
+
+    def _suggest(self) -> Composed | None:
+        """Return the plan that is expected to bring most per second; None where Optuna is to be asked."""
 
         def seconds(composed: Composed) -> float:
             plan = at_rung(composed.plan, self._ladder.lowest)
-            return math.inf if plan.key() in self._seen else self._admission.seconds(plan, self.records)
+            tried = plan.key() in self._seen or self._queue.is_taken(plan)
+            return math.inf if tried else self._admission.seconds(plan, self.records)
 
         def admits(composed: Composed) -> bool:
             plan = at_rung(composed.plan, self._ladder.lowest)
             return isinstance(self._admission.admit(plan, self.records, composed.plan), Admitted)
 
-        chosen = self._candidates.best(seconds, admits, self.records, self._ladder.lowest)
-        if chosen is not None and chosen.searched:
-            self._journal.enqueue_trial(chosen.searched, {RUNG: self._ladder.lowest})
+        return self._candidates.best(seconds, admits, self.records, self._ladder.lowest)
 
     def _full(self, record: TrialRecord) -> Composed:
         """Return the plan of a trial as it is on the top rung."""
@@ -203,8 +205,9 @@ class Study:
 
     def _try(self, trial: OptunaTrial) -> TrialRecord:
         """Carry one suggestion through to its record."""
-        started, rung, promoted = time.monotonic(), trial.user_attrs[RUNG], trial.user_attrs.get(PROMOTED)
-        base = TrialRecord(trial=trial.number, state="failed", plan=None, rung=rung, promoted=promoted)
+        setting, origin = self._setting, {"trial": trial.number, **origin_of(trial)}
+        started, rung, promoted = time.monotonic(), origin[RUNG], origin[PROMOTED]
+        base = TrialRecord(state="failed", plan=None, kind=setting.kind, **origin)
         try:
             composed = self._compose(optuna_values(trial))
         except TunerError as error:
@@ -218,13 +221,13 @@ class Study:
         base = replace(base, plan=plan, knobs=composed.values)
         seen = self._seen.get(plan.key())
         if seen is not None:
-            place = {"trial": trial.number, "rung": rung, "promoted": promoted}
-            return replace(seen, **place, knobs=composed.values, same_as=seen.trial, spent_seconds=0.0)
+            own = {**origin, "kind": setting.kind}
+            return replace(seen, **own, knobs=composed.values, same_as=seen.trial, spent_seconds=0.0)
         decision = self._admission.admit(plan, self.records, composed.plan)
         base = replace(base, estimate=(expected := decision.expected).estimate, uncalibrated=expected.plain)
         if isinstance(decision, Refused):
             return replace(base, state="rejected", reason=decision.reason, constraint=dict(decision.constraint))
-        self._make_room(plan)
+        self._admission.make_room(plan, self._store)
         try:
             self._filler.fill_with(plan, self._next_up(plan, rung))
         except TunerError as error:
@@ -234,12 +237,12 @@ class Study:
         self._listener.phase(TRYING if promoted is None else PROMOTING)
         self._outlook.begin(plan, expected.estimate, rung, self.records)
         session, weights = self._sessions[plan.runtime.backend], self._weights(trial.number)
-        result = train(self._setting, session, plan, self._store, weights, expected.estimate, self._progress)
+        result = train(setting, session, plan, self._store, weights, expected.estimate, self._progress)
         self._seconds[f"rung {rung}"] += time.monotonic() - training
         if result.failure is not None:
             self._strikes.count_fault(result.failure.edit, result.failure.text, composed)
         base = replace(base, spent_seconds=time.monotonic() - started)
-        return self._outlook.explained(record_of(self._setting, base, result, self._filler.seconds_each(plan), given))
+        return self._outlook.explained(record_of(setting, base, result, self._filler.seconds_each(plan), given))
 
     def _next_up(self, plan: TrialPlan, rung: int) -> Iterator[TrialPlan]:
         """Yield plans that may be tried on a rung next to a plan: those of the rungs below, and others in between.
@@ -265,31 +268,28 @@ class Study:
             self._listener.step(where, progress["step"], progress["steps"])
         return "loss" in progress and self._outlook.hopeless(progress["loss"], progress.get("seconds", 0.0))
 
-    def _make_room(self, plan: TrialPlan) -> None:
-        """Hold the store to what ``--storage`` leaves once the plan's weights are written."""
-        if (left := self._admission.storage_left()) is not None:
-            at_once = 2 if plan.data.folds else 1  # a fold's weights are scored before they are removed
-            self._store.cap_bytes = max(0, left - at_once * cost.weight_bytes(plan))
-            self._store.room(0)
-
     def _strategy_left(self, line: str) -> None:
         """Say it; plans that were composed with the strategy are composed anew."""
         self._composed.clear()
         self._listener.say(line)
 
     def _keep(self, trial: OptunaTrial, record: TrialRecord) -> None:
-        """Write the record first, tell Optuna after: a record on disk is a finished trial."""
-        append_record(self._setting.folder, record)
-        tell(self._journal, trial, record, self._setting.objectives, self._ladder.floor)
+        """Keep a trial's record, and what the search learns from it."""
+        self._weights(record.trial).with_name(CHECKPOINT).unlink(missing_ok=True)
+        if not self._queue.finish(trial, record, self._ladder.floor):
+            self._weights(record.trial).unlink(missing_ok=True)
+            return
+        self._note(record)
+        for other in self._queue.unwanted(self.records, self.front()):
+            self._weights(other).unlink(missing_ok=True)
+        self._host.trial_done(str(self._setting.folder), record)
+        self._listener.trial(record)
+
+    def _note(self, record: TrialRecord) -> None:
         self.records.append(record)
         if record.plan is not None and _trained(record):
             self._seen[record.plan.key()] = record
-        self._weights(record.trial).with_name(CHECKPOINT).unlink(missing_ok=True)
-        for other in {one.trial for one in self.records} - set(self.front()):
-            self._weights(other).unlink(missing_ok=True)
         self._improvement.note(self.records)
-        self._host.trial_done(str(self._setting.folder), record)
-        self._listener.trial(record)
 
     def _weights(self, number: int) -> Path:
         return self._setting.folder / "trials" / str(number) / WEIGHTS

@@ -29,7 +29,7 @@ def write_cost(folder: Path, seconds: float) -> None:
         StoreFull: The disk leaves no room for it.
     """
     with full_disk_as_store_full(folder):
-        descriptor = os.open(folder / FILE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(folder / FILE, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             write_at(descriptor, _COST.pack(seconds, _checksum(seconds)), 0)
         finally:

@@ -33,7 +33,8 @@ class StoreKey:
     Attributes:
         prefix: Hash of the prefix's weights, buffers and graph.
         preprocessing: Hash of what is done to an input before the prefix.
-        kind: Engine that runs the prefix, with its precision: `torch-fp32`, `onnxruntime-fp32`, ...
+        kind: Engine that runs the prefix, with its precision: `torch-fp32`, `onnxruntime-fp32`, ...; in int8
+            with a hash of the samples that its ranges come from.
         cut: Name of the cut point.
         bits: Width of a code; 16 and 32 are plain numbers.
         shape: Shape of one sample's features.

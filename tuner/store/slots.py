@@ -64,7 +64,7 @@ class SlotFile:
     def open(self, *, empty: bool) -> None:
         """Open the files, or make them; with `empty`, what they hold is dropped."""
         self.index = Index(self._salt)
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if empty else 0)
+        flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if empty else 0)
         self._data, self._entries = (os.open(self._folder / name, flags, 0o600) for name in (DATA, INDEX))
 
     def close(self) -> None:

@@ -130,6 +130,10 @@ class Store:
         files = [_describe(path) for path in self._folders()]
         return sorted(files, key=lambda file: (file.seconds_per_byte, file.last_used, file.path))
 
+    def close(self) -> None:
+        """Let others delete from the store: this process does not use it any longer."""
+        self._usage.close()
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Keep every other process from using the store, to delete what they rely on.

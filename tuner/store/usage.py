@@ -1,10 +1,11 @@
 """Who uses a store: any number of processes together, or one alone that takes away what the others rely on.
 
-The marks are locks of the kernel: they end with the process, however it ends.
+The marks are locks of the kernel: they end with the process, however it ends. Windows has none such, and there no run
+uses a store.
 """
 
-import fcntl
 import os
+import sys
 import time
 import weakref
 from collections.abc import Iterator
@@ -16,6 +17,9 @@ from filelock import FileLock, Timeout
 
 from tuner.errors import StoreError
 
+if sys.platform != "win32":
+    import fcntl
+
 FILE = "users"
 #: A command that only looks at the store is over by then; a run is not.
 PATIENCE_SECONDS = 2.0
@@ -25,7 +29,7 @@ _POLL_SECONDS = 0.005
 
 
 class Usage:
-    """A mark that this process uses a store, for as long as this object lives.
+    """A mark that this process uses a store, until `close` or for as long as this object lives.
 
     Args:
         folder: Folder of the store. Where it cannot be written, nothing can be taken away, and there is no mark.
@@ -36,13 +40,21 @@ class Usage:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._descriptor = folder, -1
+        if sys.platform == "win32":
+            return
         try:
-            self._descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError:
             return
-        weakref.finalize(self, os.close, self._descriptor)
+        self._end = weakref.finalize(self, os.close, self._descriptor)
         if not self._lock(fcntl.LOCK_SH):
             raise StoreError(f"{folder} is being deleted from by another process: wait until that is done")
+
+    def close(self) -> None:
+        """Take the mark away."""
+        if self._descriptor >= 0:
+            self._end()
+            self._descriptor = -1
 
     @contextmanager
     def alone(self) -> Iterator[None]:

@@ -8,7 +8,7 @@ from tuner.metrics import LossKind
 from tuner.plan.info import TaskInfo
 from tuner.task.data.readable import changed, left_out
 from tuner.task.mixing import class_sizes, mixed_sizes
-from tuner.task.spec import CUT, GivenTraining, InputSpec, TargetScale
+from tuner.task.spec import CUT, GivenTraining, InputSpec, LabelMap, TargetScale
 from tuner.task.task import Task
 
 NOUNS = {"images": "images", "arrays": "samples", "signals": "windows", "audio": "patches"}
@@ -47,7 +47,7 @@ class TaskOutline:
     smallest_class: str = ""
     targets: TargetScale | None = None
     given: GivenTraining | None = None
-    label_map: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    label_map: LabelMap = ()
 
     @property
     def has_global(self) -> bool:
@@ -106,7 +106,7 @@ def task_info(task: Task) -> TaskInfo:
         augment=task.augment,
         labelled=task.labelled,
         most_frequent=_most_frequent(task),
-        regression=task.loss == "regression",
+        loss=task.loss,
         global_mixed=mixed_sizes(global_.train.labels) if global_ else (),
     )
 

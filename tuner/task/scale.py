@@ -16,7 +16,8 @@ def standardised(task: Task, scale: TargetScale | None = None) -> Task:
 
     Args:
         task: The task, with targets in their own units, or already standardised.
-        scale: Mean and deviation; those of the local and global training targets where they are not given.
+        scale: Mean and deviation; where they are not given those of the local and global training targets, of the
+            global ones alone where the local data has none.
 
     Raises:
         TaskError: The training targets of an output are all the same.
@@ -37,7 +38,7 @@ def standardised(task: Task, scale: TargetScale | None = None) -> Task:
 
 
 def _scale_of(task: Task) -> TargetScale:
-    domains = [task.local] if task.global_ is None else [task.local, task.global_]
+    domains = [task.local] * task.labelled + ([] if task.global_ is None else [task.global_])
     targets = np.concatenate([domain.train.labels for domain in domains]).astype(np.float64)
     mean, std = targets.mean(axis=0), targets.std(axis=0)
     constant = np.flatnonzero(std == 0)

@@ -6,6 +6,8 @@ from typing import Any, Literal
 from tuner.errors import TaskError
 from tuner.plan.parts import RecipePlan
 
+#: Labels of a sample by one name that stands for them all.
+LabelMap = tuple[tuple[str, tuple[str, ...]], ...]
 SampleKind = Literal["images", "arrays", "signals", "audio"]
 #: Kinds of which a sample is cut from something longer, whose prediction is the mean over its parts.
 CUT = frozenset({"signals", "audio"})

@@ -14,7 +14,7 @@ from tuner.metrics import LossKind
 from tuner.reading import text_from
 from tuner.task.data.images import normalise
 from tuner.task.data.samples import Samples
-from tuner.task.spec import USUAL_LOSS, GivenTraining, InputSpec, LossSettings, ModelSpec, TargetScale
+from tuner.task.spec import USUAL_LOSS, GivenTraining, InputSpec, LabelMap, LossSettings, ModelSpec, TargetScale
 
 MOST_NAME_BYTES = 200
 _ALWAYS_HASHED = ("weights", "pretrain")  # also where they are None, as they were before others came
@@ -84,7 +84,7 @@ class Task:
     skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     loss_settings: LossSettings = USUAL_LOSS
-    label_map: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    label_map: LabelMap = ()
     targets: TargetScale | None = None
     given: GivenTraining | None = None
 

@@ -1,11 +1,13 @@
 // What the tests in a browser share: a server, a page, and what a person does with it.
+import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { readdirSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { createInterface } from "node:readline";
-import { chromium } from "playwright-core";
+import axe from "axe-core";
+import { chromium, firefox } from "playwright-core";
 
 export const PYTHON = process.env.PYTHON ?? "../.venv/bin/python";
 export const BROWSER = process.env.CHROMIUM ?? "/usr/bin/chromium";
@@ -43,6 +45,22 @@ export async function tuner(...words) {
   return text;
 }
 
+/** Open Firefox, if there is one: $FIREFOX, the system's, or one that was unpacked below build/firefox. */
+export async function openFirefox() {
+  const unpacked = new URL("../../build/firefox/usr/lib/", import.meta.url).pathname;
+  const found = [process.env.FIREFOX, "/usr/bin/firefox-esr", "/usr/bin/firefox", `${unpacked}firefox-esr/firefox-esr`].find((path) => path && existsSync(path));
+  if (!found) return undefined;
+  const libraries = found.startsWith(unpacked) ? { LD_LIBRARY_PATH: `${unpacked}firefox-esr:${unpacked}x86_64-linux-gnu` } : {};
+  return firefox.launch({ channel: "moz-firefox", executablePath: found, env: { ...process.env, ...libraries } });
+}
+
+/** Return what axe-core finds wrong with a page for people who use a screen reader, a keyboard, or need contrast. */
+export async function barriers(page) {
+  await page.evaluate(axe.source);
+  const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ["violations"] }));
+  return violations.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes[0].html}`);
+}
+
 /** Open a browser whose pages note every request and every error. */
 export async function open(options = {}) {
   const browser = await chromium.launch({ executablePath: BROWSER, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
@@ -68,14 +86,25 @@ export async function ready(page, timeout = 60_000) {
 /** Return the files of a folder. */
 export const filesOf = (folder) => readdirSync(folder).sort().map((name) => `${folder}/${name}`);
 
-/** Ask about photos, and return the answers, in the order of the photos. */
-export async function ask(page, files) {
+/** Check that the page computes what Python did, by the bundle's conformance set. */
+export async function conforms(page, say = () => {}) {
+  for (const { name, difference, tolerance } of await page.evaluate(() => tuner.call("check", new URL("../conformance/", location.href).href))) {
+    say(`${name}: differs by ${difference.toPrecision(2)} at most, allowed ${tolerance}`);
+    assert.ok(difference <= tolerance, name);
+  }
+}
+
+/** Ask about photos; return the text of each answer, in the order of the photos. */
+export async function answers(page, files) {
   const before = await page.locator("#photos li").count();
   await page.setInputFiles("#files", files);
   await page.waitForFunction((wanted) => document.querySelectorAll("#photos li").length >= wanted, before + files.length, { timeout: 120_000 });
   const texts = await page.locator("#photos li .answer").allTextContents();
-  return texts.slice(0, files.length).reverse().map((text) => /^(.*), (\d+) %$/.exec(text).slice(1));
+  return texts.slice(0, files.length).reverse();
 }
+
+/** The same where an answer is one label and its probability in percent. */
+export const ask = async (page, files) => (await answers(page, files)).map((text) => /^(.*), (\d+) %$/.exec(text).slice(1));
 
 /** Correct the last answers, given in the order of the photos. */
 export async function correct(page, labels) {

@@ -1,8 +1,8 @@
 // The page in a browser, on the bundle of pictures that tools/web_bundles.py makes: what a person does, and Python's word.
 import assert from "node:assert/strict";
-import { mkdtemp } from "node:fs/promises";
+import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { ask, correct, filesOf, learn, open, ready, serve, serveFiles, tuner } from "./browser.mjs";
+import { ask, barriers, conforms, correct, filesOf, learn, open, ready, serve, serveFiles, tuner } from "./browser.mjs";
 
 const PHOTOS = `${process.env.BUNDLES ?? "../build/web-bundles/bundles"}/photos`;
 const bundle = `${PHOTOS}/bundle`;
@@ -11,7 +11,8 @@ const labels = photos.map((file) => /-(\w+)\./.exec(file)[1]);
 const server = await serve(bundle);
 const { browser, context, seen } = await open({ viewport: { width: 360, height: 740 } });
 const figure = (name, text) => console.log(`${name}: ${text}`);
-const predicted = async (folder) => JSON.parse(await tuner("predict", folder, ...photos, "--json")).predictions;
+const folder = await mkdtemp(`${tmpdir()}/device-tuner-`);
+const predicted = async (from) => JSON.parse(await tuner("predict", from, ...photos, "--json")).predictions;
 
 function alike(answers, predictions) {
   predictions.forEach(({ label, probability, file }, i) => {
@@ -27,10 +28,7 @@ try {
   assert.equal(await page.evaluate(() => crossOriginIsolated), true, "threads need an isolated page");
 
   // the same as Python: decoding, resizing, every number
-  for (const { name, difference, tolerance } of await page.evaluate(() => tuner.call("check", new URL("../conformance/", location.href).href))) {
-    figure(name, `differs by ${difference.toPrecision(2)} at most, allowed ${tolerance}`);
-    assert.ok(difference <= tolerance, name);
-  }
+  await conforms(page, console.log);
   const exported = await predicted(bundle);
   alike(await ask(page, photos), exported);
 
@@ -40,6 +38,7 @@ try {
     .filter((one) => !(one.textContent.trim() || one.getAttribute("aria-label") || one.getAttribute("alt") || document.querySelector(`label[for="${one.id}"]`)))
     .map((one) => one.outerHTML));
   assert.deepEqual(unnamed, [], "something has no name for a screen reader");
+  assert.deepEqual(await barriers(page), []);
   await page.locator("body").press("Tab");
   const reached = new Set();
   for (let i = 0; i < 200; i++) {
@@ -54,12 +53,14 @@ try {
   const { seconds, decision } = await learn(page);
   figure(`learning from ${photos.length} photos`, `${seconds.toFixed(1)} s; ${decision}`);
   assert.match(decision, /is in use/);
+  const shown = await page.locator("#photos li .answer").allTextContents();
+  assert.deepEqual(await barriers(page), []);
   const taught = await ask(page, photos);
+  assert.deepEqual(shown.reverse(), taught.map(([label, share]) => `${label}, ${share} %`), "the photos on the page have old answers");
   const right = (answers) => answers.filter(([label], i) => label === labels[i]).length;
   assert.ok(right(taught) > exported.filter(({ label }, i) => label === labels[i]).length + 5, "it learned nothing");
 
   // what Python says of it
-  const folder = await mkdtemp(`${tmpdir()}/device-tuner-`);
   const [download] = await Promise.all([page.waitForEvent("download"), page.locator("#save").click()]);
   const zip = `${folder}/taught.zip`;
   await download.saveAs(zip);
@@ -122,6 +123,7 @@ try {
   assert.deepEqual(ours, []);
   console.log("the page does what it should");
 } finally {
+  await rm(folder, { recursive: true });
   await browser.close();
   await server.end().catch(() => {});
 }

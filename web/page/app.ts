@@ -1,7 +1,8 @@
 /** The page: photos in, answers and corrections, learning, going back, saving. */
 
-import { Client, type Opened } from "../src/client.ts";
+import { type Calls, Client, type Opened } from "../src/client.ts";
 import type { Verdict } from "../src/gate.ts";
+import { SEPARATOR } from "../src/target.ts";
 
 const LEAST = 10;
 const client = new Client(new Worker(new URL("worker.js", import.meta.url), { type: "module" }));
@@ -13,11 +14,22 @@ const button = Object.fromEntries(buttons.map((id) => [id, byId<HTMLButtonElemen
   HTMLButtonElement
 >;
 const percent = (share: number): string => `${Math.round(100 * share)} %`;
+const named = (label: string): string => label.split(SEPARATOR).join(" and ");
+const short = (value: number): string => String(Number(value.toPrecision(4)));
 let labels: readonly string[] = [];
+let multi = false;
+let numbers = false;
+/** Ask about the photos on the page again. */
+let shown: (() => Promise<void>)[] = [];
 let busy = false;
 
 function say(text: string): void {
   byId("status").textContent = text;
+}
+
+/** Return what the model answers with. */
+function thing(several = labels.length > 1): string {
+  return (numbers ? "number" : "label") + ((numbers ? labels.length > 1 : several) ? "s" : "");
 }
 
 /** Do something that may fail, and show in a line why it did. */
@@ -48,13 +60,15 @@ async function open(from: string | Blob): Promise<void> {
   const threads = Number(new URLSearchParams(location.search).get("threads")) || undefined; // to measure with
   const opened: Opened = await client.call("open", from, new URL("ort/", import.meta.url).href, threads);
   if (opened.kind !== "images") throw new Error(`this page takes photos, but the bundle takes ${opened.kind}`);
-  labels = [...opened.labels].sort((one, two) => one.localeCompare(two));
+  [multi, numbers] = [opened.multi, opened.numbers];
+  labels = numbers ? opened.labels : [...opened.labels].sort((one, two) => one.localeCompare(two));
   byId("name").textContent = opened.name;
   document.title = `${opened.name}: a bundle in the browser`;
   byId("photos").replaceChildren();
+  shown = [];
   files.disabled = button.camera.disabled = false;
   await show();
-  say(`Ready: ${labels.length} labels${opened.threads > 1 ? `, ${opened.threads} threads` : ""}.`);
+  say(`Ready: ${labels.length} ${thing()}${opened.threads > 1 ? `, ${opened.threads} threads` : ""}.`);
   document.body.dataset["ready"] = String(Math.round(performance.now()));
 }
 
@@ -64,12 +78,11 @@ async function show(): Promise<void> {
   const kept = await client.call("samples");
   const enough = status.samples >= LEAST;
   const more = enough ? "" : `; learning needs at least ${LEAST}`;
-  byId("count").textContent = status.trainable
-    ? `${status.samples} of your photos have a label${more}.`
-    : "This bundle does not learn in the browser: export it with --trainable, without exits.";
+  const photos = status.samples === 1 ? "1 photo is" : `${status.samples || "No"} photos are`;
+  byId("count").textContent = status.refusal || `${photos} kept to learn from${more}.`;
   byId("round").textContent =
     status.round === "0000" ? "The model is in use as it was exported." : `Round ${status.round} is in use.`;
-  button.learn.disabled = busy || !status.trainable || !enough;
+  button.learn.disabled = busy || Boolean(status.refusal) || !enough;
   button.back.disabled = busy || !status.canGoBack;
   button.save.disabled = busy;
   button.forget.disabled = busy || (!status.samples && !status.canGoBack);
@@ -77,11 +90,11 @@ async function show(): Promise<void> {
     ...kept.map(({ identity, label, pixels, size }) => {
       const canvas = element("canvas", { width: size, height: size });
       canvas.setAttribute("role", "img");
-      canvas.setAttribute("aria-label", `a photo of ${label}`);
+      canvas.setAttribute("aria-label", `a photo of ${named(label)}`);
       canvas.getContext("2d")?.putImageData(new ImageData(pixels, size, size), 0, 0);
       const remove = element("button", { type: "button", onclick: () => void attempt(() => dropped(identity)) }, "Remove");
-      remove.setAttribute("aria-label", `Remove this photo of ${label}`);
-      return element("li", {}, canvas, element("span", {}, label), remove);
+      remove.setAttribute("aria-label", `Remove this photo of ${named(label)}`);
+      return element("li", {}, canvas, element("span", {}, named(label)), remove);
     }),
   );
 }
@@ -97,31 +110,83 @@ async function ask(photos: readonly Blob[]): Promise<void> {
     say(`Looking at photo ${number + 1} of ${photos.length}…`);
     await attempt(async () => {
       const answer = await client.call("predict", photo);
-      byId("photos").prepend(card(photo, answer.handle, answer.label, answer.probability));
+      byId("photos").prepend(card(photo, answer));
     });
   }
   say(photos.length === 1 ? "1 photo was answered." : `${photos.length} photos were answered.`);
 }
 
-function card(photo: Blob, handle: number, label: string, probability: number): HTMLLIElement {
-  const picture = element("img", { src: URL.createObjectURL(photo), alt: `a photo, answered as ${label}` });
+type Answer = ReturnType<Calls["predict"]>;
+
+/** Show what the model that is now in use answers to the photos on the page. */
+async function answerAgain(): Promise<void> {
+  const asked = shown;
+  for (const again of asked) await again().catch(() => {}); // a photo of long ago keeps its old answer
+}
+
+function card(photo: Blob, given: Answer): HTMLLIElement {
+  const picture = element("img", { src: URL.createObjectURL(photo) });
   picture.onload = () => URL.revokeObjectURL(picture.src);
-  const sure = element("meter", { min: 0, max: 1, value: probability });
-  sure.setAttribute("aria-label", `confidence ${percent(probability)}`);
+  const sure = element("meter", { min: 0, max: 1 });
+  const answer = element("p", { className: "answer" });
+  const answered = ({ label, labels, probability, values }: Answer): void => {
+    sure.hidden = Boolean(values);
+    if (values) {
+      answer.textContent = values.map(([name, value]) => `${name} ${short(value)}`).join("; ");
+      picture.alt = `a photo, answered as ${answer.textContent}`;
+      return;
+    }
+    const over = labels ?? [[label, probability] as const];
+    const text = over.map(([one, share]) => `${one}, ${percent(share)}`).join("; ");
+    answer.textContent = text || `nothing is sure; most likely ${label}, ${percent(probability)}`;
+    picture.alt = `a photo, answered as ${over.map(([one]) => one).join(" and ") || "nothing"}`;
+    sure.value = probability;
+    sure.setAttribute("aria-label", `confidence ${percent(probability)}`);
+  };
+  answered(given);
+  shown.push(async () => answered(await client.call("predict", given.handle)));
+  const keep = element("button", { type: "button" });
+  const own = given.labels?.map(([label]) => label) ?? [];
+  const [right, chosen] = given.values ? measures(given.values) : multi ? several(own) : choice(given.label);
+  const changed = (): void => {
+    keep.textContent = `Keep with ${multi || (numbers && labels.length > 1) ? "these" : "this"} ${thing(multi)}`;
+    keep.disabled = !chosen();
+  };
+  changed();
+  right.onchange = changed;
+  keep.onclick = () =>
+    void attempt(async () => {
+      const label = chosen();
+      await client.call("keep", given.handle, label);
+      keep.textContent = `Kept as ${named(label)}`;
+      await show();
+      say(`The photo is kept as ${named(label)}.`);
+    });
+  return element("li", {}, picture, answer, sure, right, keep);
+}
+
+/** Return what a person chooses the right label with, and what tells which is chosen. */
+function choice(label: string): [HTMLElement, () => string] {
   const right = element("select", {}, ...labels.map((name) => element("option", { value: name }, name)));
   right.value = label;
   right.setAttribute("aria-label", "The right label");
-  const keep = element("button", { type: "button" }, "Keep with this label");
-  keep.onclick = () =>
-    void attempt(async () => {
-      await client.call("keep", handle, right.value);
-      keep.textContent = `Kept as ${right.value}`;
-      await show();
-      say(`The photo is kept as ${right.value}.`);
-    });
-  right.onchange = () => (keep.textContent = "Keep with this label");
-  const answer = element("p", { className: "answer" }, `${label}, ${percent(probability)}`);
-  return element("li", {}, picture, answer, sure, right, keep);
+  return [right, () => right.value];
+}
+
+/** Likewise where a photo may have several. */
+function several(over: readonly string[]): [HTMLElement, () => string] {
+  const boxes = labels.map((value) => element("input", { type: "checkbox", value, checked: over.includes(value) }));
+  const lines = boxes.map((box) => element("label", {}, box, " ", box.value));
+  const right = element("fieldset", {}, element("legend", {}, "The right labels"), ...lines);
+  return [right, () => boxes.filter(({ checked }) => checked).map(({ value }) => value).join(SEPARATOR)];
+}
+
+/** Likewise where a model answers numbers. */
+function measures(values: readonly (readonly [string, number])[]): [HTMLElement, () => string] {
+  const boxes = values.map(([, value]) => element("input", { type: "number", step: "any", value: short(value) }));
+  const lines = boxes.map((box, i) => element("label", {}, `${values[i]![0]} `, box));
+  const right = element("fieldset", {}, element("legend", {}, `The right ${thing()}`), ...lines);
+  return [right, () => (boxes.every(({ value }) => value) ? boxes.map(({ value }) => value).join(SEPARATOR) : "")];
 }
 
 async function learn(): Promise<void> {
@@ -130,10 +195,13 @@ async function learn(): Promise<void> {
   await show();
   bar.hidden = false;
   say("Learning…");
+  const began = performance.now();
   try {
     const verdict = await client.watch("learn", (share) => (bar.value = share));
     decided(verdict);
-    say(verdict.accepted ? "Learned: the new model is in use." : "The model stays as it was.");
+    if (verdict.accepted) await answerAgain();
+    const took = `after ${Math.max(1, Math.round((performance.now() - began) / 1000))} s`;
+    say(verdict.accepted ? `Learned ${took}: the new model is in use.` : `The model stays as it was, ${took} of learning.`);
   } finally {
     busy = false;
     bar.hidden = true;
@@ -160,6 +228,7 @@ button.back.onclick = () =>
   void attempt(async () => {
     await client.call("rollBack");
     byId("verdict").hidden = true;
+    await answerAgain();
     await show();
     say("Went back one round.");
   });
@@ -168,6 +237,7 @@ button.forget.onclick = () =>
     if (!confirm("Remove all photos and rounds from this browser?")) return;
     await client.call("forget");
     byId("verdict").hidden = true;
+    await answerAgain();
     await show();
     say("All photos and rounds are removed.");
   });

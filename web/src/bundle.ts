@@ -1,6 +1,6 @@
 /** A bundle's files, wherever they are: every one is checked by its hash before it is used. */
 
-import { type Bytes, decode, sha256, TunerError } from "./bytes.ts";
+import { type Bytes, decode, digest, sha256, TunerError } from "./bytes.ts";
 import { readPlan, type Plan } from "./plan.ts";
 import { readTensors, type TensorFile } from "./tensors.ts";
 import { readZip } from "./zip.ts";
@@ -19,6 +19,14 @@ export interface Exits {
   readonly thresholds: readonly number[];
   readonly temperatures?: readonly number[];
   readonly temperature?: number;
+  /** Drop of accuracy that the thresholds are chosen for. */
+  readonly tolerance: number;
+  readonly reference_accuracy?: number;
+  readonly calibration_samples?: number;
+  readonly labelled?: boolean;
+  /** Latency of a sample that leaves at each exit, where the bundle was exported. */
+  readonly seconds?: readonly number[];
+  readonly front?: readonly { readonly threshold: number; readonly accuracy: number; readonly mean_latency_seconds: number }[];
 }
 
 export interface TrainInfo {
@@ -37,6 +45,8 @@ export interface BundleInfo {
   readonly loss: string;
   readonly files: Readonly<Record<string, string>>;
   readonly exits?: Exits;
+  /** Of a regression: a value is mean + std · logit. */
+  readonly targets?: { readonly mean: readonly number[]; readonly std: readonly number[] };
   readonly train?: TrainInfo;
   readonly label_thresholds?: readonly number[];
   readonly parent?: string | null;
@@ -50,6 +60,16 @@ export type Source = (name: string) => Promise<Bytes | undefined>;
 export const FILE = "bundle.json";
 const MOST_FILES = 1000;
 const MOST_JSON = 16_000_000;
+
+/** Return what fetches the files of a server's folder. */
+export function fetched(folder: string): Source {
+  const base = new URL(folder.endsWith("/") ? folder : `${folder}/`, globalThis.location?.href);
+  return async (name) => {
+    const url = new URL(name.split("/").map(encodeURIComponent).join("/"), base);
+    const response = await fetch(url).catch(() => fetch(url)); // in Firefox, the first that a new service worker answers fails
+    return response.ok ? new Uint8Array(await response.arrayBuffer()) : undefined;
+  };
+}
 
 /** A bundle, whose files are read when they are used. */
 export class Bundle {
@@ -82,11 +102,7 @@ export class Bundle {
 
   /** Open a bundle in a folder of a server. */
   static async fetch(folder: string): Promise<Bundle> {
-    const base = new URL(folder.endsWith("/") ? folder : `${folder}/`, globalThis.location?.href);
-    return Bundle.open(async (name) => {
-      const response = await fetch(new URL(name.split("/").map(encodeURIComponent).join("/"), base));
-      return response.ok ? new Uint8Array(await response.arrayBuffer()) : undefined;
-    });
+    return Bundle.open(fetched(folder));
   }
 
   /** Open a bundle in a zip, with or without a folder around it. */
@@ -103,7 +119,7 @@ export class Bundle {
     const hash = Object.hasOwn(this.info.files, name) ? this.info.files[name] : undefined;
     const content = hash === undefined ? undefined : await this.#source(name);
     if (!content) throw new TunerError(`the bundle lacks ${name}: copy the whole folder`);
-    if (sha256(content) !== hash) throw new TunerError(`${name} is not what was exported (its hash differs)`);
+    if ((await digest(content)) !== hash) throw new TunerError(`${name} is not what was exported (its hash differs)`);
     return content;
   }
 
@@ -129,10 +145,14 @@ export class Bundle {
 
 function check(info: BundleInfo): void {
   if (info?.format !== 1) throw new TunerError(`bundle format ${info?.format} is not 1: update device-tuner`);
-  const { labels, input, input_shape: shape, files, exits } = info;
+  const { labels, input, input_shape: shape, files, exits, targets } = info;
   const lists = [labels, input?.mean, input?.std, shape];
   if (!lists.every(Array.isArray) || !shape.every((size) => Number.isInteger(size) && size > 0) || !labels.length) {
     throw new TunerError(`${FILE} has no labels, or no shape of its input: export again`);
+  }
+  const scales = targets ? [targets.mean, targets.std] : [];
+  if ((info.loss === "regression") !== !!targets || !scales.every((scale) => scale?.length === labels.length)) {
+    throw new TunerError("a regression, and nothing else, must have targets with a mean and a deviation for each of its outputs: export again");
   }
   const names = Object.keys(files ?? {});
   const strays = names.filter((name) => name.startsWith("/") || name.split("/").includes("..") || name.includes("\\"));

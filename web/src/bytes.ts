@@ -1,4 +1,4 @@
-/** Bytes: hashes, text, views. No hash of the browser is used: pages without HTTPS have none. */
+/** Bytes: hashes, text, views. */
 
 /** What the user can act on, in one line: rule, value, way out. */
 export class TunerError extends Error {}
@@ -58,6 +58,13 @@ const CRC = new Uint32Array(256).map((_, n) => {
   for (let bit = 0; bit < 8; bit++) n = n & 1 ? 0xedb88320 ^ (n >>> 1) : n >>> 1;
   return n;
 });
+
+/** Return a SHA-256 in hex; by the browser, where the page may use its hashes: others than those of HTTPS and localhost may not. */
+export async function digest(content: Bytes): Promise<string> {
+  const subtle = globalThis.crypto?.subtle as SubtleCrypto | undefined;
+  if (!subtle) return sha256(content);
+  return Array.from(new Uint8Array(await subtle.digest("SHA-256", content)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
 
 /** Return a CRC-32, as zip files have it. */
 export function crc32(content: Uint8Array): number {

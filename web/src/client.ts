@@ -9,6 +9,10 @@ export interface Opened {
   readonly name: string;
   readonly labels: readonly string[];
   readonly kind: string;
+  /** Whether a photo may have several labels. */
+  readonly multi: boolean;
+  /** Whether the model answers numbers: its labels are their names. */
+  readonly numbers: boolean;
   readonly threads: number;
   readonly sentence: string;
 }
@@ -24,7 +28,8 @@ export interface Kept {
 /** What a worker does, by name: arguments, and what it returns. */
 export interface Calls {
   open(folder: string | Blob, ort: string, threads?: number): Opened;
-  predict(photo: Blob): Prediction & { readonly handle: number; readonly decoded: number };
+  /** Predict a photo; or, by the handle that it got, the same photo again. */
+  predict(photo: Blob | number): Prediction & { readonly handle: number; readonly decoded: number };
   keep(handle: number, label: string): string;
   remove(identity: string): void;
   samples(): readonly Kept[];
@@ -33,7 +38,8 @@ export interface Calls {
   forget(): void;
   zip(): Blob;
   status(): Status;
-  measure(times: number): { readonly predict: number; readonly step: number; readonly threads: number };
+  /** Seconds of predictions, and of training steps where the bundle has any. */
+  measure(times: number): { readonly predict: readonly number[]; readonly step: readonly number[]; readonly threads: number };
   check(folder: string): readonly { readonly name: string; readonly difference: number; readonly tolerance: number }[];
 }
 

@@ -1,6 +1,7 @@
 /** Features of samples as codes of few bits, and back. */
 
 import { product, roundEven, TunerError } from "./bytes.ts";
+import { labelsOf, type Target } from "./target.ts";
 import { floats, half, type TensorFile, tensorOf, toHalf } from "./tensors.ts";
 
 /** Converts features to records, and back; `shape` is one sample's, channels first. */
@@ -121,7 +122,7 @@ export class Replay {
   private constructor(
     readonly codec: Codec,
     readonly records: readonly Uint8Array[],
-    readonly labels: readonly number[],
+    readonly labels: readonly Target[],
   ) {}
 
   static read(file: TensorFile): Replay {
@@ -133,9 +134,7 @@ export class Replay {
       file.tensors.has(name) ? Float32Array.from(floats(tensorOf(file, name))) : null;
     const codec = new Codec(Number(metadata["bits"]), shape, scale("low"), scale("high"), format === "2");
     const codes = tensorOf(file, "codes").data as Uint8Array;
-    const labels = tensorOf(file, "labels");
-    if (labels.shape.length !== 1) throw new TunerError("samples with several labels cannot train in the browser yet");
-    const rows = Array.from(labels.data as ArrayLike<number | bigint>, Number);
+    const rows = labelsOf(tensorOf(file, "labels"));
     if (codes.length !== rows.length * codec.recordBytes) throw new TunerError("stored features are damaged: export again");
     const size = codec.recordBytes;
     return new Replay(codec, rows.map((_, i) => codes.subarray(i * size, (i + 1) * size)), rows);
@@ -146,7 +145,7 @@ export class Replay {
   }
 
   /** Return these samples, followed by others. */
-  extended(records: readonly Uint8Array[], labels: readonly number[]): Replay {
+  extended(records: readonly Uint8Array[], labels: readonly Target[]): Replay {
     return new Replay(this.codec, [...this.records, ...records], [...this.labels, ...labels]);
   }
 

@@ -1,6 +1,7 @@
 /** Whether this runtime computes from a bundle what its conformance set holds. */
 
 import type { Bundle } from "./bundle.ts";
+import type { ExitingTrainer } from "./exiting.ts";
 import { type Bytes, decode, TunerError } from "./bytes.ts";
 import { judgeCheck, judgeSamples } from "./gate.ts";
 import { fit, type Pixels } from "./image.ts";
@@ -10,7 +11,10 @@ import type { Runtime } from "./session.ts";
 import { StepSession, type Noise, type Weights } from "./step.ts";
 import { floats, readTensors, tensorOf, type Tensor } from "./tensors.ts";
 import { rateOf } from "./stepping.ts";
+import type { Target } from "./target.ts";
 import { Trainer } from "./trainer.ts";
+
+const MOST_CALIBRATED = 64;
 
 export interface Check {
   readonly name: string;
@@ -84,9 +88,9 @@ export async function conformance(
   for (const sample of samples) {
     for (const value of model.input(sample)) inputs.push(value);
     (await model.logits(sample)).forEach((row, exit) => exits[exit]!.push([...row]));
-    const { exit, probability } = await model.predict(sample);
+    const { exit, probability, values } = await model.predict(sample);
     left.push(exit);
-    sure.push(probability);
+    sure.push(...(values?.map(([, value], i) => value / bundle.info.targets!.std[i]!) ?? [probability]));
   }
   compare("normalised", inputs);
   compare("logits", exits.flat(2));
@@ -103,9 +107,18 @@ export async function conformance(
     compare("codes", split(tensorOf(set, "given.features")).flatMap((row) => [...replay.codec.encode(row as Float32Array)]));
     if (bundle.info.train?.format === 4) {
       const trainer = await Trainer.open(bundle, runtime, model);
-      await trainer.train({ features: [], labels: [] });
+      await trainer.train({ features: [], labels: [], places: [] });
       compare("solved", (await trainer.answersOf(first, 2)).flatMap((row) => [...row]));
-    } else await steps(bundle, runtime, replay, content.batches, compare);
+    } else if (content.batches.length) {
+      await steps(bundle, runtime, replay, content.batches, compare);
+      if (set.tensors.has("expected.calibrated")) {
+        const trainer = (await Trainer.open(bundle, runtime, model)) as ExitingTrainer;
+        const { targets, calibrated } = await trainer.recalibrated(MOST_CALIBRATED);
+        compare("targets", targets);
+        compare("calibrated", calibrated);
+        await trainer.release();
+      }
+    }
   }
   const wrong = content.gate.filter((one) => !decidedAlike(one)).length;
   checks.push({ name: "gate", difference: wrong, tolerance: 0, values: content.gate.length });
@@ -127,8 +140,10 @@ async function steps(
   const [rates, losses]: [number[], number[]] = [[], []];
   for (const [number, rows] of batches.entries()) {
     const outputs = bundle.info.labels.length;
-    const own = rows.map((row) => (replay.labels[row]! + 1) % outputs);
-    const labels = exits ? own.flatMap((label) => Array.from({ length: 2 * outputs }, (_, i) => Number(i % outputs === label))) : own;
+    const own = rows.map((row) => other(replay.labels[row]!, outputs));
+    const labels = exits
+      ? own.flatMap((label) => Array.from({ length: 2 * outputs }, (_, i) => (typeof label === "number" ? Number(i % outputs === label) : label[i % outputs]!)))
+      : own.flat();
     const weights = rows.map((_, i) => (i % 2 ? plan.weight : 1));
     const rate = rateOf(plan, number, batches.length);
     rates.push(rate);
@@ -137,6 +152,11 @@ async function steps(
   compare("rates", rates);
   compare("losses", losses);
   await session.release();
+}
+
+/** Return the label after a sample's own; of several labels, the others. */
+function other(target: Target, outputs: number): Target {
+  return typeof target === "number" ? (target + 1) % outputs : target.map((value) => 1 - value);
 }
 
 async function begin(bundle: Bundle): Promise<Weights> {

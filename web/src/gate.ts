@@ -4,7 +4,7 @@ export interface Rules {
   readonly confidence: number;
   readonly globalDrop: number;
   readonly least: number;
-  /** Time after which a round trains no further models to judge by; there is no limit where it is not given. */
+  /** Time that a round may take: on a slow device, fewer models are trained to judge by. None where it is not given. */
   readonly seconds?: number;
 }
 
@@ -18,12 +18,16 @@ export interface Comparison {
   readonly labelled: boolean;
   readonly oldCost: number;
   readonly newCost: number;
+  /** What a right answer is, in words. */
+  readonly right?: string;
 }
 
 export interface GlobalCheck {
   readonly exported: readonly boolean[];
   readonly old: readonly boolean[];
   readonly new: readonly boolean[];
+  /** What the share of right answers is called. */
+  readonly name?: string;
 }
 
 export interface Verdict {
@@ -48,7 +52,8 @@ const percent = (share: number): string => `${(100 * share).toFixed(1)} %`;
 export function judgeSamples(comparison: Comparison, rules: Rules = RULES): Verdict {
   const [samples, before, after] = [comparison.old.length, sum(comparison.old), sum(comparison.new)];
   const verdict = { accepted: false, open: false, samples, before, after };
-  const counts = `${before} of ${samples} right before, ${after} after`;
+  const right = comparison.right ?? "right";
+  const counts = `${before} of ${samples} ${right} before, ${after} after`;
   if (samples < rules.least) {
     return { ...verdict, reason: `${samples} photos to judge by are too few: give at least ${rules.least}` };
   }
@@ -58,12 +63,25 @@ export function judgeSamples(comparison: Comparison, rules: Rules = RULES): Verd
     return harm(lost, won) <= 1 - rules.confidence;
   });
   const open = !harmed && comparison.labelled && comparison.newCost <= comparison.oldCost;
-  if (after < before) return { ...verdict, open, reason: `fewer of your photos are right: ${counts}` };
+  if (after < before) return { ...verdict, open, reason: `fewer of your photos are ${right}: ${counts}` };
   if (after === before && comparison.newCost > CHEAPER * comparison.oldCost) {
     return { ...verdict, open, reason: `no better on your photos: ${counts}` };
   }
-  if (harmed) return { ...verdict, reason: `worse on photos that were right before: ${counts}` };
+  if (harmed) return { ...verdict, reason: `worse on photos that were ${right} before: ${counts}` };
   return { ...verdict, accepted: true, reason: counts };
+}
+
+/**
+ * Return whether the samples that are not answered yet can no longer change what is decided: whether the new model is
+ * accepted if all of those answers are wrong, or refused if all of them are right.
+ */
+export function isDecided(old: readonly boolean[], answers: readonly (boolean | undefined)[], rules: Rules = RULES): boolean {
+  if (answers.filter((answer) => answer !== undefined).length < rules.least) return false;
+  const verdict = (other: boolean): Verdict => {
+    return judgeSamples({ old, new: answers.map((answer) => answer ?? other), known: old.map(() => true), labelled: true, oldCost: 1, newCost: 1 }, rules);
+  };
+  const best = verdict(true);
+  return verdict(false).accepted || !(best.accepted || best.open);
 }
 
 /** Look at the global check samples: what is forgotten, and what is gained. */
@@ -75,12 +93,12 @@ export function judgeCheck(verdict: Verdict, check: GlobalCheck | undefined, rul
   const loss = leastDrop(lost, won, count, rules.confidence);
   const gain = leastDrop(won, lost, count, rules.confidence);
   const sinceExport = leastDrop(...changes(check.exported, check.new), count, rules.confidence);
-  const known = `known classes ${percent(globalBefore)} before, ${percent(globalAfter)} after`;
+  const known = `${check.name ?? "known classes"} ${percent(globalBefore)} before, ${percent(globalAfter)} after`;
   const reason = `${verdict.reason}; ${known}`;
   const judged: Verdict = { ...verdict, globalBefore, globalAfter, bounds: [loss, gain], reason };
   if (verdict.open && gain > 0) {
     const counts = verdict.reason.slice(verdict.reason.indexOf(": ") + 2);
-    const gained = `your photos leave it open, and known classes certainly gain: ${counts}; ${known}`;
+    const gained = `your photos leave it open, and ${check.name ?? "known classes"} certainly gain: ${counts}; ${known}`;
     return { ...judged, accepted: true, reason: gained };
   }
   if (verdict.open) return judged;
@@ -128,7 +146,7 @@ function tango(lost: number, won: number, count: number, drop: number): number {
 }
 
 /** Return the quantile of the normal distribution, of a probability from 0.5 to below 1. */
-function normalQuantile(probability: number): number {
+export function normalQuantile(probability: number): number {
   let [low, high] = [0, 8];
   for (let i = 0; i < 60; i++) {
     const x = (low + high) / 2;

@@ -4,10 +4,11 @@ import { Bundle, FILE } from "./bundle.ts";
 import { type Bytes, sha256, TunerError } from "./bytes.ts";
 import type { Rules, Verdict } from "./gate.ts";
 import { Model, type Prediction, type Sample } from "./model.ts";
-import { type Labelled, type Progress, runRound } from "./round.ts";
+import { type Before, type Labelled, type Progress, runRound } from "./round.ts";
 import type { Runtime } from "./session.ts";
 import type { Store } from "./store.ts";
-import { Trainer } from "./trainer.ts";
+import { targetOf } from "./target.ts";
+import { type Checked, Trainer, unlearnable } from "./trainer.ts";
 import { writeZip } from "./zip.ts";
 
 /** Rounds in use, the newest first, the exported bundle last; and how many there have ever been. */
@@ -26,7 +27,8 @@ interface Round {
 export interface Status {
   readonly round: string;
   readonly canGoBack: boolean;
-  readonly trainable: boolean;
+  /** Why the bundle cannot learn here; empty where it can. */
+  readonly refusal: string;
   readonly samples: number;
   readonly verdict?: Verdict;
 }
@@ -71,7 +73,7 @@ export class Learner {
 
   /** Keep a sample with its true label; a later label replaces the one it had. The oldest leave. */
   async keep(sample: Sample, label: string): Promise<string> {
-    if (!this.bundle.info.labels.includes(label)) throw new TunerError(`the bundle has no label ${label}`);
+    targetOf(label, this.bundle.info);
     const bytes = new Uint8Array(sample.buffer, sample.byteOffset, sample.byteLength);
     const identity = sha256(bytes).slice(0, 32);
     const before = (await this.#samples()).find(([, kept]) => kept.identity === identity);
@@ -100,14 +102,14 @@ export class Learner {
     const trainer = await Trainer.open(this.bundle, this.runtime, this.#model);
     try {
       const learned = new Set(round?.learned);
-      const exported = await this.#exportedRight(names[0]!, trainer);
-      const result = await runRound(this.#model, trainer, samples, learned, exported, rules, progress);
+      const result = await runRound(this.#model, trainer, samples, learned, () => this.#before(names[0]!, trainer), rules, progress);
       if (!result.files) return result.verdict;
       const name = String(count + 1).padStart(4, "0");
       const identities = new Set([...learned, ...samples.map(({ identity }) => identity)]);
       await this.store.set(this.#key(`round/${name}`), { files: result.files, learned: [...identities], verdict: result.verdict });
       const model = await Model.open(await this.#bundleOf(name), this.runtime);
       await trainer.compare(model);
+      await this.store.set(this.#key(`check/${name}`), result.checked);
       await this.#set({ names: [name, ...names.slice(0, -1).slice(0, KEPT - 1), EXPORTED], count: count + 1 });
       await this.#use(model);
       return result.verdict;
@@ -140,12 +142,11 @@ export class Learner {
   async status(): Promise<Status> {
     const { names } = await this.#rounds();
     const round = await this.#round(names[0]!);
-    const { train, exits, loss } = this.exported.info;
     const keys = await this.store.keys(this.#key("sample/"));
     return {
       round: names[0]!,
       canGoBack: names.length > 1,
-      trainable: train !== undefined && !exits && loss === "single-label",
+      refusal: unlearnable(this.exported.info),
       samples: keys.length,
       ...(round ? { verdict: round.verdict } : {}),
     };
@@ -175,8 +176,10 @@ export class Learner {
   /** Put rounds in use, then remove those that no longer are: a page that is closed in between keeps both. */
   async #set(rounds: Rounds): Promise<void> {
     await this.store.set(this.#key("rounds"), rounds);
-    for (const key of await this.store.keys(this.#key("round/"))) {
-      if (!rounds.names.includes(key.slice(-4))) await this.store.delete(key);
+    for (const kind of ["round/", "check/"]) {
+      for (const key of await this.store.keys(this.#key(kind))) {
+        if (!rounds.names.includes(key.slice(-4))) await this.store.delete(key);
+      }
     }
   }
 
@@ -187,18 +190,30 @@ export class Learner {
     return Bundle.open(async (file) => round.files.get(file) ?? (file === FILE ? undefined : this.exported.file(file)));
   }
 
-  /** Return whether the exported bundle answers each check sample right; nothing where it is the one in use. */
-  async #exportedRight(name: string, trainer: Trainer): Promise<boolean[] | undefined> {
-    if (name === EXPORTED) return undefined;
-    const model = await Model.open(this.exported, this.runtime);
-    const first = await Trainer.open(this.exported, this.runtime, model);
-    try {
-      return await first.checked();
-    } finally {
-      await first.release();
-      await model.release();
-      trainer.reset();
-    }
+  /** Return the answers to the check samples that a new model is compared with; each model gives them once. */
+  async #before(name: string, trainer: Trainer): Promise<Before> {
+    const old = await this.#checked(name, () => trainer.checked());
+    if (name === EXPORTED) return { old, exported: old };
+    const exported = await this.#checked(EXPORTED, async () => {
+      const model = await Model.open(this.exported, this.runtime);
+      const first = await Trainer.open(this.exported, this.runtime, model);
+      try {
+        return await first.checked();
+      } finally {
+        await first.release();
+        await model.release();
+      }
+    });
+    return { old, exported };
+  }
+
+  async #checked(name: string, check: () => Promise<Checked | undefined>): Promise<Checked | undefined> {
+    const key = this.#key(`check/${name}`);
+    const kept = await this.store.get<Checked>(key);
+    if (kept) return kept;
+    const found = await check();
+    if (found) await this.store.set(key, found);
+    return found;
   }
 
   async #use(model: Model): Promise<void> {

@@ -10,15 +10,23 @@ import { floatTensor, openSession, run, type Runtime } from "./session.ts";
 export type Sample = Uint8Array | Float32Array;
 
 export interface Prediction {
+  /** The most probable label; of a regression the values, separated by `|`. */
   readonly label: string;
+  /** Its probability; NaN of a regression. */
   readonly probability: number;
   /** The exit that it left at; the last is the model's own output. */
   readonly exit: number;
   readonly seconds: number;
   /** Where a sample may have several labels: all over their thresholds, the most probable first. */
   readonly labels?: readonly (readonly [string, number])[];
+  /** Of a regression: each output with its value, in the unit of the targets. */
+  readonly values?: readonly (readonly [string, number])[];
+  /** Of all labels; of a regression the values. */
   readonly probabilities: Float64Array;
 }
+
+/** Confidence of an exit of a regression that has none before it: above the threshold 0 alone. */
+const LEAST = 1e-6;
 
 /** Return softmax, or sigmoids where a sample may have several labels. */
 export function probabilities(logits: ArrayLike<number>, temperature: number, multi: boolean): Float64Array {
@@ -28,6 +36,24 @@ export function probabilities(logits: ArrayLike<number>, temperature: number, mu
   const powers = scaled.map((value) => Math.exp(value - most));
   const sum = powers.reduce((a, b) => a + b, 0);
   return powers.map((value) => value / sum);
+}
+
+/** Return how sure an exit is of its logits; of a regression by those of the exit before it. */
+export function confidenceOf(logits: Float32Array, temperature: number, loss: string, before?: Float32Array): number {
+  if (loss === "regression") return agreement(logits, before);
+  const multi = loss === "multi-label";
+  return certainty(probabilities(logits, temperature, multi), multi);
+}
+
+function certainty(found: Float64Array, multi: boolean): number {
+  return multi ? found.reduce((sum, p) => sum + Math.max(p, 1 - p), 0) / found.length : Math.max(...found);
+}
+
+/** Return how sure an exit of a regression is: by how near its logits are to those of the exit before it. */
+function agreement(logits: Float32Array, before?: Float32Array): number {
+  if (!before) return LEAST;
+  const distance = logits.reduce((most, value, i) => Math.max(most, Math.abs(value - before[i]!)), 0);
+  return Math.max(Math.exp(-distance), LEAST);
 }
 
 /** A bundle, ready to predict. */
@@ -52,23 +78,31 @@ export class Model {
   /** Predict one sample. */
   async predict(sample: Sample): Promise<Prediction> {
     const { info } = this.bundle;
+    const { targets } = info;
     const multi = info.loss === "multi-label";
     const began = performance.now();
     let features = this.input(sample);
     let shape: readonly number[] = [1, ...info.input_shape];
+    let before: Float32Array | undefined;
     for (let exit = 0; ; exit++) {
       const last = exit === this.sessions.length - 1;
-      const outputs = await this.step(exit, features, shape, last);
+      const outputs = await this.segment(exit, features, shape);
       const temperature = info.exits?.temperatures?.[exit] ?? info.exits?.temperature ?? 1;
-      const found = probabilities(outputs.logits, temperature, multi);
+      const found = targets
+        ? Float64Array.from(outputs.logits, (value, i) => targets.mean[i]! + targets.std[i]! * value)
+        : probabilities(outputs.logits, temperature, multi);
+      if (found.some(Number.isNaN)) throw new TunerError(`segment ${exit} gives logits that are not numbers: export again`);
       const best = argmax(found);
-      const sure = multi ? found.reduce((sum, p) => sum + Math.max(p, 1 - p), 0) / found.length : found[best]!;
-      if (!(sure >= 0)) throw new TunerError(`segment ${exit} gives logits that are not numbers: export again`);
-      if (!last && sure <= info.exits!.thresholds[exit]!) {
-        [features, shape] = [outputs.features, outputs.shape];
+      const sure = targets ? agreement(outputs.logits, before) : certainty(found, multi);
+      if (!last && !(sure > info.exits!.thresholds[exit]!)) {
+        [features, shape, before] = [outputs.features, outputs.shape, outputs.logits];
         continue;
       }
       const seconds = (performance.now() - began) / 1000;
+      if (targets) {
+        const values = info.labels.map((label, i) => [label, found[i]!] as const);
+        return { label: found.join("|"), probability: NaN, exit, seconds, values, probabilities: found };
+      }
       const prediction = { label: info.labels[best]!, probability: found[best]!, exit, seconds, probabilities: found };
       return multi ? { ...prediction, labels: this.over(found) } : prediction;
     }
@@ -80,20 +114,20 @@ export class Model {
     let features = this.input(sample);
     let shape: readonly number[] = [1, ...this.bundle.info.input_shape];
     for (let exit = 0; exit < this.sessions.length; exit++) {
-      const outputs = await this.step(exit, features, shape, exit === this.sessions.length - 1);
+      const outputs = await this.segment(exit, features, shape);
       logits.push(outputs.logits);
       [features, shape] = [outputs.features, outputs.shape];
     }
     return logits;
   }
 
-  /** Return what the frozen blocks make of a sample. */
-  async features(sample: Sample): Promise<Float32Array> {
+  /** Return what the frozen blocks make of a sample, and the whole model's logits. */
+  async features(sample: Sample): Promise<[Float32Array, Float32Array]> {
+    const input = this.input(sample);
     const session = this.sessions[0]!;
-    if (!session.outputNames.includes("features")) return this.input(sample);
-    const input = floatTensor(this.runtime, this.input(sample), [1, ...this.bundle.info.input_shape]);
-    const outputs = await run(session, { [session.inputNames[0]!]: input }, ["features"]);
-    return outputs["features"]!.data as Float32Array;
+    const feeds = { [session.inputNames[0]!]: floatTensor(this.runtime, input, [1, ...this.bundle.info.input_shape]) };
+    const outputs = await run(session, feeds, session.outputNames);
+    return [(outputs["features"]?.data ?? input) as Float32Array, outputs["logits"]!.data as Float32Array];
   }
 
   async release(): Promise<void> {
@@ -111,12 +145,13 @@ export class Model {
     return normalise(sample, shape[0]!, input satisfies InputSpec);
   }
 
-  private async step(
+  /** Return what a segment makes of a sample: its logits, and what the next segment reads. */
+  async segment(
     exit: number,
     features: Float32Array,
     shape: readonly number[],
-    last: boolean,
   ): Promise<{ logits: Float32Array; features: Float32Array; shape: readonly number[] }> {
+    const last = exit === this.sessions.length - 1;
     const session = this.sessions[exit]!;
     const feeds = { [session.inputNames[0]!]: floatTensor(this.runtime, features, shape) };
     const outputs = await run(session, feeds, last ? ["logits"] : ["features", "logits"]);

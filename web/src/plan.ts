@@ -15,8 +15,19 @@ export interface Recipe {
   readonly normsTrain: boolean;
 }
 
+/** What exits learn, and what leaving early may cost. */
+export interface Heads {
+  readonly supervised: number;
+  readonly distilled: number;
+  readonly temperature: number;
+  readonly against: string;
+  readonly confidence: number;
+  readonly perExit: boolean;
+}
+
 export interface Plan {
   readonly recipe: Recipe;
+  readonly heads: Heads;
   readonly weight: number;
   readonly balance: boolean;
   readonly augment: number;
@@ -27,7 +38,7 @@ export interface Plan {
 export function readPlan(content: string): Plan {
   const table = readToml(content);
   const of = (name: string): Table => (table[name] ?? {}) as Table;
-  const [recipe, data, cache, task] = [of("recipe"), of("data"), of("cache"), of("task")];
+  const [recipe, heads, data, cache, task] = [of("recipe"), of("heads"), of("data"), of("cache"), of("task")];
   const plan = {
     recipe: {
       epochs: Number(recipe["epochs"]),
@@ -35,6 +46,14 @@ export function readPlan(content: string): Plan {
       learningRate: Number(recipe["learning_rate"]),
       cosine: recipe["schedule"] === "cosine",
       normsTrain: recipe["freeze_bn"] === false,
+    },
+    heads: {
+      supervised: Number(heads["supervised"] ?? 0),
+      distilled: Number(heads["distilled"] ?? 1),
+      temperature: Number(heads["temperature"] ?? 4),
+      against: String(heads["against"] ?? "original"),
+      confidence: Number(heads["confidence"] ?? 0.5),
+      perExit: heads["per_exit"] === true,
     },
     weight: Number(data["weight"] ?? 1),
     balance: data["balance"] === true,

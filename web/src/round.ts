@@ -1,11 +1,12 @@
 /** One round: train on the samples, let models that were trained without them answer, and let the gate judge. */
 
 import type { Bytes } from "./bytes.ts";
-import { type Comparison, judgeCheck, judgeSamples, RULES, type Rules, type Verdict } from "./gate.ts";
+import { type Comparison, isDecided, judgeCheck, judgeSamples, RULES, type Rules, type Verdict } from "./gate.ts";
 import type { Model, Sample } from "./model.ts";
-import type { Trainer } from "./trainer.ts";
+import { isRight, NEAR } from "./target.ts";
+import type { Checked, Trainer } from "./trainer.ts";
 
-/** A sample with its label; `identity` depends on its content alone. */
+/** A sample with its label; `identity` depends on its content alone. Several labels or numbers are joined by `SEPARATOR`. */
 export interface Labelled {
   readonly identity: string;
   readonly label: string;
@@ -14,20 +15,41 @@ export interface Labelled {
 
 export interface RoundResult {
   readonly verdict: Verdict;
-  /** The trained bundle's own files; none where it is refused. */
+  /** The trained bundle's own files, and its answers to the check samples; none where it is refused. */
   readonly files?: Map<string, Bytes>;
+  readonly checked?: Checked | undefined;
+}
+
+/** Answers to the check samples: of the model in use, and of the bundle as it was exported. */
+export interface Before {
+  readonly old: Checked | undefined;
+  readonly exported: Checked | undefined;
 }
 
 /** Called with a share of the work that is done, from 0 to 1. */
 export type Progress = (share: number) => void;
 
-/** Divide rows into folds in which every label is as frequent as in all; it depends on the samples' content alone. */
-export function foldsOf(samples: readonly Labelled[], rows: readonly number[], folds: number): number[][] {
-  const key = (row: number): string => `${samples[row]!.label}\0${samples[row]!.identity}`;
+/**
+ * Divide rows into folds in which every label is as frequent as in all; it depends on the samples' content alone. Numbers
+ * are not labels.
+ */
+export function foldsOf(samples: readonly Labelled[], rows: readonly number[], folds: number, byLabel = true): number[][] {
+  const key = (row: number): string => `${byLabel ? samples[row]!.label : ""}\0${samples[row]!.identity}`;
   const ordered = [...rows].sort((one, two) => (key(one) < key(two) ? -1 : 1));
   return Array.from({ length: Math.min(folds, rows.length) }, (_, first) =>
     ordered.filter((_, place) => place % folds === first),
   );
+}
+
+/**
+ * Return into how many folds samples are divided, and how many of these may be answered in a time.
+ *
+ * Where there is no time for all of them, they are fewer and larger, so that those that are answered are enough to judge.
+ */
+export function planFolds(samples: number, wanted: number, training: number, seconds: number, least: number): [folds: number, most: number] {
+  const most = Math.max(1, Math.floor(seconds / training) - 1); // the accepted model is trained too
+  if (most >= wanted) return [wanted, wanted];
+  return [Math.min(wanted, Math.max(2, Math.floor(samples / Math.ceil(least / most)))), most];
 }
 
 /** Train, and judge by those samples that the model in use was not trained on. */
@@ -36,60 +58,80 @@ export async function runRound(
   trainer: Trainer,
   samples: readonly Labelled[],
   learned: ReadonlySet<string>,
-  exported: readonly boolean[] | undefined,
+  checks: () => Promise<Before>,
   rules: Rules = RULES,
   progress: Progress = () => {},
 ): Promise<RoundResult> {
+  const began = performance.now();
+  const passed = (): number => (performance.now() - began) / 1000;
   const fresh = [...samples.keys()].filter((row) => !learned.has(samples[row]!.identity));
-  const nothing = { old: [], new: [], known: [], labelled: true, oldCost: 1, newCost: 1 };
+  const { exits, loss, train } = model.bundle.info;
+  const numbers = loss === "regression";
+  const nothing = { old: [], new: [], known: [], labelled: true, oldCost: 1, newCost: 1, right: numbers ? NEAR : "right" };
   if (fresh.length < rules.least) {
     const verdict = judgeSamples({ ...nothing, old: fresh.map(() => false), new: fresh.map(() => false) }, rules);
     return { verdict };
   }
-  const before = await trainer.checked();
-  if (new Set(samples.map(({ label }) => label)).size === 1 && !before) {
+  const before = await checks();
+  if (!numbers && new Set(samples.map(({ label }) => label)).size === 1 && !before.old) {
     const reason = "all photos have one label, and there are no others to notice forgetting: give two classes";
     return { verdict: { ...judgeSamples(nothing, rules), reason } };
   }
-  const labels = model.bundle.info.labels;
-  const { features, labels: rows } = await trainer.prepare(
+  const checking = passed();
+  const { features, labels, answers: given } = await trainer.prepare(
     samples.map(({ sample }) => sample),
     samples.map(({ label }) => label),
   );
-  const folds = foldsOf(samples, fresh, model.bundle.info.train?.folds ?? 5);
-  const parts = folds.length + 1;
-  const answers = new Map<number, number>();
-  const began = performance.now();
+  const old = fresh.map((row) => isRight(given[row]!.logits, labels[row]!, loss));
+  const places = samples.map(({ identity }) => parseInt(identity.slice(0, 8), 16) / 2 ** 32);
+  const taken = new Map<number, number>(); // exits that the trained models' answers left at
+  const shares = exits?.shares ?? [1];
+  const cost = (rows: readonly number[], exitOf: (row: number) => number): number => rows.reduce((sum, row) => sum + shares[exitOf(row)]!, 0) / rows.length;
+  const training = await trainer.expected(samples.length);
+  const limit = (rules.seconds ?? Infinity) - checking; // the new model is checked too
+  const wanted = train?.folds ?? 5;
+  const [count, most] = planFolds(fresh.length, wanted, training, limit - passed(), rules.least);
+  const folds = foldsOf(samples, fresh, count, !numbers);
+  const parts = Math.min(folds.length, most) + 1;
+  const answers = new Map<number, boolean>();
+  let rest = "there was no time to judge by";
   for (const [number, fold] of folds.entries()) {
     const kept = [...samples.keys()].filter((row) => !fold.includes(row));
-    const some = { features: kept.map((row) => features[row]!), labels: kept.map((row) => rows[row]!) };
+    const some = { features: kept.map((row) => features[row]!), labels: kept.map((row) => labels[row]!), places: kept.map((row) => places[row]!) };
     const own = fold.map((row) => features[row]!);
-    await trainer.train(some, (step, steps) => progress((number + step / steps) / parts), own);
+    await trainer.train(some, (step, steps) => progress(Math.min(1, (number + step / steps) / parts)), own);
     const found = await trainer.answers(own);
-    fold.forEach((row, i) => answers.set(row, found[i]!));
-    // another fold, and the training of the model that is accepted, take as long as the folds did in the mean
-    const seconds = (performance.now() - began) / 1000;
-    if (answers.size >= rules.least && seconds * (1 + 2 / (number + 1)) > (rules.seconds ?? Infinity)) break;
+    fold.forEach((row, i) => {
+      answers.set(row, isRight(found[i]!.logits, labels[row]!, loss));
+      taken.set(row, found[i]!.exit);
+    });
+    // an answer may count for leaving earlier too: then all are looked at
+    if (!exits && isDecided(old, fresh.map((row) => answers.get(row)), rules)) {
+      rest = "the decision does not depend on";
+      break;
+    }
+    // another fold, and the training of the model that is accepted
+    const seconds = passed();
+    if (answers.size >= rules.least && seconds + (2 * (seconds - checking)) / (number + 1) > limit) break;
   }
-  const judging = [...answers.keys()];
-  const old: boolean[] = [];
-  for (const row of judging) old.push((await model.predict(samples[row]!.sample)).label === samples[row]!.label);
+  const judging = [...fresh.keys()].filter((at) => answers.has(fresh[at]!));
+  const judged = judging.map((at) => fresh[at]!);
   const comparison: Comparison = {
     ...nothing,
-    old,
-    new: judging.map((row) => labels[answers.get(row)!] === samples[row]!.label),
+    old: judging.map((at) => old[at]!),
+    new: judging.map((at) => answers.get(fresh[at]!)!),
     known: judging.map(() => true),
+    oldCost: cost(judged, (row) => given[row]!.exit),
+    newCost: cost(judged, (row) => taken.get(row)!),
   };
   let verdict = judgeSamples(comparison, rules);
-  if (!verdict.accepted && !(verdict.open && before)) return { verdict };
-  const losses = await trainer.train({ features, labels: rows }, (step, steps) => {
-    progress((folds.length + step / steps) / parts);
-  });
+  const others = fresh.length - judging.length;
+  if (others) verdict = { ...verdict, reason: `${verdict.reason} (${rest} the other ${others})` };
+  if (!verdict.accepted && !(verdict.open && before.old)) return { verdict };
+  const losses = await trainer.train({ features, labels, places }, (step, steps) => progress((parts - 1 + step / steps) / parts));
   const after = await trainer.checked();
-  const check = before && after ? { exported: exported ?? before, old: before, new: after } : undefined;
+  const check = before.old && after ? { exported: (before.exported ?? before.old).right, old: before.old.right, new: after.right, name: numbers ? "known photos" : "known classes" } : undefined;
   verdict = judgeCheck(verdict, check, rules);
   if (!verdict.accepted) return { verdict };
-  const share = (flags: readonly boolean[] | undefined): number | null =>
-    flags ? flags.filter(Boolean).length / flags.length : null;
-  return { verdict, files: await trainer.save(losses, samples.length, share(before), share(after)) };
+  return { verdict, files: await trainer.save(losses, samples.length, before.old?.score ?? null, after?.score ?? null), checked: after };
 }

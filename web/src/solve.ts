@@ -7,6 +7,7 @@
  */
 
 import { TunerError } from "./bytes.ts";
+import type { Target } from "./target.ts";
 
 export interface LinearHead {
   /** [outputs, features], row by row. */
@@ -22,13 +23,15 @@ export interface Settings {
   readonly gate: string;
 }
 
-/** Samples of one domain: features row by row, and labels. */
+/** Samples of one domain: features row by row, and labels; all of one label each, or all of several. */
 export interface Samples {
   readonly features: readonly Float64Array[];
-  readonly labels: readonly number[];
+  readonly labels: readonly Target[];
 }
 
+/** Most samples of a domain that the numbers are fitted on; and the same in labels, where a sample may have several. */
 const MOST_FITTED = 2000;
+const MOST_CHOICES = 200_000;
 const HARD = 1e4;
 
 /** Solve for a head. */
@@ -36,14 +39,16 @@ export function unionHead(given: LinearHead, local: Samples, known: Samples, set
   const outputs = given.bias.length;
   const count = local.labels.length;
   if (!count) throw new TunerError("there is nothing to solve from: add samples and their labels first");
-  const counts = new Float64Array(outputs);
-  for (const label of local.labels) counts[label] = counts[label]! + 1;
+  const multi = typeof local.labels[0] !== "number";
+  const counts = Float64Array.from({ length: outputs }, (_, label) => local.labels.reduce<number>((sum, target) => sum + has(target, label), 0));
   const classes = [...counts.keys()].filter((label) => counts[label]! > 0);
-  const prior = classes.map((label) => settings.prior * Math.log((counts[label]! + 1) / (count + outputs)));
+  const divisor = (label: number): number => (multi ? count + 1 - counts[label]! : count + outputs); // without it; or all
+  const prior = classes.map((label) => settings.prior * Math.log((counts[label]! + 1) / divisor(label)));
   const [scores, left] = scored(local, classes, settings);
   const gate = gated(local, known, settings);
-  const own = spaced(count);
-  const others = spaced(known.labels.length);
+  const most = multi ? Math.min(MOST_FITTED, Math.floor(MOST_CHOICES / outputs)) : MOST_FITTED;
+  const own = spaced(count, most);
+  const others = spaced(known.labels.length, most);
   const rows = [...own.map((i) => local.features[i]!), ...others.map((i) => known.features[i]!)];
   const on = [...own.map((i) => left[i]!), ...others.map((i) => apply(scores, known.features[i]!))];
   const gates = [...own.map((i) => gate?.left[i] ?? 0), ...others.map((i) => gate?.left[count + i] ?? 0)];
@@ -86,15 +91,20 @@ export function apply(head: LinearHead, row: ArrayLike<number>): Float64Array {
   });
 }
 
-function spaced(count: number): number[] {
-  const step = Math.ceil(count / MOST_FITTED) || 1;
+/** Return a one where a sample has a label, else a zero. */
+function has(target: Target, label: number): number {
+  return typeof target === "number" ? Number(target === label) : target[label]!;
+}
+
+function spaced(count: number, most: number): number[] {
+  const step = Math.ceil(count / most) || 1;
   return Array.from({ length: Math.ceil(count / step) }, (_, i) => i * step);
 }
 
 /** Return the head of the local classes, and its scores of each sample without that sample. */
 function scored(local: Samples, classes: readonly number[], settings: Settings): [LinearHead, Float64Array[]] {
   if (settings.scores === "means") return classMeans(local, classes);
-  const targets = local.labels.map((label) => Float64Array.from(classes, (one) => Number(one === label)));
+  const targets = local.labels.map((target) => Float64Array.from(classes, (label) => has(target, label)));
   const weights = local.labels.map(() => 1);
   const solved = ridgeHead(local.features, targets, weights, settings.ridge);
   return [solved.head, solved.left];
@@ -215,9 +225,9 @@ function classMeans(local: Samples, classes: readonly number[]): [LinearHead, Fl
   const mean = weighted(local.features, local.labels.map(() => 1), local.labels.length);
   const centred = local.features.map((row) => row.map((value, f) => value - mean[f]!));
   const sums = classes.map(() => new Float64Array(size));
+  const placesOf = local.labels.map((target) => [...classes.keys()].filter((at) => has(target, classes[at]!)));
   centred.forEach((row, i) => {
-    const sum = sums[classes.indexOf(local.labels[i]!)]!;
-    row.forEach((value, f) => (sum[f] = sum[f]! + value));
+    for (const at of placesOf[i]!) row.forEach((value, f) => (sums[at]![f] = sums[at]![f]! + value));
   });
   const unit = (row: Float64Array): Float64Array => {
     const length = Math.sqrt(dot(row, row)) || 1;
@@ -229,8 +239,7 @@ function classMeans(local: Samples, classes: readonly number[]): [LinearHead, Fl
   const head = { weight, bias: Float64Array.from(rows, (row) => -dot(row, mean)) };
   const left = centred.map((row, i) => {
     const values = apply(head, local.features[i]!);
-    const at = classes.indexOf(local.labels[i]!);
-    values[at] = dot(unit(sums[at]!.map((value, f) => value - row[f]!)), row);
+    for (const at of placesOf[i]!) values[at] = dot(unit(sums[at]!.map((value, f) => value - row[f]!)), row);
     return values;
   });
   return [head, left];
@@ -242,20 +251,24 @@ interface Mixture {
   readonly narrow: readonly (readonly Float64Array[])[];
   readonly offset: readonly Float64Array[];
   readonly classes: readonly number[];
-  readonly labels: readonly number[];
+  readonly labels: readonly Target[];
   readonly share: readonly number[];
   readonly start: readonly number[];
 }
 
 const PULL = 1e-4;
 
-/** Return the numbers θ by which `offset + Σ θ · parts` gives the labels the largest likelihood, by Newton's method. */
+/**
+ * Return the numbers θ by which `offset + Σ θ · parts` gives the labels the largest likelihood, by Newton's method. Where
+ * a sample may have several, each label is a choice of two: the logit of its absence is zero.
+ */
 function mixture({ first, narrow, offset, classes, labels, share, start }: Mixture): number[] {
   const [n, outputs, k] = [labels.length, first[0]!.length, narrow.length + 1];
-  const total = share.reduce((a, b) => a + b, 0);
+  const multi = typeof labels[0] !== "number";
+  const total = share.reduce((a, b) => a + b, 0) * (multi ? outputs : 1);
   const scale = [first, ...narrow].map((part) => {
     const squares = part.reduce((sum, row) => row.reduce((one, value) => one + value * value, sum), 0);
-    return Math.sqrt(squares / n / outputs) + Number.MIN_VALUE * 2 ** 52;
+    return Math.sqrt(squares / n / outputs / (multi ? 2 : 1)) + Number.MIN_VALUE * 2 ** 52;
   });
   const begin = start.map((value, i) => value * scale[i]!);
   const place = new Int32Array(outputs).fill(-1);
@@ -264,13 +277,18 @@ function mixture({ first, narrow, offset, classes, labels, share, start }: Mixtu
     if (!which) return first[i]![output]! / scale[0]!;
     return place[output]! < 0 ? 0 : narrow[which - 1]![i]![place[output]!]! / scale[which]!;
   };
-  const chances = (theta: readonly number[], i: number): Float64Array => {
+  const logitsOf = (theta: readonly number[], i: number): Float64Array => {
     const logits = first[i]!.map((value) => (theta[0]! * value) / scale[0]!);
     classes.forEach((label, at) => {
       let sum = logits[label]! + offset[i]![at]!;
       for (let which = 1; which < k; which++) sum += (theta[which]! * narrow[which - 1]![i]![at]!) / scale[which]!;
       logits[label] = sum;
     });
+    return logits;
+  };
+  const chances = (theta: readonly number[], i: number): Float64Array => {
+    const logits = logitsOf(theta, i);
+    if (multi) return logits.map((value) => 1 / (1 + Math.exp(-value)));
     const most = logits.reduce((a, b) => Math.max(a, b), -Infinity);
     let sum = 0;
     for (let o = 0; o < outputs; o++) sum += logits[o] = Math.exp(logits[o]! - most);
@@ -278,7 +296,7 @@ function mixture({ first, narrow, offset, classes, labels, share, start }: Mixtu
   };
   const lossOf = (theta: readonly number[]): number => {
     let loss = theta.reduce((sum, value, i) => sum + (PULL / 2) * (value - begin[i]!) ** 2, 0);
-    for (let i = 0; i < n; i++) loss -= (share[i]! / total) * Math.log(chances(theta, i)[labels[i]!]!);
+    for (let i = 0; i < n; i++) loss += (share[i]! / total) * surprise(logitsOf(theta, i), labels[i]!);
     return loss;
   };
   let theta = begin;
@@ -289,6 +307,15 @@ function mixture({ first, narrow, offset, classes, labels, share, start }: Mixtu
     for (let i = 0; i < n; i++) {
       const p = chances(theta, i);
       const w = share[i]! / total;
+      if (multi) {
+        for (let o = 0; o < outputs; o++) {
+          for (let a = 0; a < (place[o]! < 0 ? 1 : k); a++) {
+            gradient[a]! += w * (p[o]! - has(labels[i]!, o)) * part(a, i, o);
+            for (let b = 0; b <= a; b++) hessian[a]![b]! += w * p[o]! * (1 - p[o]!) * part(a, i, o) * part(b, i, o);
+          }
+        }
+        continue;
+      }
       const expected = new Array<number>(k).fill(0);
       const second = hessian.map(() => new Array<number>(k).fill(0));
       for (let o = 0; o < outputs; o++) {
@@ -300,7 +327,7 @@ function mixture({ first, narrow, offset, classes, labels, share, start }: Mixtu
         }
       }
       for (let a = 0; a < k; a++) {
-        gradient[a]! += w * (expected[a]! - part(a, i, labels[i]!));
+        gradient[a]! += w * (expected[a]! - part(a, i, labels[i] as number));
         for (let b = 0; b <= a; b++) hessian[a]![b]! += w * (second[a]![b]! - expected[a]! * expected[b]!);
       }
     }
@@ -318,4 +345,13 @@ function mixture({ first, narrow, offset, classes, labels, share, start }: Mixtu
     [theta, loss] = [next, after];
   }
   return theta.map((value, i) => value / scale[i]!);
+}
+
+/** Return the negative log-likelihood of a sample's label, or of its labels' presence and absence, summed. */
+export function surprise(logits: Float64Array, target: Target): number {
+  if (typeof target === "number") {
+    const most = logits.reduce((a, b) => Math.max(a, b), -Infinity);
+    return Math.log(logits.reduce((sum, value) => sum + Math.exp(value - most), 0)) + most - logits[target]!;
+  }
+  return logits.reduce((sum, value, o) => sum + Math.log1p(Math.exp(-Math.abs(value))) + Math.max(0, target[o]! > 0 ? -value : value), 0);
 }

@@ -1,8 +1,9 @@
 /** Solve for a head in closed form: a round is one solution. */
 
 import { type Bytes, roundEven, TunerError } from "./bytes.ts";
-import { apply, type LinearHead, type Settings, unionHead } from "./solve.ts";
+import { apply, type LinearHead, type Settings, surprise, unionHead } from "./solve.ts";
 import type { Weights } from "./step.ts";
+import { labelsOf, type Target } from "./target.ts";
 import { floats, type Tensor, type TensorFile, tensorOf, writeTensors } from "./tensors.ts";
 import { type NewSamples, type Parts, Trainer, type Watch } from "./trainer.ts";
 
@@ -11,7 +12,7 @@ const LARGEST_CODE = 2 ** 14;
 
 interface Coded {
   readonly code: Float64Array;
-  readonly label: number;
+  readonly label: Target;
 }
 
 /** Solves for the head. */
@@ -37,7 +38,7 @@ export class SolvingTrainer extends Trainer {
     trainer.#given = { weight: weight!, bias: bias! };
     const size = weight!.length / bias!.length;
     const codes = Float64Array.from(tensorOf(file, "codes").data as Int16Array);
-    trainer.#before = Array.from(tensorOf(file, "labels").data as BigInt64Array, Number).map((label, i) => ({
+    trainer.#before = labelsOf(tensorOf(file, "labels")).map((label, i) => ({
       code: codes.subarray(i * size, (i + 1) * size),
       label,
     }));
@@ -76,12 +77,8 @@ export class SolvingTrainer extends Trainer {
     this.weights = new Map([weight!, bias!]);
     watch(1, 1);
     const rounded = this.#head();
-    const losses = features.map((row, i) => {
-      const logits = apply(rounded, row);
-      const most = Math.max(...logits);
-      return Math.log(logits.reduce((sum, value) => sum + Math.exp(value - most), 0)) + most - logits[labels[i]!]!;
-    });
-    return [losses.reduce((a, b) => a + b, 0) / losses.length];
+    const loss = features.reduce((sum, row, i) => sum + surprise(apply(rounded, row), labels[i]!), 0);
+    return [loss / labels.flat().length];
   }
 
   protected async logits(features: Float32Array, count: number): Promise<Float32Array[]> {
@@ -101,9 +98,15 @@ export class SolvingTrainer extends Trainer {
     this.#own.forEach(({ code }, i) => codes.set(code, i * size));
     const tensors = new Map(this.#file.tensors);
     tensors.set("codes", { type: "I16", shape: [this.#own.length, size], data: codes });
-    const labels = BigInt64Array.from(this.#own, ({ label }) => BigInt(label));
-    tensors.set("labels", { type: "I64", shape: [this.#own.length], data: labels });
+    const labels = this.#own.map(({ label }) => label);
+    const { shape, type } = tensorOf(this.#file, "labels");
+    const data = type === "U8" ? Uint8Array.from(labels.flat()) : BigInt64Array.from(labels.flat(), BigInt);
+    tensors.set("labels", { type, shape: [labels.length, ...shape.slice(1)], data });
     return new Map([["train/solved.safetensors", writeTensors({ tensors, metadata: this.#file.metadata })]]);
+  }
+
+  async expected(): Promise<number> {
+    return 0; // a second or two
   }
 
   reset(): void {

@@ -5,6 +5,7 @@ import type { Plan } from "./plan.ts";
 import { augmented, balanced, randomOf, shuffled } from "./random.ts";
 import type { Runtime } from "./session.ts";
 import { StepSession, Tail, type Weights } from "./step.ts";
+import { classesOf } from "./target.ts";
 import type { Tensor, TensorFile } from "./tensors.ts";
 import { ADAPTERS, type NewSamples, type Parts, Trainer, type Watch } from "./trainer.ts";
 
@@ -59,18 +60,18 @@ export class SteppingTrainer extends Trainer {
     const local = this.replay.emptied().extended(samples.features.map((row) => codec.encode(row)), samples.labels);
     const mixed = local.extended(this.replay.records, this.replay.labels);
     const random = randomOf(0);
-    const steps = recipe.epochs * Math.ceil(mixed.length / recipe.batchSize);
+    const steps = this.#steps(mixed.length);
     const losses: number[] = [];
     this.#step.begin(this.#begin());
     for (let epoch = 0, done = 0; epoch < recipe.epochs; epoch++) {
-      const order = balance ? balanced(mixed.labels, random) : shuffled([...mixed.labels.keys()], random);
+      const order = balance ? balanced(classesOf(mixed.labels), random) : shuffled([...mixed.labels.keys()], random);
       let total = 0;
       for (let at = 0; at < order.length; at += recipe.batchSize) {
         const rows = order.slice(at, at + recipe.batchSize);
         if (recipe.normsTrain && rows.length === 1 && order.length > 1) continue;
         const maps = augmented(mixed.features(rows), codec.shape, operations, augment, random);
         const weights = weight === 1 ? undefined : rows.map((row) => (row < local.length ? 1 : weight));
-        const batch = { features: maps, labels: rows.map((row) => mixed.labels[row]!), weights, count: rows.length };
+        const batch = { features: maps, labels: rows.flatMap((row) => mixed.labels[row]!), weights, count: rows.length };
         total += (await this.#step.step(batch, rateOf(this.#plan, done, steps))) * rows.length;
         watch(++done, steps);
       }
@@ -79,6 +80,16 @@ export class SteppingTrainer extends Trainer {
     }
     this.weights = await this.#merged(this.#step.weights());
     return losses;
+  }
+
+  #steps(samples: number): number {
+    return this.#plan.recipe.epochs * Math.ceil(samples / this.#plan.recipe.batchSize);
+  }
+
+  async expected(samples: number): Promise<number> {
+    this.reset();
+    this.#step.begin(this.#begin());
+    return this.#steps(samples + this.replay.length) * (await this.#step.pace());
   }
 
   async #merged(state: Weights): Promise<Weights> {

@@ -1,18 +1,20 @@
-/** Train a bundle again: its tail by steps, with or without adapters, or its head in closed form. */
+/** Train a bundle again: its tail by steps, with or without adapters, its head in closed form, or its exits. */
 
 import { type Bundle, type BundleInfo, FILE } from "./bundle.ts";
-import { argmax, type Bytes, encode, sha256, TunerError } from "./bytes.ts";
+import { type Bytes, digest, encode, TunerError } from "./bytes.ts";
 import { Replay } from "./codec.ts";
 import { Model, type Sample } from "./model.ts";
 import { withWeights } from "./onnx.ts";
 import { randomOf } from "./random.ts";
 import type { Runtime } from "./session.ts";
 import type { Weights } from "./step.ts";
+import { isRight, scoreOf, type Target, targetOf } from "./target.ts";
 import { tensorOf, writeTensors } from "./tensors.ts";
 
-const TOLERANCE = 1e-3;
-/** Formats of a bundle's training: of a tail by steps, of a tail with adapters, of a head in closed form. */
-export const [TAIL, ADAPTERS, SOLVED] = [1, 3, 4] as const;
+/** Largest difference of logits that a written model may have. */
+export const TOLERANCE = 1e-3;
+/** Formats of a bundle's training: of a tail by steps, of exits, of a tail with adapters, of a head in closed form. */
+export const [TAIL, EXITS, ADAPTERS, SOLVED] = [1, 2, 3, 4] as const;
 
 /** Called after every step with its number and the number of all steps. */
 export type Watch = (step: number, steps: number) => void;
@@ -20,7 +22,26 @@ export type Watch = (step: number, steps: number) => void;
 /** Features of new samples with their labels: computed once, however many models are trained on them. */
 export interface NewSamples {
   readonly features: readonly Float32Array[];
-  readonly labels: readonly number[];
+  readonly labels: readonly Target[];
+  /** Place of each in [0, 1), by its content: some set the thresholds of exits in every round, and train nothing. */
+  readonly places: readonly number[];
+}
+
+/** What a model answers to a sample: logits, and the exit that it leaves at; 0 where there are none. */
+export interface Answered {
+  readonly logits: Float32Array;
+  readonly exit: number;
+}
+
+/** What training reads of samples, and what the model in use answers to each. */
+export interface Prepared extends Omit<NewSamples, "places"> {
+  readonly answers: readonly Answered[];
+}
+
+/** Answers to the check samples: whether each is right, and their score; see `scoreOf`. */
+export interface Checked {
+  readonly right: readonly boolean[];
+  readonly score: number;
 }
 
 /** What trains, whichever way. */
@@ -35,30 +56,30 @@ export abstract class Trainer {
 
   /** Open the trainer of a bundle. */
   static async open(bundle: Bundle, runtime: Runtime, model: Model): Promise<Trainer> {
-    const { train, loss, exits } = bundle.info;
-    if (!train) throw new TunerError("this bundle cannot learn: export it with --trainable");
-    if (exits || ![TAIL, ADAPTERS, SOLVED].includes(train.format as 1) || loss !== "single-label") {
-      throw new TunerError("this bundle learns in Python only: exits and several labels do not train in a browser yet");
-    }
+    const { train } = bundle.info;
+    const refusal = unlearnable(bundle.info);
+    if (!train || refusal) throw new TunerError(refusal);
     const weights = (await bundle.tensors("weights.safetensors")).tensors;
     const own = new Map((train.weights ?? []).map((name) => [name, tensorOf({ tensors: weights, metadata: {} }, name)]));
     const samples = await Promise.all(
       ["train/replay.safetensors", "train/check.safetensors"].map(async (name) => Replay.read(await bundle.tensors(name))),
     );
     const parts = [bundle, model, samples[0]!, samples[1]!, own] as const;
+    if (train.format === EXITS) return (await import("./exiting.ts")).ExitingTrainer.made(runtime, ...parts);
     if (train.format === SOLVED) return (await import("./solving.ts")).SolvingTrainer.made(...parts);
     return (await import("./stepping.ts")).SteppingTrainer.made(runtime, ...parts);
   }
 
-  /** Return what training reads of samples. */
-  async prepare(samples: readonly Sample[], labels: readonly string[]): Promise<NewSamples> {
-    const rows = labels.map((label) => this.bundle.info.labels.indexOf(label));
-    const stray = labels[rows.indexOf(-1)];
-    if (stray !== undefined) throw new TunerError(`the bundle has no label ${stray}: choose one that it has`);
-    const features: Float32Array[] = [];
-    for (const sample of samples) features.push(await this.model.features(sample));
-    return { features, labels: rows };
+  /** Return what training reads of samples, and what the model in use answers to each. */
+  async prepare(samples: readonly Sample[], labels: readonly string[]): Promise<Prepared> {
+    const targets = labels.map((label) => targetOf(label, this.bundle.info));
+    const found: [Float32Array, Float32Array][] = [];
+    for (const sample of samples) found.push(await this.model.features(sample));
+    return { features: found.map(([features]) => features), labels: targets, answers: found.map(([, logits]) => ({ logits, exit: 0 })) };
   }
+
+  /** Return the seconds that training on so many samples is going to take here; the weights are those of the bundle then. */
+  abstract expected(samples: number): Promise<number>;
 
   /**
    * Train on new samples and the bundle's global ones, from the bundle's weights; return the mean loss of each epoch.
@@ -78,28 +99,8 @@ export abstract class Trainer {
     return new Map();
   }
 
-  /** Return the logits of samples, by the current weights. */
-  answersOf(features: Float32Array, count: number): Promise<Float32Array[]> {
-    return this.logits(features, count);
-  }
-
-  /** Return the most probable label of each sample, by the current weights. */
-  async answers(features: readonly Float32Array[]): Promise<number[]> {
-    const all = new Float32Array(features.reduce((sum, row) => sum + row.length, 0));
-    let at = 0;
-    for (const row of features) (all.set(row, at), (at += row.length));
-    return (await this.logits(all, features.length)).map(argmax);
-  }
-
-  /** Return whether each of the bundle's check samples is answered right; nothing where it brings none. */
-  async checked(): Promise<boolean[] | undefined> {
-    if (!this.check.length) return undefined;
-    const logits = await this.logits(this.check.features([...this.check.labels.keys()]), this.check.length);
-    return logits.map((row, i) => argmax(row) === this.check.labels[i]);
-  }
-
-  /** Return the trained bundle's files that differ from its parent's, with its own bundle.json. */
-  async save(losses: readonly number[], samples: number, before: number | null, after: number | null): Promise<Map<string, Bytes>> {
+  /** Return the trained bundle's files that differ from its parent's, but for bundle.json. */
+  protected async written(): Promise<Map<string, Bytes>> {
     const of = new Map<string, Uint8Array>();
     for (const [name, { shape, data }] of this.weights) {
       if (shape.length) of.set(`tail.${name}`, new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
@@ -108,17 +109,56 @@ export abstract class Trainer {
     for (const [name, value] of this.weights) file.tensors.set(name, value);
     const files = this.replaced();
     files.set("model.onnx", withWeights(await this.bundle.file("model.onnx"), of));
-    files.set("weights.safetensors", writeTensors(file));
+    return files.set("weights.safetensors", writeTensors(file));
+  }
+
+  /** Return what the trained bundle says of itself in another way than its parent. */
+  protected described(): Partial<BundleInfo> {
+    return {};
+  }
+
+  /** Return the logits of samples, by the current weights. */
+  answersOf(features: Float32Array, count: number): Promise<Float32Array[]> {
+    return this.logits(features, count);
+  }
+
+  /** Return the answer to each sample, by the current weights. */
+  async answers(features: readonly Float32Array[]): Promise<Answered[]> {
+    const all = new Float32Array(features.reduce((sum, row) => sum + row.length, 0));
+    let at = 0;
+    for (const row of features) (all.set(row, at), (at += row.length));
+    return (await this.logits(all, features.length)).map((logits) => ({ logits, exit: 0 }));
+  }
+
+  /** Return the answer to each of the bundle's check samples, by the current weights. */
+  protected async checkAnswers(): Promise<Answered[]> {
+    const { labels, length } = this.check;
+    return (await this.logits(this.check.features([...labels.keys()]), length)).map((logits) => ({ logits, exit: 0 }));
+  }
+
+  /** Return how the bundle's check samples are answered; nothing where it brings none. */
+  async checked(): Promise<Checked | undefined> {
+    const { labels, length } = this.check;
+    if (!length) return undefined;
+    const logits = (await this.checkAnswers()).map((answer) => answer.logits);
+    const { loss } = this.bundle.info;
+    const right = logits.map((row, i) => isRight(row, labels[i]!, loss));
+    return { right, score: scoreOf(logits, labels, right, loss) };
+  }
+
+  /** Return the trained bundle's files that differ from its parent's, with its own bundle.json. */
+  async save(losses: readonly number[], samples: number, before: number | null, after: number | null): Promise<Map<string, Bytes>> {
+    const files = await this.written();
     const { info } = this.bundle;
     const hashes = { ...info.files };
-    for (const [name, content] of files) hashes[name] = sha256(content);
+    for (const [name, content] of files) hashes[name] = await digest(content);
     const scores = {
       untouched: info.scores?.untouched ?? {},
       before: { global_accuracy: before },
       after: { global_accuracy: after, losses, samples },
     };
     const made = new Date().toISOString().replace(/\.\d+/, "");
-    const content = { ...info, made, scores, parent: this.bundle.identity, files: hashes } satisfies BundleInfo;
+    const content = { ...info, ...this.described(), made, scores, parent: this.bundle.identity, files: hashes } satisfies BundleInfo;
     return files.set(FILE, encode(JSON.stringify(content, null, 1)));
   }
 
@@ -128,12 +168,22 @@ export abstract class Trainer {
     const random = randomOf(0);
     const sample = Float32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, () => random() * 2 - 1);
     const [theirs] = await written.logits(sample);
-    const [ours] = await this.logits(await this.model.features(sample), 1);
+    const [ours] = await this.logits((await this.model.features(sample))[0], 1);
     const difference = Math.max(...ours!.map((value, i) => Math.abs(value - theirs![i]!)));
     if (!(difference <= TOLERANCE)) throw new TunerError(`the written model's logits differ by ${difference}: learn again`);
   }
 
   abstract release(): Promise<void>;
+}
+
+/** Return why a bundle cannot learn here, and the way out; nothing where it can. */
+export function unlearnable({ train, files }: BundleInfo): string {
+  if (!train) return "This bundle cannot learn: export it with --trainable.";
+  if (train.format === EXITS && !("train/exit0.onnx" in files)) {
+    return "This bundle has exits in closed form: they predict here, but learn in Python only, with tuner watch.";
+  }
+  if (![TAIL, EXITS, ADAPTERS, SOLVED].includes(train.format as 1)) return "This bundle learns in another way than this page knows: update device-tuner.";
+  return "";
 }
 
 /** What a trainer is made of: bundle, model, global samples to train on and to check by, and its weights. */

@@ -1,6 +1,6 @@
 /** A learner in a worker: photos in, answers out. */
 
-import { Bundle } from "./bundle.ts";
+import { Bundle, fetched } from "./bundle.ts";
 import { TunerError } from "./bytes.ts";
 import type { Calls, Request, Response } from "./client.ts";
 import { decodePhoto, fit } from "./image.ts";
@@ -18,10 +18,17 @@ let threads = 1;
 let progress = (_share: number): void => {};
 const handles = new Map<number, Sample>();
 let last = 0;
+let metered: (() => Promise<number>) | undefined;
 
 function opened(): Learner {
   if (!learner) throw new TunerError("no bundle is open: call open first");
   return learner;
+}
+
+function taken(handle: number): Sample {
+  const sample = handles.get(handle);
+  if (!sample) throw new TunerError("this photo is no longer there: choose it again");
+  return sample;
 }
 
 async function sampleOf(photo: Blob): Promise<Sample> {
@@ -38,22 +45,22 @@ const handlers: Handlers = {
       typeof folder === "string" ? await Bundle.fetch(folder) : await Bundle.unzip(new Uint8Array(await folder.arrayBuffer()));
     const store = await browserStore("device-tuner").catch(memoryStore);
     learner = await Learner.open(bundle, runtime, store);
+    metered = undefined;
     const { name, labels, input, sentence } = bundle.info;
-    return { name, labels, kind: input.kind, threads, sentence: String(sentence ?? "") };
+    return { name, labels, kind: input.kind, multi: bundle.info.loss === "multi-label", numbers: Boolean(bundle.info.targets), threads, sentence: String(sentence ?? "") };
   },
   async predict(photo) {
     const began = performance.now();
-    const sample = await sampleOf(photo);
+    const sample = typeof photo === "number" ? taken(photo) : await sampleOf(photo);
     const decoded = (performance.now() - began) / 1000;
     const prediction = await opened().predict(sample);
+    if (typeof photo === "number") return { ...prediction, handle: photo, decoded };
     handles.set(++last, sample);
     for (const old of [...handles.keys()].slice(0, -MOST_HANDLES)) handles.delete(old);
     return { ...prediction, handle: last, decoded };
   },
   async keep(handle, label) {
-    const sample = handles.get(handle);
-    if (!sample) throw new TunerError("this photo is no longer there: choose it again");
-    return opened().keep(sample, label);
+    return opened().keep(taken(handle), label);
   },
   remove: (identity) => opened().remove(identity),
   async samples() {
@@ -70,45 +77,41 @@ const handlers: Handlers = {
   zip: () => opened().zip(),
   status: () => opened().status(),
   async measure(times) {
-    const { bundle, runtime } = opened();
+    const { bundle } = opened();
     const sample = new Uint8Array(bundle.info.input_shape.reduce((a, b) => a * b, 1)).map((_, i) => i % 251);
-    const seconds: number[] = [];
-    for (let i = 0; i < times; i++) seconds.push((await opened().predict(sample)).seconds);
-    const step = bundle.has("train/step.onnx") ? await stepSeconds(bundle, runtime, times) : NaN;
-    return { predict: least(seconds), step, threads };
+    const [predict, step]: [number[], number[]] = [[], []];
+    for (let i = 0; i < times; i++) predict.push((await opened().predict(sample)).seconds);
+    if (bundle.has("train/step.onnx")) {
+      metered ??= await stepOf(opened());
+      for (let i = 0; i < times; i++) step.push(await metered());
+    }
+    return { predict, step, threads };
   },
   async check(folder) {
     const { conformance } = await import("./conformance.ts");
     return conformance(
       opened().exported,
       opened().runtime,
-      async (name) => {
-        const response = await fetch(new URL(name, new URL(folder, location.href)));
-        return response.ok ? new Uint8Array(await response.arrayBuffer()) : undefined;
-      },
+      fetched(folder),
       (content) => decodePhoto(new Blob([content])),
     );
   },
 };
 
-/** The least of some times: on a device that does other work too, what is above it is that work. */
-const least = (values: number[]): number => Math.min(...values);
-
-async function stepSeconds(bundle: Bundle, runtime: Runtime, times: number): Promise<number> {
+/** Return what trains a step, and returns its seconds: a session that is opened once. */
+async function stepOf({ bundle, runtime }: Learner): Promise<() => Promise<number>> {
   const { StepSession } = await import("./step.ts");
   const weights = (await bundle.tensors("weights.safetensors")).tensors;
   const session = await StepSession.open(runtime, await bundle.file("train/step.onnx"), weights);
   const { shape } = session.only("input");
   const features = new Float32Array(shape.reduce((a, b) => a * b, 1)).map((_, i) => (i % 17) / 17);
-  const batch = { features, labels: new Array<number>(shape[0]!).fill(0), count: shape[0]! };
-  const seconds: number[] = [];
-  for (let i = 0; i < times; i++) {
+  const outputs = session.only("label").shape.slice(1).reduce((a, b) => a * b, shape[0]!);
+  const batch = { features, labels: new Array<number>(outputs).fill(0), count: shape[0]! };
+  return async () => {
     const began = performance.now();
     await session.step(batch, 1e-5);
-    seconds.push((performance.now() - began) / 1000);
-  }
-  await session.release();
-  return least(seconds);
+    return (performance.now() - began) / 1000;
+  };
 }
 
 const post = (response: Response): void => (postMessage as (message: unknown) => void)(response);

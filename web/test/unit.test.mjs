@@ -8,7 +8,7 @@ import { build } from "esbuild";
 import * as ort from "onnxruntime-web";
 
 const BUNDLES = process.env.BUNDLES ?? "../build/web-bundles/bundles";
-const contents = ["bytes", "zip", "tensors", "plan", "codec", "image", "gate", "bundle", "learner", "store", "session", "round", "random"]
+const contents = ["bytes", "zip", "tensors", "plan", "codec", "image", "gate", "bundle", "learner", "store", "session", "round", "random", "target"]
   .map((name) => `export * from "./src/${name}.ts";`)
   .join("\n");
 const built = await build({ stdin: { contents, resolveDir: ".", loader: "ts" }, bundle: true, format: "esm", write: false, external: ["onnxruntime-common"] });
@@ -16,10 +16,12 @@ const own = await import(`data:text/javascript;base64,${Buffer.from(built.output
 own.configure(ort);
 const source = (folder) => async (name) => new Uint8Array(await readFile(`${folder}/${name}`).catch(() => undefined));
 
-test("SHA-256 is that of others, of every length", () => {
+test("SHA-256 is that of others, of every length", async () => {
   for (const size of [0, 1, 55, 56, 63, 64, 65, 1000]) {
     const bytes = new Uint8Array(randomBytes(size));
-    assert.equal(own.sha256(bytes), createHash("sha256").update(bytes).digest("hex"));
+    const expected = createHash("sha256").update(bytes).digest("hex");
+    assert.equal(own.sha256(bytes), expected);
+    assert.equal(await own.digest(bytes), expected);
   }
 });
 
@@ -105,6 +107,61 @@ test("random changes of maps keep their mean where nothing is cut off", () => {
   assert.ok(cropped.every(Number.isFinite) && cropped.some((value, i) => value !== maps[i]));
 });
 
+test("judging ends where the other answers cannot change the decision, and not before", () => {
+  const rules = { confidence: 0.95, globalDrop: 0.01, least: 4 };
+  const judged = (old, answers) => own.judgeSamples({ old, new: answers, known: old.map(() => true), labelled: true, oldCost: 1, newCost: 1 }, rules);
+  const random = own.randomOf(2);
+  let [early, all] = [0, 0];
+  for (let round = 0; round < 300; round++) {
+    const [one, two] = [random(), random()];
+    const old = Array.from({ length: 12 }, () => random() < one);
+    const truth = old.map(() => random() < two);
+    const whole = judged(old, truth);
+    const most = [...old.keys()].find((count) => own.isDecided(old, truth.map((right, i) => (i < count ? right : undefined)), rules)) ?? 12;
+    assert.equal(judged(old.slice(0, most), truth.slice(0, most)).accepted, whole.accepted);
+    all++;
+    if (most < 12) early++;
+  }
+  assert.ok(early > all / 4, `${early} of ${all} ended early`);
+  assert.equal(own.isDecided([false, false, false, false], [true, true, true, undefined], rules), false);
+});
+
+test("on a slow device folds are fewer and larger, and enough to judge by", () => {
+  assert.deepEqual(own.planFolds(20, 5, 1, Infinity, 10), [5, 5]);
+  assert.deepEqual(own.planFolds(20, 5, 1, 6, 10), [5, 5]);
+  assert.deepEqual(own.planFolds(20, 5, 1, 4, 10), [5, 3]);
+  assert.deepEqual(own.planFolds(20, 5, 1, 3.9, 10), [4, 2]);
+  assert.deepEqual(own.planFolds(20, 5, 1, 2, 10), [2, 1]);
+  assert.deepEqual(own.planFolds(20, 5, 1, 0.1, 10), [2, 1]);
+  assert.deepEqual(own.planFolds(11, 5, 1, 2, 10), [2, 1]);
+  assert.deepEqual(own.planFolds(60, 5, 1, 2, 10), [5, 1]);
+});
+
+test("several labels: targets, right answers, the AUC, and the rarest label", () => {
+  const info = { labels: ["a", "b", "c"], loss: "multi-label" };
+  assert.deepEqual(own.targetOf("c|a", info), [1, 0, 1]);
+  assert.throws(() => own.targetOf("a|d", info), /no label d/);
+  assert.equal(own.targetOf("b", { ...info, loss: "single-label" }), 1);
+  const most = (row) => [0, 1, 2].map((label) => Number(label === row));
+  assert.deepEqual([own.isRight(most(2), [1, 0, 1]), own.isRight(most(1), [1, 0, 1]), own.isRight(most(1), 1)], [true, false, true]);
+  assert.deepEqual(own.classesOf([[1, 1, 0], [1, 0, 0], [0, 0, 0], [0, 1, 1]]), [0, 0, -1, 2]);
+  const targets = [[1, 0], [0, 0], [1, 0], [0, 0]];
+  assert.equal(own.scoreOf([[3, 1], [1, 1], [1, 1], [0, 1]], targets, []), 0.875); // ties count half; b never occurs
+  assert.equal(own.scoreOf([[1, 0], [1, 0]], [0, 1], [true, false]), 0.5);
+});
+
+test("numbers: targets in deviations, near answers, and R²", () => {
+  const info = { labels: ["size", "age"], loss: "regression", targets: { mean: [10, 50], std: [2, 20] } };
+  assert.deepEqual(own.targetOf("12| 40", info), [1, -0.5]);
+  for (const text of ["12", "12|", "12|old", "12|40|1", ""]) assert.throws(() => own.targetOf(text, info), /give a number for each/);
+  assert.deepEqual([[1.5, -1], [1.6, -1]].map((logits) => own.isRight(logits, [1, -0.5], "regression")), [true, false]);
+  const targets = [[0, 1], [2, 1], [4, 1]]; // the second is always the same: it says nothing
+  assert.equal(own.scoreOf([[1, 0], [2, 0], [3, 0]], targets, [], "regression"), 0.75);
+  assert.equal(own.scoreOf([[9, 0], [9, 0], [9, 0]], targets, [], "regression"), 0);
+  const samples = ["3", "1", "2", "0"].map((identity, i) => ({ identity, label: `${i}`, sample: new Uint8Array() }));
+  assert.deepEqual(own.foldsOf(samples, [0, 1, 2, 3], 2, false), [[3, 2], [1, 0]]);
+});
+
 test("balanced epochs hold each class as often", () => {
   const labels = [0, 0, 0, 0, 0, 0, 1, 1];
   const rows = own.balanced(labels, own.randomOf(1));
@@ -112,7 +169,19 @@ test("balanced epochs hold each class as often", () => {
   assert.equal(rows.length, 8);
 });
 
-for (const name of ["tail", "adapters", "solved"]) {
+test("what cannot learn here says so, and predicts", async () => {
+  const files = source(`${BUNDLES}/exits/bundle`);
+  const info = JSON.parse(own.decode(await files("bundle.json")));
+  delete info.files["train/exit0.onnx"]; // as of exits that are solved for
+  const bundle = await own.Bundle.open(async (name) => (name === "bundle.json" ? own.encode(JSON.stringify(info)) : files(name)));
+  const learner = await own.Learner.open(bundle, ort, own.memoryStore());
+  assert.match((await learner.status()).refusal, /exits in closed form: they predict here, but learn in Python only/);
+  await assert.rejects(learner.learn(), /learn in Python only/);
+  const { label } = await learner.predict(new Float32Array(bundle.info.input_shape.reduce((a, b) => a * b)));
+  assert.ok(bundle.info.labels.includes(label));
+});
+
+for (const name of ["tail", "adapters", "solved", "exits"]) {
   test(`${name}: a round learns, goes back, and gives a bundle that learns again`, async () => {
     const folder = `${BUNDLES}/${name}/bundle`;
     const bundle = await own.Bundle.open(source(folder));

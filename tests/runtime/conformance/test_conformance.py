@@ -1,6 +1,7 @@
 """A device that computes something else than the conformance set holds is found out; one that does not is not."""
 
 import json
+import random
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -55,6 +56,12 @@ def test_exits_have_logits_each_and_train_from_the_first(tmp_path: Path) -> None
     expected = load_file(folder / files.FOLDER / files.TENSORS)
     assert expected["expected.logits"].shape[0] == len(Bundle.open(folder).models)
     assert len(expected["expected.losses"]) == 20
+    assert broken(folder) == set()
+    thresholds = expected["expected.calibrated"]
+    save_file({**expected, "expected.calibrated": thresholds + 0.05}, folder / files.FOLDER / files.TENSORS)
+    assert broken(folder) == {"calibrated"}
+    older = {name: value for name, value in expected.items() if name not in {"expected.calibrated", "expected.targets"}}
+    save_file(older, folder / files.FOLDER / files.TENSORS)
     assert broken(folder) == set()
 
 
@@ -141,15 +148,47 @@ def test_a_zip_of_a_bundle_is_shown_and_predicts(tmp_path: Path, capsys: pytest.
     assert str(sample) in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["../bundle.json", "images/../../bundle.json"])
-def test_no_name_in_a_zip_leads_out_of_it(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("../bundle.json", "leads out"),
+        ("images/../../bundle.json", "leads out"),
+        ("C:bundle.json", "is not the name of a file"),  # on Windows, of another drive
+        ("images\\..\\..\\bundle.json", "is not the name of a file"),
+    ],
+)
+def test_no_name_in_a_zip_leads_out_of_it(tmp_path: Path, name: str, reason: str) -> None:
     with zipfile.ZipFile(tmp_path / "bad.zip", "w") as archive:
         archive.writestr(name, "{}")
         archive.writestr("bundle.json", "{}")
         archive.writestr("../stray", "x")
-    with pytest.raises(BundleError, match="leads out"), unpacked(tmp_path / "bad.zip") as folder:
+    with pytest.raises(BundleError, match=reason), unpacked(tmp_path / "bad.zip") as folder:
         Bundle.open(folder)
     assert not (tmp_path / "stray").exists()
+
+
+def test_a_damaged_zip_is_one_line(tmp_path: Path) -> None:
+    whole = Path(shutil.make_archive(str(tmp_path / "digits"), "zip", OLD / "digits", "bundle")).read_bytes()
+    draw, damaged, refused = random.Random(0), tmp_path / "damaged.zip", list[str]()
+    for cut in (False, True) * 60:
+        content = bytearray(whole[: draw.randrange(1, len(whole))] if cut else whole)
+        for _ in range(3):
+            content[draw.randrange(len(content))] ^= draw.randrange(1, 256)
+        damaged.write_bytes(content)
+        try:
+            with unpacked(damaged):
+                pass
+        except BundleError as error:
+            refused.append(str(error))
+    assert not any("\n" in line for line in refused)
+    assert len(refused) > 100
+
+
+def test_a_zip_compressed_in_another_way_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "odd.zip", "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("bundle.json", "{}")
+    with pytest.raises(BundleError, match="compressed in a way other than deflate"), unpacked(tmp_path / "odd.zip"):
+        pass
 
 
 def test_a_zip_that_holds_more_than_it_may_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ import pytest
 from tuner.errors import BundleError
 from tuner.ort.session import Session
 from tuner.runtime import Bundle, Personaliser
-from tuner.runtime.infer.calibration import confidences
 from tuner.runtime.infer.chain import probabilities
+from tuner.runtime.infer.confidence import confidences
 
 Make = Callable[..., Any]
 
@@ -101,8 +101,8 @@ def test_the_temperature_divides_the_logits(make: Make, pointing: Make, sample: 
 
 def test_several_labels_are_sure_by_the_mean_of_their_certainties() -> None:
     logits = np.array([[0.0, 100.0], [0.0, -100.0]], np.float32)
-    assert probabilities(logits, multi=True)[0].tolist() == [0.5, 1.0]
-    assert confidences(logits, multi=True).tolist() == [0.75, 0.75]
+    assert probabilities(logits, loss="multi-label")[0].tolist() == [0.5, 1.0]
+    assert confidences(logits, loss="multi-label").tolist() == [0.75, 0.75]
 
 
 @pytest.mark.parametrize("given", [np.zeros(4, np.float32), np.zeros((3, 3), np.float32), np.array(["a", "b", "c"])])

@@ -13,6 +13,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from tuner.bundle.format import Bundle, file_hash
+from tuner.commands.card import card_of
 from tuner.errors import TunerError
 from tuner.ort.layout import StepFileError
 from tuner.ort.training_step import StepSession
@@ -209,3 +210,13 @@ def test_a_file_without_a_hash_is_not_used(name: str, tmp_path: Path) -> None:
     (bundle / "bundle.json").write_text(json.dumps(content))
     with pytest.raises(TunerError, match=f"has no hash of {name}: export again"):
         train(bundle)
+
+
+@pytest.mark.parametrize("value", [1.5, -0.1])
+def test_an_accuracy_is_a_share(value: float, tmp_path: Path) -> None:
+    bundle = copied(tmp_path)
+    content = json.loads((bundle / "bundle.json").read_text())
+    content["scores"]["from_pixels"] = {"local_accuracy": value}
+    (bundle / "bundle.json").write_text(json.dumps(content))
+    with pytest.raises(TunerError, match=r"local_accuracy is .*, not between 0 and 1: export again"):
+        card_of(bundle)

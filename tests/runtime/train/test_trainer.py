@@ -135,7 +135,7 @@ def test_bundles_of_other_versions_and_losses_are_refused(bundle: Path, tmp_path
     with pytest.raises(BundleError, match="has training format 9, this version reads 1 and 3: update tuner"):
         Trainer(changed(bundle, tmp_path / "b", train={**train.to_dict(), "format": 9}))
     with pytest.raises(
-        BundleError, match="with the loss single-label or multi-label or regression, not 'hinge': update tuner"
+        BundleError, match="loss must be single-label or multi-label or regression, got 'hinge': update tuner"
     ):
         Trainer(changed(bundle, tmp_path / "c", loss="hinge"))
     with pytest.raises(BundleError, match="cannot be trained: export it with `tuner export RUN OUT --trainable`"):

@@ -150,7 +150,7 @@ def test_a_published_model_brings_its_input(write: Write, images: Path) -> None:
         ({"input.std": [0.0]}, r"input\.std\.0: input should be greater than 0, got 0\.0"),
         (
             {"local.labels": "none"},
-            r'local\.labels = "none" requires \[global\], as the model then predicts its classes',
+            r'local\.labels = "none" requires \[global\], as it says what the model predicts',
         ),
         ({"local.kind": "arrays", "input.size": None}, r'kind "arrays" is read from an \.npz'),
         ({"local.val": "l/train"}, r"is both train and val"),

@@ -75,6 +75,18 @@ def test_recordings_have_targets_too(load_npz: Load) -> None:
     assert len(set(targets(task, "local.train")[:, 0].round(3))) == 16
 
 
+def test_local_data_without_targets_takes_outputs_and_scale_of_the_global_data(load_npz: Load, tmp_path: Path) -> None:
+    np.savez(tmp_path / "local.npz", x_train=X[:15], x_val=X[15:])
+    local = {"local.labels": "none", "local.train": "local.npz", "local.val": "local.npz"}
+    global_ = {"global.kind": "arrays", "global.train": "data.npz"}
+    task = load_npz({"x": X, "y": Y, "classes": ["width", "height"]}, REGRESSION | local | global_)
+    assert not task.labelled
+    assert task.labels == ("width", "height")
+    assert (len(task.local.train), len(task.local.val)) == (15, 5)
+    assert task.global_ is not None
+    np.testing.assert_allclose(task.global_.train.labels.mean(axis=0), 0, atol=1e-5)
+
+
 BAD: Mapping[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "text": ({"y": np.array(["a"] * 20)}, {}, r"the targets of a regression must be numbers \[n\] or \[n, outputs\]"),
     "NaN": ({"y": np.where(np.arange(20) == 3, np.nan, 1.0)}, {}, r"must be finite numbers, got \[nan\] for sample 3"),
@@ -83,7 +95,6 @@ BAD: Mapping[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "delta": ({}, {"loss.delta": 0.0}, r"loss\.delta: input should be greater than 0, got 0\.0"),
     "smoothing": ({}, {"loss.label_smoothing": 0.1}, r'loss\.label_smoothing is for loss\.kind = "single-label"'),
     "top": ({}, {"loss.top_k": 3}, r'loss\.top_k is for loss\.kind = "single-label", got "regression"'),
-    "unlabelled": ({}, {"local.labels": "none", "global.kind": "arrays", "global.train": "data.npz"}, r"about classes"),
     "labels": ({}, {"labels.new": ["a"]}, r'\[labels\] is about classes, but loss\.kind = "regression" has none'),
     "classes": (
         {},

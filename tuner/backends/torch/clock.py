@@ -1,9 +1,11 @@
 """Time on a device that may do other work: what a call takes, and whether there is time for another."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 REPEATS = 3
+#: Calls that are timed in turns, and before them those that are not.
+TIMED_RUNS, UNTIMED_RUNS = 30, 3
 
 
 class Clock:
@@ -38,3 +40,14 @@ def timed(run: Callable[[], object], clock: Clock | None = None) -> float:
         run()
         seconds.append(time.perf_counter() - started)
     return min(seconds[1:] or seconds)
+
+
+def in_turns(runs: Sequence[Callable[[], object]]) -> list[list[float]]:
+    """Return the seconds of each run, `TIMED_RUNS` times: they take turns, so that a busy moment meets them all."""
+    seconds: list[list[float]] = [[] for _ in runs]
+    for _ in range(UNTIMED_RUNS + TIMED_RUNS):
+        for run, own in zip(runs, seconds, strict=True):
+            started = time.perf_counter()
+            run()
+            own.append(time.perf_counter() - started)
+    return [own[UNTIMED_RUNS:] for own in seconds]

@@ -19,6 +19,7 @@ from tuner.backends.torch.export import segments, whole
 from tuner.backends.torch.export.misread import misread
 from tuner.backends.torch.features.access import Access, prefix_hash
 from tuner.backends.torch.features.fill import fill, missing
+from tuner.backends.torch.features.int8 import prediction_costs
 from tuner.backends.torch.features.needs import needed
 from tuner.backends.torch.first_steps import first_steps
 from tuner.backends.torch.measure import measure, steps_are_traced
@@ -131,6 +132,8 @@ class TorchSession(Session):
         opened = self._of(plans[0])
         access = opened.access(plans[0], store, report)
         filling = fill(access, plans)
+        for cut in {plan.split for plan in plans if plan.runtime.precision == "int8" and not filling.stopped}:
+            prediction_costs(opened.task, opened.model, cut)  # here, where nothing trains
         if not filling.stopped and ready(access, plans, opened.extensions):
             return replace(filling, stopped=True)
         return filling

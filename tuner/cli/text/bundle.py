@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tuner.bundle.info import BundleInfo
+from tuner.cli.text.int8 import int8_lines
 from tuner.metrics import percent
 from tuner.printable import printable
 from tuner.results.objectives import ACCURACY, ERROR, title_of
@@ -29,7 +30,7 @@ def format_bundle(folder: Path, info: BundleInfo, scored: Mapping[str, int], fol
     """
     lines = [f"{folder}: {info.sentence}"]
     for name, value in info.scores.from_pixels.items():
-        shown, regression = title_of(name, regression=info.loss == "regression"), info.loss == "regression"
+        shown, regression = title_of(name, info.loss), info.loss == "regression"
         in_trial = info.scores.trial.get(name)
         over = f", over {folds} folds," if folds and name == "local_accuracy" else ""
         if not name.endswith(ACCURACY) or regression:
@@ -37,8 +38,9 @@ def format_bundle(folder: Path, info: BundleInfo, scored: Mapping[str, int], fol
             lines.append(f"  {shown} {value:.4g}" + (f"; in the trial{over} {in_trial:.4g}" if is_score else ""))
             continue
         trial = "" if in_trial is None else f"; in the trial{over} {percent(in_trial)}"
-        count = 0 if info.loss == "multi-label" else scored.get(name, 0)
+        count = scored.get(name, 0) if info.loss == "single-label" else 0
         lines.append(f"  {shown} {percent(value, count)}{trial}")
+    lines += [f"  {line}" for line in int8_lines(info)]
     if info.train is not None:
         samples = info.train.replay_samples + info.train.check_samples
         lines.append(
@@ -67,7 +69,7 @@ def format_prediction(file: Path, prediction: Prediction, *, exits: int, timelin
 def _format_labels(file: Path, prediction: Prediction, exits: int) -> str:
     left = f", exit {prediction.exit}" if exits > 1 else ""
     if prediction.values is not None:
-        return f"{printable(str(file))}: {format_values(prediction.values)}"
+        return f"{printable(str(file))}: {format_values(prediction.values)}{left}"
     name, best = printable(str(file)), f"{printable(prediction.label)} ({100 * prediction.probability:.0f} %{left})"
     if prediction.labels is None:
         return f"{name}: {best}"

@@ -1,5 +1,6 @@
 """A bundle's card as text."""
 
+from tuner.cli.text.int8 import int8_lines
 from tuner.commands.card import Card
 from tuner.metrics import percent
 from tuner.printable import printable
@@ -30,6 +31,7 @@ def format_card(card: Card) -> str:
         f"{'outputs' if info.loss == 'regression' else 'classes'}: {_classes(info.labels)}",
         *_scores(card),
         *_sizes(card),
+        *int8_lines(info),
         f"trains again without PyTorch: {_training(card)}",
     ]
     if info.plugins:
@@ -56,7 +58,7 @@ def _scores(card: Card) -> list[str]:
         interval = "" if low is None or high is None else f" (95 % interval {100 * low:.0f}–{100 * high:.0f})"
         folded = name == LOCAL and card.folds > 0
         before = None if folded else scores.untouched.get(name)  # which is of the folds' samples, too
-        title = title_of(name, regression=regression)
+        title = title_of(name, card.info.loss)
         text = _number if regression else percent
         untouched = "" if before is None else f", untouched model {text(before)}"
         lines.append(f"{title}: {text(value)}{interval}{untouched}")
@@ -66,12 +68,12 @@ def _scores(card: Card) -> list[str]:
         untouched = "" if before is None else f", untouched model {text(before)}"
         single = card.info.loss == "single-label"
         of = percent(scores.trial[LOCAL], card.folded_samples) if single else text(scores.trial[LOCAL])
-        lines.append(f"{title_of(LOCAL, regression=regression)} in the run, over {card.folds} folds: {of}{untouched}")
+        lines.append(f"{title_of(LOCAL, card.info.loss)} in the run, over {card.folds} folds: {of}{untouched}")
     if scores.device is not None:
         device = scores.device
         text = _number if regression else percent
         earlier, now = ("unknown" if one is None else text(one) for one in (device.before, device.after))
-        title = title_of("global_accuracy", regression=regression)
+        title = title_of("global_accuracy", card.info.loss)
         lines.append(f"{title}: {now} after training on {device.samples} samples, {earlier} before")
     latency = scores.from_pixels.get("mean_latency_seconds")
     if latency is not None:

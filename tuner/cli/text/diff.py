@@ -5,7 +5,7 @@ from typing import Any
 
 from tuner.commands.diff import RunDiff
 from tuner.metrics import wilson
-from tuner.results.objectives import DOMAINS, R_SQUARED, Objective, title_of
+from tuner.results.objectives import DOMAINS, SCORES, Objective, titled
 from tuner.units import format_bytes, format_seconds
 
 A, B = "A", "B"
@@ -25,7 +25,7 @@ def format_diff(found: RunDiff, objectives: Mapping[str, Objective]) -> str:
         lines.append("  the search spaces have one name and differ in content")
     lines += _table("results", found.results, objectives)
     for side, letter in enumerate((A, B)):
-        has_intervals = not any(objective.unit == R_SQUARED for objective in objectives.values())
+        has_intervals = not any(objective.unit in SCORES for objective in objectives.values())
         lines.append(f"front of {letter}{' (95 % intervals)' if has_intervals else ''}:")
         for trial, values in found.front[side].items():
             names = [name for name, picked in found.picks[side].items() if picked == trial]
@@ -53,15 +53,14 @@ def _table(title: str, pairs: Mapping[str, tuple[Any, Any]], objectives: Mapping
 
 
 def _title(name: str, objectives: Mapping[str, Objective]) -> str:
-    """Return a row's name for people: of a regression, what is called accuracy is R²."""
-    regression = any(objective.unit == R_SQUARED for objective in objectives.values())
-    return title_of(name, regression=regression)
+    """Return a row's name for people, with the runs' own score as what is called accuracy."""
+    return titled(name, next((objective.unit for objective in objectives.values() if objective.unit in SCORES), None))
 
 
 def _with_interval(found: RunDiff, side: int, objective: Objective, value: float) -> str:
     """Return a value with its unit; an accuracy with its 95 % interval."""
     count = found.results.get(f"scored_{DOMAINS.get(objective.name)}", (None, None))[side]
-    if not count or objective.unit == R_SQUARED:
+    if not count or objective.unit in SCORES:
         return objective.text(value)
     low, high = wilson(value, count)
     return f"{objective.text(value)} ({100 * low:.0f}–{100 * high:.0f})"

@@ -43,7 +43,7 @@ def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
         console.print(f"the front is empty: {nothing_feasible(run)}")
     elif run.knee is not None:
         picks = ", ".join(f"{name} {trial}" for name, trial in named_picks(run).items())
-        console.print(f"→ the knee: tuner export {run.folder} OUT --pick knee ({picks})", highlight=False)
+        console.print(f"→ the knee: tuner export {run.place} OUT --pick knee ({picks})", highlight=False)
     if info.spent.phases:
         spent = sorted(info.spent.phases.items(), key=lambda phase: -phase[1])
         console.print("time: " + ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in spent))
@@ -51,7 +51,8 @@ def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
         console.print(f"estimates: {'; '.join(map(_errors, errors, errors.values()))}", highlight=False)
     states = ", ".join(f"{number} {state}" for state, number in run.counts.items())
     seconds, stored = format_seconds(info.spent.seconds), format_bytes(info.spent.storage_bytes)
-    console.print(f"trials: {states} · spent {seconds} · the store now holds {stored}")
+    of_prior = f" · {run.of_prior}" if run.of_prior else ""
+    console.print(f"trials: {states}{of_prior} · spent {seconds} · the store now holds {stored}")
     console.print(answer(run), highlight=False)
 
 
@@ -66,8 +67,7 @@ def _errors(name: str, errors: EstimateErrors) -> str:
 def _scored_on(run: Run) -> str:
     """Say how many samples the front is scored on, and of how many."""
     scored, task = run.scored_samples, run.info.task
-    interval = "" if task.regression else "; (95 % intervals)"
-    interval = "; an accuracy of several labels is the macro AUC" if run.info.classes.several else interval
+    interval = "; (95 % intervals)" if run.info.loss == "single-label" else ""
     if run.folds:
         local = f"{scored['local']:,} local {task.noun} ({task.local_train:,} in {run.folds} folds, and local.val)"
         old = f" and {scored['global']:,} global validation {task.noun}" if scored["global"] else ""

@@ -11,10 +11,13 @@ def format_store(files: Sequence[StoreFile]) -> str:
     """Return the list for people."""
     if not files:
         return "the store is empty"
-    lines = ["cut                        bits  records       size  last used"]
+    lines = ["cut                        bits  records       size  last used         engine"]
     for file in files:
         size = format_bytes(file.bytes)
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(file.last_used))
-        lines.append(f"{file.cut or 'damaged':<26} {file.bits or 0:>4}  {file.records:>7,}  {size:>9}  {used}")
+        line = (
+            f"{file.cut or 'damaged':<26} {file.bits or 0:>4}  {file.records:>7,}  {size:>9}  {used}  {file.kind or ''}"
+        )
+        lines.append(line.rstrip())
     lines.append(f"in all {format_bytes(sum(file.bytes for file in files))}")
     return "\n".join(lines)

@@ -17,13 +17,11 @@ def format_trial(run: Run, record: TrialRecord) -> str:
     lines = [f"trial {record.trial}: {record.state}{rung}, {format_seconds(record.spent_seconds)}"]
     lines += [describe(record.plan)] if record.plan else []
     lines += [f"the same plan as trial {record.same_as}, whose values these are"] if record.same_as is not None else []
+    lines += [f"plan {record.prior} of the prior"] if record.prior is not None else []
     lines += [f"reason: {record.reason}"] if record.reason else []
-    scored = record.plan.scored if record.plan and not run.info.classes.several else {}
-    is_number = run.info.task.regression
-    lines += [
-        f"{title_of(name, regression=True) if is_number else name}: {_text(units, name, value, scored)}"
-        for name, value in record.values.items()
-    ]
+    scored = record.plan.scored if record.plan else {}
+    named = {name: name if run.info.loss == "single-label" else title_of(name, run.info.loss) for name in record.values}
+    lines += [f"{named[name]}: {_text(units, name, value, scored)}" for name, value in record.values.items()]
     if record.estimate is not None:
         estimate = (f"{name} {value:,.4g}" for name, value in asdict(record.estimate).items())
         lines.append(f"estimate: {', '.join(estimate)}")

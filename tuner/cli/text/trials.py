@@ -40,4 +40,5 @@ def _line(cells: list[str], widths: list[int]) -> str:
 def _why(record: TrialRecord) -> str:
     if record.same_as is not None:
         return f"the same plan as trial {record.same_as}, whose values these are"
-    return " ".join(record.reason.split())
+    of_prior = "" if record.prior is None else f"plan {record.prior} of the prior"
+    return "; ".join(filter(None, (of_prior, " ".join(record.reason.split()))))

@@ -5,7 +5,7 @@ A value that is compared is an array, by name, or a decision of the gate.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,18 +15,24 @@ from tuner.bundle.format import WEIGHTS, Bundle
 from tuner.bundle.info import TrainInfo
 from tuner.bundle.replay import Replay
 from tuner.bundle.tensors import read_tensors
+from tuner.ort.tail import Tail
 from tuner.ort.training_step import StepSession
 from tuner.plan.trial import TrialPlan
 from tuner.runtime.conformance.inputs import RuledNoise
+from tuner.runtime.infer.calibration import Costs
 from tuner.runtime.infer.chain import Chain
 from tuner.runtime.infer.personaliser import Personaliser
 from tuner.runtime.infer.prediction import Prediction
 from tuner.runtime.train.adapters import Adapters
+from tuner.runtime.train.exit_calibration import calibrate_exits
+from tuner.runtime.train.exit_targets import exit_targets
 from tuner.runtime.train.files import (
     ADAPTERS,
     ADAPTERS_FORMAT,
+    CHECK,
     EXIT_WEIGHTS,
     EXITS_FORMAT,
+    LOGITS_OF,
     MERGE,
     REPLAY,
     SOLVED_FORMAT,
@@ -40,6 +46,7 @@ from tuner.task import decode_image, normalise
 from tuner.training.schedule import scheduled_rate
 
 STEPS = 20
+MOST_CALIBRATED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,7 @@ class Inputs:
 def step_batches(bundle: Bundle) -> tuple[tuple[int, ...], ...]:
     """Return the rows of the replay that 20 training steps take, the last of every five a smaller batch."""
     train = bundle.info.train
-    if train is None or train.format == SOLVED_FORMAT:
+    if train is None or not {STEP, STEP_OF.format(0)} & set(bundle.info.files):  # what it trains is solved for
         return ()
     count, batch = train.replay_samples, plan_of(bundle).recipe.batch_size
     sizes = (batch if number % 5 != 4 else max(2, batch // 2) for number in range(STEPS))  # noqa: PLR2004 - the last
@@ -83,7 +90,7 @@ def measured(bundle: Bundle, inputs: Inputs, threads: int | None = None) -> dict
 
     Returns:
         Arrays by name: ``normalised``, ``logits`` [exits, n, labels], ``left_at``, ``probabilities``, ``image.NAME``,
-        ``rates``, ``losses``, ``codes``, ``replay``, ``solved``.
+        ``rates``, ``losses``, ``codes``, ``replay``, ``solved``, ``targets``, ``calibrated``.
 
     Raises:
         TunerError: The bundle cannot be used.
@@ -122,7 +129,26 @@ def _trained(bundle: Bundle, train: TrainInfo, inputs: Inputs, threads: int | No
         trainer.train()
         return {**values, "solved": trainer.logits(values["replay"])}
     rates, losses = _steps(bundle, plan, replay, inputs.batches, threads or 1)
-    return {**values, "rates": rates, "losses": losses}
+    values |= {"rates": rates, "losses": losses}
+    return values | _calibrated(bundle, plan, threads or 1) if train.format == EXITS_FORMAT else values
+
+
+def _calibrated(bundle: Bundle, plan: TrialPlan, threads: int) -> dict[str, Array]:
+    """Return what exits learn of check samples; and the temperatures and thresholds that these samples give."""
+    check, policy = replay_of(bundle, CHECK), bundle.exits
+    rows = np.arange(min(MOST_CALIBRATED, len(check)))
+    if policy is None or not len(rows) or STEP_OF.format(0) not in bundle.info.files:
+        return {}
+    chain, state = Chain.of(bundle, threads), read_tensors(bundle.file(EXIT_WEIGHTS))
+    features, truth, logits = check.read(rows), check.labels[rows], list[Floats]()
+    for at in range(len(policy.thresholds)):
+        own = {name.removeprefix(f"{at}."): value for name, value in state.items() if name.startswith(f"{at}.")}
+        logits.append(Tail(bundle.file(LOGITS_OF.format(at)), threads).logits(features, own))
+        features, final = chain.step(at + 1, features)
+    heads, costs = replace(plan.heads, tolerance=policy.tolerance), Costs(policy.shares, (0.0,) * len(logits))
+    found = calibrate_exits(np.stack([*logits, final]), truth, heads, costs, loss=bundle.loss, prune=False)
+    targets = exit_targets(plan.heads, final, truth, loss=bundle.loss)
+    return {"targets": targets, "calibrated": np.array([*found.temperatures, *found.thresholds])}
 
 
 def _steps(

@@ -15,15 +15,15 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from tuner.metrics import LossKind
+from tuner.runtime.infer.agreement import agreements
+from tuner.runtime.infer.confidence import Floats, confidences, correctness
 from tuner.runtime.infer.mcnemar import most_drop
 
-Floats = npt.NDArray[np.floating]
 GRID = tuple(round(0.05 * step, 2) for step in range(21))
-BINS = 15
 LEAST_SHARE = 0.01  # of samples that leave at an exit, or it is pruned
 ABOVE_CHANCE = 0.05  # least accuracy of an exit above chance, or it is pruned
 SLACK = 1e-12  # of rounding
-TEMPERATURES = np.geomspace(0.05, 10.0, 81)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +56,29 @@ class Answers:
 
     Attributes:
         confidences: Confidence of each answer, float [exits + 1, n], in [0, 1].
-        right: 1 where the answer is right, 0 where not, float [exits + 1, n]; with several labels a sample, the share
-            of labels that is right.
+        right: How far each answer is right, as `correctness` returns it, float [exits + 1, n].
+        values: Of a regression, the answers, float32 [exits + 1, n, outputs]: an exit is compared with the one before
+            it, so that confidences differ where that one is left out.
     """
 
     confidences: Floats
     right: Floats
+    values: Floats | None = None
+
+    @classmethod
+    def of(
+        cls, logits: Floats, truth: npt.NDArray[np.generic], temperatures: Sequence[float], loss: LossKind
+    ) -> "Answers":
+        """Return the answers that logits come to; arguments as of `confidences` and `correctness`."""
+        values = logits if loss == "regression" else None
+        return cls(confidences(logits, temperatures, loss=loss), correctness(logits, truth, loss=loss), values)
 
     def select(self, exits: Sequence[int]) -> "Answers":
         """Return the answers of some side exits and of the last exit."""
         rows = [*exits, len(self.right) - 1]
-        return Answers(self.confidences[rows], self.right[rows])
+        if self.values is None:
+            return Answers(self.confidences[rows], self.right[rows])
+        return Answers(agreements(self.values[rows]), self.right[rows], self.values[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +171,7 @@ def calibrate(
     start = sweep(answers, costs)
     reference = start[-1] if against == "original" else max(start, key=lambda point: point.accuracy)
     before, limit = right_answers(answers, reference.thresholds), max(reference.thresholds, default=1.0)
-    exits = tuple(range(len(answers.right) - 1))
+    exits, found = tuple(range(len(answers.right) - 1)), None
     if prune:
         means = answers.right.mean(axis=1)
         exits = tuple(exit_ for exit_ in exits if means[exit_] >= chance + ABOVE_CHANCE)
@@ -170,10 +182,22 @@ def calibrate(
             return most_drop(before, right_answers(some, thresholds), confidence) <= tolerance + SLACK
 
         chosen = _cheapest(some, costs.select(exits), admissible, limit, per_exit=per_exit)
-        used = tuple(exit_ for exit_, rate in zip(exits, chosen.rates, strict=False) if rate >= LEAST_SHARE)
+        if found is not None and chosen.accuracy < found.chosen.accuracy and not admissible(chosen.thresholds):
+            return found  # the exits that were dropped are missed
+        found = Calibration(exits, chosen, reference.accuracy)
+        used = tuple(exit_ for exit_, is_used in zip(exits, _used(some, chosen), strict=True) if is_used)
         if not prune or used == exits:
-            return Calibration(exits, chosen, reference.accuracy)
+            return found
         exits = used
+
+
+def _used(answers: Answers, point: OperatingPoint) -> npt.NDArray[np.bool_]:
+    """Return whether each side exit is worth its cost: samples leave there, or at one that is compared with it."""
+    worth: npt.NDArray[np.bool_] = np.asarray(point.rates[:-1]) >= LEAST_SHARE
+    if answers.values is not None:
+        compares = worth & (np.asarray(point.thresholds) > 0)
+        worth[:-1] |= compares[1:]
+    return worth
 
 
 def pareto_front(points: Sequence[OperatingPoint]) -> list[OperatingPoint]:
@@ -225,62 +249,3 @@ def _better(
     """Return what thresholds give if that costs less and is admissible, else what was chosen before."""
     candidate = operating_point(answers, costs, thresholds)
     return candidate if candidate.mean_cost < chosen.mean_cost and admissible(thresholds) else chosen
-
-
-def confidences(
-    logits: Floats, temperature: float | Sequence[float] = 1.0, *, multi: bool = False
-) -> npt.NDArray[np.float64]:
-    """Return the confidence of each row: the largest probability; with several labels, the mean of max(p, 1 − p).
-
-    Args:
-        logits: float [..., n, classes].
-        temperature: Divisor of the logits; one for all, or one for each of [...].
-        multi: Whether a sample may have several labels.
-    """
-    scaled = np.asarray(logits, np.float64) / np.expand_dims(temperature, (-2, -1))
-    if multi:
-        return np.asarray((1 / (1 + np.exp(-np.abs(scaled)))).mean(axis=-1))
-    scaled -= scaled.max(axis=-1, keepdims=True)
-    return np.asarray(1 / np.exp(scaled).sum(axis=-1))
-
-
-def correctness(logits: Floats, truth: npt.NDArray[np.generic], *, multi: bool) -> npt.NDArray[np.float64]:
-    """Return float64 [exits + 1, n]: 1 where an answer is right; with several labels, the share that is."""
-    if multi:
-        return np.asarray(((logits > 0) == (np.asarray(truth) > 0)).mean(axis=-1))
-    return np.asarray((logits.argmax(axis=-1) == truth).astype(np.float64))
-
-
-def fitted_temperature(logits: Floats, labels: npt.NDArray[np.generic], *, multi: bool = False) -> float:
-    """Return the temperature with the least negative log-likelihood; Guo et al., 2017.
-
-    Args:
-        logits: float [exits, n, classes], of exits that are to have one temperature.
-        labels: int64 [n], or float32 [n, classes].
-        multi: Whether a sample may have several labels.
-    """
-    wide = np.asarray(logits, np.float64)
-    if multi:
-        signed = wide * (1 - 2 * np.asarray(labels, np.float64))
-        losses = [np.logaddexp(0, signed / temperature).mean() for temperature in TEMPERATURES]
-    else:
-        above = wide - wide.max(axis=-1, keepdims=True)
-        own = np.take_along_axis(above, np.asarray(labels, np.int64)[None, :, None], axis=-1)[..., 0]
-        losses = [
-            (np.log(np.exp(above / temperature).sum(axis=-1)) - own / temperature).mean()
-            for temperature in TEMPERATURES
-        ]
-    return float(TEMPERATURES[int(np.argmin(losses))])
-
-
-def expected_calibration_error(confidences: Floats, right: Floats) -> float:
-    """Return the mean distance between confidence and accuracy over 15 bins, weighted by samples; Guo et al., 2017.
-
-    Args:
-        confidences: float [n].
-        right: float [n], 1 where the answer is right.
-    """
-    bins = np.minimum((np.asarray(confidences) * BINS).astype(np.int64), BINS - 1)
-    counts = np.bincount(bins, minlength=BINS)
-    gaps = np.bincount(bins, np.asarray(confidences) - np.asarray(right), minlength=BINS)
-    return float(np.abs(gaps).sum() / max(1, counts.sum()))

@@ -2,9 +2,9 @@
 
 A sample that leaves early skips the rest: the next segment runs only on the samples that continue. What an exit answers
 and how sure it is are computed by the segment itself (`tuner.ort.answer`): numpy around it would cost more than the
-nodes do. Each segment is a session of its own. ONNX Runtime's process-wide thread pool is not used: once it exists, no
-session anywhere in the process may have its own. A session's threads sleep while another segment runs, so that one pool
-at a time is awake.
+nodes do. Of a regression, how sure it is depends on the segment before (`tuner.runtime.infer.agreement`). Each segment
+is a session of its own. ONNX Runtime's process-wide thread pool is not used: once it exists, no session anywhere in the
+process may have its own. A session's threads sleep while another segment runs, so that one pool at a time is awake.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,10 @@ import numpy.typing as npt
 from tuner.arrays import Doubles, Floats
 from tuner.bundle.format import Bundle
 from tuner.errors import BundleError
+from tuner.metrics import LossKind
 from tuner.ort.answer import ANSWER, with_answer
 from tuner.ort.session import FEATURES, LOGITS, Session
+from tuner.runtime.infer.agreement import LEAST, agreement
 from tuner.task import TargetScale
 
 
@@ -95,6 +97,7 @@ class Chain:
                 own = [name for name in session.outputs if name not in ANSWER]
                 raise BundleError(f"{path} has outputs {own}, but no {min(missing)}: export again")
         self._labels = labels
+        self._compares = targets is not None and len(self) > 1
 
     @classmethod
     def of(cls, bundle: Bundle, threads: int | None = None) -> "Chain":
@@ -122,11 +125,11 @@ class Chain:
         Raises:
             BundleError: A segment cannot compute it.
         """
-        features, last, seconds, left = sample, len(self) - 1, 0.0, None
+        features, last, seconds, left, logits = sample, len(self) - 1, 0.0, None, None
         every = []
         for index in range(len(self)):
             started = perf_counter()
-            features, of_exit, label, probability, confidence = self._answer(index, features)
+            features, of_exit, label, probability, confidence, logits = self._answer(index, features, logits)
             seconds += perf_counter() - started
             every.append(of_exit)
             if left is None and (index == last or confidence[0, 0] > thresholds[index]):
@@ -149,10 +152,10 @@ class Chain:
         """
         count = len(batch)
         exited = ExitedBatch(np.empty((count, self._labels), np.float32), np.zeros(count, np.int64), np.zeros(count))
-        rows, features, spent = np.arange(count), batch, 0.0
+        rows, features, spent, logits = np.arange(count), batch, 0.0, None
         for index in range(len(self) if count else 0):
             started = perf_counter()
-            features, of_exit, _, _, confidence = self._answer(index, features)
+            features, of_exit, _, _, confidence, logits = self._answer(index, features, logits)
             spent += (perf_counter() - started) / len(rows)
             last = index == len(self) - 1
             leaves = np.ones(len(rows), bool) if last else confidence[:, 0] > thresholds[index]
@@ -164,6 +167,7 @@ class Chain:
                 break
             if len(leaving):
                 rows, features = rows[~leaves], features[~leaves]
+                logits = None if logits is None else logits[~leaves]
         return exited
 
     def every(self, batch: Floats) -> Floats:
@@ -210,23 +214,36 @@ class Chain:
             raise BundleError(f"segment {index} gives logits that are not numbers: export again")
         return (logits if last else outputs[0]), logits
 
-    def _answer(self, index: int, features: Floats) -> tuple[Floats, Floats, npt.NDArray[np.int64], Floats, Floats]:
+    def _answer(
+        self, index: int, features: Floats, before: Floats | None = None
+    ) -> tuple[Floats, Floats, npt.NDArray[np.int64], Floats, Floats | Doubles, Floats | None]:
         """Run one segment.
 
+        Args:
+            index: Number of the segment.
+            features: As `step` takes them.
+            before: Of a regression, the logits of the segment before; None of the first.
+
         Returns:
-            Features for the next segment (of the last one, its input); probabilities [n, labels]; and as [n, 1] the
-            label, its probability and the confidence.
+            Features for the next segment (of the last one, its input); probabilities [n, labels]; as [n, 1] the label,
+            its probability and the confidence; and of a regression the logits, where the next segment is compared with
+            them.
 
         Raises:
             BundleError: The segment cannot compute this.
         """
         last = index == len(self) - 1
-        outputs: list[Any] = self._sessions[index].run(features, *(() if last else (FEATURES,)), *ANSWER)
-        following, found, label, probability, confidence = [features, *outputs] if last else outputs
+        names = *(() if last else (FEATURES,)), *ANSWER, *((LOGITS,) if self._compares else ())
+        outputs: list[Any] = self._sessions[index].run(features, *names)
+        following, found, label, probability, confidence, *logits = [features, *outputs] if last else outputs
         self._require_shape(index, found, len(features))
         if not (confidence[0, 0] >= 0 if len(features) == 1 else (confidence >= 0).all()):
             raise BundleError(f"segment {index} gives logits that are not numbers: export again")
-        return following, found, label, probability, confidence
+        if not logits:
+            return following, found, label, probability, confidence, None
+        (values,) = logits
+        sure = np.full(len(values), LEAST) if before is None else agreement(values, before)
+        return following, found, label, probability, sure[:, None], values
 
     def _require_shape(self, index: int, logits: Floats, count: int) -> None:
         """Check that there are as many logits, or probabilities, as labels.
@@ -241,10 +258,12 @@ class Chain:
             )
 
 
-def probabilities(logits: Floats, *, multi: bool) -> Doubles:
-    """Return softmax of logits [..., labels], or a sigmoid where a sample may have several labels."""
-    wide = logits.astype(np.float64)
-    if multi:
+def probabilities(logits: Floats, *, loss: LossKind) -> Doubles:
+    """Return softmax of logits [..., labels], a sigmoid of several labels; values of a regression as they are."""
+    wide: Doubles = logits.astype(np.float64)
+    if loss == "regression":
+        return wide
+    if loss == "multi-label":
         return np.asarray(1 / (1 + np.exp(-wide)))
     powers = np.exp(wide - wide.max(axis=-1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=-1, keepdims=True))

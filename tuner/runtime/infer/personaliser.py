@@ -75,15 +75,13 @@ class Personaliser:
         Raises:
             BundleError: The sample has another shape or type.
         """
-        explore = explore and self.exits > 1
-        several = self._labelling.thresholds is not None
-        if (several or self._labelling.numbers) and not explore:
+        explore, names = explore and self.exits > 1, self._labelling
+        if (names.thresholds is not None or names.numbers) and not explore:
             return self.predict_batch(sample[None])[0], None
         left = self._chain.leave_alone(self._normalised(sample[None]), self.thresholds, explore=explore)
-        over = self._labelling.over(left.every[left.exit]) if several else None
-        name = self.bundle.labels[left.label]
-        prediction = Prediction(name, left.probability, left.exit, left.seconds, labels=over)
-        return prediction, left.every if explore else None
+        if not explore:
+            return Prediction(self.bundle.labels[left.label], left.probability, left.exit, left.seconds), None
+        return self._prediction(left.every[left.exit], left.exit, left.seconds), left.every
 
     def predict_batch(self, samples: Sample) -> list[Prediction]:
         """Predict samples [n, ...] together; after each exit, those that have not left continue as a smaller batch.
@@ -92,11 +90,7 @@ class Personaliser:
             BundleError: The samples have another shape or type.
         """
         exited = self._chain.leave(self._normalised(samples), self.thresholds)
-        names = self._labelling
-        return [
-            Prediction(*names.best(row), int(exit_), float(seconds), labels=names.over(row), values=names.values(row))
-            for row, exit_, seconds in zip(*exited, strict=True)
-        ]
+        return [self._prediction(row, int(exit_), float(seconds)) for row, exit_, seconds in zip(*exited, strict=True)]
 
     def predict_recording(self, signal: Sample, name: str = "the recording") -> Prediction:
         """Predict a recording or a sound: every part by itself, then the mean of their probabilities decides.
@@ -191,6 +185,10 @@ class Personaliser:
             )
         if samples.dtype.kind == "f" and not np.isfinite(samples.astype(np.float32)).all():
             raise BundleError(f"{self.bundle.name} takes finite numbers, but a sample has others: leave it out")
+
+    def _prediction(self, row: Probabilities, exit_: int, seconds: float) -> Prediction:
+        names = self._labelling
+        return Prediction(*names.best(row), exit_, seconds, labels=names.over(row), values=names.values(row))
 
     def _normalised(self, samples: Sample) -> npt.NDArray[np.float32]:
         self.check(samples)

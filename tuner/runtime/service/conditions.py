@@ -59,7 +59,7 @@ def read_device() -> Readings:
     degrees = [sensor.current for group in sensors.values() for sensor in group if sensor.current is not None]
     now = time.localtime()
     return Readings(
-        load=os.getloadavg()[0] / (os.cpu_count() or 1),
+        load=psutil.getloadavg()[0] / (os.cpu_count() or 1),
         charging=None if battery is None else bool(battery.power_plugged),
         celsius=max(degrees, default=None),
         minute=60 * now.tm_hour + now.tm_min,

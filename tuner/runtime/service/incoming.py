@@ -1,5 +1,7 @@
 """Files that come to a watched bundle: in a folder that people or programs put files into, or as a list of paths."""
 
+import os
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,6 +101,11 @@ def _stamped(labelled: Iterable[tuple[Path, str | None]]) -> Iterator[IncomingFi
         if path.name.startswith("."):
             continue
         try:
-            yield IncomingFile(path.stat().st_ctime_ns, path, label)
+            yield IncomingFile(_changed_ns(path.stat()), path, label)
         except OSError:  # the file was removed after it was listed
             continue
+
+
+def _changed_ns(status: os.stat_result) -> int:
+    """Return when a file was changed; Windows keeps when it was made and when it was written: the later of both."""
+    return max(status.st_ctime_ns, status.st_mtime_ns) if sys.platform == "win32" else status.st_ctime_ns

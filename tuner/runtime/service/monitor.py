@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.bundle.format import Bundle
+from tuner.runtime.infer.agreement import agreement
 from tuner.runtime.infer.prediction import Prediction
 from tuner.runtime.service.drift import PageHinkley
 from tuner.runtime.service.state import ServiceState
@@ -28,7 +29,7 @@ class Watch:
         least: Number of samples since drift asked for a round before it is due.
         step: Amount by which a threshold rises, on an idle device.
         tests: Tests by stream: ``doubt`` is 1 − the answer's probability, ``errors`` is 1 where a label contradicts the
-            answer, and ``exit`` (each exit's own) is 1 − the probability that it gives to the last exit's answer.
+            answer, and ``exit`` (each exit's own) is `exit_losses`.
     """
 
     exploration: float = 0.05
@@ -51,26 +52,26 @@ def answered(state: ServiceState, prediction: Prediction, exits: int) -> Service
     return replace(state, answers=state.answers + 1, left=tuple(left), seconds=state.seconds + prediction.seconds)
 
 
-def explored(state: ServiceState, probabilities: npt.NDArray[np.float32]) -> ServiceState:
-    """Return the state with the losses of one more sample that every exit ran on.
-
-    Args:
-        state: Current state.
-        probabilities: Probabilities of each exit, float32 [exits, labels].
-    """
-    losses = exit_losses(probabilities)
+def explored(state: ServiceState, losses: Sequence[float]) -> ServiceState:
+    """Return the state with the losses (`exit_losses`) of one more sample that every exit ran on."""
     count = state.explored + 1
     before = state.losses or (0.0,) * len(losses)
     means = tuple(mean + (loss - mean) / count for mean, loss in zip(before, losses, strict=True))
     return replace(state, explored=count, losses=means)
 
 
-def exit_losses(probabilities: npt.NDArray[np.float32]) -> tuple[float, ...]:
+def exit_losses(probabilities: npt.NDArray[np.float32], bundle: Bundle) -> tuple[float, ...]:
     """Return 1 − the probability that each exit but the last gives to the last exit's answer.
 
+    Of a regression, which has no probabilities, 1 − its agreement with the last exit.
+
     Args:
-        probabilities: Probabilities of each exit, float32 [exits, labels].
+        probabilities: Probabilities, or values, of each exit, float32 [exits, labels].
+        bundle: What answered.
     """
+    if bundle.info.targets is not None:
+        values = probabilities / np.array(bundle.info.targets.std)
+        return tuple((1 - agreement(values[:-1], values[-1])).tolist())
     answer = probabilities[-1].argmax()
     return tuple(float(1 - probability) for probability in probabilities[:-1, answer])
 

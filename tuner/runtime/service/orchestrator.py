@@ -173,8 +173,9 @@ class Orchestrator:
         prediction, probabilities = self._serving.predict(sample, explore=explore)
         state, streams = self.state, streams_of(prediction, label, self.model.bundle)
         if probabilities is not None:
-            streams |= {f"{EXIT} {index}": loss for index, loss in enumerate(exit_losses(probabilities))}
-            state = explored(state, probabilities)
+            losses = exit_losses(probabilities, self.model.bundle)
+            streams |= {f"{EXIT} {index}": loss for index, loss in enumerate(losses)}
+            state = explored(state, losses)
         state = answered(state, prediction, self.model.exits)
         self._memory.state = watched(state, streams, self.model.thresholds, watch)
         self.model.thresholds = self.state.thresholds or self.model.thresholds

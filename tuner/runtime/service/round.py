@@ -19,6 +19,7 @@ from tuner.bundle.info import FOLDS
 from tuner.errors import TunerError
 from tuner.runtime.infer.personaliser import Personaliser
 from tuner.runtime.infer.prediction import Prediction
+from tuner.runtime.infer.targets import text_of
 from tuner.runtime.service.gate import (
     Comparison,
     GlobalCheck,
@@ -277,8 +278,10 @@ def _cost(model: Personaliser, answers: Sequence[Prediction | Answer]) -> float:
 
 
 def _last_exits(model: Personaliser, samples: Sequence[RingSample]) -> list[str]:
-    last = [model.every_exit(batch)[-1].argmax(axis=1) for batch in _batches(samples)]
-    return [model.bundle.labels[label] for label in np.concatenate(last)]
+    last = np.concatenate([model.every_exit(batch)[-1] for batch in _batches(samples)])
+    if model.bundle.info.targets is not None:
+        return [text_of(values) for values in last]
+    return [model.bundle.labels[label] for label in last.argmax(axis=1)]
 
 
 def _batches(samples: Sequence[RingSample]) -> list[npt.NDArray[np.generic]]:

@@ -103,9 +103,15 @@ class ExitHeads:
             batches = batches_of(np.arange(len(rows.labels)), AT_ONCE)
             features = np.concatenate([linear_features(rows.read(batch)) for batch in batches])
             sums = self._sums(at, features.shape[1]) if heads.global_weight else None
-            multi = self.bundle.loss == "multi-label"
             head, answers = personal_head(
-                features, rows.labels, truth, np.arange(len(folds)), folds, heads.ridge, multi=multi, given=sums
+                features,
+                rows.labels,
+                truth,
+                np.arange(len(folds)),
+                folds,
+                heads.ridge,
+                loss=self.bundle.loss,
+                given=sums,
             )
             unseen.append(answers.astype(np.float32))
             values = {name: head.weight if value.ndim > 1 else head.bias for name, value in before.items()}

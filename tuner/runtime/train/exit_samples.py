@@ -11,6 +11,7 @@ from tuner.bundle.format import Bundle
 from tuner.errors import BundleError
 from tuner.runtime.infer.chain import Chain
 from tuner.runtime.infer.inputs import Label, Sample, inputs, label_rows
+from tuner.runtime.train.exit_targets import answers_of
 from tuner.task import normalise
 from tuner.task.data.samples import content_id
 
@@ -65,7 +66,6 @@ def exit_batches(
         features = first
         for index in range(1, len(chain)):
             features, final = chain.step(index, features)
-        answers = (final > 0).astype(np.float32) if bundle.loss == "multi-label" else final.argmax(axis=1)
         numbers = [number for number, _ in batch]
-        truth = answers if rows is None else rows[numbers]
+        truth = answers_of(final, bundle.loss) if rows is None else rows[numbers]
         yield ExitBatch(first, final, truth, np.array([places[number] for number in numbers]))

@@ -3,7 +3,6 @@
 Source: PersEPhonEE (HotMobile 2021), section 3: the backbone and the final head stay as they are, and teach the exits.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,10 +23,12 @@ from tuner.ort.parity import largest_difference, require_parity
 from tuner.ort.tail import Tail
 from tuner.ort.training_step import TrainingRows
 from tuner.process_memory import return_freed
-from tuner.runtime.infer.calibration import Costs, confidences, exits_taken
+from tuner.processors import usable_processors
+from tuner.runtime.infer.calibration import Costs, exits_taken
 from tuner.runtime.infer.chain import Chain
+from tuner.runtime.infer.confidence import confidences
 from tuner.runtime.infer.inputs import Label, Sample
-from tuner.runtime.train.answer import Answer
+from tuner.runtime.train.answer import Answer, answers_to
 from tuner.runtime.train.exit_calibration import FOLDS, ExitCosts, calibrate_exits, calibration_share
 from tuner.runtime.train.exit_heads import ExitHeads
 from tuner.runtime.train.exit_samples import AT_ONCE, exit_batches
@@ -81,8 +82,7 @@ class ExitsTrainer:
         train_info(self.bundle, EXITS_FORMAT)
         self.policy = policy
         self.plan = plan_of(self.bundle)
-        self._threads, self._seed = threads or len(os.sched_getaffinity(0)), seed
-        self._multi = self.bundle.loss == "multi-label"
+        self._threads, self._seed = threads or usable_processors(), seed
         self._chain = Chain.of(self.bundle, self._threads)
         file, count = self.bundle.file, len(policy.thresholds)
         state = read_tensors(file(EXIT_WEIGHTS))
@@ -156,14 +156,14 @@ class ExitsTrainer:
             )
         final = np.concatenate([self._final[rows], self._answers(self._replay)[-1]])
         recipe = replace(self.plan.recipe, epochs=epochs or self.plan.recipe.epochs, freeze_bn=False)
-        targets = exit_targets(self.plan.heads, final, mixed.labels, multi=self._multi)
-        constant = entropy(self.plan.heads, targets, multi=self._multi)
+        targets = exit_targets(self.plan.heads, final, mixed.labels, loss=self.bundle.loss)
+        constant = entropy(self.plan.heads, targets, loss=self.bundle.loss)
         if len(mixed) % recipe.batch_size == 1:  # that one is left out of every epoch
             constant *= 1 - 1 / len(mixed)
         heads = ExitHeads(self.bundle, self._chain, self._threads, self._seed)
         curves: list[list[float]] = []
         if ridge:
-            answers, truth = regressed(self.plan.heads, final, mixed.labels, multi=self._multi)
+            answers, truth = regressed(self.plan.heads, final, mixed.labels, loss=self.bundle.loss)
             regression = TrainingRows(mixed.read, answers)
             folds = (self._places * FOLDS).astype(np.int64)
             self._weights, unseen = heads.solve(self._weights, regression, truth, folds, self.plan.heads)
@@ -189,13 +189,12 @@ class ExitsTrainer:
         """
         batches = exit_batches(self.bundle, self._chain, samples, None)
         logits, exits = self._leaving(np.concatenate([self._exit_logits(batch.features) for batch in batches], axis=1))
-        pairs = zip(logits.argmax(axis=1), exits, strict=True)
-        return [Answer(self.bundle.labels[row], int(exit_)) for row, exit_ in pairs]
+        return answers_to(self.bundle, logits, exits)
 
     def accuracy(self, samples: Sequence[Sample], labels: Sequence[Label] | None = None) -> float:
-        """Return how many samples are answered right, leaving early as now; of several labels a sample, the AUC.
+        """Return how many samples are answered right, leaving early as now; of several labels the AUC, of targets R².
 
-        Without labels: how often the final head would have answered the same.
+        Without labels it is of the final head's answers: how often they are the same.
 
         Raises:
             TunerError: As `add`.
@@ -259,7 +258,7 @@ class ExitsTrainer:
 
     def _leaving(self, logits: Floats) -> tuple[Floats, RowNumbers]:
         """Return the logits of the exit that each sample leaves at, float32 [n, labels], and these exits, int64 [n]."""
-        exits = exits_taken(confidences(logits, self.temperatures, multi=self._multi), self.thresholds)
+        exits = exits_taken(confidences(logits, self.temperatures, loss=self.bundle.loss), self.thresholds)
         return logits[exits, np.arange(len(exits))], exits
 
     def _calibrate(self, logits: Floats, truth: Labels) -> None:
@@ -278,7 +277,7 @@ class ExitsTrainer:
         )
         heads = replace(self.plan.heads, tolerance=self.policy.tolerance)
         calibration = calibrate_exits(
-            logits, truth, heads, costs.flops, multi=self._multi, prune=False, labelled=self._labelled
+            logits, truth, heads, costs.flops, loss=self.bundle.loss, prune=False, labelled=self._labelled
         )
         self.policy = calibration.policy(self.policy.segments, costs, labelled=self._labelled)
 

@@ -1,12 +1,9 @@
 """Files of a bundle that training on the device reads and writes."""
 
-from typing import get_args
-
 from tuner.bundle.format import PLAN, Bundle
 from tuner.bundle.info import Section, TrainInfo
 from tuner.bundle.replay import Replay
 from tuner.errors import BundleError
-from tuner.metrics import LossKind
 from tuner.plan.trial import TrialPlan
 
 #: The traced step of a tail, and its inference.
@@ -37,7 +34,7 @@ def train_info(bundle: Bundle, *wanted: int) -> TrainInfo:
         wanted: Formats that are expected.
 
     Raises:
-        BundleError: It was not exported to be trained, or for another version, or with another loss.
+        BundleError: It was not exported to be trained, or for another version.
     """
     info = bundle.info.train
     if info is None:
@@ -47,9 +44,6 @@ def train_info(bundle: Bundle, *wanted: int) -> TrainInfo:
         raise BundleError(
             f"{bundle.folder} has training format {info.format!r}, this version reads {readable}: update tuner"
         )
-    if bundle.loss not in get_args(LossKind):
-        losses = " or ".join(get_args(LossKind))
-        raise BundleError(f"a bundle trains with the loss {losses}, not {bundle.loss!r}: update tuner")
     return info
 
 

@@ -1,6 +1,5 @@
 """Train a bundle's tail again, on the device that it runs on, with the base package alone."""
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -25,10 +24,10 @@ from tuner.ort.session import Session
 from tuner.ort.tail import Tail
 from tuner.ort.training_step import TrainingRows
 from tuner.process_memory import return_freed
+from tuner.processors import usable_processors
 from tuner.runtime.infer.inputs import Label, Sample, inputs, label_rows
-from tuner.runtime.infer.targets import text_of, values_of
 from tuner.runtime.train.adapters import Adapters
-from tuner.runtime.train.answer import Answer
+from tuner.runtime.train.answer import Answer, answers_to
 from tuner.runtime.train.files import (
     ADAPTERS,
     ADAPTERS_FORMAT,
@@ -82,7 +81,7 @@ class Trainer:
             raise BundleError(f"{self.bundle.folder} trains its exits: use tuner.runtime.ExitsTrainer")
         info = train_info(self.bundle, *self._formats)
         self.plan = plan_of(self.bundle)
-        self._threads, self._seed = threads or len(os.sched_getaffinity(0)), seed
+        self._threads, self._seed = threads or usable_processors(), seed
         self._replay, self._check = replay_of(self.bundle, REPLAY), replay_of(self.bundle, CHECK)
         self._local = self._replay.emptied()
         self._is_frozen = bool(info.cut)  # whether there are frozen blocks before the tail
@@ -194,11 +193,7 @@ class Trainer:
         Raises:
             TunerError: As `features`.
         """
-        logits, scale = self.logits(self.features(samples)), self.bundle.info.targets
-        if scale is not None:
-            return [Answer(text_of(row), exit=0) for row in values_of(logits, scale)]
-        best = logits.argmax(axis=1)
-        return [Answer(self.bundle.labels[row], exit=0) for row in best]
+        return answers_to(self.bundle, self.logits(self.features(samples)))
 
     def global_accuracy(self) -> float | None:
         """Return the accuracy on the bundle's check samples: what was not forgotten. None where it brings none."""

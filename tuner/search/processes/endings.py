@@ -31,7 +31,7 @@ def describe_exit(code: int | None, *, out_of_memory: bool) -> str:
 def oom_kills() -> int:
     """Return how many processes the system has killed so far because memory ran out."""
     try:
-        lines = VMSTAT.read_text().splitlines()
+        lines = VMSTAT.read_text(encoding="ascii").splitlines()
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

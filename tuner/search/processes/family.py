@@ -4,15 +4,33 @@
 
 import ctypes
 import os
-import resource
 import signal
+import sys
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 
+from tuner.errors import RunError
+
 #: How long processes that were killed may take to be gone.
 END_SECONDS = 1.0
+SYSTEMS = {"darwin": "macOS", "win32": "Windows"}
+_KILL = 9  # signal.SIGKILL, which Windows does not name
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+def require_linux() -> None:
+    """Check that trials can run on this system.
+
+    Raises:
+        RunError: It is not Linux.
+    """
+    if sys.platform != "linux":
+        raise RunError(
+            "tuning, and whatever else opens a task's model, needs Linux, which forks trials and counts their memory; "
+            f"this is {SYSTEMS.get(sys.platform, sys.platform)}, where bundles predict and train again: use Linux (on "
+            "Windows, WSL is one)"
+        )
 
 
 def adopt_orphans() -> None:
@@ -61,13 +79,13 @@ def state(pid: int) -> str:
         return ""
 
 
-def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
+def kill(pid: int, number: int = _KILL) -> None:
     """Send a signal to a process that may have ended by itself."""
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
 
-def kill_group(leader: int, number: signal.Signals = signal.SIGKILL) -> None:
+def kill_group(leader: int, number: int = _KILL) -> None:
     """Send a signal to a group of processes at once: none of them can start another meanwhile."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, number)
@@ -107,6 +125,8 @@ def take_precedence() -> None:
 
 def bound_processes(more: int) -> None:
     """Let this process and its children start so many further processes and threads of the user; root has no bound."""
+    import resource  # not on Windows
+
     if os.geteuid() == 0:
         return
     running = 0

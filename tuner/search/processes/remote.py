@@ -17,6 +17,7 @@ from tuner.planner.device import FirstSteps, Rates
 from tuner.planner.memory.step import StepPlan
 from tuner.plugin.host import Host
 from tuner.results.records import Outcome
+from tuner.search.processes.family import require_linux
 from tuner.search.processes.guard import Interrupt, JobLimits, JobResult, Progress
 from tuner.search.processes.messages import Job, Start
 from tuner.search.processes.supervisor import Supervisor
@@ -198,7 +199,9 @@ def open_remote(
 
     Raises:
         PluginError: A backend is not installed.
+        RunError: This system is not Linux.
     """
+    require_linux()
     preload = tuple(module for name in backends for module in host.backend(name).preload)
     loaded = {plugin.name for plugin in host.plugins if not plugin.refused}
     refused = tuple(plugin.name for plugin in host.refused if plugin.name not in loaded)

@@ -125,7 +125,7 @@ def read_unlabelled(
         with open_npz(path) as file:
             key = samples_key(path, file, partition)
             x = file[key]
-        entry = Entry(str(path), (), np.zeros(len(x), np.int64), lambda rows: ArraySamples(x, rows, spec, key))
+        entry = Entry(f"{path}:{key}", (), np.zeros(len(x), np.int64), lambda rows: ArraySamples(x, rows, spec, key))
     else:
         labelled = read_entry(path, partition, spec, loss, check=check)
         entry = Entry(str(path), (), np.zeros(len(labelled.targets), np.int64), labelled.build)

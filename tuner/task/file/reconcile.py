@@ -13,14 +13,13 @@ from tuner.task.data.entry import Entry
 from tuner.task.data.npz import PartitionName
 from tuner.task.file.labels import GlobalClass
 from tuner.task.file.sections import path_of
+from tuner.task.spec import LabelMap
 
 if TYPE_CHECKING:
     from tuner.task.file.schema import LabelsSection
 
 Entries = Mapping[PartitionName, Entry]
 Table = Mapping[str, Sequence[str]]
-#: Labels by a name that stands for them all.
-LabelMap = tuple[tuple[str, tuple[str, ...]], ...]
 _SEPARATOR = "|"
 #: Ends the names of local labels where no rules hold, so that none is taken for one of the model's.
 LOCAL = " (local)"

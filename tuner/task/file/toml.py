@@ -13,8 +13,8 @@ from tuner.task.data.readable import FileCheck
 from tuner.task.data.signals import channel_statistics
 from tuner.task.file.domains import domain_of, read_entries, refuse_shared_recordings
 from tuner.task.file.labels import GlobalClass, UnionHead, global_classes, read_classes, union_head
-from tuner.task.file.reconcile import LabelMap, closed_global, label_map, mapped_local, read_rules
-from tuner.task.file.regression import output_names, refuse_classes
+from tuner.task.file.reconcile import closed_global, label_map, mapped_local, read_rules
+from tuner.task.file.regression import output_names, refuse_classes, without_targets
 from tuner.task.file.sections import (
     DefaultsOf,
     augment_operations,
@@ -26,7 +26,7 @@ from tuner.task.file.sections import (
 )
 from tuner.task.file.variables import expand
 from tuner.task.scale import standardised
-from tuner.task.spec import InputSpec
+from tuner.task.spec import InputSpec, LabelMap
 from tuner.task.task import Domain, Task
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def task_from_values(
     labelled = file.local.labels == "given"
     if not labelled and file.global_ is None:
         raise TaskError(
-            f'{path}: local.labels = "none" requires [global], as the model then predicts its classes: add [global]'
+            f'{path}: local.labels = "none" requires [global], as it says what the model predicts: add [global]'
         )
     model = model_spec(file.model, path)
     spec = input_spec(file, path, model, defaults_of)
@@ -98,7 +98,8 @@ def task_from_values(
         refuse_shared_recordings(local_entries, global_entries)
     alike: LabelMap = ()
     if loss == "regression":
-        head = _outputs(output_names(local_entries, global_entries, path))
+        head = _outputs(output_names(local_entries if labelled else {}, global_entries, path))
+        local_entries = local_entries if labelled else without_targets(local_entries, len(head.labels))
         local_rows, global_rows = None, None
     else:
         local_entries, global_entries, classes, alike = _reconciled(

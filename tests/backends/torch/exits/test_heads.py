@@ -12,6 +12,7 @@ from tuner.backends.torch.exits.heads import head
 from tuner.backends.torch.exits.inputs import CutInputs
 from tuner.backends.torch.exits.steps import HeadsSteps, mirrored
 from tuner.backends.torch.step.losses import exit_loss
+from tuner.backends.torch.task_loss import CROSS_ENTROPY, StepLoss
 from tuner.plan.heads import Exit, HeadsPlan, head_macs, head_parameters
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan, normal_form
@@ -69,12 +70,12 @@ def test_several_labels_are_bernoullis() -> None:
     hot = torch.tensor([[1.0, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]])
     plan = HeadsPlan(supervised=1.0, distilled=0.0)
     wanted = functional.binary_cross_entropy_with_logits(logits(0), hot)
-    assert torch.equal(exit_loss(logits(0), logits(1), hot, plan, multi=True), wanted)
+    assert torch.equal(exit_loss(logits(0), logits(1), hot, plan, StepLoss("multi-label")), wanted)
     theirs, ours = torch.sigmoid(logits(1) / 2), torch.sigmoid(logits(0) / 2)
     each = theirs * (theirs / ours).log() + (1 - theirs) * ((1 - theirs) / (1 - ours)).log()
-    soft = exit_loss(logits(0), logits(1), hot, HeadsPlan(temperature=2.0), multi=True)
+    soft = exit_loss(logits(0), logits(1), hot, HeadsPlan(temperature=2.0), StepLoss("multi-label"))
     torch.testing.assert_close(soft, 4 * each.mean())
-    own = exit_loss(logits(0), logits(1), hot, HeadsPlan(pseudo=1.0, distilled=0.0), multi=True)
+    own = exit_loss(logits(0), logits(1), hot, HeadsPlan(pseudo=1.0, distilled=0.0), StepLoss("multi-label"))
     assert torch.equal(own, functional.binary_cross_entropy_with_logits(logits(0), (logits(1) > 0).float()))
 
 
@@ -114,7 +115,7 @@ def test_exits_train_on_mirrored_maps_only_where_the_plan_says_so(*, flips: bool
     heads[0].register_forward_pre_hook(lambda _, given: seen.append(given[0].detach()))
     final = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(model.outputs))
     final(maps[19])
-    steps = HeadsSteps(plan, heads, final, inputs, multi=False)
+    steps = HeadsSteps(plan, heads, final, inputs, loss=CROSS_ENTROPY)
     steps.begin_epoch()
     steps.step(np.arange(40), 1e-3)
     moved = [not torch.equal(got, given) for got, given in zip(seen[0], maps[3], strict=True)]

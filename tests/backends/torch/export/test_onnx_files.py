@@ -68,3 +68,18 @@ def test_notes_are_gone_from_subgraphs_and_functions_and_the_result_stays(optimi
     assert not any(node.metadata_props for node in model.graph.node)
     (logits,) = onnxruntime.InferenceSession(path).run(["logits"], {"input": sample.numpy()})
     assert np.array_equal(logits, 2 * sample.numpy())
+
+
+def test_onnx_runtime_joins_a_norm_and_an_activation_with_a_convolution_whose_weights_stay_as_they_are(
+    tmp_path: Path,
+) -> None:
+    module = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU6()).eval()
+    written, optimised = tmp_path / "written.onnx", tmp_path / "optimised.onnx"
+    write_onnx(module, torch.zeros(2, 3, 5, 5), written, ["logits"], optimize=False)
+    initialisers = {value.name for value in onnx.load(written).graph.initializer}
+    assert initialisers >= {name for name, value in module.state_dict().items() if value.ndim}
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(optimised)
+    onnxruntime.InferenceSession(written, options)
+    assert [node.op_type for node in onnx.load(optimised).graph.node] == ["FusedConv"]

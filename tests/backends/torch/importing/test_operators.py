@@ -14,7 +14,7 @@ from tuner.backends.torch.importing.convert import FORMS, imported
 pytestmark = pytest.mark.slow
 IMAGE = (4, 6, 6)
 _ONE = {"c": weights(4, 1, 1)}
-#: Operator, its inputs beside the samples, its attributes, the shape of a sample, the version of the operators.
+#: Operator, its other inputs than the samples, its attributes, the shape of a sample, the version of the operators.
 CASES: list[tuple[str, Constants, dict[str, Any], tuple[int, ...], int]] = [
     *((name, {}, {}, IMAGE, 20) for name in ("Relu", "Sigmoid", "Tanh", "HardSwish", "Mish", "Softplus", "Gelu")),
     *((name, {}, {}, IMAGE, 17) for name in ("Abs", "Exp", "Erf", "Neg", "Sign", "Softsign", "Selu", "Floor", "Sin")),

@@ -12,15 +12,18 @@ from tuner.backends.torch.measure import chain_seconds
 from tuner.backends.torch.model.layout import fast, spatial
 from tuner.backends.torch.model.load import OpenModel
 from tuner.errors import TaskError
+from tuner.metrics import LossKind
 from tuner.plan.trial import TrialPlan
 from tuner.planner.flops import head_flops
-from tuner.runtime.infer.calibration import Costs, confidences, correctness, expected_calibration_error
+from tuner.runtime.infer.calibration import Costs
+from tuner.runtime.infer.confidence import confidences, correctness, expected_calibration_error
 from tuner.runtime.train.exit_calibration import ExitCalibration, ExitCosts
+from tuner.runtime.train.exit_targets import answers_of
 from tuner.task import Task
 
 
 def describe_exits(
-    plan: TrialPlan, calibration: ExitCalibration, logits: Floats, truth: Labels, *, multi: bool
+    plan: TrialPlan, calibration: ExitCalibration, logits: Floats, truth: Labels, *, loss: LossKind
 ) -> list[str]:
     """Return a note on each exit of a plan.
 
@@ -29,27 +32,35 @@ def describe_exits(
         calibration: What was decided on these samples.
         logits: float32 [exits + 1, n, outputs] on the calibration samples.
         truth: int64 [n], or float32 [n, outputs].
-        multi: Whether a sample may have several labels.
+        loss: What a sample has: one label, several, or targets.
     """
-    right = correctness(logits, truth, multi=multi)
+    right = correctness(logits, truth, loss=loss)
+    what = "targets met:" if loss == "regression" else "accuracy"
     notes = []
     for index, place in enumerate(plan.heads.exits):
-        error = expected_calibration_error(confidences(logits[index], multi=multi), right[index])
-        fate = f"calibration error {error:.3f}; pruned"
+        fate, temperature = "pruned", None
         if index in calibration.kept:
             at = calibration.kept.index(index)
-            temperature, share = calibration.temperatures[at], 100 * calibration.rates[at]
-            after = expected_calibration_error(confidences(logits[index], temperature, multi=multi), right[index])
-            fate = (
-                f"calibration error {error:.3f}, {after:.3f} at temperature {temperature:.2f}; threshold "
-                f"{calibration.thresholds[at]:.2f}, at which {share:.0f} % of the samples leave here"
-            )
+            share, temperature = 100 * calibration.rates[at], calibration.temperatures[at]
+            fate = f"threshold {calibration.thresholds[at]:.2f}, at which {share:.0f} % of the samples leave here"
+        if loss != "regression":  # whose confidence is no probability to be right
+            fate = f"{_calibration_error(logits[index], right[index], temperature, loss)}; {fate}"
         notes.append(
-            f"exit before {plan.model.blocks[place.block].name} ({place.channels} channels): accuracy "
+            f"exit before {plan.model.blocks[place.block].name} ({place.channels} channels): {what} "
             f"{100 * right[index].mean():.1f} % of {len(truth)} calibration samples (final head "
             f"{100 * right[-1].mean():.1f} %), {fate}"
         )
     return notes
+
+
+def _calibration_error(logits: Floats, right: Floats, temperature: float | None, loss: LossKind) -> str:
+    """Say how far an exit's confidence is from its accuracy, as it is and, of one that is kept, at its temperature."""
+
+    def error(divisor: float) -> float:
+        return expected_calibration_error(confidences(logits, divisor, loss=loss), right)
+
+    after = "" if temperature is None else f", {error(temperature):.3f} at temperature {temperature:.2f}"
+    return f"calibration error {error(1.0):.3f}{after}"
 
 
 def exit_costs(
@@ -83,5 +94,4 @@ def truths(task: Task, domain: str, logits: Floats, labels: Labels) -> Labels:
     """Return the labels; the final head's answers where the local samples have none: agreement is then the score."""
     if domain != "local" or task.labelled:
         return labels
-    answers: Labels = (logits[-1] > 0).astype(np.float32) if task.loss == "multi-label" else logits[-1].argmax(axis=1)
-    return answers
+    return answers_of(logits[-1], task.loss)

@@ -14,6 +14,7 @@ from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.model.graph import Chain
 from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.step.losses import exit_loss
+from tuner.backends.torch.task_loss import StepLoss
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.steps import TrialSteps
@@ -47,7 +48,7 @@ class JointSteps(EagerSteps):
         super().__init__(task, plan, tail, inputs, seed, extensions)
         pairs = zip(plan.heads.exits, heads, strict=True)
         deep = [(place.block, head) for place, head in pairs if place.block > plan.split]
-        self._plan, self._multi = plan.heads, task.loss == "multi-label"
+        self._plan, self._exit_loss = plan.heads, StepLoss.of(task)
         self._heads = nn.ModuleList(head for _, head in deep)
         ends = [chain.split_position(cut) for cut in (*(block for block, _ in deep), plan.model.num_blocks)]
         self._outputs = chain.outputs(ends, chain.split_position(plan.split))
@@ -65,7 +66,7 @@ class JointSteps(EagerSteps):
         *values, logits = self._outputs(features)
         answers = logits.detach()
         losses = [
-            exit_loss(head(spatial(value)), answers, labels, self._plan, multi=self._multi)
+            exit_loss(head(spatial(value)), answers, labels, self._plan, self._exit_loss)
             for value, head in zip(values, self._heads, strict=True)
         ]
         return self._tail_loss(logits, features, labels, rows) + self._plan.joint * torch.stack(losses).sum()

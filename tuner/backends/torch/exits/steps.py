@@ -10,6 +10,7 @@ from tuner.backends.torch.exits.inputs import CutInputs
 from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.step.losses import exit_loss
 from tuner.backends.torch.step.optimiser import optimiser, set_rate
+from tuner.backends.torch.task_loss import StepLoss
 from tuner.backends.torch.threads import ThreadChoice, on_fastest_threads
 from tuner.backends.torch.trial.scoring import SCORE_BATCH
 from tuner.plan.trial import TrialPlan
@@ -28,7 +29,7 @@ class HeadsSteps(Steps):
         final: The final head and what of the tail is before it, in evaluation mode: the teacher.
         inputs: What they train on.
         extensions: What plugins add: optimisers.
-        multi: Whether a sample may have several labels.
+        loss: The task's loss.
     """
 
     norms_train = True
@@ -41,9 +42,9 @@ class HeadsSteps(Steps):
         inputs: CutInputs,
         extensions: Extensions = NOTHING_ADDED,
         *,
-        multi: bool,
+        loss: StepLoss,
     ) -> None:
-        self._plan, self._heads, self._multi = plan.heads, heads, multi
+        self._plan, self._heads, self._loss = plan.heads, heads, loss
         self.threads = ThreadChoice(plan.runtime.threads)
         self._teacher = teacher_logits(plan.answering_cuts[-1], final, inputs)
         self._read = inputs.reading([place.block for place in plan.heads.exits])
@@ -64,7 +65,7 @@ class HeadsSteps(Steps):
         if self._plan.flips:
             inputs = mirrored(inputs, torch.rand(len(rows)) < HALF)
         losses = [
-            exit_loss(head(spatial(inputs[place.block])), teacher, labels, self._plan, multi=self._multi)
+            exit_loss(head(spatial(inputs[place.block])), teacher, labels, self._plan, self._loss)
             for place, head in zip(self._plan.exits, self._heads, strict=True)
         ]
         loss = torch.stack(losses).sum()

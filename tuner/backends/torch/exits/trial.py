@@ -24,17 +24,19 @@ from tuner.backends.torch.exits.weights import write_exits
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.selection import calibration_selection, local_folds
 from tuner.backends.torch.model.fingerprint import state_hash
+from tuner.backends.torch.task_loss import StepLoss
 from tuner.backends.torch.trial.choice import chosen_selections, mixed_metadata
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.run import TrainedTail, train_tail
-from tuner.backends.torch.trial.scoring import classes_of
+from tuner.backends.torch.trial.scoring import bundle_bytes, classes_of, domain_scores
 from tuner.errors import TrainingError
 from tuner.metrics import score
 from tuner.plan.trial import TrialPlan
 from tuner.process_memory import PeakMeter
 from tuner.results.counts import ClassCounts
 from tuner.results.records import Outcome
-from tuner.runtime.infer.calibration import confidences, exits_taken
+from tuner.runtime.infer.calibration import exits_taken
+from tuner.runtime.infer.confidence import confidences
 from tuner.runtime.train.exit_calibration import ExitCalibration, calibrate_exits
 from tuner.training.epoch import EpochLoop
 from tuner.training.epochs import BetweenEpochs, TrainingLog, train_epochs
@@ -72,7 +74,7 @@ def train_exits(trial: Trial, opened: OpenTask) -> TrainedTail:
     elif plan.heads.ridge:
         started = time.perf_counter()
         folds = local_folds(training[0])
-        unseen = solve_heads(plan, heads, final, inputs, folds, sums, multi=task.loss == "multi-label")
+        unseen = solve_heads(plan, heads, final, inputs, folds, sums, loss=task.loss)
         log = TrainingLog(seconds=time.perf_counter() - started)
     else:
         load_starts(heads, begun)
@@ -90,6 +92,8 @@ def train_exits(trial: Trial, opened: OpenTask) -> TrainedTail:
         start_peak, tail.outcome.values.get("peak_bytes", 0.0), meter.peak_bytes() + meter.resting - start.resting
     )
     values["peak_bytes"] = float(max(0, peak))
+    parts = [model.model, *(heads[index] for index in calibration.kept)]
+    values["bundle_bytes"] = bundle_bytes(parts, parts)
     state = model.tail(plan.split).state_dict() if plan.trainable else {}
     write_exits(trial.weights, state, heads, calibration, mixed_metadata(plan, training) or {}, sums)
     ended = "; ".join(reason for reason in (tail.outcome.stopped, log.ended) if reason)
@@ -106,7 +110,6 @@ def _train(trial: Trial, opened: OpenTask, heads: nn.ModuleList, final: nn.Modul
     the accuracy of leaving early, are calibrated once, when training has ended.
     """
     plan, task, local = trial.plan, opened.task, inputs.validation["local"]
-    multi = task.loss == "multi-label"
 
     def mean_accuracy() -> float:
         logits = exit_logits(plan, heads, final, local)
@@ -114,7 +117,7 @@ def _train(trial: Trial, opened: OpenTask, heads: nn.ModuleList, final: nn.Modul
         return float(np.mean([score(own, truth, task.loss) for own in logits[:-1]]))
 
     started = time.perf_counter()
-    steps = HeadsSteps(plan, heads, final, inputs.train, opened.extensions, multi=multi)
+    steps = HeadsSteps(plan, heads, final, inputs.train, opened.extensions, loss=StepLoss.of(task))
     samples = len(inputs.train.labels)
     loop = EpochLoop(steps, plan.recipe, samples, trial.seed, loss_name="the exits' loss")
     start = TrainingLog(seconds=time.perf_counter() - started)
@@ -141,7 +144,7 @@ def _scored(
         sample: One input of the model, whose latency is measured.
         unseen: Logits of the exits as `solve_heads` returns them; None where they train by steps.
     """
-    task, multi = opened.task, opened.task.loss == "multi-label"
+    task = opened.task
     logits, out_of_fold = exit_logits(plan, heads, final, inputs.calibration), plan.heads.out_of_fold
     if out_of_fold and unseen is not None:
         logits[:-1] = unseen
@@ -152,20 +155,20 @@ def _scored(
         truth,
         plan.heads,
         costs.flops,
-        multi=multi,
+        loss=task.loss,
         prune=True,
         labelled=task.labelled,
         out_of_fold=out_of_fold,
     )
-    notes = describe_exits(plan, calibration, logits, truth, multi=multi)
+    notes = describe_exits(plan, calibration, logits, truth, loss=task.loss)
     values, classes = dict[str, float](), dict[str, ClassCounts]()
     for domain, samples in inputs.validation.items():
         logits = exit_logits(plan, heads, final, samples)
         truth = truths(task, domain, logits, samples.labels)
         kept = logits[[*calibration.kept, -1]]
-        exits = exits_taken(confidences(kept, calibration.temperatures, multi=multi), calibration.thresholds)
+        exits = exits_taken(confidences(kept, calibration.temperatures, loss=task.loss), calibration.thresholds)
         answers = kept[exits, np.arange(len(exits))]
-        values[f"{domain}_accuracy"] = score(answers, truth, task.loss)
+        values |= domain_scores(task, domain, answers, truth)
         classes |= {domain: counts} if (counts := classes_of(task, answers, truth)) else {}
         values[f"final_{domain}_accuracy"] = score(logits[-1], truth, task.loss)
         for place, own in enumerate(kept[:-1]):

@@ -21,7 +21,7 @@ class Answers:
     """
 
     def __init__(self, task: Task) -> None:
-        self._task, self._multi = task, task.loss == "multi-label"
+        self._task = task
         self._validation: list[tuple[Doubles, Doubles]] = []
 
     def add(self, name: str, samples: Samples, logits: Floats) -> dict[str, float]:
@@ -38,7 +38,7 @@ class Answers:
         if not self._task.labelled and name != "global_accuracy":
             return {}
         labels, loss, kind = samples.labels, self._task.loss, self._task.input.kind
-        probabilities = logits.astype(np.float64) if loss == "regression" else answered(logits, multi=self._multi)
+        probabilities = answered(logits, loss=loss)
         scores: dict[str, float] = {}
         if kind in CUT:
             _, places = wholes(samples)
@@ -46,7 +46,7 @@ class Answers:
             labels = labels[np.unique(places, return_index=True)[1]]
         if kind == "audio":
             scores[name.replace("accuracy", "clip_accuracy")] = score(probabilities, labels, loss)
-        if self._multi:
+        if loss == "multi-label":
             scores[name.replace("accuracy", "precision")] = mean_average_precision(probabilities, labels)
             if name != "test_accuracy":
                 self._validation.append((probabilities, labels.astype(np.float64)))

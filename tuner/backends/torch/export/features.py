@@ -7,7 +7,7 @@ import numpy as np
 
 from tuner.arrays import Floats
 from tuner.backends.torch.features.access import VALIDATION_BITS
-from tuner.backends.torch.features.selection import Selection, whole_partition
+from tuner.backends.torch.features.selection import Selection, drawn, whole_partition
 from tuner.bundle.replay import Replay
 from tuner.plan.trial import TrialPlan
 from tuner.planner.cost import CODED_BITS
@@ -87,9 +87,3 @@ class Features:
         samples: Samples = self._task.local.train  # gives labels of the right kind where there are no samples
         labels = np.concatenate([samples.labels[:0], *(selection.labels() for selection in selections)])
         return Replay(codec, np.concatenate([np.empty((0, codec.record_bytes), np.uint8), *codes]), labels)
-
-
-def drawn(selection: Selection, count: int) -> Selection:
-    """Return at most `count` samples of a selection, drawn with a seed."""
-    chosen = np.sort(np.random.default_rng(0).permutation(len(selection))[:count])
-    return Selection(selection.partition, selection.samples, selection.indices[chosen])

@@ -13,7 +13,7 @@ from tuner.arrays import Array, Floats
 from tuner.backends.base import MOST_MISREAD, Misread
 from tuner.backends.torch.export.whole import trained_tail
 from tuner.backends.torch.features.selection import validation_selections
-from tuner.backends.torch.trial.inputs import computed_inputs, inference_prefix
+from tuner.backends.torch.trial.inputs import computed_inputs, plan_prefix
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.scoring import logits
 from tuner.plan.trial import TrialPlan
@@ -25,16 +25,16 @@ SIDE, DIMENSIONS = 128, 3
 
 def misread(opened: OpenTask, plan: TrialPlan, weights: Path) -> tuple[Misread, ...]:
     """Return the surest mistakes on the local validation samples; see `tuner.backends.base.Session.misread`."""
-    task, model = opened.task, opened.model
+    task = opened.task
     is_picture = len(task.input_shape) == DIMENSIONS and task.input_shape[0] in {1, 3} and task.input.kind not in CUT
     if plan.heads.exits or task.loss == "multi-label" or not task.labelled or not is_picture:
         return ()
     torch.set_num_threads(plan.runtime.threads)
     kept = load_file(weights)
     tail = trained_tail(opened, plan, kept).tail
-    tail.load_state_dict(kept)
     selection = next(one for one in validation_selections(task, plan.data) if one.domain == "local")
-    inputs = computed_inputs(task, inference_prefix(model, plan.split), [selection])
+    inputs = computed_inputs(task, plan_prefix(task, opened.model, plan), [selection])
+    tail.load_state_dict(kept)
     outputs = logits(tail.eval(), inputs)
     shares = _softmax(outputs)
     predicted = outputs.argmax(axis=1)

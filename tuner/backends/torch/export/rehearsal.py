@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from tuner.arrays import Array, Flags
-from tuner.backends.torch.export.features import Features, drawn
-from tuner.backends.torch.features.selection import Selection, whole_partition
+from tuner.backends.torch.export.features import Features
+from tuner.backends.torch.features.selection import Selection, drawn, whole_partition
 from tuner.bundle.replay import Replay
 from tuner.errors import TunerError
 from tuner.metrics import LossKind, top_right

@@ -33,8 +33,9 @@ from tuner.ort.parity import largest, require_parity
 from tuner.ort.session import FEATURES, LOGITS
 from tuner.plan.trial import TrialPlan
 from tuner.results.objectives import ACCURACY
-from tuner.runtime.infer.calibration import Costs, confidences, exits_taken
+from tuner.runtime.infer.calibration import Costs, exits_taken
 from tuner.runtime.infer.chain import Chain
+from tuner.runtime.infer.confidence import confidences
 from tuner.runtime.train.exit_calibration import ExitCosts, calibrate_exits
 from tuner.runtime.train.files import EXIT_WEIGHTS
 from tuner.task import Subset, Task
@@ -145,7 +146,6 @@ def _checked(
     Raises:
         BundleError: ONNX Runtime computes something else.
     """
-    multi = task.loss == "multi-label"
 
     def original(batch: torch.Tensor) -> torch.Tensor:
         value, logits = batch, []
@@ -162,7 +162,7 @@ def _checked(
         differences.append(difference)
         truth, labelled = truths(task, "local", logits, selection.labels()), task.labelled
         calibration = calibrate_exits(
-            logits, truth, plan.heads, costs.flops, multi=multi, prune=False, labelled=labelled
+            logits, truth, plan.heads, costs.flops, loss=task.loss, prune=False, labelled=labelled
         )
     checks: dict[str, float] = {}
     answers, divisors = Answers(task), np.array(calibration.temperatures)
@@ -170,7 +170,7 @@ def _checked(
         logits, difference = compare(task, samples, chain.every, original)
         differences.append(difference)
         truth = truths(task, "global" if name == "global_accuracy" else "local", logits, samples.labels)
-        exits = exits_taken(confidences(logits, calibration.temperatures, multi=multi), calibration.thresholds)
+        exits = exits_taken(confidences(logits, calibration.temperatures, loss=task.loss), calibration.thresholds)
         left = logits[exits, np.arange(len(exits))]
         checks |= domain_scores(task, name.removesuffix(ACCURACY), left, truth)
         cooled = (left / divisors[exits][:, None]).astype(np.float32)

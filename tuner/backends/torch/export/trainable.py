@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 from tuner.backends.torch.export.adapters import write_adapters
-from tuner.backends.torch.export.features import BATCH, Features, drawn
+from tuner.backends.torch.export.features import BATCH, Features
 from tuner.backends.torch.export.names import named_as
 from tuner.backends.torch.export.rehearsal import Rehearsal, sufficient_replay, user_samples
 from tuner.backends.torch.export.step_check import compare_training, random_labels
-from tuner.backends.torch.features.selection import Selection, whole_partition
+from tuner.backends.torch.features.selection import Selection, drawn, whole_partition
 from tuner.backends.torch.onnx.write import write
 from tuner.backends.torch.step.inference import trace_inference
 from tuner.backends.torch.step.trace import trace

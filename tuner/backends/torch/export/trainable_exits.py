@@ -17,14 +17,15 @@ from safetensors.torch import save_file
 from torch import nn
 
 from tuner.arrays import Floats, Labels
-from tuner.backends.torch.export.features import BATCH, Features, drawn
+from tuner.backends.torch.export.features import BATCH, Features
 from tuner.backends.torch.export.step_check import compare_training, random_labels
-from tuner.backends.torch.features.selection import Selection, whole_partition
+from tuner.backends.torch.features.selection import Selection, drawn, whole_partition
 from tuner.backends.torch.onnx.write import write
 from tuner.backends.torch.step.inference import trace_inference
 from tuner.backends.torch.step.losses import ExitLoss
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import StepError
+from tuner.backends.torch.task_loss import StepLoss
 from tuner.bundle.info import Section, TrainInfo
 from tuner.errors import BundleError
 from tuner.plan.parts import CachePlan
@@ -93,9 +94,9 @@ def _write_exit(task: Task, plan: TrialPlan, side: nn.Module, inputs: Floats, fo
     Raises:
         BundleError: They cannot be written, or the step trains other than PyTorch.
     """
-    multi, shape, outputs = task.loss == "multi-label", inputs.shape[1:], len(task.labels)
+    shape, outputs = inputs.shape[1:], len(task.labels)
     recipe = replace(plan.recipe, freeze_bn=False)  # an exit's norms have no statistics but its own
-    loss, path = ExitLoss(plan.heads, multi), folder / STEP_OF.format(number)
+    loss, path = ExitLoss(plan.heads, StepLoss.of(task)), folder / STEP_OF.format(number)
     try:
         if not plan.heads.ridge:  # else a round solves for it
             step = trace(side, recipe, loss=loss, input_shape=shape, outputs=outputs, batch_size=recipe.batch_size)

@@ -8,9 +8,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import fx, nn
 
+from tuner.arrays import Floats
 from tuner.backends.base import Exported
 from tuner.backends.torch.export.answers import Answers
 from tuner.backends.torch.export.check import compare, scored_partitions
+from tuner.backends.torch.export.int8 import prepare, quantise
 from tuner.backends.torch.export.solvable import write_solvable
 from tuner.backends.torch.export.trainable import refuse_untrainable, write_trainable
 from tuner.backends.torch.model.layout import fast
@@ -32,6 +34,10 @@ from tuner.task import Task
 def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool = False) -> Exported:
     """Write ``model.onnx`` and ``weights.safetensors``; see `tuner.backends.base.Session.export`.
 
+    Where the plan's precision is int8, the frozen blocks are quantised after that check, and ``weights.safetensors``
+    holds the tail's weights alone. All that follows is made by the quantised blocks: the scores, and the features that
+    the tail trains on again, so that training shows it what a prediction does.
+
     With `trainable`, the frozen blocks' output is an output too, and the tail's weights keep their names and shapes, so
     that those trained later can take their place; see `tuner.backends.torch.export.trainable`.
 
@@ -45,6 +51,9 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
             "export without --trainable"
         )
     torch.set_num_threads(plan.runtime.threads)
+    is_int8 = plan.runtime.precision == "int8"
+    if is_int8:
+        prepare(opened)
     kept = load_file(weights)
     edits = trained_tail(opened, plan, kept)
     tail = edits.tail
@@ -54,9 +63,10 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     if trainable:
         refuse_untrainable(tail, state, plan)
     prefix = model.prefix(plan.split)
-    if isinstance(prefix, fx.GraphModule) and trainable:
+    gives_features = (trainable or is_int8) and plan.split > 0
+    if isinstance(prefix, fx.GraphModule) and (trainable or is_int8):
         prefix = fast(prefix)  # its norms fold here, as the exporter's optimiser would fold the tail's too
-    parts = Parts(prefix if plan.split else nn.Identity(), tail, with_features=trainable and plan.split > 0).eval()
+    parts = Parts(prefix if plan.split else nn.Identity(), tail, with_features=gives_features).eval()
     sample = torch.from_numpy(task.batch(task.local.val, [0]))
     path = folder / MODEL
     try:
@@ -69,7 +79,13 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
         ) from error
     save_file(state, folder / WEIGHTS)
     records = edits.records(model.model)
-    checks, sections = _checked(task, parts, path)
+    answered, difference = _answered(task, parts, path)
+    sections: dict[str, Any] = {}
+    if is_int8:
+        answered, info = quantise(opened, plan, tail, folder, answered)
+        sections[Section.INT8.value] = info.to_dict()
+    checks, thresholds = _scored(task, answered)
+    sections |= thresholds
     if records:
         sections[Section.EVOLVED.value] = records
     if trainable:
@@ -79,7 +95,7 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
             if plan.traits.solves
             else write_trainable(opened, plan, tail, mixed, folder)
         )
-    return Exported(checks, sections)
+    return Exported({**checks, "largest_logit_difference": difference}, sections)
 
 
 def trained_tail(opened: OpenTask, plan: TrialPlan, weights: Mapping[str, torch.Tensor]) -> EditedTail:
@@ -112,8 +128,11 @@ class Parts(nn.Module):
         return (logits, features) if self.with_features else logits
 
 
-def _checked(task: Task, parts: Parts, path: Path) -> tuple[dict[str, float], dict[str, Any]]:
-    """Run validation and test samples through ONNX Runtime; compare logits with PyTorch's, score, set thresholds.
+def _answered(task: Task, parts: Parts, path: Path) -> tuple[Mapping[str, Floats], float]:
+    """Run validation and test samples through ONNX Runtime, and compare the logits with PyTorch's.
+
+    Returns:
+        The logits by the name of the accuracy, and the largest difference.
 
     Raises:
         BundleError: ONNX Runtime computes something else.
@@ -124,13 +143,16 @@ def _checked(task: Task, parts: Parts, path: Path) -> tuple[dict[str, float], di
         outputs = parts(batch)
         return outputs[0] if parts.with_features else outputs  # type: ignore[no-any-return]  # a module's call is untyped
 
-    checks, differences = dict[str, float](), []
-    answers = Answers(task)
-    for name, samples in scored_partitions(task).items():
-        logits, difference = compare(task, samples, session.logits, original)
-        differences.append(difference)
-        checks |= domain_scores(task, name.removesuffix(ACCURACY), logits, samples.labels)
-        checks |= answers.add(name, samples, logits)
-    worst = largest(differences)
+    compared = {name: compare(task, own, session.logits, original) for name, own in scored_partitions(task).items()}
+    worst = largest(difference for _, difference in compared.values())
     require_parity("ONNX Runtime", "PyTorch", worst)
-    return {**checks, "largest_logit_difference": worst}, answers.sections()
+    return {name: logits for name, (logits, _) in compared.items()}, worst
+
+
+def _scored(task: Task, answered: Mapping[str, Floats]) -> tuple[dict[str, float], dict[str, Any]]:
+    """Return the scores of logits by the name of the accuracy, and the section with the thresholds of labels."""
+    checks, answers = dict[str, float](), Answers(task)
+    for name, samples in scored_partitions(task).items():
+        checks |= domain_scores(task, name.removesuffix(ACCURACY), answered[name], samples.labels)
+        checks |= answers.add(name, samples, answered[name])
+    return checks, answers.sections()

@@ -7,10 +7,12 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
+from tuner.backends.torch.features.int8 import int8_kind, int8_prefix
 from tuner.backends.torch.features.prefix import Prefix, Shallower
 from tuner.backends.torch.model.fingerprint import state_hash, structure_hash
 from tuner.backends.torch.model.graph import Chain
 from tuner.backends.torch.model.load import OpenModel
+from tuner.plan.parts import Precision
 from tuner.planner.cost import EXACT_BITS
 from tuner.store.codec import Codec
 from tuner.store.engine_choice import chosen_engine
@@ -35,6 +37,7 @@ class Access:
         store: Where they are stored.
         threads: Threads that the prefix runs with.
         report: Receives progress and warnings.
+        precision: Precision that the prefix computes in.
         unstored: Scales by cut that a full disk left no room for.
     """
 
@@ -43,11 +46,14 @@ class Access:
     store: Store
     threads: int
     report: Report
+    precision: Precision = "fp32"
     unstored: dict[int, Scales] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
         """The engine that computes the prefix."""
+        if self.precision == "int8":
+            return int8_kind(self.task, self.loaded)
         return chosen_engine(self.store.folder, self.loaded.info.fingerprint, self.threads)
 
     def key(self, cut: int, bits: int, scales: str = "") -> StoreKey:
@@ -101,8 +107,15 @@ class Access:
     def prefix(self, cuts: Sequence[int]) -> Prefix:
         """Return the prefix up to some cuts, ascending; it starts from stored 32-bit records where there are any.
 
-        Fewer bits would do too, but then a record would depend on which way it was computed.
+        Fewer bits would do too, but then a record would depend on which way it was computed. In int8 it starts from the
+        samples, and is quantised first where that was not done yet.
+
+        Raises:
+            UnsupportedError: It cannot be quantised.
         """
+        if self.precision == "int8":
+            int8_prefix(self.task, self.loaded)
+            return Prefix(self.task, self.loaded, cuts, self.kind, self.threads)
         above = range(min(cuts) - 1, 0, -1)
         stored = next((cut for cut in above if self.store.path(self.key(cut, EXACT_BITS)).exists()), None)
         shallower = Shallower(stored, self.file(stored, EXACT_BITS)) if stored is not None else None

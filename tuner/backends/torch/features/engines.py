@@ -1,4 +1,4 @@
-"""The engines that compute a frozen prefix: PyTorch in two precisions, and ONNX Runtime."""
+"""The engines that compute a frozen prefix: PyTorch in two precisions, and ONNX Runtime in two."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,8 +11,11 @@ from tuner.backends.torch.model.layout import fast, spatial
 from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.files import cache_folder, private_file
+from tuner.store.calibrated import INT8_FOLDER
 
 TORCH, BFLOAT, ORT = "torch-fp32", "torch-bf16", "onnxruntime-fp32"
+#: How the names of engines begin that compute in int8; see `tuner.backends.torch.features.int8`.
+INT8 = "onnxruntime-int8"
 #: Takes a batch, returns float32 [n, *shape] of every cut.
 PrefixEngine = Callable[[Floats], Sequence[Floats]]
 
@@ -21,11 +24,11 @@ def prefix_engine(model: OpenModel, cuts: Sequence[int], kind: str, threads: int
     """Return what computes the prefix's outputs at `cuts`, from pixels or from the input of block `begin`."""
     if model.chain is None:
         raise ValueError("a model without cut points has no prefix")
-    if kind == ORT:
+    if kind == ORT or kind.startswith(INT8):
         from tuner.ort.prefix import OrtPrefix
 
-        names = [_name(cut) for cut in cuts]
-        return OrtPrefix(exported_prefix(model), names, threads, _name(begin) if begin else "")
+        path = exported_prefix(model) if kind == ORT else int8_file(model, kind)
+        return OrtPrefix(path, list(map(cut_name, cuts)), threads, cut_name(begin) if begin else "")
     part = fast(model.chain.outputs(list(map(model.chain.split_position, cuts)), model.chain.split_position(begin)))
 
     def run(batch: Floats) -> list[Floats]:
@@ -38,17 +41,26 @@ def prefix_engine(model: OpenModel, cuts: Sequence[int], kind: str, threads: int
 
 def exported_prefix(model: OpenModel) -> Path:
     """Return the prefix as an ONNX file with one output per inner cut, made once per device, model and input shape."""
-    shape = "x".join(map(str, model.info.blocks[0].in_shape))
-    path = cache_folder() / "prefix" / f"{model.info.fingerprint}-{shape}.onnx"
+    path = cache_folder() / "prefix" / f"{_about(model)}.onnx"
     if not path.exists() and model.chain is not None:
         inner = range(1, model.info.num_blocks)
         part = model.chain.outputs([model.chain.split_position(cut) for cut in inner])
         sample = torch.zeros(2, *model.info.blocks[0].in_shape)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with private_file(path) as draft:
-            write_onnx(part.eval(), sample, draft, [_name(cut) for cut in inner])
+            write_onnx(part.eval(), sample, draft, list(map(cut_name, inner)))
     return path
 
 
-def _name(cut: int) -> str:
+def int8_file(model: OpenModel, kind: str) -> Path:
+    """Return where the prefix of an int8 engine lies, or would lie: its ranges come from samples of a task."""
+    return cache_folder() / INT8_FOLDER / f"{_about(model)}-{kind.removeprefix(f'{INT8}-')}.onnx"
+
+
+def cut_name(cut: int) -> str:
+    """Return the name of a cut among the outputs of an exported prefix."""
     return f"cut{cut}"
+
+
+def _about(model: OpenModel) -> str:
+    return f"{model.info.fingerprint}-{'x'.join(map(str, model.info.blocks[0].in_shape))}"

@@ -12,7 +12,7 @@ import numpy as np
 
 from tuner.arrays import Floats
 from tuner.backends.torch.features.batches import Batch
-from tuner.backends.torch.features.engines import ORT, prefix_engine
+from tuner.backends.torch.features.engines import INT8, ORT, prefix_engine
 from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.threads import ThreadChoice
 from tuner.planner.device import FILL_BATCH
@@ -64,7 +64,7 @@ class Prefix:
         self._samples = dict(task.partitions())
         self._cuts = list(cuts)
         self._engine = lru_cache(lambda begin: prefix_engine(model, cuts, kind, threads, begin))
-        self._threads = ThreadChoice(1 if kind == ORT else threads)  # ONNX Runtime's threads belong to its session
+        self._threads = ThreadChoice(1 if kind.startswith((ORT, INT8)) else threads)  # ONNX Runtime has its own
         self._shallower = shallower
         self._reading = Lock()
         self.shortened = 0

@@ -52,6 +52,12 @@ def whole_partition(task: Task, partition: str) -> Selection:
     return Selection(partition, samples, np.arange(len(samples)))
 
 
+def drawn(selection: Selection, count: int) -> Selection:
+    """Return at most `count` samples of a selection, drawn with a seed."""
+    chosen = np.sort(np.random.default_rng(0).permutation(len(selection))[:count])
+    return replace(selection, indices=selection.indices[chosen])
+
+
 def shared_partition(task: Task, partition: str, share: float) -> Selection:
     """Return the samples of a partition that a share in (0, 1] takes."""
     samples = dict(task.partitions())[partition]

@@ -25,7 +25,8 @@ def write_onnx(
         sample: At least two samples: an example of one would fix the batch at one.
         path: File to write.
         outputs: Names of the outputs.
-        optimize: Whether the exporter may fold weights into others. ONNX Runtime does it when it loads the file.
+        optimize: Whether the exporter may fold weights into others. Where it may not, it folds what is computed of
+            constants alone, and ONNX Runtime folds weights when it loads the file.
     """
     _share_operators()
     output = StringIO()
@@ -42,6 +43,8 @@ def write_onnx(
             verbose=False,
             optimize=optimize,
         )
+        if not optimize:
+            _fold_constants(program.model)
         _strip(program.model)
         program.save(path, external_data=False)
         if any(isinstance(part, FrozenOnnx) for part in module.modules()):
@@ -61,6 +64,27 @@ def _share_operators() -> None:
         from torch.onnx._internal.exporter._registration import ONNXRegistry
 
         ONNXRegistry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))  # type: ignore[method-assign]
+
+
+def _fold_constants(model: Any) -> None:
+    """Compute what does not depend on weights or inputs.
+
+    The exporter writes bounds of a Clip, and the bias of a convolution that has none, as operators on constants. While
+    these are there, ONNX Runtime joins neither an activation nor a norm with the convolution before it: MobileNetV2
+    then takes 5.5 ms a sample in the place of 4.0.
+
+    Args:
+        model: As the exporter returns it: ``onnx_ir.Model``.
+    """
+    from onnxscript.optimizer import fold_constants, remove_unused_nodes
+
+    weights = {id(value) for value in model.graph.initializers.values()}
+
+    def should_fold(node: Any) -> bool | None:
+        return False if any(id(value) in weights for value in node.inputs) else None  # None: as the library decides
+
+    fold_constants(model, onnx_shape_inference=False, should_fold=should_fold)
+    remove_unused_nodes(model)
 
 
 def _strip(model: Any) -> None:

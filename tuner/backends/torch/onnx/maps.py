@@ -1,4 +1,4 @@
-"""ONNX forms of norms and pooling, forward and backward, over maps of one or two dimensions."""
+"""ONNX forms of norms, pooling and interpolation, forward and backward, over maps of one or two dimensions."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -145,7 +145,7 @@ def _shares(inputs: int, window: tuple[int, int, int], outputs: int, *, padded: 
     return shares
 
 
-def _averaged(graph: Graph, name: str, rows: np.ndarray[Any, Any], columns: np.ndarray[Any, Any]) -> str:
+def _separable(graph: Graph, name: str, rows: np.ndarray[Any, Any], columns: np.ndarray[Any, Any]) -> str:
     """Return R x Cᵀ of every map."""
     left = graph.op("MatMul", graph.constant(rows, "float32"), name)
     return graph.op("MatMul", left, graph.constant(columns.T, "float32"))
@@ -175,13 +175,50 @@ def _average_pool(graph: Graph, node: fx.Node) -> Value:
     """Average pooling, separable along its axes, as two matrix products."""
     value: Any = node.args[0]
     rows, columns = _average_matrices(node, shape_of(value)[2:], shape_of(node)[2:])
-    return _averaged(graph, graph.of(value), rows, columns)
+    return _separable(graph, graph.of(value), rows, columns)
 
 
 def _average_pool_backward(graph: Graph, node: fx.Node) -> Value:
     gradient: Any = node.args[0]
     rows, columns = _average_matrices(node, shape_of(node)[2:], shape_of(gradient)[2:])
-    return _averaged(graph, graph.of(gradient), rows.T, columns.T)
+    return _separable(graph, graph.of(gradient), rows.T, columns.T)
+
+
+def _between(inputs: int, outputs: int, scale: float | None, *, corners: bool) -> np.ndarray[Any, Any]:
+    """Return [outputs, inputs]: how much of each input is in each linearly interpolated output along one axis.
+
+    Args:
+        inputs: Number of inputs.
+        outputs: Number of outputs.
+        scale: Outputs for an input, where the sizes do not say it.
+        corners: Whether the first and the last output are those inputs; else the edges of both are in one place.
+    """
+    if corners:
+        at = np.arange(outputs) * ((inputs - 1) / max(1, outputs - 1))
+    else:
+        at = np.maximum((np.arange(outputs) + 0.5) * (1 / scale if scale else inputs / outputs) - 0.5, 0)
+    low = np.minimum(at.astype(np.int64), inputs - 1)
+    part, high = np.where(low < inputs - 1, at - low, 0), np.minimum(low + 1, inputs - 1)
+    shares = np.eye(inputs)
+    return np.asarray((1 - part)[:, None] * shares[low] + part[:, None] * shares[high], np.float32)
+
+
+def _interpolated(graph: Graph, node: fx.Node) -> Value:
+    """Bilinear interpolation, separable along the axes, as two matrix products."""
+    args: Any = node.args
+    value, size, corners, *scales = args
+    scales = scales or [None, None]
+    axes = zip(shape_of(value)[2:], size, scales, strict=True)
+    rows, columns = (_between(*axis, corners=corners) for axis in axes)
+    return _separable(graph, graph.of(value), rows, columns)
+
+
+def _interpolated_backward(graph: Graph, node: fx.Node) -> Value:
+    args: Any = node.args
+    gradient, size, inputs, corners, *scales = args
+    scales = scales or [None, None]
+    rows, columns = (_between(*axis, corners=corners).T for axis in zip(inputs[2:], size, scales, strict=True))
+    return _separable(graph, graph.of(gradient), rows, columns)
 
 
 FORMS: Mapping[Any, Form] = {
@@ -194,6 +231,8 @@ FORMS: Mapping[Any, Form] = {
     aten.threshold_backward.default: _threshold_backward,
     aten.avg_pool2d.default: _average_pool,
     aten.avg_pool2d_backward.default: _average_pool_backward,
+    aten.upsample_bilinear2d.default: _interpolated,
+    aten.upsample_bilinear2d_backward.default: _interpolated_backward,
     aten._adaptive_avg_pool2d.default: _average_pool,  # noqa: SLF001 - the operator's name
     aten._adaptive_avg_pool2d_backward.default: _average_pool_backward,  # noqa: SLF001 - the operator's name
 }

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.functional_tensor import dispatch_functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tuner.backends.torch.model.layout import spatial
@@ -67,10 +68,8 @@ def graph_of(function: Callable[..., tuple[torch.Tensor, ...]], inputs: Sequence
     with FakeTensorMode():
         example = [spatial(torch.empty(port.shape, dtype=getattr(torch, port.dtype))) for port in inputs]
     with refused():
-        graph = make_fx(function, {torch.ops.aten.native_batch_norm.default: _batch_norm}, tracing_mode="fake")(
-            *example
-        )
-        graph = make_fx(torch.func.functionalize(graph, remove="mutations"), tracing_mode="fake")(*example)
+        norms = {torch.ops.aten.native_batch_norm.default: _batch_norm}
+        graph = make_fx(dispatch_functionalize(function), norms, tracing_mode="fake")(*example)
     _clean(graph)
     return graph
 
@@ -105,6 +104,8 @@ def _clean(graph: fx.GraphModule) -> None:
     """
     aten = torch.ops.aten
     for node in graph.graph.nodes:
+        if node.target == aten._native_batch_norm_legit_no_training.default:  # noqa: SLF001 - torch names it so
+            node.target, node.args = aten.native_batch_norm.default, (*node.args[:5], False, *node.args[5:])
         if node.target == aten.copy.default and _is_alike(node, node.args[1]):
             node.replace_all_uses_with(node.args[1])
         is_copy = node.target == aten.clone.default and not node.kwargs  # of use only where it is a result of the step

@@ -14,7 +14,7 @@ from tuner.backends.selecting import Candidates, choose
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import Selection, mixed_selections, training_selections
-from tuner.backends.torch.trial.inputs import computed_inputs, inference_prefix, stored_inputs
+from tuner.backends.torch.trial.inputs import computed_inputs, plan_prefix, stored_inputs
 from tuner.errors import BundleError, TrainingError
 from tuner.plan.trial import TrialPlan
 from tuner.planner.cost import feature_records
@@ -109,7 +109,7 @@ def _reading(access: Access, plan: TrialPlan, selection: Selection) -> Callable[
             cut, bits = feature_records(plan)[-1]
             inputs = stored_inputs(Reader(access, cut, bits, [selection]), [selection])
         else:
-            inputs = computed_inputs(access.task, inference_prefix(access.loaded, plan.cuts[-1]), [selection])
+            inputs = computed_inputs(access.task, plan_prefix(access.task, access.loaded, plan), [selection])
         maps = (inputs.read(rows).numpy() for rows in batches_of(np.arange(len(selection)), BATCH))
         width = access.loaded.chain.last_width(plan.split) if access.loaded.chain is not None else None
         features = np.concatenate([_mean_of_positions(part, width) for part in maps])

@@ -12,6 +12,8 @@ from tuner.arrays import Floats, Labels, RowNumbers
 from tuner.augment.maps import augment
 from tuner.augment.operations import active_operations
 from tuner.backends.torch.features.access import VALIDATION_BITS, Access
+from tuner.backends.torch.features.engines import prefix_engine
+from tuner.backends.torch.features.int8 import int8_kind, int8_prefix
 from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import Selection, validation_selections
 from tuner.backends.torch.model.layout import fast, spatial
@@ -103,7 +105,7 @@ class TrialInputs:
         scored = validation_selections(access.task, plan.data)
         train = training_inputs(access, plan, training, change)
         if not plan.cached:
-            prefix = inference_prefix(access.loaded, cut)
+            prefix = plan_prefix(access.task, access.loaded, plan)
             validation = {selection.domain: computed_inputs(access.task, prefix, [selection]) for selection in scored}
             return cls(cut, None, train, validation)
         bits = feature_bits(plan)[cut]
@@ -126,7 +128,7 @@ def training_inputs(
         LookupError: The features are coded, and the cut has no scales yet.
     """
     if not plan.cached:
-        return computed_inputs(access.task, inference_prefix(access.loaded, plan.split), selections, change)
+        return computed_inputs(access.task, plan_prefix(access.task, access.loaded, plan), selections, change)
     return stored_inputs(Reader(access, plan.split, feature_bits(plan)[plan.split], selections), selections, change)
 
 
@@ -184,6 +186,36 @@ def computed_inputs(
         return torch.cat(parts)  # out of inference mode, so that autograd may keep it
 
     return TailInputs(read, _labels(selections), local_rows=_local_rows(selections))
+
+
+class QuantisedPrefix(nn.Module):
+    """The blocks before a cut in int8.
+
+    Args:
+        task: Its samples give the ranges.
+        model: The model.
+        cut: The cut.
+        threads: Threads to run with.
+
+    Raises:
+        UnsupportedError: They cannot be quantised.
+    """
+
+    def __init__(self, task: Task, model: OpenModel, cut: int, threads: int) -> None:
+        super().__init__()
+        int8_prefix(task, model)
+        self._engine = prefix_engine(model, [cut], int8_kind(task, model), threads)
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        """Return the features, float32 [n, ...]."""
+        return torch.from_numpy(self._engine(np.ascontiguousarray(batch.numpy()))[0])
+
+
+def plan_prefix(task: Task, model: OpenModel, plan: TrialPlan) -> nn.Module:
+    """Return the frozen blocks before a plan's last cut for inference, in the plan's precision."""
+    if plan.runtime.precision == "int8":
+        return QuantisedPrefix(task, model, plan.cuts[-1], plan.runtime.threads)
+    return inference_prefix(model, plan.cuts[-1])
 
 
 def inference_prefix(model: OpenModel, cut: int) -> nn.Module:

@@ -44,4 +44,4 @@ class OpenTask:
 
     def access(self, plan: TrialPlan, store: Store, report: Report = silent) -> Access:
         """Return the task's features in a store, computed as a plan says."""
-        return Access(self.task, self.model, store, plan.runtime.threads, report)
+        return Access(self.task, self.model, store, plan.runtime.threads, report, plan.runtime.precision)

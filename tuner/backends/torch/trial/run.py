@@ -12,8 +12,10 @@ from torch import nn
 from tuner.backends.base import Trial
 from tuner.backends.torch.features.access import Access, frozen_hash
 from tuner.backends.torch.features.fill import fill
+from tuner.backends.torch.features.int8 import PredictionCosts, prediction_costs
 from tuner.backends.torch.features.selection import Selection
 from tuner.backends.torch.model.fingerprint import state_hash
+from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.task_loss import StepLoss
 from tuner.backends.torch.trial.checkpoint import Checkpoint, restore
 from tuner.backends.torch.trial.choice import chosen_selections, mixed_metadata
@@ -63,6 +65,7 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     access = opened.access(plan, trial.store, trial.report)
     if plan.cached:
         fill(access, [plan])  # nothing to do in a study, which fills ahead
+    int8 = prediction_costs(task, model, plan.split) if plan.runtime.precision == "int8" else None
     meter = PeakMeter()
     trial.report({"resting_bytes": meter.resting})
     before = frozen_hash(model.chain, plan.split) if model.chain else ""
@@ -81,7 +84,6 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     saved = checkpoint.read()
     if saved is not None:
         tail.load_state_dict(saved.tail)
-    local = inputs.validation["local"]
     if plan.traits.solves:
         steps: TrialSteps = SolvedSteps(task, plan, tail, train)
     else:
@@ -90,7 +92,7 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     loop = EpochLoop(steps, plan.recipe, len(train.labels), trial.seed, order=order)
     start = restore(loop, changes, saved, choosing + time.perf_counter() - started)
     between = BetweenEpochs(
-        lambda: score(task, tail, local),
+        lambda: score(task, tail, inputs.validation["local"]),
         lambda: room(plan, meter),
         lambda entries, seconds: checkpoint.write(tail, loop, changes, entries, seconds),
     )
@@ -99,7 +101,7 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     _refuse_broken(tail, plan.recipe)
     tail = edits.finish(steps.example)
     values, classes = scores(task, tail, inputs.validation)
-    values |= {"train_seconds": log.seconds, **sizes(model, plan.split, tail, steps.example)}
+    values |= {"train_seconds": log.seconds, **_prediction(model, plan.split, tail, steps.example, int8)}
     if model.chain and state_hash(model.prefix(plan.split)) != before:
         raise TrainingError(
             "the frozen prefix changed while the tail was trained, so the trial does not count: check whether the "
@@ -114,6 +116,15 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     values["peak_bytes"] = float(meter.peak_bytes())
     outcome = Outcome(values, log.entries, log.ended, notes, classes)
     return TrainedTail(outcome, log.requested, tail.eval(), len(start.entries))
+
+
+def _prediction(
+    model: OpenModel, cut: int, tail: nn.Module, example: torch.Tensor, int8: PredictionCosts | None
+) -> dict[str, float]:
+    """Return what a prediction and the bundle cost; of blocks in float32, the study knows the time of a prediction."""
+    if int8 is None:
+        return sizes(model, cut, tail, example)
+    return int8.values | sizes(model, cut, tail, example, int8.int8_bytes)
 
 
 def _with_teacher(train: TailInputs, access: Access, plan: TrialPlan, training: Sequence[Selection]) -> TailInputs:

@@ -1,10 +1,11 @@
 """Scores and sizes of a trained tail."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from tuner.arrays import Floats, Labels
 from tuner.backends.torch.model.blocks import counted
@@ -14,6 +15,7 @@ from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.errors import TrainingError
 from tuner.metrics import mean_absolute_error, top_k_accuracy
 from tuner.metrics import score as score_outputs
+from tuner.planner.device import FLOAT_BYTES
 from tuner.results.counts import ClassCounts
 from tuner.results.objectives import ACCURACY, ERROR, TOP
 from tuner.task import Task
@@ -22,13 +24,51 @@ from tuner.training.schedule import batches_of
 SCORE_BATCH = 32
 
 
-def sizes(model: OpenModel, cut: int, tail: nn.Module, example: torch.Tensor) -> dict[str, float]:
-    """Return the whole model's parameters and the FLOPs of one sample's forward pass, the tail's as it is now."""
+def sizes(
+    model: OpenModel, cut: int, tail: nn.Module, example: torch.Tensor, int8_bytes: int | None = None
+) -> dict[str, float]:
+    """Return the whole model's parameters, a prediction's FLOPs and the size of a bundle, the tail's as it is now.
+
+    Args:
+        model: The model.
+        cut: Block number where the tail begins.
+        tail: As it was trained.
+        example: One input of it, float32 [1, ...].
+        int8_bytes: Size of the frozen blocks in int8; None where they are in float32.
+    """
     tail.eval()
     flops, _ = counted(tail, example[:1])
     frozen = model.info.blocks[:cut]
     parameters = sum(value.numel() for value in tail.parameters()) + sum(block.parameters for block in frozen)
-    return {"parameters": parameters, "flops": flops + sum(block.flops for block in frozen)}
+    if int8_bytes is None:
+        nbytes = bundle_bytes([model.prefix(cut), tail], [model.model])
+    else:
+        nbytes = bundle_bytes([tail], [tail], int8_bytes)
+    return {"parameters": parameters, "flops": flops + sum(block.flops for block in frozen), "bundle_bytes": nbytes}
+
+
+def bundle_bytes(written: Sequence[nn.Module], saved: Sequence[nn.Module], int8_bytes: int = 0) -> float:
+    """Return about how many bytes the bundle takes that an export writes without what it trains again from.
+
+    The graph's nodes and the descriptions are left out: tens of kB.
+
+    Args:
+        written: What it holds as ONNX in float32, with norms folded into other layers.
+        saved: What its files of weights hold.
+        int8_bytes: Size of what it holds in int8.
+    """
+    return float(int8_bytes + sum(map(_written_bytes, written)) + sum(map(_state_bytes, saved)))
+
+
+def _written_bytes(module: nn.Module) -> int:
+    """Return the bytes of a module's weights in an ONNX file; a batch norm becomes the bias of the layer before it."""
+    norms = [one for one in module.modules() if isinstance(one, _BatchNorm) and one.running_mean is not None]
+    folded = sum(_state_bytes(norm) - norm.num_features * FLOAT_BYTES for norm in norms)
+    return _state_bytes(module) - folded
+
+
+def _state_bytes(module: nn.Module) -> int:
+    return sum(value.numel() * value.element_size() for value in module.state_dict().values())
 
 
 def score(task: Task, tail: nn.Module, inputs: TailInputs) -> float:

@@ -50,7 +50,7 @@ def given_probabilities(task: Task, model: OpenModel, partition: str) -> tuple[t
     selection = whole_partition(task, partition)
     inputs = tail_inputs(task, model, 0, [selection], None)
     outputs = logits(model.tail(0), inputs)[:, : model.trusted_rows]
-    answers = probabilities(outputs, multi=task.loss == "multi-label")
+    answers = probabilities(outputs, loss=task.loss)
     means = mean_of_wholes(answers, wholes(selection.samples)[1])
     return tuple(tuple(row) for row in means.tolist())
 

@@ -1,0 +1,254 @@
+"""Workers of a shared study that train nothing: processes without PyTorch, for `benchmarks.fleet`.
+
+All that they do with the database is what `tuner` does: they join by `SharedStudy`, and claim and finish trials by
+`SharedQueue`, with plans of the search space `smoke`. A trial takes a fixed time, in which a worker sleeps. What is
+left out is the choice of the next plan, which takes the worker's own processor.
+"""
+
+import json
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from optuna.trial import Trial, TrialState
+
+from tuner.errors import TunerError
+from tuner.plan.info import BlockInfo, ModelInfo, TaskInfo
+from tuner.plan.trial import TrialPlan
+from tuner.planner.cost import Estimate
+from tuner.planner.device import nominal
+from tuner.plugin.compose import Composed, StrategyError, compose
+from tuner.plugin.core import build_host
+from tuner.plugin.knobs import ValueSource
+from tuner.plugin.sources import preferred_values, random_values
+from tuner.results.config import Budget, RunConfig
+from tuner.results.folder import Identity, RunInfo
+from tuner.results.records import TrialRecord
+from tuner.search.journal import RUNG, optuna_values, origin_of, place_of
+from tuner.search.listener import Listener
+from tuner.search.processes.guard import Interrupt
+from tuner.search.rungs import at_rung
+from tuner.search.setting import Setting, participants, wanted_knobs
+from tuner.search.shared.address import read_address
+from tuner.search.shared.heartbeat import BEAT, GRACE
+from tuner.search.shared.joining import SharedStudy
+from tuner.search.shared.storage import Patience, patient
+from tuner.search.shared.taken import key_of
+from tuner.search.space import load_space
+
+BLOCKS = tuple(BlockInfo(f"b{at}", f"cut{at}", (4, 2, 2), 1_000_000, 1_000, 4_096) for at in range(4))
+MODEL = ModelInfo("made-up", "model", 4, BLOCKS)
+TASK = TaskInfo("made-up", "task", 600, 60, (200, 200), 80)
+#: Names of orders: work until a clock, or take what waits until nothing is left; and the files of each worker.
+ORDER, DRAIN, READY, FINISHED = "order", "drain", "ready", "finished"
+#: One plan in so many goes to the next rung.
+PROMOTED = 3
+POLL = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a worker needs to know.
+
+    Attributes:
+        url: Address of the study.
+        base: Folder of all workers of the study, where orders are.
+        name: The worker's own folder in it.
+        pad: Seconds that a trial takes.
+        beat: See `tuner.search.shared.heartbeat`.
+        grace: Likewise.
+        rungs: Whether plans are tried on a lower rung first.
+    """
+
+    url: str
+    base: Path
+    name: str
+    pad: float
+    beat: float = BEAT
+    grace: float = GRACE
+    rungs: bool = False
+
+
+class Timed(Patience):
+    """Notes what each method of the storage takes."""
+
+    def __init__(self, wait: Callable[[float], None], say: Callable[[str], object]) -> None:
+        super().__init__(wait, say)
+        self.taken: defaultdict[str, list[float]] = defaultdict(list)
+
+    def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Return what a method returns."""
+        started = time.perf_counter()
+        try:
+            return super().call(method, *arguments, **named)
+        finally:
+            self.taken[getattr(method, "__name__", "end_trial")].append(time.perf_counter() - started)
+
+
+class Worker:
+    """One worker, which carries orders out."""
+
+    def __init__(self, part: Part) -> None:
+        self._part, self._folder = part, part.base / part.name
+        self._folder.mkdir()
+        self._random, self._lowest = random.Random(part.name), 1 if part.rungs else 0
+        self._space = load_space("smoke")
+        self._strategies, objectives = participants(build_host(), self._space)
+        self._wanted = wanted_knobs(self._space, "torch", deterministic=True)
+        self._shared = SharedStudy(read_address(part.url), Listener(), Interrupt(), None)
+        self.timed = Timed(time.sleep, lambda _line: None)
+        self._shared._storage = patient(self._shared._plain, self.timed)  # noqa: SLF001 - to time each call
+        identity = Identity("task", "smoke", 0, deterministic=False)
+        info = RunInfo(identity, RunConfig("made-up"), "made-up", "smoke", 1, MODEL, TASK, tuple(objectives))
+        limits, kind = Budget(trials=10**6), self._shared.kind
+        fixed = (self._strategies, objectives, self._wanted, "tpe", 0, False, MODEL, TASK, nominal(MODEL), limits, None)
+        self._setting = Setting(*fixed, self._folder, kind=kind)
+        self._queue, _ = self._shared.join(self._setting, info, part.beat, part.grace)
+        self._records, self._ended = list[TrialRecord](), set[str]()
+        self._note(self._queue.records)
+        (self._folder / READY).touch()
+
+    def run(self) -> None:
+        """Carry orders out until all is drained."""
+        done = ""
+        while True:
+            name, until = read_order(self._part.base)
+            if name == DRAIN:
+                break
+            if name == done:
+                time.sleep(POLL)
+                continue
+            done = name
+            self._work(name, until)
+        while self._left():
+            if not self.trial(new=False):
+                time.sleep(10 * POLL)
+        self.leave()
+
+    def leave(self) -> None:
+        """End."""
+        self._shared.leave()
+
+    def _work(self, name: str, until: float) -> None:
+        time.sleep(self._part.pad * self._random.random())  # workers do not begin their trials all at once
+        self.timed.taken.clear()
+        trials, begun, ended, processor = 0, time.time(), time.time(), time.process_time()
+        while time.time() < until and read_order(self._part.base)[0] == name:
+            trials += self.trial()
+            ended = time.time()
+        found = {
+            "trials": trials,
+            "seconds": ended - begun,
+            "processor": time.process_time() - processor,
+            "storage": dict(self.timed.taken),
+        }
+        write_whole(self._folder / f"{name}.json", json.dumps(found))
+
+    def trial(self, *, new: bool = True) -> bool:
+        """Carry a trial through; return whether one ended.
+
+        Args:
+            new: Whether a plan may be begun that nobody has begun.
+        """
+        queue = self._queue
+        self._note(queue.news())
+        if queue.is_begun() or (trial := self._next(new=new)) is None:
+            return False
+        begun, origin = time.monotonic(), origin_of(trial)
+        composed = self._compose(optuna_values(trial))
+        plan = at_rung(composed.plan, origin[RUNG])
+        time.sleep(max(0.0, begun + self._part.pad - time.monotonic()))
+        draw, pad = self._random.random, self._part.pad
+        values = {"local_accuracy": draw(), "global_accuracy": draw(), "train_seconds": pad, "peak_bytes": 1e7 * draw()}
+        record = TrialRecord(
+            trial.number,
+            "done",
+            plan,
+            composed.values,
+            values,
+            Estimate(pad, pad, 10_000_000, 100_000),
+            spent_seconds=pad,
+            epochs=tuple({"loss": draw(), "seconds": pad / plan.recipe.epochs} for _ in range(plan.recipe.epochs)),
+            kind=self._setting.kind,
+            **origin,
+        )
+        if not queue.finish(trial, record, 0.0):
+            return False
+        self._note([record])
+        with (self._folder / FINISHED).open("a") as file:
+            file.write(f"{trial.number}\n")
+        return True
+
+    def _next(self, *, new: bool) -> Trial | None:
+        trial = self._queue.waiting(self._lowest)
+        if trial is not None or not new:
+            return trial
+        for record in self._records if self._lowest else ():
+            if record.rung == self._lowest and record.trial % PROMOTED == 0 and not self._is_promoted(record):
+                composed = self._compose(preferred_values(record.knobs))
+                if not self._queue.is_taken(composed.plan):
+                    return self._queue.claim(composed, composed.plan, place_of(record, 0))
+        composed, plan = self._drawn()
+        return self._queue.claim(composed, plan, {RUNG: self._lowest})
+
+    def _note(self, records: Sequence[TrialRecord]) -> None:
+        self._records += records
+        self._ended |= {key_of(record.plan) for record in records if record.plan is not None}
+
+    def _is_promoted(self, record: TrialRecord) -> bool:
+        return any(one.promoted == record.config for one in self._records)
+
+    def _drawn(self) -> tuple[Composed, TrialPlan]:
+        """Return a plan that nobody has begun, as far as this worker knows."""
+        while True:
+            with suppress(TunerError, StrategyError):
+                composed = self._compose(random_values(self._random))
+                plan = at_rung(composed.plan, self._lowest)
+                if key_of(plan) not in self._ended and not self._queue.is_taken(plan):
+                    return composed, plan
+
+    def _compose(self, source: ValueSource) -> Composed:
+        return compose(self._strategies, source, MODEL, TASK, self._wanted)
+
+    def _left(self) -> bool:
+        states = TrialState.RUNNING, TrialState.WAITING
+        return bool(self._queue.study.get_trials(deepcopy=False, states=states))
+
+
+def work(part: Part) -> None:
+    """Be a worker until all is drained."""
+    Worker(part).run()
+
+
+def read_order(base: Path) -> tuple[str, float]:
+    """Return the name of the order, and the clock (`time.time`) until when it holds."""
+    try:
+        name, until = (base / ORDER).read_text().rsplit(maxsplit=1)
+    except FileNotFoundError:
+        return "", 0.0
+    return name, float(until)
+
+
+def give_order(base: Path, name: str, until: float) -> None:
+    """Let all workers carry an order out."""
+    write_whole(base / ORDER, f"{name} {until}")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    part = path.with_suffix(".part")
+    part.write_text(text)
+    part.replace(path)
+
+
+def storage_seconds(results: list[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
+    """Return calls and seconds of each method of the storage, per trial."""
+    trials = sum(one["trials"] for one in results)
+    names = sorted({name for one in results for name in one["storage"]})
+    taken = {name: [seconds for one in results for seconds in one["storage"].get(name, ())] for name in names}
+    return {name: (len(seconds) / trials, sum(seconds) / trials) for name, seconds in taken.items()}

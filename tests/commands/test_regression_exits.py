@@ -1,0 +1,168 @@
+"""Early exits of a regression, from a run to a bundle that answers early in degrees and learns again."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cli.printed import printed_json
+from tests.slants import TASK, write_task
+from tuner.arrays import Floats
+from tuner.cli.app import call
+from tuner.commands.tune import run
+from tuner.results.run import Run
+from tuner.runtime import Bundle, ExitsTrainer, Personaliser
+from tuner.runtime.infer.calibration import exits_taken
+from tuner.runtime.infer.chain import Chain
+from tuner.runtime.infer.confidence import confidences
+from tuner.runtime.service.monitor import exit_losses
+
+pytestmark = pytest.mark.slow
+
+SPACE = """
+strategies = ["gdm", "freeze", "exits", "cache"]
+objectives = ["local_accuracy", "mean_flops"]
+[knobs]
+freeze.trainable_blocks = 1
+cache.by = "cache"
+cache.bits = 8
+[knobs.exits]
+mode = "MODE"
+head = "HEAD"
+count = 3
+loss = "supervised+distilled"
+tolerance = 0.03
+confidence = 0.5
+against = "original"
+per_exit = true
+INIT
+[knobs.recipe]
+epochs = 8
+learning_rate = 1e-2
+optimiser = "adamw"
+"""
+
+
+def searched(folder: Path, text: str, **knobs: str) -> Run:
+    space = SPACE
+    for name, value in knobs.items():
+        space = space.replace(name, value)
+    (folder / "space.toml").write_text(space)
+    task = write_task(folder, text)
+    return run(str(task), space=str(folder / "space.toml"), trials=1, out=folder / "run", store=folder / "store")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("slant")
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path, own_cache: Path) -> Run:
+    return searched(folder, TASK, MODE="with-tail", HEAD="trained", INIT="joint = 0.3\nwidth = 16")
+
+
+@pytest.fixture(scope="module")
+def bundle(found: Run, folder: Path) -> Path:
+    assert call(["export", str(found.folder), str(folder / "bundle"), "--pick", "0", "--trainable"]) == 0
+    return folder / "bundle"
+
+
+@pytest.fixture(scope="module")
+def digits(folder: Path, bundle: Path) -> dict[str, Any]:
+    """Return the user's digits and their slants in degrees, by partition."""
+    with np.load(folder / "local.npz") as data:
+        return {name: data[name] for name in ("x_val", "y_val", "x_test", "y_test")}
+
+
+def test_what_is_reported_is_of_the_answers_that_samples_leave_with(found: Run, bundle: Path) -> None:
+    values, whole = found.record(0).values, sum(block.flops for block in found.info.model.blocks)
+    assert values["local_accuracy"] > 0.5
+    assert values["local_mae"] < 3
+    assert 0 < values["mean_flops"] < whole
+    notes = [note for note in found.record(0).notes if note.startswith("exit before")]
+    assert notes
+    assert all("targets met: " in note and "calibration error" not in note for note in notes)
+    scores = Bundle.open(bundle).info.scores.from_pixels
+    assert scores["local_accuracy"] == pytest.approx(values["local_accuracy"], abs=0.02)
+    assert 0 < scores["mean_flops"] < whole
+
+
+def test_each_sample_leaves_where_calibration_says(bundle: Path, digits: dict[str, Any]) -> None:
+    opened, model = Bundle.open(bundle), Personaliser(bundle, threads=1)
+    assert opened.exits is not None
+    batch = np.concatenate([digits["x_val"], digits["x_test"]])
+    logits = Chain.of(opened, 1).every(batch)
+    expected = exits_taken(confidences(logits, loss="regression"), opened.exits.thresholds)
+    assert len(set(expected.tolist())) > 1
+    predictions = model.predict_batch(batch)
+    assert [one.exit for one in predictions] == expected.tolist()
+    assert opened.info.targets is not None
+    said = logits[expected, np.arange(len(batch)), 0] * opened.info.targets.std[0] + opened.info.targets.mean[0]
+    np.testing.assert_allclose([(one.values or ())[0][1] for one in predictions], said, atol=1e-4)
+    for sample, together in zip(batch[:60], predictions, strict=False):
+        alone = model.predict(sample)
+        assert alone.exit == together.exit
+        assert float(alone.label) == pytest.approx(float(together.label), abs=1e-3)
+
+
+def test_what_all_exits_say_gives_their_losses(bundle: Path, digits: dict[str, Any]) -> None:
+    prediction, every = Personaliser(bundle, threads=1).explored(digits["x_test"][0], explore=True)
+    assert every is not None
+    losses = exit_losses(every, Bundle.open(bundle))
+    assert len(losses) == len(every) - 1
+    assert all(0 <= loss < 1 for loss in losses)
+    assert prediction.values is not None
+    assert prediction.values[0][1] == pytest.approx(float(every[prediction.exit, 0]), abs=1e-4)
+
+
+def test_a_person_is_told_the_exit(
+    bundle: Path, digits: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "new.npy", digits["x_test"][0])
+    (answer,) = printed_json(capsys, "predict", str(bundle), str(tmp_path / "new.npy"))["predictions"]
+    assert call(["predict", str(bundle), str(tmp_path / "new.npy")]) == 0
+    value = answer["values"]["slant"]
+    assert capsys.readouterr().out == f"{tmp_path}/new.npy: slant {value:.6g}, exit {answer['exit']}\n"
+    assert call(["bundle", "conformance", str(bundle), "--out", str(tmp_path / "set")]) == 0
+    assert call(["bundle", "check", str(bundle), "--set", str(tmp_path / "set")]) == 0
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_the_exits_learn_again(bundle: Path, digits: dict[str, Any], labelled: bool, tmp_path: Path) -> None:
+    samples, truth = list(digits["x_val"]), digits["y_val"].tolist()
+    others: list[Floats] = list(digits["x_test"])
+    trainer = ExitsTrainer(bundle, threads=1)
+    trainer.add(samples, truth if labelled else None)
+    assert len(trainer.train(epochs=4)) == 4
+    saved = trainer.save(tmp_path / "next")
+    content = json.loads((saved / "bundle.json").read_text())
+    assert content["exits"]["labelled"] is labelled
+    assert content["exits"]["temperatures"] == [1.0] * len(content["exits"]["segments"])
+    answers, model = trainer.answers(others), Personaliser(saved, threads=1)
+    predictions = model.predict_batch(np.stack(others))
+    assert [answer.exit for answer in answers] == [one.exit for one in predictions]
+    np.testing.assert_allclose(
+        [float(one.label) for one in answers], [float(one.label) for one in predictions], atol=0.01
+    )
+    reached = digits["y_test"].tolist() if labelled else None
+    assert trainer.accuracy(others, reached) > 0.5
+
+
+def test_without_targets_exits_learn_what_the_model_says(tmp_path: Path, own_cache: Path) -> None:
+    text = TASK.replace("[local]\n", '[local]\nlabels = "none"\n')
+    found = searched(tmp_path, text, MODE="exits-only", HEAD="closed-form", INIT='init = "global"')
+    plan = found.record(0).plan
+    assert plan is not None
+    assert (plan.heads.supervised, plan.heads.global_weight) == (0.0, 1.0)
+    assert found.info.untouched["local_accuracy"] == 1.0
+    assert found.record(0).values["local_accuracy"] > 0.8  # agreement, as R²
+    assert call(["export", str(found.folder), str(tmp_path / "bundle"), "--pick", "0", "--trainable"]) == 0
+    assert call(["bundle", "conformance", str(tmp_path / "bundle")]) == 0
+    trainer = ExitsTrainer(tmp_path / "bundle", threads=1)
+    with np.load(tmp_path / "local.npz") as data:
+        trainer.add(list(data["x_val"]))
+        assert trainer.train() == ()
+        assert trainer.accuracy(list(data["x_test"])) > 0.8

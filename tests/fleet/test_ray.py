@@ -1,0 +1,133 @@
+"""Workers that Ray starts: what each is started with, what it says, and its end."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tuner.fleet.display import Display
+from tuner.fleet.ray import main, part_of
+from tuner.fleet.worker import News, Part, Process, Worker
+
+URL = "postgresql://me:s3cret@host/db"
+#: Stands for the command `tuner`: says what it was asked, then waits to be ended, if it is to.
+PROGRAM = """
+import os, signal, sys, time
+print("trial 0 done", file=sys.stderr, flush=True)
+print(os.environ["TUNER_RUN_STUDY"], *sys.argv[1:], file=sys.stderr, flush=True)
+def end(*_):
+    print("put back", file=sys.stderr, flush=True)
+    sys.exit(130)
+signal.signal(signal.SIGTERM, end)
+if "--wait" in sys.argv:
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a program in the place of Python, which is to run `tuner`; return the folder that it is started in."""
+    file = tmp_path / "program"
+    file.write_text(f"#!{sys.executable}\n{PROGRAM}")
+    file.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(file))
+    return tmp_path
+
+
+def heard(process: Process, lines: int) -> News:
+    """Wait until a worker has said so many lines."""
+    end, all_lines = time.monotonic() + 30, tuple[str, ...]()
+    while time.monotonic() < end:
+        news = process.news()
+        all_lines += news.lines
+        if len(all_lines) >= lines:
+            return News(news.device, all_lines, news.exit_code)
+        time.sleep(0.02)
+    raise AssertionError(all_lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        ([], 2, "workers need a study that they share: give --study, such as postgresql://host/db"),
+        (["--study", URL, "--trails", "3"], 2, "Unknown option: --trails"),
+        (["--study", URL, "--dry-run"], 2, "--dry-run starts no workers: ask `tuner run TASK --dry-run`"),
+        (["--study", URL, "--deterministic"], 2, "--deterministic runs have one worker, and --study several"),
+        (["--study", "host/db"], 2, "--study must begin with postgresql://"),
+        (["--study", URL, "--trials", "3"], 1, "this needs ray, which is not installed: pip install "),
+    ],
+)
+def test_what_cannot_be_started_is_said_in_one_line(
+    arguments: list[str], code: int, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main(["digits", "--workers", "2", *arguments]) == code
+    printed = capsys.readouterr()
+    assert f"tuner: {line}" in printed.err
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""
+
+
+def test_each_worker_is_a_run_with_the_same_options_and_its_own_folder() -> None:
+    asked = ["digits", "--space", "smoke", "--trials", "3"]
+    environment = {"TUNER_RUN_MEMORY": "1G", "HOME": "/root"}
+    one, other = (part_of(Worker(number, f"/runs/{number}"), asked, URL, environment) for number in (1, 2))
+    assert one.arguments == ("run", *asked, "--out", "/runs/1")
+    assert other.arguments == ("run", *asked, "--out", "/runs/2")
+    assert one.environment == {"TUNER_RUN_MEMORY": "1G", "TUNER_RUN_STUDY": URL}
+    assert "s3cret" not in repr(one)
+    assert one.folder == str(Path.cwd())
+
+
+def test_a_worker_is_a_process_that_is_ended_as_by_ctrl_c(program: Path) -> None:
+    process = Process(Part(("run", "--wait"), str(program), {"TUNER_RUN_STUDY": URL}))
+    assert heard(process, 2).lines == ("trial 0 done", f"{URL} -P -m tuner run --wait")
+    assert process.news().exit_code is None
+    process.end()
+    process._reader.join(timeout=30)
+    news = process.news()
+    assert news.lines == ("put back",)
+    assert news.exit_code == 130
+
+
+def test_a_folder_that_a_device_does_not_have_is_said_so(tmp_path: Path) -> None:
+    news = Process(Part((), str(tmp_path / "none"))).news()
+    assert news.exit_code == 1
+    assert news.lines[0].endswith(": start from a folder that every device has")
+
+
+def test_a_trial_that_all_workers_hear_of_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
+    workers = [Worker(1, "one"), Worker(2, "other")]
+    display = Display(workers, Console(stderr=True))
+    display.hear(workers[0], News("board", ("trial 0 done", "ended: 1 trial is done", "next: tuner show one"), 0))
+    display.hear(workers[1], News("phone", ("trial 0 done",), None))
+    assert capsys.readouterr().err == "worker 1: trial 0 done\nworker 1: ended: 1 trial is done\n"
+    assert workers == [
+        Worker(1, "one", "board", 0, "ended: 1 trial is done"),
+        Worker(2, "other", "phone", None, "trial 0 done"),
+    ]
+
+
+@pytest.mark.slow
+def test_ray_starts_workers_and_hears_what_they_say(tmp_path: Path) -> None:
+    pytest.importorskip("ray")  # it is not in the extra `test`: pip install ".[ray]"
+    command = [sys.executable, "-m", "tuner.fleet.ray", "no-task", "--workers", "2", "--out", str(tmp_path), "--json"]
+    environment = {**os.environ, "TUNER_RUN_STUDY": URL}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1, ended.stderr
+    content = json.loads(ended.stdout)
+    assert content["study"] == URL.replace("s3cret", "***")
+    assert [one["folder"] for one in content["workers"]] == [str(tmp_path / name) for name in "12"]
+    assert [one["exit_code"] for one in content["workers"]] == [1, 1]
+    for worker in content["workers"]:
+        assert worker["device"] == platform.node()
+        assert worker["last"].startswith("tuner: ")
+        assert "no-task" in worker["last"]
+        assert f"worker {worker['worker']}: {worker['last']}" in ended.stderr
+    assert "s3cret" not in ended.stdout + ended.stderr

@@ -1,0 +1,118 @@
+"""Workers of one study, in this process; and a real PostgreSQL for what only a database shows."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.postgres import Server, postgres, programs
+from tuner.results.config import Budget, RunConfig
+from tuner.results.folder import Identity, RunInfo
+from tuner.results.kinds import Device
+from tuner.search.listener import Listener
+from tuner.search.processes.guard import Interrupt
+from tuner.search.setting import Setting
+from tuner.search.shared.address import read_address
+from tuner.search.shared.joining import SharedStudy
+from tuner.search.shared.queue import SharedQueue
+from tuner.search.study import Study
+
+Begin = Callable[..., Study]
+Join = Callable[..., "Worker"]
+BOARD, PHONE = Device("Board", "aarch64", 4, 2), Device("Phone", "aarch64", 1, 1)
+
+
+class Worker:
+    """One worker: its study, step by step, and what it shares."""
+
+    def __init__(self, study: Study, shared: SharedStudy, queue: SharedQueue, folder: Path) -> None:
+        self.study, self.shared, self.queue, self.folder = study, shared, queue, folder
+
+    def begin(self) -> Any:
+        """Take the next trial, and do not finish it."""
+        self.study._hear()
+        return self.study._next()
+
+    def step(self) -> None:
+        """Carry one trial through, if there is one."""
+        trial = self.begin()
+        if trial is not None:
+            self.study._keep(trial, self.study._try(trial))
+
+    def retired(self) -> list[int]:
+        """Look at the others' marks until they have stood still for more than a second; return whom it retired."""
+        heartbeat, found = self.shared._heartbeat, list[int]()
+        assert heartbeat is not None
+        heartbeat._beat = 0.6  # as if so much time passed between two looks, at most
+        for _ in range(4):
+            heartbeat._looked -= 0.6
+            found += heartbeat.look()
+        return found
+
+    def hear(self) -> None:
+        """Look at what the others have finished."""
+        self.study._hear()
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'study.db'}"
+
+
+@pytest.fixture
+def join(begin: Begin, address: str, tmp_path: Path) -> Iterator[Join]:
+    """Begin the study at `address`, or join it, in a folder of its own; threads of heartbeats begin with `beat`."""
+    opened: list[SharedStudy] = []
+
+    def go(
+        name: str,
+        limits: Budget = Budget(trials=6),  # noqa: B008 - frozen
+        *,
+        device: Device = BOARD,
+        at: str = address,
+        seed: int = 3,
+        slower: float = 1.0,
+        listener: Listener | None = None,
+        beat: float = 3600.0,
+        grace: float = 2.0,
+        artifacts: Path | None = None,
+        **settings: Any,
+    ) -> Worker:
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        shared = SharedStudy(read_address(at), listener or Listener(), Interrupt(), None, artifacts)
+        opened.append(shared)
+        shared.device = device
+        made: list[SharedQueue] = []
+
+        def queue_of(setting: Setting) -> SharedQueue:
+            info = RunInfo(
+                Identity(setting.task.fingerprint, "space", seed, deterministic=False),
+                RunConfig("made-up", limits=limits),
+                "made-up",
+                "space",
+                1,
+                setting.model,
+                setting.task,
+                tuple(setting.objectives),
+            )
+            made.append(shared.join(setting, info, beat, grace)[0])
+            return made[0]
+
+        changed: dict[str, Any] = {"folder": folder, "kind": device.name}
+        study = begin(limits, queue_of=queue_of, deterministic=False, step_seconds=1e-3 * slower, **changed, **settings)
+        return Worker(study, shared, made[0], folder)
+
+    yield go
+    for shared in opened:
+        shared.leave()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A PostgreSQL server."""
+    if programs() is None:
+        pytest.skip("PostgreSQL is not installed")
+    with postgres() as running:
+        yield running

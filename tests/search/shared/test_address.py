@@ -1,0 +1,59 @@
+"""Addresses: what they mean, and that no password is shown."""
+
+import pytest
+
+from tuner.errors import UsageError
+from tuner.search.shared.address import is_address, read_address
+
+
+@pytest.mark.parametrize(
+    ("text", "url", "shown"),
+    [
+        ("postgresql://me@host/db", "postgresql+psycopg://me@host/db", "postgresql://me@host/db"),
+        ("postgres://host:5433/db#hands", "postgresql+psycopg://host:5433/db", "postgresql://host:5433/db#hands"),
+        ("postgresql+psycopg2://h/d", "postgresql+psycopg2://h/d", "postgresql+psycopg2://h/d"),
+        ("mysql://h/d?ssl_ca=a.pem", "mysql+pymysql://h/d?ssl_ca=a.pem", "mysql://h/d?ssl_ca=a.pem"),
+        ("sqlite:///a/b.db", "sqlite:///a/b.db", "sqlite:///a/b.db"),
+        ("sqlite:////a/b.db", "sqlite:////a/b.db", "sqlite:////a/b.db"),
+        ("grpc://host", "grpc://host:13000", "grpc://host:13000"),
+        ("grpc://host:7#x", "grpc://host:7", "grpc://host:7#x"),
+    ],
+)
+def test_what_an_address_means(text: str, url: str, shown: str) -> None:
+    address = read_address(text)
+    assert (address.url, address.shown, address.has_password) == (url, shown, False)
+    assert is_address(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "postgresql://me:s3cret@host/db",
+        "postgresql://me:s3c%40ret@host:1/db?sslmode=verify-full",
+        "postgresql://host/db?user=me&password=s3cret",
+        "postgresql://host/db?sslkey=k.pem&sslpassword=s3cret#hands",
+    ],
+)
+def test_a_password_is_in_nothing_that_is_shown(text: str) -> None:
+    address = read_address(text)
+    assert address.has_password
+    for shown in (address.shown, repr(address), str(address), f"{[address]}"):
+        assert "s3c" not in shown
+        assert "***" in shown
+    assert "s3c" in address.url
+    assert ("sslmode=verify-full" in address.shown) == ("sslmode" in text)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("oracle://h/d", "must begin with postgresql://"),
+        ("grpc://", "must name a host"),
+        ("postgresql://h:x/d", "must be an address"),
+        ("runs/digits", "must begin with"),
+        ("sqlite:///a.db#a%00b", "must be printable"),
+    ],
+)
+def test_what_is_none(text: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        read_address(text)

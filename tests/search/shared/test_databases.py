@@ -1,0 +1,155 @@
+"""Databases as users have them: PostgreSQL, which may stop and start, and Optuna's proxy in front of one."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.storages import BaseStorage
+from sqlalchemy.exc import PendingRollbackError
+
+from benchmarks.postgres import Server
+from tuner.cli.app import call
+from tuner.commands.tune import run as tune_task
+from tuner.errors import RunError, UsageError
+from tuner.results.config import Budget
+from tuner.search.shared.address import read_address
+from tuner.search.shared.storage import Patience, close, is_outage, open_storage, patient
+
+Join = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def proxied(server: Server) -> Iterator[str]:
+    """Optuna's proxy in front of PostgreSQL, in a thread."""
+    from optuna.storages._grpc.server import make_server
+
+    storage = open_storage(read_address(server.url))
+    for port in range(server.port + 1, server.port + 50):
+        try:
+            running = make_server(storage, "127.0.0.1", port)
+            running.start()
+            break
+        except RuntimeError:
+            continue
+    yield f"grpc://127.0.0.1:{port}"
+    running.stop(None).wait()
+    close(storage)
+
+
+def test_of_several_that_begin_at_once_one_makes_the_study(join: Join, server: Server) -> None:
+    workers = [join(name, at=f"{server.url}#at-once") for name in ("one", "other")]
+    made: list[bool] = []
+
+    def begin() -> None:
+        storage = open_storage(read_address(server.url))
+        try:
+            optuna.create_study(storage=storage, study_name="race")
+            made.append(True)
+        except optuna.exceptions.DuplicatedStudyError:
+            made.append(False)
+        finally:
+            close(storage)
+
+    threads = [threading.Thread(target=begin) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(made) == [False, False, False, True]
+    assert [worker.queue.is_new for worker in workers] == [True, False]
+
+
+def test_workers_wait_for_a_database_that_stops_and_starts(join: Join, server: Server, heard: Any) -> None:
+    one = join("one", Budget(trials=3), at=f"{server.url}#outage", listener=heard)
+    one.step()
+    trial = one.begin()
+    server.stop()
+    later = threading.Timer(1.0, server.start)
+    later.start()
+    one.study._keep(trial, one.study._try(trial))
+    later.join()
+    one.step()
+    assert [record.trial for record in one.study.records] == [0, 1, 2]
+    assert any("does not answer" in line for line in heard.lines)
+    assert any("answers again after" in line for line in heard.lines)
+
+
+def test_workers_behind_the_proxy_and_before_it_share_a_study(join: Join, server: Server, proxied: str) -> None:
+    near, far = join("near", at=f"{server.url}#mixed"), join("far", at=f"{proxied}#mixed", grace=1.0)
+    for _ in range(2):
+        near.step()
+        far.step()
+    lost = near.begin()
+    assert far.retired() == [lost.number]
+    far.step()
+    near.study._keep(lost, near.study._try(lost))
+    near.hear()
+    numbers = [record.trial for record in near.study.records]
+    assert sorted(numbers) == sorted(record.trial for record in far.study.records)
+    assert lost.number not in numbers
+
+
+def test_a_proxy_that_does_not_answer_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.search.shared.storage.OPENING_SECONDS", 0.2)
+    with pytest.raises(RunError, match=r"the study grpc://127.0.0.1:9 cannot be opened \(ConnectionError: GRPC"):
+        open_storage(read_address("grpc://127.0.0.1:9"))
+
+
+def test_the_database_password_is_in_no_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = "postgresql://me:s3cret@127.0.0.1:1/db"
+    assert call(["show", url]) == 1
+    assert call(["worker", url, "--out", str(tmp_path / "run")]) == 1
+    printed = capsys.readouterr()
+    assert printed.err.count("the study postgresql://me:***@127.0.0.1:1/db cannot be opened") == 2
+    assert "s3cret" not in printed.err + printed.out
+
+
+@pytest.mark.slow
+def test_a_run_joins_a_study_and_its_files_hold_no_password(
+    tune: Callable[..., Any], moods: Callable[..., None], server: Server, tmp_path: Path
+) -> None:
+    moods("well")
+    url = server.url.replace("tuner@", "tuner:s3cret@") + "#whole"
+    first = tune(trials=3, study=url)
+    second = tune(trials=5, study=url, out=tmp_path / "other")
+    assert [len(first.records), len(second.records)] == [3, 5]
+    assert second.records[:3] == first.records
+    assert second.info.worker != first.info.worker
+    assert second.info.ended == "5 trials are done"
+    assert second.info.config.study == url.replace("s3cret", "***")
+    again = tune(trials=6, study=url, resume=True)
+    assert len(again.records) == 6
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert b"s3cret" not in written
+
+
+def test_several_workers_are_not_deterministic(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--deterministic runs have one worker, and --study several"):
+        tune_task("digits", study="sqlite:///a.db", deterministic=True, out=tmp_path / "run")
+
+
+def test_a_question_that_is_cut_off_midway_is_an_outage() -> None:
+    error = optuna.exceptions.StorageInternalError("raised during the commit")
+    error.__cause__ = PendingRollbackError("Can't reconnect until invalid transaction is rolled back")
+    assert is_outage(error)
+    error.__cause__ = ValueError()
+    assert not is_outage(error)
+
+
+def test_what_is_no_outage_is_raised_at_once() -> None:
+    class Broken(BaseStorage):
+        calls = 0
+
+        def get_all_studies(self) -> Any:
+            self.calls += 1
+            raise ValueError("no")
+
+    made: Any = type("Whole", (Broken,), dict.fromkeys(BaseStorage.__abstractmethods__ - {"get_all_studies"}))
+    broken = made()
+    with pytest.raises(ValueError, match="no"):
+        patient(broken, Patience(time.sleep, print)).get_all_studies()
+    assert broken.calls == 1

@@ -1,0 +1,86 @@
+"""A shared study from elsewhere: exported with the weights that its workers share, and in the dashboard."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from optuna.artifacts import get_all_artifact_meta
+
+from tuner.bundle.format import WEIGHTS
+from tuner.commands.dashboard import followed
+from tuner.commands.reading import run_to_export
+from tuner.errors import RunError, UsageError
+from tuner.results.config import Budget
+from tuner.search.shared.weights import SharedWeights
+
+Join = Callable[..., Any]
+
+
+def train(worker: Any) -> None:
+    """Carry a trial through, with weights that hold its number."""
+    trial = worker.begin()
+    record = worker.study._try(trial)
+    file = worker.study._weights(trial.number)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"weights {trial.number}")
+    worker.study._keep(trial, record)
+
+
+def test_weights_of_the_front_are_where_all_can_read_them(join: Join, address: str, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    one, other = (join(name, Budget(trials=8), artifacts=shared) for name in ("one", "other"))
+    for _ in range(4):
+        train(one)
+        train(other)
+    with run_to_export(address, "0", shared) as run:
+        assert (run.folder / "trials" / "0" / WEIGHTS).read_text() == "weights 0"
+    for trial in run.front:
+        with run_to_export(address, str(trial), shared) as again:
+            assert (again.folder / "trials" / str(trial) / WEIGHTS).read_text() == f"weights {trial}"
+    assert not run.folder.exists()
+    assert shared.stat().st_mode & 0o077 == 0
+    with pytest.raises(UsageError, match="a study is exported with --artifacts"), run_to_export(address, "0", None):
+        pass
+    with (
+        pytest.raises(RunError, match=r"the weights of trial 0 are not in .*: give --artifacts as the workers have it"),
+        run_to_export(address, "0", tmp_path / "elsewhere"),
+    ):
+        pass
+
+
+def test_weights_that_nobody_needs_are_removed(join: Join, tmp_path: Path) -> None:
+    folder = tmp_path / "shared"
+    one = join("one", artifacts=folder)
+    weights = one.queue._place.weights
+    assert isinstance(weights, SharedWeights)
+    trial = one.begin()
+    file = tmp_path / WEIGHTS
+    file.write_text("weights")
+    weights.keep(trial, file)
+    (meta,) = get_all_artifact_meta(
+        study_or_trial=one.queue.study.trials[trial.number], storage=one.queue.study._storage
+    )
+    assert (folder / meta.artifact_id).read_text() == "weights"
+    weights.drop({trial.number + 1})
+    assert (folder / meta.artifact_id).exists()
+    weights.drop({trial.number})
+    assert list(folder.iterdir()) == []
+
+
+def test_weights_that_a_worker_kept_for_itself_are_named(join: Join, address: str, tmp_path: Path) -> None:
+    train(join("one"))
+    with (
+        pytest.raises(RunError, match=r"the weights of trial 0 are with the worker that trained it"),
+        run_to_export(address, "0", tmp_path),
+    ):
+        pass
+
+
+def test_the_dashboard_follows_a_study(join: Join, address: str) -> None:
+    one = join("one")
+    with followed(address) as source:
+        before = source.stamp()
+        one.step()
+        assert source.stamp() != before
+        assert len(source.open().records) == 1

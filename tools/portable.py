@@ -1,0 +1,215 @@
+"""What a device does with a bundle, compared with another device: `python -m tools.portable FOLDER`, base package only.
+
+``--make`` writes into FOLDER, on the device that is compared with, two bundles of digits (a tail, and exits), samples,
+and all answers. Any other device, of another system or processor, does the same with FOLDER and must answer the same.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tuner.arrays import Array
+from tuner.bundle.format import Bundle
+from tuner.cli.app import call
+from tuner.runtime import Trainer
+from tuner.runtime.conformance.files import FOLDER, write_set
+
+TAIL, EXITS, SAMPLES, EXPECTED = "tail", "exits", "samples.npz", "expected.json"
+#: Largest difference of a probability, a loss or an accuracy; all else must be equal. As of conformance sets' logits.
+TOLERANCE = 1e-3
+EPOCHS = 2
+#: A name that is no ASCII, with a blank.
+NAME = "Übung {} 数.npy"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What was done.
+
+    Attributes:
+        name: Its name.
+        seconds: Wall time.
+        answer: What came of it, as JSON holds it.
+    """
+
+    name: str
+    seconds: float
+    answer: Any
+
+
+class Device:
+    """A device, with FOLDER copied to it.
+
+    Args:
+        folder: FOLDER.
+        scratch: An empty folder.
+    """
+
+    def __init__(self, folder: Path, scratch: Path) -> None:
+        self.bundles = {name: Path(shutil.copytree(folder / name, scratch / name)) for name in (TAIL, EXITS)}
+        self._scratch, self._photos = scratch, scratch / "photos"
+        with np.load(folder / SAMPLES) as file:
+            self._samples, self._labels = list(file["x"]), [str(label) for label in file["y"]]
+        for number, (sample, label) in enumerate(zip(self._samples, self._labels, strict=True)):
+            path = self._photos / label / NAME.format(f"{number:03}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            np.save(path, sample)
+
+    def steps(self) -> list[Step]:
+        """Do all that a device does with a bundle."""
+        every: dict[str, Callable[[], Any]] = {
+            "show": lambda: self._json("show", self.bundles[TAIL])["labels"],
+            "predict": lambda: self._predicted(self.bundles[TAIL]),
+            "predict with exits": lambda: self._predicted(self.bundles[EXITS]),
+            "bundle check": lambda: self._broken(self.bundles[TAIL]),
+            "bundle check of exits": lambda: self._broken(self.bundles[EXITS]),
+            "train again": self._trained,
+            "watch, one round": self._watched,
+            "status": lambda: self._json("status", self.bundles[TAIL])["round"],
+            "rollback": lambda: self._json("rollback", self.bundles[TAIL])["round"],
+            "forget": lambda: self._json("forget", self.bundles[TAIL])["samples"],
+        }
+        return [_timed(name, do) for name, do in every.items()]
+
+    def _predicted(self, bundle: Path) -> list[list[Any]]:
+        """Return the answers to all samples."""
+        found = self._json("predict", bundle, self._photos)["predictions"]
+        return [[one["label"], one["exit"], one["probability"]] for one in found]
+
+    def _broken(self, bundle: Path) -> list[str]:
+        """Return what the conformance set finds broken: logits, exits, 20 steps of training, the gate."""
+        return [one["name"] for one in self._json("bundle", "check", bundle)["checks"] if not one["holds"]]
+
+    def _trained(self) -> dict[str, Any]:
+        """Train on half of the samples; return losses, accuracies before and after, and answers of the new bundle."""
+        trainer = Trainer(self.bundles[TAIL])
+        trainer.add(self._samples[::2], self._labels[::2])
+        before, losses = trainer.accuracy(self._samples[1::2], self._labels[1::2]), trainer.train(epochs=EPOCHS)
+        after, kept = trainer.accuracy(self._samples[1::2], self._labels[1::2]), trainer.global_accuracy()
+        answers = self._predicted(trainer.save(self._scratch / "next"))
+        return {"losses": losses, "accuracies": [before, after, kept], "answers": answers}
+
+    def _watched(self) -> dict[str, Any]:
+        """Watch all samples; return the answers and the verdict on the round that follows."""
+        enough = str(len(self._samples) - 1)
+        rows = self._printed(
+            "watch", self.bundles[TAIL], "--samples", self._photos, "--once", "--any-time", "--enough", enough, "--json"
+        ).splitlines()
+        events = [json.loads(row) for row in rows]
+        answers = sorted([Path(one["file"]).name, one["label"]] for one in events if "label" in one)
+        return {"answers": answers, "rounds": [one["round"] for one in events if "round" in one]}
+
+    def _json(self, *arguments: object) -> Any:
+        return json.loads(self._printed(*arguments, "--json"))
+
+    def _printed(self, *arguments: object) -> str:
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            code = call([str(argument) for argument in arguments])
+        if code:
+            raise SystemExit(f"tuner {arguments[0]} ended with exit code {code}")
+        return printed.getvalue()
+
+
+def made(folder: Path, bundles: Mapping[str, Path], samples: Array, labels: Sequence[object]) -> None:
+    """Write FOLDER: bundles by name, samples [n, ...] with their labels, and what this device answers."""
+    folder.mkdir(parents=True)
+    for name, bundle in bundles.items():
+        shutil.copytree(bundle, folder / name)
+        write_set(Bundle.open(folder / name), folder / name / FOLDER)
+    np.savez(folder / SAMPLES, x=samples, y=np.array([str(label) for label in labels]))
+    answers = {step.name: step.answer for step in done(folder)}
+    (folder / EXPECTED).write_text(json.dumps(answers), encoding="utf-8")
+
+
+def done(folder: Path) -> list[Step]:
+    """Do all that a device does with FOLDER, in folders of its own."""
+    before = os.environ.get("TUNER_CACHE")
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["TUNER_CACHE"] = str(Path(scratch) / "cache")
+        try:
+            return Device(folder, Path(scratch)).steps()
+        finally:
+            os.environ.pop("TUNER_CACHE")
+            os.environ |= {} if before is None else {"TUNER_CACHE": before}
+
+
+def difference(value: Any, expected: Any) -> float:
+    """Return the largest difference of the numbers in two answers; infinite where anything else differs."""
+    if isinstance(expected, float) and isinstance(value, int | float):
+        return abs(value - expected)
+    if isinstance(expected, dict) and isinstance(value, dict) and value.keys() == expected.keys():
+        return max((difference(value[name], one) for name, one in expected.items()), default=0.0)
+    if isinstance(expected, list) and isinstance(value, list | tuple) and len(value) == len(expected):
+        return max(map(difference, value, expected), default=0.0)
+    return 0.0 if value == expected else float("inf")
+
+
+def exported(folder: Path) -> dict[str, Path]:
+    """Export the bundles, which needs PyTorch."""
+    from tests.runtime.bundles import known_digits, trainable_bundle, trainable_exits
+    from tuner.plan.heads import HeadsPlan
+    from tuner.task.digits import digits
+
+    os.environ["TUNER_CACHE"] = str(folder / "cache")
+    for name in (TAIL, EXITS):
+        (folder / name).mkdir()
+    return {
+        TAIL: trainable_bundle(digits(), folder / TAIL),
+        EXITS: trainable_exits(known_digits(), folder / EXITS, HeadsPlan("exits-only")),
+    }
+
+
+def moved_digits() -> tuple[Array, list[str]]:
+    """Return digits of a user who writes a pixel further down, and their labels."""
+    from tuner.task.digits import digits
+
+    samples = digits().local.test
+    if samples is None:
+        raise ValueError("the digits have test data")
+    rows = range(0, len(samples), 2)
+    return np.stack([np.roll(samples.load(row), 1, axis=1) for row in rows]), [str(samples.labels[row]) for row in rows]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print a table, or JSON; return 1 where an answer differs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--make", action="store_true", help="write FOLDER anew, and do nothing else")
+    parser.add_argument("--json", action="store_true", help="print {step: [seconds, difference]}")
+    options = parser.parse_args(arguments)
+    if options.make:
+        shutil.rmtree(options.folder, ignore_errors=True)
+        with tempfile.TemporaryDirectory() as scratch:
+            made(options.folder, exported(Path(scratch)), *moved_digits())
+        return 0
+    expected = json.loads((options.folder / EXPECTED).read_text(encoding="utf-8"))
+    rows = {step.name: (step.seconds, difference(step.answer, expected[step.name])) for step in done(options.folder)}
+    if options.json:
+        print(json.dumps(rows))
+    else:
+        print(f"{'':24}seconds  differs by (allowed: {TOLERANCE:g})")
+        for name, (seconds, differs) in rows.items():
+            print(f"{name:24}{seconds:7.2f}  {differs:.2g}")
+    return int(not all(differs <= TOLERANCE for _, differs in rows.values()))
+
+
+def _timed(name: str, do: Callable[[], Any]) -> Step:
+    started = time.perf_counter()
+    answer = do()
+    return Step(name, time.perf_counter() - started, answer)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

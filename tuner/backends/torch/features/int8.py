@@ -1,0 +1,136 @@
+"""The frozen prefix in int8: quantised once, for the features of trials and for exports."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+
+import torch
+from torch import fx
+
+from tuner.arrays import Floats
+from tuner.backends.torch.clock import in_turns
+from tuner.backends.torch.features.engines import INT8, cut_name, exported_prefix, int8_file
+from tuner.backends.torch.features.selection import drawn, whole_partition
+from tuner.backends.torch.model.layout import fast, spatial
+from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.onnx.quantise import Quantiser, part_of
+from tuner.errors import UnsupportedError, first_line
+from tuner.files import private_file, write_private
+from tuner.ort.session import Session
+from tuner.reading import read_bytes
+from tuner.task import Task
+from tuner.training.schedule import batches_of
+
+#: Samples of each domain that ranges are taken from, and how many run at once.
+CALIBRATION_SAMPLES, BATCH = 64, 8
+#: Of how the prefix is quantised: features that were made in another way are not mixed with these.
+FORMAT = 1
+_MOST_COSTS_BYTES = 10_000
+
+
+def int8_kind(task: Task, model: OpenModel) -> str:
+    """Return the engine's name: quantised by other samples, or after other preprocessing, it is another one."""
+    content = json.dumps([FORMAT, model.info.blocks[0].in_shape, asdict(task.input), *_calibration_ids(task)])
+    return f"{INT8}-{hashlib.blake2b(content.encode(), digest_size=8).hexdigest()}"
+
+
+def int8_prefix(task: Task, model: OpenModel) -> Path:
+    """Return the prefix in int8 as an ONNX file with one output per inner cut, made where there is none yet.
+
+    Raises:
+        UnsupportedError: It cannot be written as ONNX, or quantised.
+    """
+    path = int8_file(model, int8_kind(task, model))
+    if path.exists():
+        return path
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    cuts = [cut_name(cut) for cut in range(1, model.info.num_blocks)]
+    try:
+        quantised = Quantiser(exported_prefix(model), cuts, calibration_batches(task)).quantised()
+    except Exception as error:  # the exporter and the quantiser raise many kinds
+        raise UnsupportedError(
+            f"the frozen blocks cannot be quantised ({first_line(error)}): set runtime.precision to fp32"
+        ) from error
+    with private_file(path) as draft:
+        draft.write_bytes(quantised.SerializeToString())
+    return path
+
+
+def calibration_batches(task: Task) -> Iterator[Floats]:
+    """Yield the samples that ranges are taken from, normalised, float32 [n, ...]: first local, then global ones."""
+    for name in _calibrated(task):
+        selection = drawn(whole_partition(task, name), CALIBRATION_SAMPLES)
+        for rows in batches_of(selection.indices, BATCH):
+            yield task.batch(selection.samples, rows)
+
+
+def _calibrated(task: Task) -> list[str]:
+    return ["local.train", *(["global.train"] if task.global_ is not None else [])]
+
+
+@lru_cache(maxsize=4)
+def _calibration_ids(task: Task) -> tuple[str, ...]:
+    drawn_of = (drawn(whole_partition(task, name), CALIBRATION_SAMPLES) for name in _calibrated(task))
+    return tuple(sample_id for selection in drawn_of for sample_id in selection.ids())
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionCosts:
+    """What a prediction costs with the blocks before a cut in both precisions: one sample, one thread.
+
+    Attributes:
+        float32_seconds: Least time of these blocks in float32, by ONNX Runtime.
+        int8_seconds: The same in int8, measured in turns.
+        tail_seconds: Least time of the other blocks, which are in float32 in any case, by PyTorch.
+        int8_bytes: Size of the blocks in int8, as an ONNX file.
+    """
+
+    float32_seconds: float
+    int8_seconds: float
+    tail_seconds: float
+    int8_bytes: int
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The latency of the whole model, with these blocks in int8 and in float32, as a trial measures them."""
+        return {
+            "mean_latency_seconds": self.int8_seconds + self.tail_seconds,
+            "whole_latency_seconds": self.float32_seconds + self.tail_seconds,
+        }
+
+
+def prediction_costs(task: Task, model: OpenModel, cut: int) -> PredictionCosts:
+    """Return what a prediction costs, measured once for each cut: trials of one cut do not differ by timing noise.
+
+    The least times count: these values are kept, and a device that is busy now would make the slower arm look slower.
+
+    Raises:
+        UnsupportedError: The prefix cannot be quantised.
+    """
+    path = int8_prefix(task, model).with_suffix(f".{cut}.json")
+    try:
+        return PredictionCosts(**json.loads(read_bytes(path, _MOST_COSTS_BYTES)))
+    except (OSError, ValueError, TypeError):  # there is none yet, or it is damaged
+        costs = _measured(task, model, cut)
+        write_private(path, json.dumps(asdict(costs)))
+        return costs
+
+
+def _measured(task: Task, model: OpenModel, cut: int) -> PredictionCosts:
+    sample, name = task.batch(task.local.val, [0]), cut_name(cut)
+    files = [part_of(path, [name]).SerializeToString() for path in (exported_prefix(model), int8_prefix(task, model))]
+    sessions = [Session(content, 1) for content in files]
+    float32, int8 = map(min, in_turns([partial(own.run, sample, name) for own in sessions]))
+    features = spatial(torch.from_numpy(sessions[1].run(sample, name)[0]))
+    tail, threads = model.tail(cut), torch.get_num_threads()
+    runs = fast(tail) if isinstance(tail, fx.GraphModule) else tail.eval()
+    torch.set_num_threads(1)
+    try:
+        with torch.inference_mode():
+            (seconds,) = map(min, in_turns([partial(runs, features)]))
+    finally:
+        torch.set_num_threads(threads)
+    return PredictionCosts(float32, int8, seconds, len(files[1]))

@@ -1,0 +1,77 @@
+"""What a command looks at: the folder of a run, or a study that several workers share."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuner.errors import UsageError
+from tuner.results.pick import pick_trial
+from tuner.results.run import Run
+from tuner.search.shared.address import is_address, read_address
+
+if TYPE_CHECKING:
+    from tuner.search.shared.fetching import StudyReader
+
+
+@contextmanager
+def run_folder(place: str | Path) -> Iterator[Path]:
+    """Give the folder of a run; of a shared study, a copy that is removed with the block.
+
+    Args:
+        place: A run's folder, or the address of a study.
+
+    Raises:
+        TunerError: The study cannot be opened.
+    """
+    if not is_address(place):
+        yield Path(place)
+        return
+    with study_reader(str(place)) as reader, tempfile.TemporaryDirectory(prefix="tuner-study-") as folder:
+        reader.write(Path(folder))
+        yield Path(folder)
+
+
+@contextmanager
+def run_to_export(place: str, pick: str, artifacts: Path | None) -> Iterator[Run]:
+    """Give a run with the weights of the trial that is picked; of a shared study, copies until the end of the block.
+
+    Args:
+        place: A run's folder, or the address of a study.
+        pick: As for `tuner.export`.
+        artifacts: Of a study: the path where its workers put weights.
+
+    Raises:
+        UsageError: It is a study, and the path is not given; or the other way round.
+        RunError: The study or the weights cannot be read.
+    """
+    if not is_address(place):
+        if artifacts is not None:
+            raise UsageError(f"--artifacts is for the address of a study, got the folder {place}: leave it out")
+        yield Run.open(place)
+        return
+    if artifacts is None:
+        raise UsageError("a study is exported with --artifacts, the path where its workers put weights: give it")
+    with study_reader(place) as reader, tempfile.TemporaryDirectory(prefix="tuner-study-") as name:
+        folder = Path(name)
+        reader.write(folder)
+        run = Run.open(folder)
+        reader.fetch(pick_trial(run, pick).trial, artifacts, folder)
+        yield run
+
+
+@contextmanager
+def study_reader(address: str) -> "Iterator[StudyReader]":
+    """Open a shared study for the length of a block.
+
+    Raises:
+        TunerError: It cannot be opened.
+    """
+    from tuner.search.shared.fetching import StudyReader
+
+    reader = StudyReader(read_address(address))
+    try:
+        yield reader
+    finally:
+        reader.close()

@@ -1,0 +1,130 @@
+"""The trials of a study: what waits, what is claimed, what ended."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial, Trial
+
+from tuner.plan.trial import TrialPlan
+from tuner.plugin.compose import Composed
+from tuner.results.folder import append_record
+from tuner.results.records import TrialRecord
+from tuner.search.journal import (
+    RUNG,
+    has_open,
+    lowest_of,
+    next_trial,
+    tell,
+    tell_unreported,
+    trials_of_one_rung,
+)
+from tuner.search.setting import Setting
+
+
+class Queue:
+    """The trials of a study that one process has for itself, in the journal of its run folder.
+
+    Args:
+        study: Optuna's.
+        setting: The study's.
+        records: Trials that have ended.
+
+    Attributes:
+        study: Optuna's.
+        records: Trials that had ended when the queue was opened.
+        is_new: Whether the first plans are still to be put in it.
+        seed: Seed of what is suggested.
+    """
+
+    def __init__(self, study: optuna.Study, setting: Setting, records: Sequence[TrialRecord]) -> None:
+        self.study, self.records, self.is_new, self.seed = study, list(records), not records, setting.seed
+        self._setting = setting
+
+    @property
+    def lowest(self) -> int | None:
+        """Rung that plans are first tried on; None where that is not decided yet."""
+        return lowest_of(self.study)
+
+    @lowest.setter
+    def lowest(self, rung: int) -> None:
+        self.study.set_user_attr(RUNG, rung)
+
+    @property
+    def begun(self) -> int:
+        """Return how many trials there are."""
+        return len(self.study.get_trials(deepcopy=False))
+
+    def catch_up(self, floor: float) -> None:
+        """Bring the study up to the records, which are written first: a kill may have come in between."""
+        tell_unreported(self.study, self.records, self._setting.objectives, floor)
+
+    def news(self) -> Sequence[TrialRecord]:
+        """Return the trials that others have finished since the last call."""
+        return ()
+
+    def is_taken(self, plan: TrialPlan) -> bool:  # noqa: ARG002 - nobody else is there to take one
+        """Return whether another process is trying a plan now."""
+        return False
+
+    def learnable(self, rung: int, records: Sequence[TrialRecord]) -> list[FrozenTrial]:  # noqa: ARG002 - as in the journal
+        """Return the trials that a sampler may learn from; see `trials_of_one_rung`."""
+        return trials_of_one_rung(self.study, rung)
+
+    def enqueue(self, composed: Composed, place: Mapping[str, Any]) -> None:
+        """Put one of the first plans in the queue.
+
+        Args:
+            composed: The plan.
+            place: Attributes of the trial: its rung, where that is decided.
+        """
+        self.study.enqueue_trial(composed.searched, dict(place), skip_if_exists=True)
+
+    def waiting(self, lowest: int) -> Trial | None:
+        """Return the trial that was cut short, or is next in the queue; None where there is none.
+
+        Args:
+            lowest: Rung of what was put in the queue without one.
+        """
+        return self._next(lowest) if has_open(self.study) else None
+
+    def is_begun(self) -> bool:
+        """Return whether all trials that were asked for are begun, so that there is only to wait for other workers."""
+        return False
+
+    def claim(self, composed: Composed | None, plan: TrialPlan | None, place: Mapping[str, Any]) -> Trial | None:  # noqa: ARG002 - nobody else wants it
+        """Begin a trial.
+
+        Args:
+            composed: The plan as it is on the top rung; None lets Optuna's sampler suggest one.
+            plan: The same on the rung that it is tried on.
+            place: The trial's attributes: its rung, and the trial that tried it first.
+
+        Returns:
+            The trial; None where another process has the plan, or there is nothing to do but to wait for others.
+        """
+        if composed is not None and composed.searched:
+            self.study.enqueue_trial(composed.searched, dict(place))
+        return self._next(place[RUNG])
+
+    def finish(self, trial: Trial, record: TrialRecord, floor: float) -> bool:
+        """Keep a trial's record: written first, and reported to Optuna after. A record on disk is a finished trial.
+
+        Args:
+            trial: That ended.
+            record: How.
+            floor: Local accuracy that comes free.
+
+        Returns:
+            Whether it counts: not if the trial was given to another process meanwhile.
+        """
+        append_record(self._setting.folder, record)
+        tell(self.study, trial, record, self._setting.objectives, floor)
+        return True
+
+    def unwanted(self, records: Sequence[TrialRecord], front: Collection[int]) -> set[int]:
+        """Return the trials whose weights nobody needs."""
+        return {record.trial for record in records} - set(front)
+
+    def _next(self, lowest: int) -> Trial:
+        return next_trial(self.study, self._setting.sampler, self.seed, lowest)

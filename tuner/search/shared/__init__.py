@@ -1,0 +1,1 @@
+"""A study that several workers share, in a database, through Optuna's storages."""

@@ -1,0 +1,105 @@
+"""Addresses of shared studies: what they mean, and what of them may be shown."""
+
+import re
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+
+from tuner.errors import UsageError
+
+#: Drivers that an address without one means.
+DRIVERS = {"postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg", "mysql": "mysql+pymysql"}
+#: Databases that a study may be in; any driver of theirs may be named, as in ``mysql+mysqldb``.
+DATABASES = ("postgresql", "postgres", "mysql", "mariadb", "sqlite")
+PROXY, PROXY_PORT = "grpc", 13000
+#: The study of an address that names none after ``#``.
+NAME = "tuner"
+SECRETS = frozenset({"password", "passwd", "pwd", "sslpassword", "ssl_key_password"})
+HIDDEN = "***"
+ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+#: Where a password is safe.
+WAY_OUT = (
+    "put it in a file named by PGPASSFILE, or the whole address in the variable TUNER_RUN_STUDY or TUNER_WORKER_STUDY"
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Address:
+    """Where a shared study is.
+
+    Attributes:
+        url: For SQLAlchemy, or for Optuna's proxy: with its password, if it has one. It is never shown.
+        study: Name of the study there.
+    """
+
+    url: str
+    study: str
+
+    @property
+    def is_proxy(self) -> bool:
+        """Whether Optuna's proxy is asked instead of a database."""
+        return self.url.startswith(f"{PROXY}://")
+
+    @property
+    def has_password(self) -> bool:
+        """Whether the address itself holds a password."""
+        parts = urlsplit(self.url)
+        return parts.password is not None or any(name.lower() in SECRETS for name, _ in parse_qsl(parts.query))
+
+    @property
+    def shown(self) -> str:
+        """The address as it is shown and written: without a password."""
+        shown = redacted(self.url)
+        return shown if self.study == NAME else f"{shown}#{quote(self.study)}"
+
+    def __repr__(self) -> str:
+        """Return what may be shown."""
+        return f"<Address {self.shown}>"
+
+
+def is_address(text: object) -> bool:
+    """Return whether a text is an address, and not the path of a folder."""
+    return isinstance(text, str) and ADDRESS.match(text) is not None
+
+
+def redacted(url: str) -> str:
+    """Return an address without its password."""
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    name, colon, _ = user.partition(":")
+    netloc = f"{name}{colon and f':{HIDDEN}'}{at}{host}"
+    pairs = [(key, HIDDEN if key.lower() in SECRETS else value) for key, value in parse_qsl(parts.query, True)]  # noqa: FBT003 - blank values stay
+    scheme = next((short for short, long in DRIVERS.items() if parts.scheme == long), parts.scheme)
+    path = f"//{parts.path}" if not parts.netloc and scheme.startswith("sqlite") else parts.path
+    return urlunsplit((scheme, netloc, path, urlencode(pairs, safe="*/:"), ""))
+
+
+def read_address(text: str) -> Address:
+    """Return an address as the user gives it: ``postgresql://host/db``, ``grpc://host:port``; ``#name`` names a study.
+
+    Raises:
+        UsageError: It is none of a database that Optuna knows.
+    """
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        raise UsageError(
+            f"--study must be an address such as postgresql://host/db, got one that is none: {error}"
+        ) from None
+    database, plus, _ = parts.scheme.partition("+")
+    if parts.scheme != PROXY and database not in DATABASES:
+        raise UsageError(
+            f"--study must begin with postgresql://, mysql://, sqlite:/// or grpc://, got {parts.scheme or 'no'}://: "
+            "a study in a run folder needs no address, give --out"
+        )
+    study = unquote(parts.fragment) or NAME
+    if not study.isprintable():
+        raise UsageError("the name of a study, after #, must be printable: give another one")
+    if parts.scheme == PROXY:
+        if not parts.hostname:
+            raise UsageError("--study grpc:// must name a host, as in grpc://host:13000")
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        return Address(f"{PROXY}://{host}:{port or PROXY_PORT}", study)
+    scheme = parts.scheme if plus else DRIVERS.get(parts.scheme, parts.scheme)
+    head, _, _ = text.partition("#")
+    return Address(scheme + head[len(parts.scheme) :], study)

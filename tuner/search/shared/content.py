@@ -1,0 +1,183 @@
+"""What a shared study holds besides Optuna's trials: the run that began it, kinds of devices, workers, records.
+
+All of it is JSON, and is believed no more than a bundle from elsewhere: it is checked when it is read, as the folder of
+a run is, and names no code that is run without the user's word (`tuner.results.origin`).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import optuna
+from optuna.storages import BaseStorage
+from optuna.trial import FrozenTrial, TrialState
+
+from tuner.errors import PlanError, RunError, first_line
+from tuner.plan.trial import TrialPlan
+from tuner.results.folder import Identity, RunInfo, Spent, checked_info
+from tuner.results.kinds import Kind
+from tuner.results.objectives import Objective
+from tuner.results.records import TrialRecord
+from tuner.search.shared.address import Address
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+#: Attributes of the study: what began it, and, by name, its kinds of devices and its workers.
+RUN, KINDS, WORKERS, UNTOUCHED = "run", "kind:", "worker:", "untouched"
+#: Attributes of a trial: its record, who works on it, on what kind of device, and what it trains.
+RECORD, WORKER, KIND, KEY = "record", "worker", "kind", "key"
+#: Kinds that a queued trial is not for: a device of each has refused it.
+NOT_FOR = "not-for"
+NAMES = {"folds": "number of folds"}
+
+
+def find_study(storage: BaseStorage, address: Address) -> optuna.Study:
+    """Return a study that exists.
+
+    Raises:
+        RunError: It does not.
+    """
+    try:
+        return optuna.load_study(study_name=address.study, storage=storage)
+    except KeyError:
+        raise RunError(
+            f"there is no study {address.study!r} at {address.shown}: `tuner run TASK --study ADDRESS` begins one"
+        ) from None
+
+
+def make_study(
+    storage: BaseStorage, address: Address, objectives: Sequence[Objective], info: RunInfo
+) -> tuple[optuna.Study, bool]:
+    """Return a study, and whether this call made it: of several at once, one does.
+
+    Args:
+        storage: Where it is.
+        address: Its name there.
+        objectives: The study's.
+        info: The run that begins it.
+    """
+    directions = [one.optuna_direction for one in objectives]
+    try:
+        study = optuna.create_study(storage=storage, study_name=address.study, directions=directions)
+    except optuna.exceptions.DuplicatedStudyError:
+        return find_study(storage, address), False
+    study.set_user_attr(RUN, as_attribute(info))
+    return study, True
+
+
+def as_attribute(info: RunInfo) -> dict[str, Any]:
+    """Return what others need to know of a run: nothing that is of one worker."""
+    return asdict(replace(info, untouched={}, untouched_classes={}, spent=Spent(), worker="", kind="", kinds={}))
+
+
+def info_of(attributes: Mapping[str, Any], address: Address) -> RunInfo:
+    """Return what began a study, with its kinds of devices, and what its workers spent.
+
+    Args:
+        attributes: The study's.
+        address: Where it is.
+
+    Raises:
+        RunError: The study is not one of ours, or damaged.
+    """
+    if not isinstance(attributes.get(RUN), dict):
+        raise RunError(f"{address.shown} holds a study, but none of tuner's: give another one, or a name after #")
+    content = {**attributes[RUN], **(attributes.get(UNTOUCHED) or {}), "kinds": _named(attributes, KINDS)}
+    info = checked_info(content, address.shown)
+    workers = {name: _worker(value, address) for name, value in _named(attributes, WORKERS).items()}
+    phases: dict[str, float] = {}
+    for worker in workers.values():
+        for name, seconds in worker.phases.items():
+            phases[name] = phases.get(name, 0.0) + seconds
+    spent = Spent(
+        sum(one.seconds for one in workers.values()),
+        sum(one.storage_bytes for one in workers.values()),
+        sum(one.prefix_samples for one in workers.values()),
+        phases,
+    )
+    noun = "1 worker" if len(workers) == 1 else f"{len(workers)} workers"
+    config = replace(info.config, study=address.shown)
+    kind = next(iter(info.kinds), "")
+    return replace(info, config=config, spent=spent, kind=kind, ended=f"a study of {noun}")
+
+
+def _named(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {name.removeprefix(prefix): value for name, value in sorted(attributes.items()) if name.startswith(prefix)}
+
+
+@cache
+def _spent() -> "TypeAdapter[Spent]":
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Spent)
+
+
+def _worker(content: object, address: Address) -> Spent:
+    try:
+        return _spent().validate_python(content)
+    except ValueError as error:
+        raise RunError(f"{address.shown}: what a worker spent cannot be read ({first_line(error)})") from None
+
+
+def kind_of(content: object) -> Kind | None:
+    """Return a kind of device; None where it is damaged."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(Kind).validate_python(content)
+    except ValidationError:
+        return None
+
+
+def require_same(theirs: RunInfo, mine: Identity, model: str, names: Sequence[str], address: Address) -> None:
+    """Check that this worker would search what the study is about.
+
+    Args:
+        theirs: What began the study.
+        mine: What this worker was asked for.
+        model: Fingerprint of its model.
+        names: Names of its objectives.
+        address: Of the study.
+
+    Raises:
+        RunError: Something differs; what, and the way out.
+    """
+    changed = [
+        NAMES.get(field.name, field.name)
+        for field in fields(Identity)
+        if getattr(theirs.identity, field.name) != getattr(mine, field.name)
+    ]
+    if theirs.model.fingerprint != model:
+        changed.append("model")
+    if [one.name for one in theirs.objectives] != list(names):
+        changed.append("objectives")
+    if changed:
+        raise RunError(
+            f"the study {address.shown} is about another {' and '.join(changed)} "
+            f"(task {theirs.task_name}, space {theirs.space_name}, seed {theirs.identity.seed}): "
+            "give the same, or name another study after # in the address"
+        )
+
+
+def record_in(trial: FrozenTrial, template: TrialPlan) -> TrialRecord | None:
+    """Return the record of a trial that has ended; None where it has none, as nobody finished it.
+
+    Raises:
+        RunError: It is damaged.
+    """
+    content = trial.user_attrs.get(RECORD)
+    if content is None or not trial.state.is_finished() or trial.state is TrialState.FAIL:
+        return None
+    try:
+        record = TrialRecord.from_dict({**content, "trial": trial.number}, template)
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, PlanError) as error:
+        raise RunError(f"the record of trial {trial.number} in the study cannot be read: {first_line(error)}") from None
+    return record
+
+
+def as_line(record: TrialRecord) -> str:
+    """Return a record as a line of a run's file."""
+    return json.dumps(record.to_dict(), separators=(",", ":")) + "\n"

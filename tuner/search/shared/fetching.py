@@ -1,0 +1,62 @@
+"""A shared study as the folder of a run: for all that looks at runs, or exports one."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from tuner.bundle.format import WEIGHTS
+from tuner.errors import RunError
+from tuner.files import write_private
+from tuner.results.folder import TRIALS, write_run
+from tuner.search.device import this_device
+from tuner.search.shared.address import Address
+from tuner.search.shared.content import as_line, find_study, info_of, record_in
+from tuner.search.shared.storage import close, open_storage
+from tuner.search.shared.weights import fetch_weights
+
+
+class StudyReader:
+    """Reads a shared study, again and again.
+
+    Args:
+        address: Where it is.
+
+    Raises:
+        RunError: It cannot be opened, or there is none.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self.address, self._storage = address, open_storage(address)
+        self._study = find_study(self._storage, address)
+
+    def close(self) -> None:
+        """Give up the connection."""
+        close(self._storage)
+
+    def finished(self) -> int:
+        """Return how many trials have ended."""
+        return sum(trial.state.is_finished() for trial in self._study.get_trials(deepcopy=False))
+
+    def fetch(self, number: int, artifacts: Path, folder: Path) -> None:
+        """Copy the weights of a trial into the folder of a run, from the path where the workers put them.
+
+        Raises:
+            RunError: They are not there.
+        """
+        trial = next((one for one in self._study.get_trials(deepcopy=False) if one.number == number), None)
+        if trial is None:
+            raise RunError(f"the study {self.address.shown} has no trial {number}")
+        fetch_weights(artifacts, trial, self._storage, folder / "trials" / str(number) / WEIGHTS)
+
+    def write(self, folder: Path) -> None:
+        """Write the study into a folder as the run that it would be on one device.
+
+        Raises:
+            RunError: What the study holds cannot be believed.
+        """
+        attributes, trials = self._study.user_attrs, self._study.get_trials(deepcopy=False)
+        info = info_of(attributes, self.address)
+        found = [record for trial in trials if (record := record_in(trial, info.template)) is not None]
+        ended = f"{info.ended}, {sum(trial.state.name == 'RUNNING' for trial in trials)} trials running"
+        here = this_device().name
+        write_run(folder, replace(info, ended=ended, kind=here if here in info.kinds else info.kind))
+        write_private(folder / TRIALS, "".join(map(as_line, found)))

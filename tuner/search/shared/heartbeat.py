@@ -1,0 +1,117 @@
+"""Workers that die: each marks the trial that it works on again and again, and retires those that nobody marks.
+
+Optuna's own heartbeat is a table of the database, which its proxy does not pass on: workers behind a proxy would be
+blind to it, and invisible. So the mark is an attribute of the trial, a number that grows. Who looks needs no clock in
+common with who marks: a trial is retired when its mark stays the same for `GRACE` seconds of looking. What follows is
+Optuna's: the trial fails, and `RetryHeartbeatStaleTrialCallback` puts its plan in the queue again.
+"""
+
+import time
+import warnings
+from threading import Event, Thread
+
+import optuna
+from optuna.storages import BaseStorage, RetryHeartbeatStaleTrialCallback
+from optuna.trial import FrozenTrial, TrialState
+
+from tuner.search.shared.storage import Patience, patient
+
+#: Seconds between two marks; seconds with the same mark after which a trial's worker is taken for dead.
+BEAT, GRACE = 5.0, 30.0
+#: A plan that so many workers died of is not tried again.
+MOST_RETRIES = 3
+MARK = "mark"
+
+
+class StoppedError(Exception):
+    """The study is over: the thread need not wait for the database."""
+
+
+class Heartbeat:
+    """A thread that marks this worker's trial, and looks at those of the others.
+
+    Args:
+        study: Optuna's, for what is put in the queue again.
+        storage: As the database gives it: while that does not answer, no time passes for anybody.
+        beat: See `BEAT`.
+        grace: See `GRACE`.
+    """
+
+    def __init__(self, study: optuna.Study, storage: BaseStorage, beat: float = BEAT, grace: float = GRACE) -> None:
+        self._over, self._beat, self._grace = Event(), beat, grace
+        self._storage = patient(storage, Patience(self._wait, lambda _line: None))
+        self._study = optuna.load_study(study_name=study.study_name, storage=self._storage)
+        self._own: int | None = None
+        self._seen: dict[int, tuple[object, float]] = {}
+        self._looked = time.monotonic()
+        self._thread = Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, without waiting for a database that does not answer."""
+        self._over.set()
+        self._thread.join(timeout=2 * self._beat)
+
+    def mark(self, trial_id: int | None) -> None:
+        """Mark a trial from now on; None for none."""
+        self._own = trial_id
+
+    def give_up(self) -> None:
+        """Leave this worker's trial to the others, if it has one; to be called when the thread has stopped."""
+        if self._own is not None:
+            self.retire(self._storage.get_trial(self._own))
+
+    def look(self) -> list[int]:
+        """Mark this worker's trial, and retire the trials of dead workers; return the numbers of these."""
+        own, now = self._own, time.monotonic()
+        passed, self._looked = min(self._beat, now - self._looked), now
+        if own is not None:
+            self._set_mark(own)
+        running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        seen, retired = dict[int, tuple[object, float]](), list[int]()
+        for trial in running:
+            identity = trial._trial_id  # noqa: SLF001 - Optuna's storages know a trial by nothing else
+            if identity == own:
+                continue
+            mark = trial.user_attrs.get(MARK)
+            before, still = self._seen.get(identity, (None, -passed))
+            still = still + passed if before == mark else 0.0
+            if still < self._grace:
+                seen[identity] = mark, still
+            elif self.retire(trial):
+                retired.append(trial.number)
+        self._seen = seen
+        return retired
+
+    def _run(self) -> None:
+        try:
+            while not self._over.wait(self._beat):
+                self.look()
+        except StoppedError:
+            return
+
+    def _wait(self, seconds: float) -> None:
+        if self._over.wait(seconds):
+            raise StoppedError
+
+    def _set_mark(self, identity: int) -> None:
+        try:
+            self._storage.set_trial_user_attr(identity, MARK, time.monotonic())
+        except optuna.exceptions.UpdateFinishedTrialError:  # it ended meanwhile, or was retired: see `finish`
+            self._own = None if self._own == identity else self._own
+
+    def retire(self, trial: FrozenTrial) -> bool:
+        """Put a trial in the queue again that nobody works on; return whether this call did."""
+        whole = self._storage.get_trial(trial._trial_id)  # noqa: SLF001 - as above
+        if whole.state.is_finished():
+            return False
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            RetryHeartbeatStaleTrialCallback(max_retry=MOST_RETRIES)(self._study, whole)
+        try:  # not before: the plan would be lost if this worker died in between
+            return self._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)  # noqa: SLF001 - as above
+        except optuna.exceptions.UpdateFinishedTrialError:  # it ended after all, or another worker was quicker
+            return False

@@ -1,0 +1,291 @@
+"""The trials of a study that several workers share: who tries what, so that no plan is trained twice at a time."""
+
+import copy
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, cast
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
+
+from tuner.bundle.format import WEIGHTS
+from tuner.errors import RunError
+from tuner.files import write_private
+from tuner.plan.trial import TrialPlan
+from tuner.plugin.compose import Composed
+from tuner.results.folder import TRIALS, append_record
+from tuner.results.kinds import Kind, as_seen
+from tuner.results.pareto import front
+from tuner.results.records import TrialRecord, comparable
+from tuner.search.journal import CONSTRAINT, RUNG, record_constraints, sampler_of, values_of
+from tuner.search.queue import Queue
+from tuner.search.seeds import seeded
+from tuner.search.setting import Setting
+from tuner.search.shared.content import KEY, KIND, KINDS, NOT_FOR, RECORD, WORKER, as_line, kind_of, record_in
+from tuner.search.shared.ending import Ending, SharedStorage
+from tuner.search.shared.heartbeat import Heartbeat
+from tuner.search.shared.ranges import ranges_of
+from tuner.search.shared.taken import ENDED, TAKEN, has_another, is_early, is_in, is_void, key_of
+from tuner.search.shared.weights import SharedWeights
+
+#: Seconds until a worker that has nothing to do looks again.
+PAUSE = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Who works on a shared study, and where.
+
+    Attributes:
+        worker: The worker's name.
+        is_first: Whether it made the study.
+        kinds: Kinds of devices, by name, this one's among them.
+        rest: Sleeps so many seconds, where there is nothing to do; raises where the user or the clock ends the run.
+        say: Receives messages for the user.
+        weights: Where weights of the front are put for others; None where each worker keeps its own.
+    """
+
+    worker: str
+    is_first: bool
+    kinds: dict[str, Kind]
+    rest: Callable[[float], None]
+    say: Callable[[str], object]
+    weights: SharedWeights | None = None
+
+
+class SharedQueue(Queue):
+    """The trials of a shared study as one worker sees them.
+
+    A trial is claimed by making it, with its values and what it trains: Optuna's storages number trials one after the
+    other, and the lowest number that trains a plan has it. Whoever made a higher one gives it up. There is no other
+    lock, and nobody who decides: a promotion goes to whoever makes its trial first.
+
+    Args:
+        study: Optuna's.
+        setting: This worker's.
+        place: Who this worker is.
+        heartbeat: Marks its trials.
+    """
+
+    def __init__(self, study: optuna.Study, setting: Setting, place: Place, heartbeat: Heartbeat) -> None:
+        super().__init__(study, setting, ())
+        self.is_new, self.seed = place.is_first, seeded(setting.seed, place.worker)
+        self._place, self._heartbeat = place, heartbeat
+        self._template = TrialPlan(model=setting.model, task=setting.task)
+        self._heard, self._raw = set[int](), dict[int, TrialRecord]()
+        self._trials: list[FrozenTrial] = []
+        self._mine: dict[int, FrozenTrial] = {}
+        for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            if trial.user_attrs.get(WORKER) == place.worker:  # this one left it in an earlier session
+                heartbeat.retire(trial)
+        self.records = list(self._look())
+        lines = "".join(as_line(self._raw[number]) for number in sorted(self._raw))
+        write_private(setting.folder / TRIALS, lines)
+
+    def catch_up(self, floor: float) -> None:
+        """Do nothing: the database is what counts, and this worker's folder was brought up to it."""
+
+    def news(self) -> Sequence[TrialRecord]:
+        """Return the trials that other workers have finished since the last call, with costs as on this device."""
+        before = set(self._raw)
+        seen = self._look()
+        for number in sorted(self._raw.keys() - before):
+            append_record(self._setting.folder, self._raw[number])
+        return seen
+
+    @property
+    def begun(self) -> int:
+        """Return how many trials there were at the last look."""
+        return len(self._trials)
+
+    def is_taken(self, plan: TrialPlan) -> bool:
+        """Return whether another worker is trying a plan now, or it waits to be tried again."""
+        return is_in(self._trials, TAKEN, key_of(plan))
+
+    def learnable(self, rung: int, records: Sequence[TrialRecord]) -> list[FrozenTrial]:
+        """Return the trials that a sampler may learn from, with costs as on this device.
+
+        What a device of another kind refused is left out: it is no limit of this one's.
+        """
+        by_number, found = {record.trial: record for record in records}, list[FrozenTrial]()
+        for trial in self._trials:
+            record = by_number.get(trial.number)
+            if trial.state not in ENDED or record is None:
+                continue
+            if trial.state is TrialState.COMPLETE and record.rung == rung:
+                found.append(self._translated(trial, record))
+            elif trial.state is TrialState.PRUNED:
+                found.append(trial)
+        return found
+
+    def enqueue(self, composed: Composed, place: Mapping[str, Any]) -> None:
+        """Put one of the first plans in the queue."""
+        self.study.add_trial(_waiting(composed.searched, ranges_of(composed), dict(place)))
+
+    def waiting(self, lowest: int) -> Trial | None:
+        """Return the next trial in the queue that is for this kind of device."""
+        kind, storage = self._setting.kind, self.study._storage  # noqa: SLF001 - a study has no public way to it
+        for trial in self._trials:
+            if trial.state is not TrialState.WAITING or kind in trial.user_attrs.get(NOT_FOR, ()):
+                continue
+            if is_early(trial, self._trials):
+                continue
+            identity = trial._trial_id  # noqa: SLF001 - Optuna's storages know a trial by nothing else
+            try:
+                if is_void(trial, self._trials):
+                    storage.set_trial_state_values(identity, TrialState.FAIL)
+                elif storage.set_trial_state_values(identity, TrialState.RUNNING):
+                    return self._begun(trial, lowest)
+            except optuna.exceptions.UpdateFinishedTrialError:
+                continue
+        return None
+
+    def is_begun(self) -> bool:
+        """Return whether all trials that were asked for are begun; then wait a moment: a worker may die of its own."""
+        most = self._setting.limits.trials
+        run = [one for one in self._raw.values() if one.state != "rejected" and one.same_as is None]
+        running = sum(trial.state is TrialState.RUNNING for trial in self._trials)
+        if most is None or len(run) + running < most:
+            return False
+        self._place.rest(PAUSE)
+        return True
+
+    def claim(self, composed: Composed | None, plan: TrialPlan | None, place: Mapping[str, Any]) -> Trial | None:
+        """Begin a trial; None where another worker has its plan."""
+        if plan is not None and self.is_taken(plan):
+            self._place.rest(PAUSE)
+            return None
+        attributes = {**place, WORKER: self._place.worker, KIND: self._setting.kind}
+        if composed is None or plan is None:
+            made = create_trial(state=TrialState.RUNNING, user_attrs=attributes)
+        else:
+            attributes[KEY] = key_of(plan)
+            made = create_trial(
+                state=TrialState.RUNNING,
+                params=composed.searched,
+                distributions=ranges_of(composed),
+                user_attrs=attributes,
+            )
+        made.datetime_start = datetime.now()  # noqa: DTZ005 - as Optuna's own
+        storage = self.study._storage  # noqa: SLF001 - as above
+        identity = storage.create_new_trial(self.study._study_id, made)  # noqa: SLF001 - as above
+        self._heartbeat.mark(identity)
+        self._refresh()
+        mine = next(trial for trial in self._trials if trial._trial_id == identity)  # noqa: SLF001 - as above
+        if has_another(mine, self._trials, self._heard):
+            self._heartbeat.mark(None)
+            storage.set_trial_state_values(identity, TrialState.FAIL)
+            return None
+        return self._trial(mine)
+
+    def finish(self, trial: Trial, record: TrialRecord, floor: float) -> bool:
+        """Report a trial to the study, and keep it here then; False where it was given to another worker meanwhile."""
+        self._heartbeat.mark(None)
+        constraints = {CONSTRAINT + name: value for name, value in record_constraints(record, floor).items()}
+        values = values_of(record, self._setting.objectives)
+        state = TrialState.PRUNED if values is None else TrialState.COMPLETE
+        storage = cast("SharedStorage", self.study._storage)  # noqa: SLF001 - as above
+        identity = trial._trial_id  # noqa: SLF001 - as above
+        try:
+            if self._place.weights is not None and record.trial in self._kept({**self._raw, record.trial: record}):
+                file = self._setting.folder / "trials" / str(record.trial) / WEIGHTS
+                self._place.weights.keep(trial, file)
+            storage.end_trial(identity, Ending(state, values, {RECORD: record.to_dict()}, constraints))
+        except optuna.exceptions.UpdateFinishedTrialError:
+            kept = storage.get_trial(identity)
+            if kept.state not in ENDED or kept.user_attrs.get(WORKER) != self._place.worker:
+                self._place.say(f"trial {record.trial} was given to another worker meanwhile: it does not count")
+                return False
+        if record.state == "rejected" and trial.number in self._mine:
+            self._offer_others(self._mine[trial.number])
+        append_record(self._setting.folder, record)
+        self._heard.add(record.trial)
+        self._raw[record.trial] = record
+        return True
+
+    def unwanted(self, records: Sequence[TrialRecord], front_here: Collection[int]) -> set[int]:
+        """Return the trials that are on no kind's front."""
+        others = self._place.kinds.keys() - {self._setting.kind}
+        unwanted = {record.trial for record in records} - set(front_here) - self._kept(self._raw, others)
+        if self._place.weights is not None:
+            self._place.weights.drop(unwanted)
+        return unwanted
+
+    def _kept(self, records: Mapping[int, TrialRecord], kinds: Collection[str] | None = None) -> set[int]:
+        """Return the trials that are on the front of any of some kinds; of all kinds where none are given."""
+        kept, place = set[int](), self._place
+        for kind in place.kinds if kinds is None else kinds:
+            seen = (as_seen(one, kind, place.kinds, self._setting.limits) for one in records.values())
+            kept |= set(front(comparable([one for one in seen if one is not None]), self._setting.objectives))
+        return kept
+
+    def _look(self) -> list[TrialRecord]:
+        """Return what was finished since the last look, by anybody, as it is on this device."""
+        self._refresh()
+        found = []
+        for trial in self._trials:
+            if trial.number in self._heard or not trial.state.is_finished():
+                continue
+            self._heard.add(trial.number)
+            try:
+                record = record_in(trial, self._template)
+            except RunError as error:
+                self._place.say(f"warning: {error}: it is left out")
+                continue
+            if record is None:
+                continue
+            self._raw[record.trial] = record
+            if record.kind not in self._place.kinds:
+                self._learn_kinds()
+            seen = as_seen(record, self._setting.kind, self._place.kinds, self._setting.limits)
+            found += [] if seen is None else [seen]
+        return found
+
+    def _refresh(self) -> None:
+        self._trials = self.study.get_trials(deepcopy=False)
+
+    def _learn_kinds(self) -> None:
+        blocks = self._setting.model.num_blocks
+        for name, content in self.study.user_attrs.items():
+            kind = kind_of(content) if name.startswith(KINDS) else None
+            if kind is not None and len(kind.rates.forward_seconds) == len(kind.rates.train_seconds) == blocks:
+                self._place.kinds.setdefault(name.removeprefix(KINDS), kind)
+
+    def _begun(self, trial: FrozenTrial, lowest: int) -> Trial:
+        """Take a trial over that waited, or that was begun."""
+        storage, identity = self.study._storage, trial._trial_id  # noqa: SLF001 - as above
+        self._heartbeat.mark(identity)
+        for name, value in ((WORKER, self._place.worker), (KIND, self._setting.kind)):
+            storage.set_trial_user_attr(identity, name, value)
+        if RUNG not in trial.user_attrs:
+            storage.set_trial_user_attr(identity, RUNG, lowest)
+        self._mine[trial.number] = trial
+        return self._trial(trial)
+
+    def _trial(self, trial: FrozenTrial) -> Trial:
+        self.study.sampler = sampler_of(self._setting.sampler, seeded(self.seed, trial.number))
+        return Trial(self.study, trial._trial_id)  # noqa: SLF001 - Optuna has no public way to take up a running trial
+
+    def _offer_others(self, refused: FrozenTrial) -> None:
+        """Put a trial of the queue back that this kind of device refuses: another may have room for it."""
+        barred = [*refused.user_attrs.get(NOT_FOR, ()), self._setting.kind]
+        attributes = {name: value for name, value in refused.user_attrs.items() if name not in {WORKER, KIND, KEY}}
+        self.study.add_trial(_waiting(refused.params, refused.distributions, {**attributes, NOT_FOR: barred}))
+
+    def _translated(self, trial: FrozenTrial, record: TrialRecord) -> FrozenTrial:
+        values = values_of(record, self._setting.objectives)
+        if record.kind == self._setting.kind or values is None:
+            return trial
+        seen = copy.copy(trial)
+        seen.values = values
+        return seen
+
+
+def _waiting(
+    values: Mapping[str, Any], ranges: Mapping[str, BaseDistribution], attributes: Mapping[str, Any]
+) -> FrozenTrial:
+    return create_trial(
+        state=TrialState.WAITING, params=dict(values), distributions=dict(ranges), user_attrs=dict(attributes)
+    )
