@@ -5,30 +5,29 @@ from pathlib import Path
 
 from cyclopts import App
 
-from tuner.cli.options import Json, OutFile, print_line, stdout_console
+from tuner.cli.options import Json, OutFile, note, print_line, stdout_console
 
 prior_app = App(name="prior", help="Plans that did well on earlier tasks, for tuner run --prior to try first.")
 
 
 @prior_app.command(name="build")
-def build(*runs: Path, out: OutFile = Path("prior.toml"), json_output: Json = False) -> None:
+def build(*runs: str, out: OutFile = Path("prior.toml"), json_output: Json = False) -> None:
     """Write the plans of runs' fronts as a prior, with what they are expected to bring; it names nobody and no file.
 
     Parameters
     ----------
     runs
-        Folders of runs, at least one.
+        Folders of runs, or addresses of studies that several workers share; at least one.
     out
         The file to write.
     """
+    from tuner.commands.prior import build_prior
     from tuner.errors import UsageError
-    from tuner.results.portfolio import portfolio
     from tuner.results.prior import write_prior
-    from tuner.results.run import Run
 
     if not runs:
         raise UsageError("a prior needs at least one run: tuner prior build RUN")
-    prior = portfolio([Run.open(run) for run in runs])
+    prior = build_prior(runs, note)
     write_prior(out, prior)
     plans, tasks = len(prior.plan), len(prior.task)
     if json_output:

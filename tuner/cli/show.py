@@ -49,7 +49,7 @@ def show(
 
     if trials + whole + plot + (trial is not None) > 1 or (plot and json_output):
         raise UsageError("show takes one of a trial's number, --trials, --all and --plot: leave the others out")
-    from tuner.commands.reading import run_folder
+    from tuner.commands.reading import open_run
     from tuner.search.shared.address import is_address
 
     card = None if is_address(folder) else card_at(Path(folder))
@@ -62,10 +62,7 @@ def show(
             )
         print_line(json.dumps(card.to_dict()) if json_output else format_card(card))
         return
-    from tuner.results.run import Run
-
-    with run_folder(folder) as path:
-        run = Run.open(path, kind=kind)
+    run = open_run(folder, kind)
     if plot:
         from tuner.cli.text.plot import plots
 
@@ -92,21 +89,21 @@ def _show_run(run: "Run", trial: int | None, *, whole: bool, trials: bool, json_
         print_run(run, stdout_console(), whole=whole)
 
 
-def diff(one: Path, other: Path, /, *, json_output: Json = False) -> None:
+def diff(one: str, other: str, /, *, json_output: Json = False) -> None:
     """Compare two runs: settings that differ, results, fronts, hypervolume and knees side by side.
 
     Parameters
     ----------
     one
-        A run's folder.
+        A run's folder, or the address of a study that several workers share.
     other
-        The folder of the run to compare it with.
+        What to compare it with, likewise.
     """
     from tuner.cli.text.diff import format_diff
     from tuner.commands.diff import diff as compare
-    from tuner.results.run import Run
+    from tuner.commands.reading import open_pair
 
-    runs = Run.open(one), Run.open(other)
+    runs = open_pair(one, other)
     found = compare(*runs)
     objectives = {objective.name: objective for run in runs for objective in run.objectives}
     print_line(json.dumps(asdict(found)) if json_output else format_diff(found, objectives))

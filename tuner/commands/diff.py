@@ -9,13 +9,16 @@ from tuner.results.pareto import area
 from tuner.results.pick import named_picks
 from tuner.results.run import Run
 
+#: Units of what a trial costs on the device that it ran on.
+COSTS = frozenset({"s", "B", "J"})
+
 
 @dataclass(frozen=True, slots=True)
 class RunDiff:
     """How two runs differ; every pair is of the first run and of the second.
 
     Attributes:
-        runs: Folders of the runs.
+        runs: Folders of the runs, or addresses of studies.
         asked: Settings that differ, by name.
         results: What the runs came to, by name.
         front: Values of the members of each front that are worth a look, by trial.
@@ -40,7 +43,7 @@ def diff(one: Run, other: Run) -> RunDiff:
     notes = tuple(_notes(one, other))
     beaten = None if notes else (_beaten(one, other), _beaten(other, one))
     return RunDiff(
-        runs=(str(one.folder), str(other.folder)),
+        runs=(one.place, other.place),
         asked={name: pair for name, pair in asked.items() if pair[0] != pair[1]},
         results=_paired(_results(one), _results(other)),
         front=(_front(one), _front(other)),
@@ -65,6 +68,7 @@ def _asked(run: Run) -> dict[str, Any]:
         "seed": config.seed,
         "backend": config.backend,
         "deterministic": config.deterministic,
+        "device": run.device,
         "threads": info.threads,
         **asdict(config.limits),
         "objectives": ", ".join(objective.name for objective in run.objectives),
@@ -108,7 +112,25 @@ def _notes(one: Run, other: Run) -> list[str]:
         notes.append("the fronts were scored on different numbers of validation samples")
     if [own.name for own in one.objectives] != [own.name for own in other.objectives]:
         notes.append("the objectives differ")
+    if _has_costs(one) and (devices := _devices(one, other)):
+        notes.append(f"costs are of different kinds of devices: {' and '.join(devices)}")
     return notes
+
+
+def _has_costs(run: Run) -> bool:
+    """Return whether a run's objectives depend on the device that it ran on."""
+    return not run.info.config.deterministic and any(one.unit in COSTS for one in run.objectives)
+
+
+def _devices(one: Run, other: Run) -> tuple[str, ...]:
+    """Return the kinds of devices of two runs where they differ; nothing where one of them is not known."""
+    kinds = [run.info.kinds.get(run.info.kind) for run in (one, other)]
+    names = tuple(
+        run.device if kind is None else f"{kind.device} ({run.info.kind})"
+        for run, kind in zip((one, other), kinds, strict=True)
+    )
+    differ = one.info.kind != other.info.kind if None not in kinds else one.device != other.device
+    return names if differ and all(names) else ()
 
 
 def _beaten(run: Run, by: Run) -> int:

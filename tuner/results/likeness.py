@@ -67,10 +67,10 @@ def kind_of_task(model: ModelInfo, task: TaskInfo, device: str) -> TaskKind:
     )
 
 
-def device_kind() -> str:
-    """Return this device's kind: its processor's family, and how many cores this process may use."""
-    cores = usable_processors()
-    return f"{platform.machine()}, {cores} core{'' if cores == 1 else 's'}"
+def device_kind(machine: str = "", cores: int = 0) -> str:
+    """Return a device's kind: its processor's family, and how many cores a process may use; of this one by default."""
+    number = cores or usable_processors()
+    return f"{machine or platform.machine()}, {number} core{'' if number == 1 else 's'}"
 
 
 def likeness(one: TaskKind, other: TaskKind) -> float:

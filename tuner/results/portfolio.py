@@ -106,7 +106,7 @@ def _seen(run: Run) -> _Seen | None:
     if not 0 < size <= 1:
         return None
     info = run.info
-    kind = kind_of_task(info.model, info.task, info.device)
+    kind = kind_of_task(info.model, info.task, run.device)
     untouched = {name: value for name, value in info.untouched.items() if name in {"local_accuracy", "global_accuracy"}}
     source = Source(
         kind, len(records), {name: float(f"{one:.4g}") for name, one in untouched.items()}, float(f"{size:.4g}")

@@ -12,6 +12,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.results.folder import RunInfo, read_records, read_run
 from tuner.results.frame import frame
 from tuner.results.kinds import as_seen, chosen_kind
+from tuner.results.likeness import device_kind
 from tuner.results.objectives import Objective, objective_of
 from tuner.results.pareto import front, knee
 from tuner.results.records import STATES, TrialRecord, comparable
@@ -60,6 +61,12 @@ class Run:
         return str(self.folder) if self.info.worker or not self.info.config.study else self.info.config.study
 
     @property
+    def device(self) -> str:
+        """Kind of the device whose costs are shown, such as ``"aarch64, 4 cores"``; empty in runs of old versions."""
+        kind = self.info.kinds.get(self.info.kind)
+        return self.info.device if kind is None else device_kind(kind.device.machine, kind.device.cores)
+
+    @property
     def counts(self) -> dict[str, int]:
         """Number of trials by state; a plan suggested again is not counted again."""
         numbers = Counter(record.state for record in self.records if record.same_as is None)
@@ -106,7 +113,7 @@ class Run:
             if record.trial == trial:
                 return record
         last = max((record.trial for record in self.records), default=-1)
-        raise RunError(f"{self.folder} has no trial {trial}: it has 0 to {last}")
+        raise RunError(f"{self.place} has no trial {trial}: it has 0 to {last}")
 
     @classmethod
     def open(cls, folder: str | Path, task: Task | None = None, kind: str = "") -> Self:

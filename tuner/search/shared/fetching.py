@@ -1,12 +1,15 @@
 """A shared study as the folder of a run: for all that looks at runs, or exports one."""
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from tuner.bundle.format import WEIGHTS
 from tuner.errors import RunError
 from tuner.files import write_private
-from tuner.results.folder import TRIALS, write_run
+from tuner.results.folder import TRIALS, RunInfo, write_run
+from tuner.results.records import SCORED, TrialRecord
 from tuner.search.device import this_device
 from tuner.search.shared.address import Address
 from tuner.search.shared.content import as_line, find_study, info_of, record_in
@@ -57,6 +60,11 @@ class StudyReader:
         info = info_of(attributes, self.address)
         found = [record for trial in trials if (record := record_in(trial, info.template)) is not None]
         ended = f"{info.ended}, {sum(trial.state.name == 'RUNNING' for trial in trials)} trials running"
-        here = this_device().name
-        write_run(folder, replace(info, ended=ended, kind=here if here in info.kinds else info.kind))
+        write_run(folder, replace(info, ended=ended, kind=_kind_shown(info, found)))
         write_private(folder / TRIALS, "".join(map(as_line, found)))
+
+
+def _kind_shown(info: RunInfo, records: Sequence[TrialRecord]) -> str:
+    """Return the kind whose costs are shown: this device's, or else the one that scored most trials."""
+    here, scored = this_device().name, Counter(record.kind for record in records if record.state in SCORED)
+    return here if here in info.kinds else max(info.kinds, key=lambda name: scored[name], default=info.kind)
