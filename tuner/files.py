@@ -15,7 +15,7 @@ from types import ModuleType
 from tuner.errors import WAYS_OUT, RunError, StoreError, TunerError
 
 OTHERS = 0o077
-CACHED = frozenset({"store", "rates", "pretrained", "prefix", "readable", "runs", "rings", "key", "key.lock"})
+CACHED = frozenset({"store", "rates", "pretrained", "prefix", "int8", "readable", "runs", "rings", "key", "key.lock"})
 PART = ".part"
 
 

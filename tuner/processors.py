@@ -1,6 +1,7 @@
-"""The processors that this process may use."""
+"""The processors that this process may use, and the machine that has them."""
 
 import os
+import platform
 
 
 def usable_processors() -> int:
@@ -8,3 +9,8 @@ def usable_processors() -> int:
     if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def this_machine() -> str:
+    """Return what tells this machine from others that share its files."""
+    return f"{platform.node()} {platform.machine()} {os.cpu_count()}"

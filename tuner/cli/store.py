@@ -44,9 +44,11 @@ def store_list(*, store: Path | None = None, json_output: Json = False) -> None:
     """
     from tuner.cli.text.store import format_store
     from tuner.commands.store import store_files
+    from tuner.store.calibrated import calibrated_blocks
 
-    files = store_files(store)
-    print_line(json.dumps({"files": [asdict(file) for file in files]}) if json_output else format_store(files))
+    files, blocks = store_files(store), calibrated_blocks()
+    content = {"files": [asdict(file) for file in files], "int8": {"files": blocks.files, "bytes": blocks.bytes}}
+    print_line(json.dumps(content) if json_output else format_store(files, blocks))
 
 
 @store_app.command(name="clear")

@@ -16,6 +16,7 @@ from tuner.commands.page import Page
 from tuner.distribution import installed_version
 from tuner.errors import BundleError, RunError, UsageError
 from tuner.files import check_room, write_private
+from tuner.plan.parts import RuntimePlan
 from tuner.plan.precision import in_int8
 from tuner.plan.text import describe
 from tuner.plan.toml import to_toml
@@ -86,7 +87,7 @@ def export(
     if record.plan is None or not weights.is_file():
         front = ", ".join(map(str, run.front)) or "none"
         raise RunError(f"trial {record.trial} has no weights: only trials of the front keep them ({front}); pick one")
-    plan = in_int8(record.plan) if int8 else record.plan
+    plan = in_int8(record.plan, RuntimePlan().int8_loss) if int8 else record.plan
     if int8_loss is not None:
         if plan.runtime.precision != "int8":
             raise UsageError("--int8-loss is the largest loss that --int8 may cost: give --int8 too")

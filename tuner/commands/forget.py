@@ -57,10 +57,10 @@ def _loaded(task: str) -> Task:
 def forget(task: str, folder: Path | None = None) -> ForgottenSamples:
     """Remove the task's samples from every file of the store, overwriting their records, and from its bundles' rings.
 
-    A file that becomes empty is removed, and so are all quantile scales, frozen blocks in int8 and all that exits begin
-    with: these are statistics of samples, and are computed again when needed. A sample counts as the task's own as long
-    as its file exists unchanged: features of photos that were deleted or edited before are removed by `tuner store
-    clear` only. A call that was killed is completed by the next one.
+    A file that becomes empty is removed, and so are all quantile scales, all frozen blocks in int8 and all that exits
+    begin with: these are statistics of samples, and are computed again when needed. A sample counts as the task's own
+    as long as its file exists unchanged: features of photos that were deleted or edited before are removed by `tuner
+    store clear` only. A call that was killed is completed by the next one.
 
     Args:
         task: As for `tuner.run`; or the folder of a bundle, whose ring alone is then emptied. Where rounds solve for
@@ -69,7 +69,7 @@ def forget(task: str, folder: Path | None = None) -> ForgottenSamples:
 
     Raises:
         TaskError: The task cannot be read, and without it its samples are not known.
-        StoreError: A run uses the store: it would store again what is removed.
+        StoreError: A run uses the store, or frozen blocks in int8: it would store again what is removed.
     """
     if kind_of(Path(task) / FILE) == "file":
         samples = ring_of(Path(task)).clear()
@@ -86,8 +86,8 @@ def forget(task: str, folder: Path | None = None) -> ForgottenSamples:
                     ids.append(partition.sample_id(index))
     store = open_store(folder)
     with store.alone():
-        records, files = _forget_records(store, ids)
         forget_calibrated()
+        records, files = _forget_records(store, ids)
     samples = sum(ring.clear() for ring in rings_of_task(loaded.name))
     return ForgottenSamples(loaded.name, records, files, samples)
 

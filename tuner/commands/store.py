@@ -37,7 +37,7 @@ def clear_store(folder: Path | None) -> int:
     """Delete features, scales, frozen blocks in int8, what exits begin with, and the engine's choice; return the bytes.
 
     Raises:
-        StoreError: A run uses the store.
+        StoreError: A run uses the store, or frozen blocks in int8.
     """
     store = open_store(folder)
     with store.alone():

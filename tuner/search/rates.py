@@ -3,8 +3,6 @@
 import hashlib
 import json
 import math
-import os
-import platform
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,6 +15,7 @@ from tuner.errors import BudgetError, MemoryLimitError, TunerError
 from tuner.files import cache_folder, write_private
 from tuner.plan.info import ModelInfo
 from tuner.planner.device import Rates, nominal, rates_from
+from tuner.processors import this_machine
 from tuner.search.listener import MEASURING, Listener
 from tuner.search.setting import cores
 
@@ -144,7 +143,6 @@ class _Figures:
 
 
 def _path(backend: str, model: ModelInfo, threads: int) -> Path:
-    machine = f"{platform.node()} {platform.machine()} {os.cpu_count()}"
-    about = f"{machine} {backend} {model.fingerprint} {model.blocks[0].in_shape} {threads} {FORMAT}"
+    about = f"{this_machine()} {backend} {model.fingerprint} {model.blocks[0].in_shape} {threads} {FORMAT}"
     key = hashlib.blake2b(about.encode(), digest_size=16).hexdigest()
     return cache_folder() / "rates" / f"{key}.json"

@@ -1,15 +1,115 @@
-"""Frozen blocks in int8: statistics of a task's samples that are kept outside the store, and forgotten with it."""
+"""Frozen blocks in int8: made once for a task's samples, kept outside the stores, as exports need them without one."""
 
-from tuner.files import cache_folder
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
-#: Folder in the cache.
-INT8_FOLDER = "int8"
+from tuner.files import cache_folder, overwrite, private_folder, write_private
+from tuner.processors import this_machine
+from tuner.reading import read_bytes
+from tuner.store.usage import FILE as USERS
+from tuner.store.usage import Usage
+
+#: Blocks of other tasks and models than those used last are deleted.
+MOST_BLOCKS = 8
+_FOLDER, _MOST_COSTS_BYTES = "int8", 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class CalibratedBlocks:
+    """All frozen blocks in int8 on this device.
+
+    Attributes:
+        folder: Where they lie.
+        files: Number of ONNX files.
+        bytes: Size on disk.
+    """
+
+    folder: Path
+    files: int
+    bytes: int
+
+
+def blocks_file(name: str) -> Path:
+    """Return the file of some frozen blocks, which no other process deletes as long as this one lives.
+
+    Raises:
+        StoreError: Another process is deleting them.
+    """
+    path = _used(cache_folder() / _FOLDER) / f"{name}.onnx"
+    if path.exists():
+        os.utime(path)
+    return path
+
+
+def keep_recent(folder: Path) -> None:
+    """Delete the blocks that were used longest ago, with their costs, where there are too many."""
+    by_age = sorted(folder.glob("*.onnx"), key=lambda path: -path.stat().st_mtime)
+    for path in by_age[MOST_BLOCKS:]:
+        for file in folder.glob(f"{path.stem}.*"):
+            file.unlink(missing_ok=True)
+
+
+def read_costs(blocks: Path, cut: int) -> dict[str, Any]:
+    """Return what a prediction with the blocks before a cut costs on this device; nothing where it was not measured."""
+    try:
+        content = json.loads(read_bytes(_costs_file(blocks, cut), _MOST_COSTS_BYTES))
+    except (OSError, ValueError):
+        return {}
+    is_flat = isinstance(content, dict) and all(isinstance(value, int | float) for value in content.values())
+    return content if is_flat else {}
+
+
+def write_costs(blocks: Path, cut: int, costs: Mapping[str, float]) -> None:
+    """Keep what a prediction costs on this device."""
+    write_private(_costs_file(blocks, cut), json.dumps(costs))
+
+
+def calibrated_blocks() -> CalibratedBlocks:
+    """Return what there is."""
+    folder = cache_folder() / _FOLDER
+    return CalibratedBlocks(folder, len(list(folder.glob("*.onnx"))), sum(path.stat().st_size for path in _all(folder)))
 
 
 def forget_calibrated() -> int:
-    """Delete all frozen blocks in int8; return the bytes freed. They are made again when they are needed."""
-    freed = 0
-    for path in (cache_folder() / INT8_FOLDER).glob("*"):
-        freed += path.stat().st_size
-        path.unlink()
+    """Overwrite and delete all frozen blocks in int8; return the bytes freed. They are made again when needed.
+
+    Raises:
+        StoreError: Another process uses them.
+    """
+    folder, freed = cache_folder() / _FOLDER, 0
+    if folder.exists():
+        _used(folder)
+        with _mark(folder).alone():
+            for path in _all(folder):
+                freed += path.stat().st_size
+                overwrite(path)
+                path.unlink()
     return freed
+
+
+def _all(folder: Path) -> list[Path]:
+    return [path for path in folder.glob("*") if path.name != USERS]
+
+
+def _used(folder: Path) -> Path:
+    """Return the folder, made where there is none, with a mark that this process uses it."""
+    private_folder(folder)
+    _mark(folder)
+    return folder
+
+
+@lru_cache(maxsize=1)
+def _mark(folder: Path) -> Usage:
+    return Usage(folder)
+
+
+def _costs_file(blocks: Path, cut: int) -> Path:
+    """Return a file of this device: a home folder may be another device's too."""
+    device = hashlib.blake2b(this_machine().encode(), digest_size=8).hexdigest()
+    return blocks.with_suffix(f".{cut}.{device}.json")

@@ -14,7 +14,6 @@ const button = Object.fromEntries(buttons.map((id) => [id, byId<HTMLButtonElemen
   HTMLButtonElement
 >;
 const percent = (share: number): string => `${Math.round(100 * share)} %`;
-const named = (label: string): string => label.split(SEPARATOR).join(" and ");
 const short = (value: number): string => String(Number(value.toPrecision(4)));
 let labels: readonly string[] = [];
 let multi = false;
@@ -25,6 +24,12 @@ let busy = false;
 
 function say(text: string): void {
   byId("status").textContent = text;
+}
+
+/** Return a kept label as a person reads it; of numbers, each after its name. */
+function named(label: string): string {
+  const parts = label.split(SEPARATOR);
+  return numbers ? parts.map((value, i) => `${labels[i]} ${value}`).join("; ") : parts.join(" and ");
 }
 
 /** Return what the model answers with. */

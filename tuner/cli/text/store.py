@@ -4,11 +4,22 @@ import time
 from collections.abc import Sequence
 
 from tuner.commands.store import StoreFile
+from tuner.store.calibrated import CalibratedBlocks
 from tuner.units import format_bytes
 
 
-def format_store(files: Sequence[StoreFile]) -> str:
+def format_store(files: Sequence[StoreFile], blocks: CalibratedBlocks) -> str:
     """Return the list for people."""
+    return "\n".join([_listed(files), *([_described(blocks)] if blocks.files else [])])
+
+
+def _described(blocks: CalibratedBlocks) -> str:
+    return (
+        f"frozen blocks in int8, for all stores: {blocks.files} files, {format_bytes(blocks.bytes)}, in {blocks.folder}"
+    )
+
+
+def _listed(files: Sequence[StoreFile]) -> str:
     if not files:
         return "the store is empty"
     lines = ["cut                        bits  records       size  last used         engine"]

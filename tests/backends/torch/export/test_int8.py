@@ -143,7 +143,7 @@ def test_layers_that_int8_breaks_stay_in_float(own_cache: Path, tmp_path: Path) 
     with_weights(own_cache)
     here = with_outliers(1)
     with new_folder(tmp_path / "out") as part:
-        section = export(here, in_int8(plan_of(here)), given_tail(here, 3, tmp_path), part).sections["int8"]
+        section = export(here, in_int8(plan_of(here), 0.01), given_tail(here, 3, tmp_path), part).sections["int8"]
         shutil.copyfile(part / MODEL, tmp_path / MODEL)
         seal(part, ABOUT)
     names = [value.name for value in onnx.load(tmp_path / MODEL).graph.initializer]
@@ -162,7 +162,7 @@ def test_what_int8_breaks_is_refused_and_nothing_is_left(own_cache: Path, tmp_pa
         r"int8 lowers global accuracy by \d+\.\d points.*, from 9.* of .*, more than --int8-loss 1: allow more, or"
     )
     with pytest.raises(BundleError, match=refusal), new_folder(tmp_path / "out") as part:
-        export(here, in_int8(plan_of(here)), weights, part, trainable=True)
+        export(here, in_int8(plan_of(here), 0.01), weights, part, trainable=True)
     assert [path.name for path in tmp_path.iterdir()] == [WEIGHTS]
 
 
@@ -173,7 +173,7 @@ def test_a_process_that_is_killed_leaves_no_half_bundle(own_cache: Path, tmp_pat
     weights, out = given_tail(here, 3, tmp_path), tmp_path / "out"
     if not (child := os.fork()):
         with new_folder(out) as part:
-            export(here, in_int8(plan_of(here)), weights, part)
+            export(here, in_int8(plan_of(here), 0.01), weights, part)
             time.sleep(60)
         os._exit(0)
     deadline = time.monotonic() + 60
@@ -188,9 +188,9 @@ def test_a_process_that_is_killed_leaves_no_half_bundle(own_cache: Path, tmp_pat
 def test_what_has_no_frozen_blocks_before_a_tail_is_refused() -> None:
     here = opened()
     with pytest.raises(PlanError, match="trains the whole model: pick another trial"):
-        in_int8(plan_of(here, 0))
+        in_int8(plan_of(here, 0), 0.01)
     with pytest.raises(PlanError, match="has exits: pick another trial"):
-        in_int8(replace(plan_of(here), heads=HeadsPlan("with-tail", (Exit(1, 8),))))
+        in_int8(replace(plan_of(here), heads=HeadsPlan("with-tail", (Exit(1, 8),))), 0.01)
 
 
 @pytest.mark.parametrize(("given", "code"), [(["--int8-loss", "1"], 2), (["--int8", "--int8-loss", "101"], 2)])

@@ -27,6 +27,7 @@ from tuner.ort.session import Session
 from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan
 from tuner.results.records import Outcome
+from tuner.store.calibrated import calibrated_blocks
 from tuner.store.store import Store
 from tuner.task import Task
 
@@ -71,7 +72,9 @@ def test_its_features_are_those_that_its_bundle_computes(carried: Carried, task:
     stored = Reader(access, carried.plan.split, VALIDATION_BITS, [first]).read(first.ids())
     computed = Session(carried.bundle / MODEL, 1).features(pixels(task))
     float32 = Session(part_of(exported_prefix(access.loaded), [cut_name(2)]).SerializeToString(), 1)
-    assert format_store(store_files(carried.store.folder)).count(f"  {INT8}-") == len(carried.store.list()) > 1
+    listed = format_store(store_files(carried.store.folder), calibrated_blocks())
+    assert listed.count(f"  {INT8}-") == len(carried.store.list()) > 1
+    assert "frozen blocks in int8, for all stores: 1 files, " in listed
     assert np.allclose(stored, computed, rtol=1e-3, atol=1e-6)  # records of 16 bits
     assert not np.allclose(float32.run(pixels(task), cut_name(2))[0], computed, rtol=1e-3, atol=1e-3)
 

@@ -129,7 +129,7 @@ def quantise(
 
 def _unquantisable(error: Exception) -> BundleError:
     reason = first_line(error.__cause__ or error)
-    return BundleError(f"the frozen blocks cannot be quantised ({reason}): export without --int8")
+    return BundleError(f"the frozen blocks cannot be quantised ({reason}): export a trial in float32, without --int8")
 
 
 def _prefixes(opened: OpenTask, cut: int) -> Iterator[tuple[int, int, Any]]:
@@ -186,5 +186,5 @@ def _refusal(task: Task, best: Attempt, before: Mapping[str, float], runtime: Ru
     return (
         f"int8 lowers {best.worst.replace('_', ' ')} by {100 * best.loss:.1f} points{floats}, from "
         f"{percent(before[best.worst])} to {percent(best.values[best.worst])} of {count:,} samples, more than "
-        f"--int8-loss {100 * runtime.int8_loss:g}: allow more, or export without --int8"
+        f"--int8-loss {100 * runtime.int8_loss:g}: allow more, or export a trial in float32, without --int8"
     )

@@ -11,7 +11,7 @@ from tuner.backends.torch.model.layout import fast, spatial
 from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.files import cache_folder, private_file
-from tuner.store.calibrated import INT8_FOLDER
+from tuner.store.calibrated import blocks_file
 
 TORCH, BFLOAT, ORT = "torch-fp32", "torch-bf16", "onnxruntime-fp32"
 #: How the names of engines begin that compute in int8; see `tuner.backends.torch.features.int8`.
@@ -54,7 +54,7 @@ def exported_prefix(model: OpenModel) -> Path:
 
 def int8_file(model: OpenModel, kind: str) -> Path:
     """Return where the prefix of an int8 engine lies, or would lie: its ranges come from samples of a task."""
-    return cache_folder() / INT8_FOLDER / f"{_about(model)}-{kind.removeprefix(f'{INT8}-')}.onnx"
+    return blocks_file(f"{_about(model)}-{kind.removeprefix(f'{INT8}-')}")
 
 
 def cut_name(cut: int) -> str:

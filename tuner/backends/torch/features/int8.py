@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -18,9 +19,9 @@ from tuner.backends.torch.model.layout import fast, spatial
 from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.onnx.quantise import Quantiser, part_of
 from tuner.errors import UnsupportedError, first_line
-from tuner.files import private_file, write_private
+from tuner.files import private_file
 from tuner.ort.session import Session
-from tuner.reading import read_bytes
+from tuner.store.calibrated import keep_recent, read_costs, write_costs
 from tuner.task import Task
 from tuner.training.schedule import batches_of
 
@@ -28,7 +29,6 @@ from tuner.training.schedule import batches_of
 CALIBRATION_SAMPLES, BATCH = 64, 8
 #: Of how the prefix is quantised: features that were made in another way are not mixed with these.
 FORMAT = 1
-_MOST_COSTS_BYTES = 10_000
 
 
 def int8_kind(task: Task, model: OpenModel) -> str:
@@ -46,7 +46,6 @@ def int8_prefix(task: Task, model: OpenModel) -> Path:
     path = int8_file(model, int8_kind(task, model))
     if path.exists():
         return path
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     cuts = [cut_name(cut) for cut in range(1, model.info.num_blocks)]
     try:
         quantised = Quantiser(exported_prefix(model), cuts, calibration_batches(task)).quantised()
@@ -56,6 +55,7 @@ def int8_prefix(task: Task, model: OpenModel) -> Path:
         ) from error
     with private_file(path) as draft:
         draft.write_bytes(quantised.SerializeToString())
+    keep_recent(path.parent)
     return path
 
 
@@ -110,13 +110,12 @@ def prediction_costs(task: Task, model: OpenModel, cut: int) -> PredictionCosts:
     Raises:
         UnsupportedError: The prefix cannot be quantised.
     """
-    path = int8_prefix(task, model).with_suffix(f".{cut}.json")
-    try:
-        return PredictionCosts(**json.loads(read_bytes(path, _MOST_COSTS_BYTES)))
-    except (OSError, ValueError, TypeError):  # there is none yet, or it is damaged
-        costs = _measured(task, model, cut)
-        write_private(path, json.dumps(asdict(costs)))
-        return costs
+    blocks = int8_prefix(task, model)
+    with suppress(TypeError):  # there are none yet, or they are damaged
+        return PredictionCosts(**read_costs(blocks, cut))
+    costs = _measured(task, model, cut)
+    write_costs(blocks, cut, asdict(costs))
+    return costs
 
 
 def _measured(task: Task, model: OpenModel, cut: int) -> PredictionCosts:
