@@ -35,7 +35,7 @@ try {
     const card = page.locator("#photos li").nth(truths.length - 1 - i);
     for (const [output, box] of (await card.locator("input").all()).entries()) await box.fill(own[output]);
     await card.getByRole("button", { name: "Keep with these numbers" }).click();
-    await card.getByRole("button", { name: `Kept as size ${own[0]}; brightness ${own[1]}` }).waitFor();
+    await card.getByRole("button", { name: `Kept as output 0 ${own[0]}; output 1 ${own[1]}` }).waitFor();
   }
   const { seconds, decision } = await learn(page);
   console.log(`numbers: learning from ${photos.length} photos: ${seconds.toFixed(1)} s; ${decision}`);
