@@ -15,7 +15,8 @@ within the database. The server (`benchmarks.postgres`) does not wait for the di
 - `scale`: the same by workers whose trials take 0.1 s, and by workers that ask the proxy; and what a queueing network
   (`benchmarks.fleet_scale`), from the times of single calls, expects of these and of up to 1,000 workers.
 - `kills`: eight workers with trials of 0.5 s on two rungs and a heartbeat of 0.5 s; one of them is killed (SIGKILL) at
-  a random moment, and another joins, 20 times. Finished rungs are those that a worker noted as finished.
+  a random moment, and another joins, 20 times. Each puts three first plans in the queue and three of a prior, of a pool
+  of 60 plans that all suggest too. Finished rungs are those that a worker noted as finished.
 - `stop`: four workers with trials of 1 s and the usual heartbeat; the server is stopped for 30 s.
 """
 
@@ -45,6 +46,8 @@ PAD, SHORT, SECONDS, QUICK_SECONDS = 2.0, 0.1, 10.0, 6.0
 #: Trials that run while others are read, and how often each call is timed.
 RUNNING, QUICK_RUNNING, TIMES, QUICK_TIMES = (16, 250, 1000), (4, 16), 100, 10
 LINEAR, STORAGE_MS, FACTOR = 0.9, 30.0, 1.25
+#: First plans that each worker puts in the queue, and as many of a prior.
+QUEUED = 3
 KILLS, QUICK_KILLS, STOPPED, QUICK_STOPPED = 20, 4, 30.0, 5.0
 
 
@@ -189,7 +192,8 @@ def of_scale(bench: Bench) -> tuple[list[Row], list[Claim]]:
 def of_kills(bench: Bench) -> tuple[list[Row], list[Claim]]:
     """Kill workers at random moments."""
     draw, count = random.Random(0), QUICK_KILLS if bench.quick else KILLS
-    fleet = Fleet(f"{bench.server.url}#kills", bench.folder / "kills", pad=0.5, beat=0.5, grace=3.0, rungs=True)
+    settings = {"pad": 0.5, "beat": 0.5, "grace": 3.0, "rungs": True, "queued": QUEUED}
+    fleet = Fleet(f"{bench.server.url}#kills", bench.folder / "kills", **settings)
     fleet.start(8)
     fleet.order("run", math.inf)
     for _ in range(count):

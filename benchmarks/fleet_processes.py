@@ -16,7 +16,7 @@ import psutil
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import create_engine, text
 
-from benchmarks.fleet_worker import DRAIN, FINISHED, READY, Part, Worker, give_order, work
+from benchmarks.fleet_worker import DRAIN, FINISHED, QUEUED, READY, Part, Worker, give_order, work
 from benchmarks.postgres import Server
 from tuner.search.journal import RUNG
 from tuner.search.shared.address import read_address
@@ -121,11 +121,13 @@ class Fleet:
         """Return what was lost or doubled, once all is drained."""
         trials, finished = self.trials(), self.finished()
         kept = {one.number for one in trials if one.state is TrialState.COMPLETE and RECORD in one.user_attrs}
-        counted = Counter(one.user_attrs[KEY] for one in trials if one.number in kept)
+        trained = [one for one in trials if one.number in kept and one.user_attrs[RECORD]["same_as"] is None]
+        counted = Counter(one.user_attrs[KEY] for one in trained)
         begun = {one.user_attrs[KEY] for one in trials if KEY in one.user_attrs}
         return {
             "rungs finished": len(kept),
             "on the top rung": sum(one.user_attrs[RUNG] == 0 for one in trials if one.number in kept),
+            "put in the queue": sum(QUEUED in one.user_attrs for one in trained),
             "tried again": sum("failed_trial" in one.system_attrs for one in trials),
             "lost": len(finished - kept),
             "doubled": sum(counted.values()) - len(counted),

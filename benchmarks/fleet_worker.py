@@ -11,7 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from tuner.plugin.sources import preferred_values, random_values
 from tuner.results.config import Budget, RunConfig
 from tuner.results.folder import Identity, RunInfo
 from tuner.results.records import TrialRecord
-from tuner.search.journal import RUNG, optuna_values, origin_of, place_of
+from tuner.search.journal import PRIOR, RUNG, optuna_values, origin_of, place_of
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.rungs import at_rung
@@ -46,8 +46,12 @@ MODEL = ModelInfo("made-up", "model", 4, BLOCKS)
 TASK = TaskInfo("made-up", "task", 600, 60, (200, 200), 80)
 #: Names of orders: work until a clock, or take what waits until nothing is left; and the files of each worker.
 ORDER, DRAIN, READY, FINISHED = "order", "drain", "ready", "finished"
+#: Attribute of trials that were put in the queue.
+QUEUED = "queued"
 #: One plan in so many goes to the next rung.
 PROMOTED = 3
+#: Plans that are put in the queue are of a pool of so many, and workers suggest plans of it as often as others.
+POOL, OFTEN = 60, 0.5
 POLL = 0.02
 
 
@@ -63,6 +67,8 @@ class Part:
         beat: See `tuner.search.shared.heartbeat`.
         grace: Likewise.
         rungs: Whether plans are tried on a lower rung first.
+        queued: Plans that it puts in the queue when it joins: first plans, and as many of a prior, which are tried on
+            the top rung.
     """
 
     url: str
@@ -72,6 +78,7 @@ class Part:
     beat: float = BEAT
     grace: float = GRACE
     rungs: bool = False
+    queued: int = 0
 
 
 class Timed(Patience):
@@ -109,8 +116,13 @@ class Worker:
         fixed = (self._strategies, objectives, self._wanted, "tpe", 0, False, MODEL, TASK, nominal(MODEL), limits, None)
         self._setting = Setting(*fixed, self._folder, kind=kind)
         self._queue, _ = self._shared.join(self._setting, info, part.beat, part.grace)
-        self._records, self._ended = list[TrialRecord](), set[str]()
+        self._records, self._ended = list[TrialRecord](), dict[str, TrialRecord]()
         self._note(self._queue.records)
+        draw = random.Random(0)
+        self._pool = [self._composed_by(draw) for _ in range(POOL if part.queued else 0)]
+        for number in range(part.queued):
+            for place in ({QUEUED: True}, {QUEUED: True, RUNG: 0, PRIOR: number}):
+                self._queue.enqueue(self._random.choice(self._pool), place)
         (self._folder / READY).touch()
 
     def run(self) -> None:
@@ -162,6 +174,11 @@ class Worker:
         begun, origin = time.monotonic(), origin_of(trial)
         composed = self._compose(optuna_values(trial))
         plan = at_rung(composed.plan, origin[RUNG])
+        if (ended := self._ended.get(key_of(plan))) is not None:
+            record = replace(ended, **origin, trial=trial.number, same_as=ended.trial)
+            return queue.finish(trial, record, 0.0)
+        if not queue.hold(trial, plan):
+            return False
         time.sleep(max(0.0, begun + self._part.pad - time.monotonic()))
         draw, pad = self._random.random, self._part.pad
         values = {"local_accuracy": draw(), "global_accuracy": draw(), "train_seconds": pad, "peak_bytes": 1e7 * draw()}
@@ -198,7 +215,8 @@ class Worker:
 
     def _note(self, records: Sequence[TrialRecord]) -> None:
         self._records += records
-        self._ended |= {key_of(record.plan) for record in records if record.plan is not None}
+        trained = [one for one in records if one.same_as is None]
+        self._ended |= {key_of(one.plan): one for one in trained if one.plan is not None}
 
     def _is_promoted(self, record: TrialRecord) -> bool:
         return any(one.promoted == record.config for one in self._records)
@@ -206,11 +224,16 @@ class Worker:
     def _drawn(self) -> tuple[Composed, TrialPlan]:
         """Return a plan that nobody has begun, as far as this worker knows."""
         while True:
+            is_queued = self._pool and self._random.random() < OFTEN
+            composed = self._random.choice(self._pool) if is_queued else self._composed_by(self._random)
+            plan = at_rung(composed.plan, self._lowest)
+            if key_of(plan) not in self._ended and not self._queue.is_taken(plan):
+                return composed, plan
+
+    def _composed_by(self, draw: random.Random) -> Composed:
+        while True:
             with suppress(TunerError, StrategyError):
-                composed = self._compose(random_values(self._random))
-                plan = at_rung(composed.plan, self._lowest)
-                if key_of(plan) not in self._ended and not self._queue.is_taken(plan):
-                    return composed, plan
+                return self._compose(random_values(draw))
 
     def _compose(self, source: ValueSource) -> Composed:
         return compose(self._strategies, source, MODEL, TASK, self._wanted)

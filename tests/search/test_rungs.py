@@ -192,7 +192,7 @@ def test_a_study_that_climbs_and_is_cut_short_goes_on_as_if_it_had_not_been(
     tries = 0
     inner = cut._try
 
-    def interrupted(trial: Any) -> TrialRecord:
+    def interrupted(trial: Any) -> TrialRecord | None:
         nonlocal tries
         tries += 1
         if tries in ({1, 12, 24} if leaves else {1, 5, 9}):

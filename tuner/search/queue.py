@@ -107,6 +107,18 @@ class Queue:
             self.study.enqueue_trial(composed.searched, dict(place))
         return self._next(place[RUNG])
 
+    def hold(self, trial: Trial, plan: TrialPlan) -> bool:  # noqa: ARG002 - nobody else wants it
+        """Note what a trial trains, before it does.
+
+        Args:
+            trial: That was begun.
+            plan: That it trains, on its rung.
+
+        Returns:
+            Whether it is to: not if another process trains the plan.
+        """
+        return True
+
     def finish(self, trial: Trial, record: TrialRecord, floor: float) -> bool:
         """Keep a trial's record: written first, and reported to Optuna after. A record on disk is a finished trial.
 

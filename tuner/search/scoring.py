@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.errors import TunerError
+from tuner.errors import TunerError, trace_of
 from tuner.files import check_room
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
 from tuner.planner.device import NOMINAL_FLOPS
 from tuner.planner.flops import forward_flops
+from tuner.plugin.compose import StrategyError
 from tuner.results.kinds import cost_constraints
 from tuner.results.records import Outcome, TrialRecord, TrialState
 from tuner.search.filling import UnfilledError
@@ -115,6 +116,14 @@ def scored_record(
         constraint=constraint,
         classes=outcome.classes,
     )
+
+
+def uncomposed_record(base: TrialRecord, error: TunerError | StrategyError) -> TrialRecord:
+    """Record that a plan could not be composed; with the trace of a strategy's exception."""
+    if isinstance(error, TunerError):
+        return replace(base, reason=str(error))
+    trace = trace_of(error.__cause__ or error)
+    return replace(base, reason=str(error), notes=(trace,), constraint={"failed": 1.0})
 
 
 def unfilled_record(base: TrialRecord, error: TunerError) -> TrialRecord:

@@ -11,7 +11,7 @@ from typing import Any
 from optuna.trial import Trial as OptunaTrial
 
 from tuner.backends.base import CHECKPOINT
-from tuner.errors import TunerError, trace_of
+from tuner.errors import TunerError
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.calls import CALL_SECONDS
 from tuner.plugin.compose import Composed, StrategyError, compose
@@ -37,7 +37,7 @@ from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.queue import Queue
 from tuner.search.rungs import Ladder, at_rung, lowest_rung
-from tuner.search.scoring import record_of, refuse_full_disk, unfilled_record
+from tuner.search.scoring import record_of, refuse_full_disk, uncomposed_record, unfilled_record
 from tuner.search.setting import Setting
 from tuner.search.strikes import Strikes
 from tuner.store.store import Store
@@ -108,9 +108,8 @@ class Study:
             self._interrupt.check()
             self._listener.phase(TRYING)
             self._hear()
-            if (trial := self._next()) is None:
+            if (trial := self._next()) is None or (record := self._try(trial)) is None:
                 continue
-            record = self._try(trial)
             self._keep(trial, record)
             idle = 0 if record.state in SCORED and record.same_as is None else idle + 1
         self.ended = reason
@@ -203,26 +202,26 @@ class Study:
         """Return whether a trial's values still give its plan: a strategy that takes no further part changes it."""
         return not self._strikes.barred or record.plan == at_rung(self._full(record).plan, record.rung)
 
-    def _try(self, trial: OptunaTrial) -> TrialRecord:
-        """Carry one suggestion through to its record."""
+    def _try(self, trial: OptunaTrial) -> TrialRecord | None:
+        """Carry one suggestion through to its record; None where another worker trains its plan."""
         setting, origin = self._setting, {"trial": trial.number, **origin_of(trial)}
         started, rung, promoted = time.monotonic(), origin[RUNG], origin[PROMOTED]
         base = TrialRecord(state="failed", plan=None, kind=setting.kind, **origin)
         try:
             composed = self._compose(optuna_values(trial))
-        except TunerError as error:
-            return replace(base, reason=str(error))
-        except StrategyError as error:
-            refuse_full_disk(self._setting)
-            self._strikes.count_error(error, tried=True)
-            trace = trace_of(error.__cause__ or error)
-            return replace(base, reason=str(error), notes=(trace,), constraint={"failed": 1.0})
+        except (TunerError, StrategyError) as error:
+            if isinstance(error, StrategyError):
+                refuse_full_disk(self._setting)
+                self._strikes.count_error(error, tried=True)
+            return uncomposed_record(base, error)
         plan = at_rung(composed.plan, rung)
         base = replace(base, plan=plan, knobs=composed.values)
         seen = self._seen.get(plan.key())
         if seen is not None:
-            own = {**origin, "kind": setting.kind}
-            return replace(seen, **own, knobs=composed.values, same_as=seen.trial, spent_seconds=0.0)
+            own = {**origin, "kind": setting.kind, "knobs": composed.values}
+            return replace(seen, **own, same_as=seen.trial, spent_seconds=0.0)
+        if not self._queue.hold(trial, plan):
+            return None
         decision = self._admission.admit(plan, self.records, composed.plan)
         base = replace(base, estimate=(expected := decision.expected).estimate, uncalibrated=expected.plain)
         if isinstance(decision, Refused):

@@ -38,7 +38,13 @@ class Worker:
         """Carry one trial through, if there is one."""
         trial = self.begin()
         if trial is not None:
-            self.study._keep(trial, self.study._try(trial))
+            self.end(trial)
+
+    def end(self, trial: Any) -> None:
+        """Carry a trial through, unless another worker trains its plan."""
+        record = self.study._try(trial)
+        if record is not None:
+            self.study._keep(trial, record)
 
     def retired(self) -> list[int]:
         """Look at the others' marks until they have stood still for more than a second; return whom it retired."""

@@ -70,7 +70,7 @@ def test_workers_wait_for_a_database_that_stops_and_starts(join: Join, server: S
     server.stop()
     later = threading.Timer(1.0, server.start)
     later.start()
-    one.study._keep(trial, one.study._try(trial))
+    one.end(trial)
     later.join()
     one.step()
     assert [record.trial for record in one.study.records] == [0, 1, 2]
@@ -84,9 +84,10 @@ def test_workers_behind_the_proxy_and_before_it_share_a_study(join: Join, server
         near.step()
         far.step()
     lost = near.begin()
+    record = near.study._try(lost)
     assert far.retired() == [lost.number]
     far.step()
-    near.study._keep(lost, near.study._try(lost))
+    near.study._keep(lost, record)
     near.hear()
     numbers = [record.trial for record in near.study.records]
     assert sorted(numbers) == sorted(record.trial for record in far.study.records)

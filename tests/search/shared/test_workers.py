@@ -70,8 +70,8 @@ def test_all_trials_begun_are_waited_for_and_no_more_is_begun(join: Join) -> Non
     third = join("third", Budget(trials=2))
     assert third.begin() is None
     assert third.study._reason_to_end(0) == ""
-    one.study._keep(trials[0], one.study._try(trials[0]))
-    other.study._keep(trials[1], other.study._try(trials[1]))
+    one.end(trials[0])
+    other.end(trials[1])
     third.hear()
     assert third.study._reason_to_end(0) == "2 trials are done"
 
@@ -79,6 +79,7 @@ def test_all_trials_begun_are_waited_for_and_no_more_is_begun(join: Join) -> Non
 def test_the_trial_of_a_dead_worker_is_tried_again_and_counts_once(join: Join, heard: Any) -> None:
     dead, other = join("dead", listener=heard), join("other", grace=1.0)
     lost = dead.begin()
+    record = dead.study._try(lost)
     lost.set_constraint("useless", 9.0)  # it died while it finished the trial
     assert other.retired() == [lost.number]
     other.hear()
@@ -90,7 +91,7 @@ def test_the_trial_of_a_dead_worker_is_tried_again_and_counts_once(join: Join, h
     assert [trial.params for trial in again] == [lost.params]
     assert again[0].number in numbers
     assert again[0].constraints["useless"] < 1.0
-    dead.study._keep(lost, dead.study._try(lost))  # it was only slow
+    dead.study._keep(lost, record)  # it was only slow
     assert lost.number not in {record.trial for record in dead.study.records}
     assert heard.lines[-1] == f"trial {lost.number} was given to another worker meanwhile: it does not count"
     assert lost.number not in {json.loads(line)["trial"] for line in (dead.folder / TRIALS).read_text().splitlines()}
@@ -129,7 +130,7 @@ def test_a_plan_begun_between_failing_and_return_is_not_begun_again(join: Join) 
     one.queue.study.add_trial(retried)
     other.hear()
     assert other.queue.waiting(0) is None
-    one.study._keep(begun, one.study._try(begun))
+    one.end(begun)
     other.hear()
     assert other.queue.waiting(0) is not None
 
@@ -156,7 +157,7 @@ def test_a_trial_that_ends_after_all_is_not_tried_again(join: Join) -> None:
     chosen = chosen_by(slow)
     trial = slow.queue.claim(chosen, chosen.plan, {"rung": 0})
     heartbeat = other.shared._heartbeat
-    heartbeat._storage.set_trial_state_values = lambda *_arguments: slow.study._keep(trial, slow.study._try(trial))
+    heartbeat._storage.set_trial_state_values = lambda *_arguments: slow.end(trial)
     assert other.retired() == []
     other.hear()
     assert other.queue.waiting(0) is None
@@ -171,7 +172,7 @@ def test_of_two_who_claim_a_plan_one_may_die_before_it_gives_up(join: Join) -> N
     assert begun is not None
     second = copy.copy(running(one)[0])
     dead.queue.study._storage.create_new_trial(dead.queue.study._study_id, second)  # it is killed then
-    one.study._keep(begun, one.study._try(begun))
+    one.end(begun)
     (retired,) = other.retired()
     other.hear()
     assert other.queue.waiting(0) is None

@@ -62,7 +62,7 @@ class Heartbeat:
     def give_up(self) -> None:
         """Leave this worker's trial to the others, if it has one; to be called when the thread has stopped."""
         if self._own is not None:
-            self.retire(self._storage.get_trial(self._own))
+            put_back(self._study, self._storage.get_trial(self._own))
 
     def look(self) -> list[int]:
         """Mark this worker's trial, and retire the trials of dead workers; return the numbers of these."""
@@ -81,7 +81,7 @@ class Heartbeat:
             still = still + passed if before == mark else 0.0
             if still < self._grace:
                 seen[identity] = mark, still
-            elif self.retire(trial):
+            elif put_back(self._study, trial):
                 retired.append(trial.number)
         self._seen = seen
         return retired
@@ -103,15 +103,17 @@ class Heartbeat:
         except optuna.exceptions.UpdateFinishedTrialError:  # it ended meanwhile, or was retired: see `finish`
             self._own = None if self._own == identity else self._own
 
-    def retire(self, trial: FrozenTrial) -> bool:
-        """Put a trial in the queue again that nobody works on; return whether this call did."""
-        whole = self._storage.get_trial(trial._trial_id)  # noqa: SLF001 - as above
-        if whole.state.is_finished():
-            return False
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            RetryHeartbeatStaleTrialCallback(max_retry=MOST_RETRIES)(self._study, whole)
-        try:  # not before: the plan would be lost if this worker died in between
-            return self._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)  # noqa: SLF001 - as above
-        except optuna.exceptions.UpdateFinishedTrialError:  # it ended after all, or another worker was quicker
-            return False
+
+def put_back(study: optuna.Study, trial: FrozenTrial) -> bool:
+    """Put a trial in the queue again that nobody works on; return whether this call did."""
+    storage, identity = study._storage, trial._trial_id  # noqa: SLF001 - a study has no public way to it, nor a trial
+    whole = storage.get_trial(identity)
+    if whole.state.is_finished():
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        RetryHeartbeatStaleTrialCallback(max_retry=MOST_RETRIES)(study, whole)
+    try:  # not before: the plan would be lost if this worker died in between
+        return storage.set_trial_state_values(identity, TrialState.FAIL)
+    except optuna.exceptions.UpdateFinishedTrialError:  # it ended after all, or another worker was quicker
+        return False

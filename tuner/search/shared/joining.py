@@ -28,7 +28,8 @@ from tuner.search.shared.content import (
     require_same,
 )
 from tuner.search.shared.heartbeat import BEAT, GRACE, Heartbeat
-from tuner.search.shared.queue import Place, SharedQueue
+from tuner.search.shared.place import Place
+from tuner.search.shared.queue import SharedQueue
 from tuner.search.shared.storage import Patience, close, open_storage, patient
 from tuner.search.shared.weights import SharedWeights
 

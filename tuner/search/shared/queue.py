@@ -1,8 +1,7 @@
 """The trials of a study that several workers share: who tries what, so that no plan is trained twice at a time."""
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
@@ -16,7 +15,7 @@ from tuner.files import write_private
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import Composed
 from tuner.results.folder import TRIALS, append_record
-from tuner.results.kinds import Kind, as_seen
+from tuner.results.kinds import as_seen
 from tuner.results.pareto import front
 from tuner.results.records import TrialRecord, comparable
 from tuner.search.journal import CONSTRAINT, RUNG, record_constraints, sampler_of, values_of
@@ -25,34 +24,14 @@ from tuner.search.seeds import seeded
 from tuner.search.setting import Setting
 from tuner.search.shared.content import KEY, KIND, KINDS, NOT_FOR, RECORD, WORKER, as_line, kind_of, record_in
 from tuner.search.shared.ending import Ending, SharedStorage
-from tuner.search.shared.heartbeat import Heartbeat
+from tuner.search.shared.heartbeat import Heartbeat, put_back
+from tuner.search.shared.place import Place
 from tuner.search.shared.ranges import ranges_of
-from tuner.search.shared.taken import ENDED, TAKEN, has_another, is_early, is_in, is_void, key_of
-from tuner.search.shared.weights import SharedWeights
+from tuner.search.shared.taken import ENDED, TAKEN, has_another, is_early, is_elsewhere, is_in, is_void, key_of
 
 #: Seconds until a worker that has nothing to do looks again.
 PAUSE = 0.3
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Who works on a shared study, and where.
-
-    Attributes:
-        worker: The worker's name.
-        is_first: Whether it made the study.
-        kinds: Kinds of devices, by name, this one's among them.
-        rest: Sleeps so many seconds, where there is nothing to do; raises where the user or the clock ends the run.
-        say: Receives messages for the user.
-        weights: Where weights of the front are put for others; None where each worker keeps its own.
-    """
-
-    worker: str
-    is_first: bool
-    kinds: dict[str, Kind]
-    rest: Callable[[float], None]
-    say: Callable[[str], object]
-    weights: SharedWeights | None = None
+LOST = "trial {} was given to another worker meanwhile: it does not count"
 
 
 class SharedQueue(Queue):
@@ -79,7 +58,7 @@ class SharedQueue(Queue):
         self._mine: dict[int, FrozenTrial] = {}
         for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if trial.user_attrs.get(WORKER) == place.worker:  # this one left it in an earlier session
-                heartbeat.retire(trial)
+                put_back(study, trial)
         self.records = list(self._look())
         lines = "".join(as_line(self._raw[number]) for number in sorted(self._raw))
         write_private(setting.folder / TRIALS, lines)
@@ -173,12 +152,35 @@ class SharedQueue(Queue):
         identity = storage.create_new_trial(self.study._study_id, made)  # noqa: SLF001 - as above
         self._heartbeat.mark(identity)
         self._refresh()
-        mine = next(trial for trial in self._trials if trial._trial_id == identity)  # noqa: SLF001 - as above
+        mine = self._trial_of(identity)
         if has_another(mine, self._trials, self._heard):
             self._heartbeat.mark(None)
             storage.set_trial_state_values(identity, TrialState.FAIL)
             return None
         return self._trial(mine)
+
+    def hold(self, trial: Trial, plan: TrialPlan) -> bool:
+        """Note what a trial trains; False where another worker trains it: then it is tried when that has ended.
+
+        What was made with its plan was compared with the others then: `claim`. What a trial of the queue trains is
+        known to nobody before it is composed.
+        """
+        key, identity = key_of(plan), trial._trial_id  # noqa: SLF001 - as above
+        if trial.number not in self._mine and trial.user_attrs.get(KEY) == key:
+            return True
+        try:
+            self.study._storage.set_trial_user_attr(identity, KEY, key)  # noqa: SLF001 - as above
+        except optuna.exceptions.UpdateFinishedTrialError:
+            self._heartbeat.mark(None)
+            self._place.say(LOST.format(trial.number))
+            return False
+        self._refresh()
+        mine = self._trial_of(identity)
+        if is_elsewhere(mine, key, self._trials, self._heard):
+            self._heartbeat.mark(None)
+            put_back(self.study, mine)
+            return False
+        return True
 
     def finish(self, trial: Trial, record: TrialRecord, floor: float) -> bool:
         """Report a trial to the study, and keep it here then; False where it was given to another worker meanwhile."""
@@ -196,7 +198,7 @@ class SharedQueue(Queue):
         except optuna.exceptions.UpdateFinishedTrialError:
             kept = storage.get_trial(identity)
             if kept.state not in ENDED or kept.user_attrs.get(WORKER) != self._place.worker:
-                self._place.say(f"trial {record.trial} was given to another worker meanwhile: it does not count")
+                self._place.say(LOST.format(record.trial))
                 return False
         if record.state == "rejected" and trial.number in self._mine:
             self._offer_others(self._mine[trial.number])
@@ -245,6 +247,9 @@ class SharedQueue(Queue):
 
     def _refresh(self) -> None:
         self._trials = self.study.get_trials(deepcopy=False)
+
+    def _trial_of(self, identity: int) -> FrozenTrial:
+        return next(trial for trial in self._trials if trial._trial_id == identity)  # noqa: SLF001 - as above
 
     def _learn_kinds(self) -> None:
         blocks = self._setting.model.num_blocks

@@ -76,6 +76,20 @@ def has_another(mine: FrozenTrial, trials: Sequence[FrozenTrial], heard: Collect
     return is_in(before, TAKEN, key) or is_in(before, ENDED, key, but=heard)
 
 
+def is_elsewhere(mine: FrozenTrial, key: str, trials: Sequence[FrozenTrial], heard: Collection[int]) -> bool:
+    """Return whether another worker trains the plan of a trial of the queue, or ended it unheard.
+
+    When others began it, they could not know what this trial trains: the order of their numbers says nothing.
+
+    Args:
+        mine: The trial, which was begun.
+        key: Of its plan.
+        trials: All trials of the study.
+        heard: Numbers of ended trials that this worker knew when it began the trial.
+    """
+    return is_in(trials, (TrialState.RUNNING,), key, but=(mine.number,)) or is_in(trials, ENDED, key, but=heard)
+
+
 def _retries(trial: FrozenTrial) -> Sequence[int]:
     """Return the numbers of the trials that this one repeats, the last one last."""
     history: Sequence[int] = trial.system_attrs.get(RETRIES, ())
