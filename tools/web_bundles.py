@@ -28,7 +28,7 @@ from tuner.store.codec import Codec
 from tuner.task import load_task
 from tuner.task.task import Task
 
-SIDE, SEED, DAY, NIGHT = 48, 3, 128, 40
+SIDE, SEED, DAY, NIGHT = 48, 3, 128, 90
 COLOURS = {"red": (200, 40, 40), "green": (40, 170, 60), "blue": (40, 60, 200), "yellow": (220, 200, 40)}
 NET = """
 from torch import nn
@@ -118,7 +118,7 @@ def sizes_task(folder: Path) -> Task:
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(path)
 
-    for domain, count in (("global", 90), ("local", 60)):
+    for domain, count in (("global", 180), ("local", 60)):
         for part, samples in (("train", count), ("val", count // 3)):
             rows = ["path,label"]
             for number in range(samples):
