@@ -191,10 +191,12 @@ def test_one_pass_fills_every_cut_the_study_may_ask_for(filler: Filler, plan: Tr
 def test_a_pass_computes_in_one_precision(filler: Filler, plan: TrialPlan, stand_in: Any) -> None:
     stand_in.jobs.clear()
     in_int8 = replace(plan, runtime=replace(plan.runtime, precision="int8"))
+    assert filler.missing(in_int8) == filler.missing(plan) + cost.QUANTISING_SAMPLES
     filler.prepare([plan, in_int8, at(plan, split=2), at(in_int8, split=2)])
     asked = [[(one.split, one.runtime.precision) for one in job.arguments["plans"]] for job in stand_in.jobs]
     assert asked == [[(3, "fp32"), (2, "fp32")], [(3, "int8"), (2, "int8")]]
     assert filler.missing(in_int8) == 0
+    assert filler.missing(at(in_int8, split=1)) == filler.missing(at(plan, split=1))  # quantised once for all cuts
 
 
 def test_preparing_stays_below_the_stores_cap(filler: Filler, plan: TrialPlan, stand_in: Any) -> None:

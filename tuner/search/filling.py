@@ -52,6 +52,7 @@ class Filler:
         self._setting, self._sessions, self._store, self._listener = setting, sessions, store, listener
         self._filled: dict[RecordSet, FilledRange] = {}
         self._too_large: dict[frozenset[RecordSet], UnfilledError] = {}
+        self._precisions: set[Precision] = {"fp32"}  # which need no quantising any more
         self._seconds_each: dict[tuple[Precision, int], float] = {}
         self.seconds = 0.0
         self.samples = 0
@@ -63,14 +64,14 @@ class Filler:
         return self._seconds_each.get(at, cost.fill_seconds(plan, self._setting.rates))
 
     def missing(self, plan: TrialPlan) -> int:
-        """Return how many samples this study has not filled yet for the plan."""
+        """Return how many samples this study has not filled yet for the plan; quantising counts as so many more."""
         if not plan.cached:
             return 0
-        needed = record_sets(plan)
+        needed, precision = record_sets(plan), plan.runtime.precision
         ranges = [self._filled[key] for key in needed if key in self._filled]
         evicted = not all(folder.exists() for filled in ranges for folder in filled.folders)
         if evicted or len(ranges) < len(needed):
-            return plan.read_samples
+            return plan.read_samples + (0 if precision in self._precisions else cost.QUANTISING_SAMPLES)
         share, mixed = min(filled.share for filled in ranges), min(filled.mixed for filled in ranges)
         stored = replace(plan, data=DataPlan(share=share, folds=plan.data.folds))
         apart = plan.local_samples + _scored(plan) - stored.local_samples - _scored(stored)
@@ -203,6 +204,7 @@ class Filler:
 
     def _note(self, plans: Sequence[TrialPlan], filling: Filling) -> None:
         self.samples += filling.records
+        self._precisions.add(plans[0].runtime.precision)
         if filling.records >= PACED_SAMPLES:
             expected = max(cost.fill_seconds(plan, self._setting.rates) for plan in plans)
             self.pace = filling.seconds / filling.records / max(expected, 1e-9)
@@ -221,6 +223,8 @@ class Filler:
             self._listener.say(f"warning: {progress['warning']}")
         elif "filled" in progress:
             self._listener.step("features", progress["filled"], progress["of"])
+        elif "quantised" in progress:
+            self._listener.step("int8 calibration", progress["quantised"], progress["of"])
         elif "started" in progress:
             self._listener.step("side heads", progress["started"], progress["of"])
 

@@ -1,7 +1,9 @@
 """Trials whose frozen blocks compute in int8: trained, scored and exported on the same blocks."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,6 +46,7 @@ class Carried:
     store: Store
     outcome: Outcome
     exported: Exported
+    progress: Sequence[Mapping[str, Any]]
     bundle: Path
 
 
@@ -55,10 +58,16 @@ def carried(task: Task, tmp_path_factory: pytest.TempPathFactory) -> Carried:
     plan = replace(plan_of(task, session._opened.model), runtime=IN_INT8, recipe=RecipePlan(epochs=2))
     store, bundle = Store(folder / "store"), folder / "bundle"
     bundle.mkdir()
-    session.fill([plan], store)
+    progress = list[Mapping[str, Any]]()
+
+    def report(given: Mapping[str, Any]) -> bool:
+        progress.append(given)
+        return False
+
+    session.fill([plan], store, report)
     outcome = session.train(Trial(plan, 0, store, folder / WEIGHTS))
     exported = session.export(plan, folder / WEIGHTS, bundle, trainable=False)
-    return Carried(session, plan, store, outcome, exported, bundle)
+    return Carried(session, plan, store, outcome, exported, progress, bundle)
 
 
 def pixels(task: Task) -> Floats:
@@ -77,6 +86,12 @@ def test_its_features_are_those_that_its_bundle_computes(carried: Carried, task:
     assert "frozen blocks in int8, for all stores: 1 files, " in listed
     assert np.allclose(stored, computed, rtol=1e-3, atol=1e-6)  # records of 16 bits
     assert not np.allclose(float32.run(pixels(task), cut_name(2))[0], computed, rtol=1e-3, atol=1e-3)
+
+
+def test_quantising_shows_its_progress(carried: Carried) -> None:
+    seen = [one for one in carried.progress if "quantised" in one]
+    assert len(seen) > 1
+    assert seen[-1]["quantised"] == seen[-1]["of"]
 
 
 def test_its_bundle_has_the_accuracy_of_the_trial(carried: Carried) -> None:

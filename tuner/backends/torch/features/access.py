@@ -114,7 +114,7 @@ class Access:
             UnsupportedError: It cannot be quantised.
         """
         if self.precision == "int8":
-            int8_prefix(self.task, self.loaded)
+            int8_prefix(self.task, self.loaded, self.report)
             return Prefix(self.task, self.loaded, cuts, self.kind, self.threads)
         above = range(min(cuts) - 1, 0, -1)
         stored = next((cut for cut in above if self.store.path(self.key(cut, EXACT_BITS)).exists()), None)

@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from tuner.arrays import Floats
+from tuner.backends.base import silent
 from tuner.backends.torch.clock import in_turns
 from tuner.backends.torch.features.engines import INT8, cut_name, exported_prefix, int8_file
 from tuner.backends.torch.features.selection import drawn, whole_partition
@@ -23,6 +24,7 @@ from tuner.files import private_file
 from tuner.ort.session import Session
 from tuner.store.calibrated import keep_recent, read_costs, write_costs
 from tuner.task import Task
+from tuner.training.epochs import Report
 from tuner.training.schedule import batches_of
 
 #: Samples of each domain that ranges are taken from, and how many run at once.
@@ -37,8 +39,13 @@ def int8_kind(task: Task, model: OpenModel) -> str:
     return f"{INT8}-{hashlib.blake2b(content.encode(), digest_size=8).hexdigest()}"
 
 
-def int8_prefix(task: Task, model: OpenModel) -> Path:
+def int8_prefix(task: Task, model: OpenModel, report: Report = silent) -> Path:
     """Return the prefix in int8 as an ONNX file with one output per inner cut, made where there is none yet.
+
+    Args:
+        task: Its samples give the ranges.
+        model: The model.
+        report: Receives how many of the samples were run.
 
     Raises:
         UnsupportedError: It cannot be written as ONNX, or quantised.
@@ -48,7 +55,7 @@ def int8_prefix(task: Task, model: OpenModel) -> Path:
         return path
     cuts = [cut_name(cut) for cut in range(1, model.info.num_blocks)]
     try:
-        quantised = Quantiser(exported_prefix(model), cuts, calibration_batches(task)).quantised()
+        quantised = Quantiser(exported_prefix(model), cuts, _reported(task, report)).quantised()
     except Exception as error:  # the exporter and the quantiser raise many kinds
         raise UnsupportedError(
             f"the frozen blocks cannot be quantised ({first_line(error)}): set runtime.precision to fp32"
@@ -65,6 +72,14 @@ def calibration_batches(task: Task) -> Iterator[Floats]:
         selection = drawn(whole_partition(task, name), CALIBRATION_SAMPLES)
         for rows in batches_of(selection.indices, BATCH):
             yield task.batch(selection.samples, rows)
+
+
+def _reported(task: Task, report: Report) -> Iterator[Floats]:
+    done, of = 0, len(_calibration_ids(task))
+    for batch in calibration_batches(task):
+        yield batch
+        done += len(batch)
+        report({"quantised": done, "of": of})
 
 
 def _calibrated(task: Task) -> list[str]:
