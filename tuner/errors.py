@@ -146,6 +146,7 @@ def nearest(word: str, candidates: Iterable[str]) -> str:
 
 #: Extra that installs a library which the base package does without.
 EXTRAS = {
+    "boto3": "s3",
     "grpc": "study",
     "huggingface_hub": "hf",
     "inotify_simple": "watch",

@@ -76,11 +76,13 @@ def test_what_cannot_be_started_is_said_in_one_line(
 
 def test_each_worker_is_a_run_with_the_same_options_and_its_own_folder() -> None:
     asked = ["digits", "--space", "smoke", "--trials", "3"]
-    environment = {"TUNER_RUN_MEMORY": "1G", "HOME": "/root"}
+    store = {"AWS_ENDPOINT_URL_S3": "https://host:9000", "AWS_DEFAULT_REGION": "eu-north-1"}
+    keys = {"AWS_ACCESS_KEY_ID": "mine", "AWS_SECRET_ACCESS_KEY": "s3cret", "AWS_PROFILE": "mine"}
+    environment = {"TUNER_RUN_MEMORY": "1G", "HOME": "/root", **store, **keys}
     one, other = (part_of(Worker(number, f"/runs/{number}"), asked, URL, environment) for number in (1, 2))
     assert one.arguments == ("run", *asked, "--out", "/runs/1")
     assert other.arguments == ("run", *asked, "--out", "/runs/2")
-    assert one.environment == {"TUNER_RUN_MEMORY": "1G", "TUNER_RUN_STUDY": URL}
+    assert one.environment == {"TUNER_RUN_MEMORY": "1G", "TUNER_RUN_STUDY": URL, **store}
     assert "s3cret" not in repr(one)
     assert one.folder == str(Path.cwd())
 

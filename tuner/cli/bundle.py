@@ -28,7 +28,7 @@ def export(
     web_runtime: Path | None = None,
     task: str | None = None,
     plugin: LocalPlugins = (),
-    artifacts: Path | None = None,
+    artifacts: str | None = None,
     time: Time = None,
     memory: Memory = None,
     json_output: Json = False,
@@ -58,7 +58,7 @@ def export(
     task
         The run's task, where its file is elsewhere by now, or the run was not made on this device.
     artifacts
-        Of a study: the path where its workers put the weights of the front.
+        Of a study: the folder, or s3://BUCKET/PREFIX, where its workers put the weights of the front.
     """
     from tuner.cli.fence import ended_by
     from tuner.commands.export import export as write

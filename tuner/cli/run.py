@@ -33,7 +33,7 @@ def run(
     resume: Annotated[bool, Flag] = False,
     plugin: LocalPlugins = (),
     study: str | None = None,
-    artifacts: Path | None = None,
+    artifacts: str | None = None,
     dry_run: Annotated[bool, Flag] = False,
     json_output: Json = False,
 ) -> None:
@@ -80,7 +80,7 @@ def run(
     study
         Address of a study that several workers share, such as postgresql://host/db: begin it, or join it.
     artifacts
-        With --study: a path that all workers can reach, where they put the weights of the front for whoever exports.
+        With --study: a folder, or s3://BUCKET/PREFIX, where workers put the weights of the front for whoever exports.
     dry_run
         Show what would be searched and what fits; train nothing.
     """

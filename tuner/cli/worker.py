@@ -18,7 +18,7 @@ def worker(
     out: Out = None,
     store: Path | None = None,
     plugin: LocalPlugins = (),
-    artifacts: Path | None = None,
+    artifacts: str | None = None,
     resume: Annotated[bool, Flag] = False,
     json_output: Json = False,
 ) -> None:
@@ -39,7 +39,7 @@ def worker(
     store
         The feature store's folder [default: in the user's cache].
     artifacts
-        A path that all workers can reach, where they put the weights of the front for whoever exports.
+        A folder, or s3://BUCKET/PREFIX, where workers put the weights of the front for whoever exports.
     resume
         Continue as the worker whose folder is --out.
     """

@@ -10,6 +10,7 @@ from tuner.errors import UsageError
 from tuner.results.pick import pick_trial
 from tuner.results.run import Run
 from tuner.search.shared.address import is_address, read_address
+from tuner.search.shared.artifacts import read_artifacts
 
 if TYPE_CHECKING:
     from tuner.search.shared.fetching import StudyReader
@@ -63,17 +64,17 @@ def open_pair(one: str, other: str) -> tuple[Run, Run]:
 
 
 @contextmanager
-def run_to_export(place: str, pick: str, artifacts: Path | None) -> Iterator[Run]:
+def run_to_export(place: str, pick: str, artifacts: str | Path | None) -> Iterator[Run]:
     """Give a run with the weights of the trial that is picked; of a shared study, copies until the end of the block.
 
     Args:
         place: A run's folder, or the address of a study.
         pick: As for `tuner.export`.
-        artifacts: Of a study: the path where its workers put weights.
+        artifacts: Of a study: the folder or bucket where its workers put weights.
 
     Raises:
-        UsageError: It is a study, and the path is not given; or the other way round.
-        RunError: The study or the weights cannot be read.
+        UsageError: It is a study, and the artifacts are not given; or the other way round.
+        TunerError: The study or the weights cannot be read.
     """
     if not is_address(place):
         if artifacts is not None:
@@ -81,12 +82,13 @@ def run_to_export(place: str, pick: str, artifacts: Path | None) -> Iterator[Run
         yield Run.open(place)
         return
     if artifacts is None:
-        raise UsageError("a study is exported with --artifacts, the path where its workers put weights: give it")
+        raise UsageError("a study is exported with --artifacts, where its workers put weights: give it")
+    weights = read_artifacts(artifacts)
     with study_reader(place) as reader, tempfile.TemporaryDirectory(prefix="tuner-study-") as name:
         folder = Path(name)
         reader.write(folder)
         run = Run.open(folder)
-        reader.fetch(pick_trial(run, pick).trial, artifacts, folder)
+        reader.fetch(pick_trial(run, pick).trial, weights, folder)
         yield run
 
 

@@ -14,6 +14,7 @@ from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.setting import Setting
 from tuner.search.shared.address import WAY_OUT, Address, read_address
+from tuner.search.shared.artifacts import read_artifacts
 
 if TYPE_CHECKING:
     from tuner.search.queue import Queue
@@ -24,12 +25,14 @@ def shared_address(study: str | None, artifacts: str | Path | None, *, determini
     """Return the address of the study that a run is a worker of; None for a run of its own.
 
     Raises:
-        UsageError: It is no address, or the run is to be repeatable.
+        UsageError: It is no address, the artifacts cannot be there, or the run is to be repeatable.
     """
     if study is not None and deterministic:
         raise UsageError("--deterministic runs have one worker, and --study several: leave one of them out")
     if study is None and artifacts is not None:
         raise UsageError("--artifacts is where the workers of a study put weights: give --study too, or leave it out")
+    if artifacts is not None:
+        read_artifacts(artifacts)  # a mistake there is reported before the task is opened
     return None if study is None else read_address(study)
 
 
@@ -48,10 +51,10 @@ def sharing(
         listener: Receives messages.
         interrupt: The user's request to stop.
         end: Clock (`time.monotonic`) at which the command must be over; None for never.
-        artifacts: Path where weights of the front are put for others; None where each worker keeps its own.
+        artifacts: Folder or bucket where weights of the front are put for others; None where each worker keeps its own.
 
     Raises:
-        RunError: The database cannot be opened.
+        TunerError: The database or the artifacts cannot be opened.
     """
     if address is None:
         yield None
@@ -59,7 +62,7 @@ def sharing(
     from tuner.search.shared.joining import SharedStudy  # it needs Optuna
 
     warn_of_password(address, listener.say)
-    shared = SharedStudy(address, listener, interrupt, end, None if artifacts is None else Path(artifacts))
+    shared = SharedStudy(address, listener, interrupt, end, None if artifacts is None else read_artifacts(artifacts))
     try:
         yield shared
     finally:

@@ -105,7 +105,8 @@ def run(
         plugins: Plugins that are not installed: Python files, or modules, which are loaded again from their files in
             the processes that trials run in.
         study: Address of a study that several workers share, which is begun or joined: ``postgresql://host/db``.
-        artifacts: Path where workers of a study put the weights of its front, for whoever exports one.
+        artifacts: Folder, or ``s3://BUCKET/PREFIX``, where workers of a study put the weights of its front, for
+            whoever exports one.
         progress: Whether to show progress on stderr; by default on a terminal and in a notebook, unless `on_event` or
             `listener` is given. Every event is logged to the logger ``tuner.run`` in any case.
         on_event: Called with each event of `tuner.events`, in the calling thread: it should return at once. An

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from tuner.fleet.display import Display
 
 FOLDER, LOOK_SECONDS = Path("runs", "fleet"), 0.5
-#: Variables that each worker has from here: options of `tuner run`.
-VARIABLES = "TUNER_RUN_"
+#: Beginnings of variables that each worker has from here: options of `tuner run`, and where an S3-compatible store is.
+#: The keys to it are each device's own.
+VARIABLES = ("TUNER_RUN_", "AWS_ENDPOINT_URL", "AWS_DEFAULT_REGION")
 
 
 def main(arguments: list[str]) -> int:

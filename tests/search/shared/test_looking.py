@@ -57,7 +57,9 @@ def test_weights_that_nobody_needs_are_removed(join: Join, tmp_path: Path) -> No
     trial = one.begin()
     file = tmp_path / WEIGHTS
     file.write_text("weights")
-    weights.keep(trial, file)
+    weights.name(trial, file)
+    assert list(folder.iterdir()) == []
+    weights.send(trial.number, file)
     (meta,) = get_all_artifact_meta(
         study_or_trial=one.queue.study.trials[trial.number], storage=one.queue.study._storage
     )
@@ -75,6 +77,81 @@ def test_weights_that_a_worker_kept_for_itself_are_named(join: Join, address: st
         run_to_export(address, "0", tmp_path),
     ):
         pass
+
+
+def test_no_trial_is_lost_where_weights_cannot_be_sent_for_a_while(
+    join: Join, address: str, tmp_path: Path, heard: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.search.shared.weights.PAUSE", 0.0)
+    place, away = tmp_path / "shared", tmp_path / "away"
+    one = join("one", artifacts=place, listener=heard)
+    place.rename(away)
+    for _ in range(2):
+        train(one)
+    assert [record.trial for record in one.study.records] == [0, 1]
+    (line,) = (line for line in heard.lines if line.startswith("warning:"))
+    assert line == (
+        f"warning: {place} cannot be used (FileNotFoundError: [Errno 2] No such file or directory: "
+        f"'{place / sent_name(one, 0)}.part'): see that it is there; until then, weights stay in this worker's folder"
+    )
+    away.rename(place)
+    for _ in range(2):
+        train(one)
+    assert f"{place} takes weights again" in heard.lines
+    for trial in one.study.front():
+        with run_to_export(address, str(trial), place) as run:
+            assert (run.folder / "trials" / str(trial) / WEIGHTS).read_text() == f"weights {trial}"
+
+
+def sent_name(worker: Any, trial: int) -> str:
+    (meta,) = get_all_artifact_meta(
+        study_or_trial=worker.queue.study.trials[trial], storage=worker.queue.study._storage
+    )
+    return meta.artifact_id
+
+
+def test_weights_that_an_earlier_session_could_not_send_are_sent_by_the_next(
+    join: Join, address: str, tmp_path: Path, heard: Any
+) -> None:
+    place, away = tmp_path / "shared", tmp_path / "away"
+    one = join("one", artifacts=place, listener=heard)
+    train(one)
+    sent = set(place.iterdir())
+    place.rename(away)
+    (one.folder / "trials" / "0" / WEIGHTS).write_text("weights 0, and what was not sent")
+    train(one)
+    one.shared.leave()
+    assert heard.lines[-1] == (
+        f"warning: the weights of trial 1 were not sent to {place}, and are in this worker's folder: continue with "
+        "--resume to send them"
+    )
+    away.rename(place)
+    with pytest.raises(RunError, match=r"the weights of trial 1 are not in"), run_to_export(address, "1", place):
+        pass
+    join("one", artifacts=place)
+    with run_to_export(address, "1", place) as run:
+        assert (run.folder / "trials" / "1" / WEIGHTS).read_text() == "weights 1"
+    assert {file.name for file in sent} < {file.name for file in place.iterdir()}
+    with run_to_export(address, "0", place) as run:
+        assert (run.folder / "trials" / "0" / WEIGHTS).read_text() == "weights 0"  # it was there: not sent again
+
+
+def test_a_store_that_does_not_answer_is_not_asked_after_each_trial(
+    join: Join, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "shared"
+    one = join("one", artifacts=place)
+    asked = list[str]()
+
+    def write(name: str, _content: object) -> None:
+        asked.append(name)
+        raise RunError("away")
+
+    monkeypatch.setattr(one.queue._place.weights._store, "write", write)
+    for _ in range(3):
+        train(one)
+    assert len(asked) == 1
+    assert len(one.study.records) == 3
 
 
 def test_the_dashboard_follows_a_study(join: Join, address: str) -> None:

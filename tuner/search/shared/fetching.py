@@ -5,16 +5,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.bundle.format import WEIGHTS
 from tuner.errors import RunError
 from tuner.files import write_private
 from tuner.results.folder import TRIALS, RunInfo, write_run
 from tuner.results.records import SCORED, TrialRecord
 from tuner.search.device import this_device
 from tuner.search.shared.address import Address
+from tuner.search.shared.artifacts import Bucket
 from tuner.search.shared.content import as_line, find_study, info_of, record_in
 from tuner.search.shared.storage import close, open_storage
-from tuner.search.shared.weights import fetch_weights
+from tuner.search.shared.weights import fetch_weights, file_of
 
 
 class StudyReader:
@@ -39,16 +39,16 @@ class StudyReader:
         """Return how many trials have ended."""
         return sum(trial.state.is_finished() for trial in self._study.get_trials(deepcopy=False))
 
-    def fetch(self, number: int, artifacts: Path, folder: Path) -> None:
-        """Copy the weights of a trial into the folder of a run, from the path where the workers put them.
+    def fetch(self, number: int, artifacts: Path | Bucket, folder: Path) -> None:
+        """Copy the weights of a trial into the folder of a run, from where the workers put them.
 
         Raises:
-            RunError: They are not there.
+            TunerError: They are not there, or cannot be read.
         """
         trial = next((one for one in self._study.get_trials(deepcopy=False) if one.number == number), None)
         if trial is None:
             raise RunError(f"the study {self.address.shown} has no trial {number}")
-        fetch_weights(artifacts, trial, self._storage, folder / "trials" / str(number) / WEIGHTS)
+        fetch_weights(artifacts, trial, self._storage, file_of(folder, number))
 
     def write(self, folder: Path) -> None:
         """Write the study into a folder as the run that it would be on one device.

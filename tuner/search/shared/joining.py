@@ -1,5 +1,6 @@
 """A worker joins a shared study, or begins it, and leaves it."""
 
+import math
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.setting import Setting
 from tuner.search.shared.address import Address
+from tuner.search.shared.artifacts import Bucket
 from tuner.search.shared.content import (
     KINDS,
     RUN,
@@ -46,14 +48,14 @@ class SharedStudy:
         listener: Receives messages.
         interrupt: The user's request to stop.
         end: Clock (`time.monotonic`) at which the command must be over; None for never.
-        artifacts: Path where weights of the front are put for others; None where each worker keeps its own.
+        artifacts: Folder or bucket where weights of the front are put for others; None where each worker keeps its own.
 
     Attributes:
         address: Where the study is.
         device: This worker's.
 
     Raises:
-        RunError: The database cannot be opened.
+        TunerError: The database or the artifacts cannot be opened.
     """
 
     def __init__(
@@ -62,11 +64,11 @@ class SharedStudy:
         listener: Listener,
         interrupt: Interrupt,
         end: float | None,
-        artifacts: Path | None = None,
+        artifacts: Path | Bucket | None = None,
     ) -> None:
-        self._weights = None if artifacts is None else SharedWeights(artifacts)
+        self._weights = None if artifacts is None else SharedWeights(artifacts, listener.say)
         self.address, self.device = address, this_device()
-        self._listener = listener
+        self._listener, self._interrupt = listener, interrupt
         self._rest: Callable[[float], None] = rest_until(end, interrupt.check)
         self._end, self._plain = end, open_storage(address)
         self._patience = Patience(self._wait, listener.say)
@@ -130,6 +132,8 @@ class SharedStudy:
         place = Place(self.worker, is_first, kinds, self._rest, self._listener.say, self._weights)
         queue = SharedQueue(study, setting, place, self._heartbeat)
         self._heartbeat.start()
+        if self._weights is not None:
+            self._weights.adopt(study, setting.folder)
         doing = "begins" if is_first else f"joins, with {len(queue.records)} trials done,"
         self._listener.say(f"worker {self.worker} {doing} the study {self.address.shown} ({self.device})")
         return queue, self.own(info, kinds)
@@ -155,11 +159,14 @@ class SharedStudy:
             self._study.set_user_attr(UNTOUCHED, plain)
 
     def leave(self) -> None:
-        """End: what was begun is left to the others at once, where the database answers."""
+        """End: what was begun is left to the others at once, where the database answers; weights are sent."""
         if self._heartbeat is not None:
             self._heartbeat.stop()
             with suppress(Exception):  # they notice it later
                 self._heartbeat.give_up()
+        if self._weights is not None:
+            left = math.inf if self._end is None else self._end - time.monotonic()
+            self._weights.leave(0.0 if self._interrupt.asked else left)
         close(self._plain)
 
     def _described(self, study: optuna.Study, info: RunInfo) -> dict[str, Any]:

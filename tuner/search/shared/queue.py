@@ -9,7 +9,6 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
-from tuner.bundle.format import WEIGHTS
 from tuner.errors import RunError
 from tuner.files import write_private
 from tuner.plan.trial import TrialPlan
@@ -28,6 +27,7 @@ from tuner.search.shared.heartbeat import Heartbeat, put_back
 from tuner.search.shared.place import Place
 from tuner.search.shared.ranges import ranges_of
 from tuner.search.shared.taken import ENDED, TAKEN, has_another, is_early, is_elsewhere, is_in, is_void, key_of
+from tuner.search.shared.weights import file_of
 
 #: Seconds until a worker that has nothing to do looks again.
 PAUSE = 0.3
@@ -189,11 +189,11 @@ class SharedQueue(Queue):
         values = values_of(record, self._setting.objectives)
         state = TrialState.PRUNED if values is None else TrialState.COMPLETE
         storage = cast("SharedStorage", self.study._storage)  # noqa: SLF001 - as above
-        identity = trial._trial_id  # noqa: SLF001 - as above
+        identity, weights = trial._trial_id, self._place.weights  # noqa: SLF001 - as above
+        file = file_of(self._setting.folder, record.trial)
         try:
-            if self._place.weights is not None and record.trial in self._kept({**self._raw, record.trial: record}):
-                file = self._setting.folder / "trials" / str(record.trial) / WEIGHTS
-                self._place.weights.keep(trial, file)
+            if weights is not None and record.trial in self._kept({**self._raw, record.trial: record}):
+                weights.name(trial, file)
             storage.end_trial(identity, Ending(state, values, {RECORD: record.to_dict()}, constraints))
         except optuna.exceptions.UpdateFinishedTrialError:
             kept = storage.get_trial(identity)
@@ -205,6 +205,8 @@ class SharedQueue(Queue):
         append_record(self._setting.folder, record)
         self._heard.add(record.trial)
         self._raw[record.trial] = record
+        if weights is not None:
+            weights.send(record.trial, file)
         return True
 
     def unwanted(self, records: Sequence[TrialRecord], front_here: Collection[int]) -> set[int]:
