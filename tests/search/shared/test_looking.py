@@ -136,6 +136,25 @@ def test_weights_that_an_earlier_session_could_not_send_are_sent_by_the_next(
         assert (run.folder / "trials" / "0" / WEIGHTS).read_text() == "weights 0"  # it was there: not sent again
 
 
+def test_weights_that_a_dead_worker_named_and_never_sent_do_not_hide_those_of_the_next(
+    join: Join, address: str, tmp_path: Path
+) -> None:
+    place = tmp_path / "shared"
+    dead, other = join("dead", artifacts=place), join("other", artifacts=place, grace=1.0)
+    trial = dead.begin()
+    file = tmp_path / WEIGHTS
+    file.write_text("weights that nobody has")
+    dead.queue._place.weights.name(trial, file)
+    assert other.retired() == [trial.number]
+    for _ in range(6):
+        train(other)
+    (again,) = (one.number for one in other.queue.study.trials if one.system_attrs.get("failed_trial") == trial.number)
+    named = get_all_artifact_meta(study_or_trial=other.queue.study.trials[again], storage=other.queue.study._storage)
+    assert len(named) == 2
+    with run_to_export(address, str(again), place) as run:
+        assert (run.folder / "trials" / str(again) / WEIGHTS).read_text() == f"weights {again}"
+
+
 def test_a_store_that_does_not_answer_is_not_asked_after_each_trial(
     join: Join, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
