@@ -70,7 +70,7 @@ def test_plugins_are_listed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_empty_store_is_listed_and_cleared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["store", "list", "--json", "--store", str(tmp_path / "store")]) == 0
-    assert json.loads(capsys.readouterr().out) == {"files": []}
+    assert json.loads(capsys.readouterr().out) == {"files": [], "int8": {"files": 0, "bytes": 0}}
     assert call(["store", "clear", "--json", "--store", str(tmp_path / "store")]) == 0
     assert json.loads(capsys.readouterr().out) == {"freed_bytes": 0}
     assert call(["store", "list", "--store", str(tmp_path / "store")]) == 0
