@@ -1,18 +1,18 @@
 """Workers that Ray starts: what each is started with, what it says, and its end."""
 
-import json
-import os
-import platform
-import subprocess
+import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from tuner.cli.app import app
+from tuner.errors import RunError
 from tuner.fleet.display import Display
-from tuner.fleet.ray import main, part_of
+from tuner.fleet.ray import main, part_of, places_in
 from tuner.fleet.worker import News, Part, Process, Worker
 
 URL = "postgresql://me:s3cret@host/db"
@@ -60,6 +60,8 @@ def heard(process: Process, lines: int) -> News:
         (["--study", URL, "--dry-run"], 2, "--dry-run starts no workers: ask `tuner run TASK --dry-run`"),
         (["--study", URL, "--deterministic"], 2, "--deterministic runs have one worker, and --study several"),
         (["--study", "host/db"], 2, "--study must begin with postgresql://"),
+        (["--study", URL, "--cores", "0"], 2, "argument --cores: must be a whole number above 0, got '0': python -m "),
+        (["--study", URL, "--workers", "two"], 2, "argument --workers: must be a whole number above 0, got 'two': "),
         (["--study", URL, "--trials", "3"], 1, "this needs ray, which is not installed: pip install "),
     ],
 )
@@ -85,6 +87,65 @@ def test_each_worker_is_a_run_with_the_same_options_and_its_own_folder() -> None
     assert one.environment == {"TUNER_RUN_MEMORY": "1G", "TUNER_RUN_STUDY": URL, **store}
     assert "s3cret" not in repr(one)
     assert one.folder == str(Path.cwd())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "option"),
+    [("MEMORY", "1G", "memory"), ("SPACE", "smoke", "space"), ("TRIALS", "3", "trials"), ("PRIOR", "p.toml", "prior")],
+)
+def test_a_worker_is_given_the_variables_that_tuner_run_reads(
+    name: str, value: str, option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = part_of(Worker(1, "/runs/1"), [], URL, {f"TUNER_RUN_{name}": value, "TUNER_CACHE": "/mine"}).environment
+    assert given == {f"TUNER_RUN_{name}": value, "TUNER_RUN_STUDY": URL}
+    for variable, content in given.items():
+        monkeypatch.setenv(variable, content)
+    _, bound, _ = app.parse_args(["run", "digits"], exit_on_error=False, print_error=False)
+    assert str(bound.arguments["study"]) == URL
+    assert bound.arguments[option] is not None
+
+
+def node(cores: float, *, is_alive: bool = True) -> dict[str, Any]:
+    """Return a device as `ray.nodes` lists it."""
+    return {"NodeID": "a1", "Alive": is_alive, "Resources": {"CPU": cores, "memory": 1e9} if cores else {"memory": 1e9}}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "free", "cores", "places"),
+    [
+        ([node(4.0)], 4.0, 1, 4),
+        ([node(4.0)], 3.0, 2, 1),
+        ([node(4.0)], 0.0, 1, 0),
+        ([node(3.0), node(3.0)], 6.0, 2, 2),
+        ([node(8.0), node(2.0), node(0.0)], 10.0, 4, 2),
+        ([node(4.0), node(4.0, is_alive=False)], 4.0, 2, 2),
+    ],
+)
+def test_workers_begin_where_there_are_free_cores_and_the_others_wait(
+    nodes: list[dict[str, Any]], free: float, cores: int, places: int
+) -> None:
+    assert places_in(nodes, {"CPU": free} if free else {}, cores) == places  # Ray leaves out what is zero
+
+
+@pytest.mark.parametrize(
+    ("nodes", "largest"), [([node(2.0), node(2.0)], 2), ([node(0.0)], 0), ([node(8.0, is_alive=False)], 0), ([], 0)]
+)
+def test_more_cores_than_any_device_has_are_refused_before_anything_waits(
+    nodes: list[dict[str, Any]], largest: int
+) -> None:
+    with pytest.raises(RunError, match=f"--cores 4: the largest device of the cluster has {largest}: give fewer"):
+        places_in(nodes, {"CPU": 4.0}, 4)
+
+
+def test_a_worker_that_is_killed_is_said_to_be(program: Path) -> None:
+    process = Process(Part(("run", "--wait"), str(program), {"TUNER_RUN_STUDY": URL}))
+    heard(process, 2)
+    assert process._process is not None
+    process._process.kill()
+    process._reader.join(timeout=30)
+    news = process.news()
+    assert news.lines == ("ended by SIGKILL; what was finished is kept",)
+    assert news.exit_code == -signal.SIGKILL
 
 
 def test_a_worker_is_a_process_that_is_ended_as_by_ctrl_c(program: Path) -> None:
@@ -114,22 +175,3 @@ def test_a_trial_that_all_workers_hear_of_is_shown_once(capsys: pytest.CaptureFi
         Worker(1, "one", "board", 0, "ended: 1 trial is done"),
         Worker(2, "other", "phone", None, "trial 0 done"),
     ]
-
-
-@pytest.mark.slow
-def test_ray_starts_workers_and_hears_what_they_say(tmp_path: Path) -> None:
-    pytest.importorskip("ray")  # it is not in the extra `test`: pip install ".[ray]"
-    command = [sys.executable, "-m", "tuner.fleet.ray", "no-task", "--workers", "2", "--out", str(tmp_path), "--json"]
-    environment = {**os.environ, "TUNER_RUN_STUDY": URL}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert ended.returncode == 1, ended.stderr
-    content = json.loads(ended.stdout)
-    assert content["study"] == URL.replace("s3cret", "***")
-    assert [one["folder"] for one in content["workers"]] == [str(tmp_path / name) for name in "12"]
-    assert [one["exit_code"] for one in content["workers"]] == [1, 1]
-    for worker in content["workers"]:
-        assert worker["device"] == platform.node()
-        assert worker["last"].startswith("tuner: ")
-        assert "no-task" in worker["last"]
-        assert f"worker {worker['worker']}: {worker['last']}" in ended.stderr
-    assert "s3cret" not in ended.stdout + ended.stderr

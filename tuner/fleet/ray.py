@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cyclopts import CycloptsError
 
@@ -23,15 +23,20 @@ from tuner.cli.options import note, print_line
 from tuner.commands.interruption import terminated_as_interrupted
 from tuner.commands.sharing import shared_address, warn_of_password
 from tuner.errors import RunError, TunerError, UsageError, first_line, missing_extra
-from tuner.fleet.worker import Part, Process, Worker
+from tuner.fleet.worker import News, Part, Process, Worker
 
 if TYPE_CHECKING:
     from tuner.fleet.display import Display
 
+USAGE_LINE = "python -m tuner.fleet.ray TASK --workers N --study ADDRESS [options of tuner run]"
 FOLDER, LOOK_SECONDS = Path("runs", "fleet"), 0.5
 #: Beginnings of variables that each worker has from here: options of `tuner run`, and where an S3-compatible store is.
 #: The keys to it are each device's own.
 VARIABLES = ("TUNER_RUN_", "AWS_ENDPOINT_URL", "AWS_DEFAULT_REGION")
+#: Ray's name of cores.
+CORES = "CPU"
+#: How often Ray looks for a cluster that does not answer, for 40 s each; its own 20 are a quarter of an hour.
+TRIES = "RAY_NUM_REDIS_GET_RETRIES", "1"
 
 
 def main(arguments: list[str]) -> int:
@@ -79,9 +84,14 @@ def _main(arguments: list[str]) -> int:
     return DONE if all(one.exit_code == DONE for one in workers) else MISTAKE
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Report a mistake in one line."""
+        raise UsageError(f"{message}: {USAGE_LINE}")
+
+
 def _parser() -> argparse.ArgumentParser:
-    usage = "%(prog)s TASK --workers N --study ADDRESS [options of tuner run]"
-    parser = argparse.ArgumentParser("python -m tuner.fleet.ray", usage, description=__doc__, allow_abbrev=False)
+    parser = _Parser("python -m tuner.fleet.ray", USAGE_LINE, description=__doc__, allow_abbrev=False)
     parser.add_argument("--workers", type=_count, required=True, help="how many to start")
     parser.add_argument("--study", help="the study's address, such as postgresql://host/db [default: TUNER_RUN_STUDY]")
     parser.add_argument("--cores", type=_count, default=1, help="cores that Ray keeps free for each [default: 1]")
@@ -91,11 +101,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _count(text: str) -> int:
-    """Return a whole number above 0."""
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number
+    if not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"must be a whole number above 0, got {text!r}")
+    return int(text)
 
 
 def _asked(arguments: Sequence[str]) -> Mapping[str, Any]:
@@ -134,27 +142,46 @@ def run(workers: Sequence[Worker], parts: Sequence[Part], cores: int) -> bool:
         Whether they ended by themselves.
 
     Raises:
-        RunError: There is no cluster where one is named.
+        RunError: There is no cluster where one is named, or none of its devices has so many cores.
         ModuleNotFoundError: Ray is not installed.
     """
+    if os.environ.get("RAY_ADDRESS", "local") != "local":
+        os.environ.setdefault(*TRIES)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
 
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         ray.init(log_to_driver=False, logging_level="error")
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise RunError(f"Ray cannot be reached ({first_line(error)}): see `ray status`, and RAY_ADDRESS") from None
     try:
         with terminated_as_interrupted():  # Ray has taken SIGTERM for itself
-            places = sum(int(node["Resources"].get("CPU", 0)) // cores for node in ray.nodes() if node["Alive"])
-            if not places:
-                raise RunError(f"no device of the cluster has {cores} cores for a worker: give fewer by --cores")
+            places = places_in(ray.nodes(), ray.available_resources(), cores)
             if places < len(parts):
-                note(f"{places} of {len(parts)} workers begin now, the others when there are free cores")
+                note(f"{len(parts) - places} of {len(parts)} workers wait for free cores")
             return _run(workers, parts, cores)
     finally:
         with suppress(KeyboardInterrupt):
             ray.shutdown()
+
+
+def places_in(nodes: Sequence[Mapping[str, Any]], free: Mapping[str, float], cores: int) -> int:
+    """Return how many workers have free cores, at most: Ray does not say which device the free ones are on.
+
+    Args:
+        nodes: The cluster's devices, as `ray.nodes` lists them.
+        free: What nothing holds, of all devices, as `ray.available_resources` says it.
+        cores: That each worker needs, on one device.
+
+    Raises:
+        RunError: No device has so many.
+    """
+    sizes = [int(node["Resources"].get(CORES, 0)) for node in nodes if node["Alive"]]
+    places = sum(size // cores for size in sizes)
+    if not places:
+        largest = max(sizes, default=0)
+        raise RunError(f"--cores {cores}: the largest device of the cluster has {largest}: give fewer by --cores")
+    return min(places, int(free.get(CORES, 0)) // cores)
 
 
 def _run(workers: Sequence[Worker], parts: Sequence[Part], cores: int) -> bool:
@@ -200,7 +227,7 @@ def _follow(workers: Sequence[Worker], running: dict[int, Any], display: "Displa
             try:
                 display.hear(one, ray.get(answer))
             except ray.exceptions.RayError as error:
-                one.last, one.exit_code = f"lost: {first_line(error)}", MISTAKE
+                display.hear(one, News(one.device, (f"lost: {first_line(error)}",), MISTAKE))
             if one.exit_code is not None:
                 ray.kill(running.pop(one.worker))  # its cores are for those that wait
         time.sleep(LOOK_SECONDS)

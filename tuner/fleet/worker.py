@@ -2,6 +2,7 @@
 
 import os
 import platform
+import signal
 import subprocess
 import sys
 import threading
@@ -102,3 +103,5 @@ class Process:
         with process:
             for line in process.stderr or ():
                 self._lines.put(line.rstrip())
+        if process.returncode < 0:
+            self._lines.put(f"ended by {signal.Signals(-process.returncode).name}; what was finished is kept")
