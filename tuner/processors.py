@@ -12,5 +12,5 @@ def usable_processors() -> int:
 
 
 def this_machine() -> str:
-    """Return what tells this machine from others that share its files."""
+    """Return a name of this machine: what was measured on it may lie in files that others read too."""
     return f"{platform.node()} {platform.machine()} {os.cpu_count()}"

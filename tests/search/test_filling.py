@@ -23,6 +23,7 @@ from tuner.search.processes.guard import JobResult
 from tuner.search.processes.messages import Failure, Job
 from tuner.search.scoring import scored_record
 from tuner.search.study import Study
+from tuner.store.calibrated import blocks_file
 from tuner.store.codec import Codec
 from tuner.store.sizes import has_own_scales
 
@@ -197,6 +198,20 @@ def test_a_pass_computes_in_one_precision(filler: Filler, plan: TrialPlan, stand
     assert asked == [[(3, "fp32"), (2, "fp32")], [(3, "int8"), (2, "int8")]]
     assert filler.missing(in_int8) == 0
     assert filler.missing(at(in_int8, split=1)) == filler.missing(at(plan, split=1))  # quantised once for all cuts
+
+
+def test_blocks_that_were_quantised_before_cost_nothing(begin: Begin, plan: TrialPlan) -> None:
+    blocks_file(plan.model.identity, "1").touch()
+    filler = begin()._filler
+    in_int8 = replace(plan, runtime=replace(plan.runtime, precision="int8"))
+    assert filler.missing(in_int8) == plan.read_samples
+
+
+def test_quantising_shows_its_progress(filler: Filler, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = list[tuple[str, float, float]]()
+    monkeypatch.setattr(filler._listener, "step", lambda *step: shown.append(step))
+    filler._progress({"quantised": 8, "of": 128})
+    assert shown == [("int8 calibration", 8, 128)]
 
 
 def test_preparing_stays_below_the_stores_cap(filler: Filler, plan: TrialPlan, stand_in: Any) -> None:

@@ -41,7 +41,7 @@ def clear_store(folder: Path | None) -> int:
     """
     store = open_store(folder)
     with store.alone():
-        freed = store.clear() + forget_calibrated()
+        freed = forget_calibrated() + store.clear()  # the first may be refused
         with store.lock:
             for path in (path for name in ("scales", "kinds", STARTS) for path in (store.folder / name).glob("*")):
                 freed += path.stat().st_size

@@ -73,6 +73,11 @@ class ModelInfo:
         """Number of blocks in the chain."""
         return len(self.blocks)
 
+    @property
+    def identity(self) -> str:
+        """Fingerprint and shape of the input, as in the names of files about frozen blocks."""
+        return f"{self.fingerprint}-{'x'.join(map(str, self.blocks[0].in_shape))}"
+
 
 @dataclass(frozen=True, slots=True)
 class TaskInfo:

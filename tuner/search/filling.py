@@ -18,6 +18,7 @@ from tuner.search.processes.remote import RemoteSession
 from tuner.search.rates import keep_rates
 from tuner.search.record_sets import FilledRange, RecordSet, record_sets
 from tuner.search.setting import CLOSING_SECONDS, MEASURING_SHARE, Setting
+from tuner.store.calibrated import has_blocks
 from tuner.store.store import Store
 from tuner.units import format_bytes, format_seconds
 
@@ -52,7 +53,8 @@ class Filler:
         self._setting, self._sessions, self._store, self._listener = setting, sessions, store, listener
         self._filled: dict[RecordSet, FilledRange] = {}
         self._too_large: dict[frozenset[RecordSet], UnfilledError] = {}
-        self._precisions: set[Precision] = {"fp32"}  # which need no quantising any more
+        #: Those that need no quantising, or none any more.
+        self._precisions: set[Precision] = {"fp32", *(("int8",) if has_blocks(setting.model.identity) else ())}
         self._seconds_each: dict[tuple[Precision, int], float] = {}
         self.seconds = 0.0
         self.samples = 0

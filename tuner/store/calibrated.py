@@ -3,12 +3,14 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from tuner.errors import StoreError
 from tuner.files import cache_folder, overwrite, private_folder, write_private
 from tuner.processors import this_machine
 from tuner.reading import read_bytes
@@ -35,24 +37,33 @@ class CalibratedBlocks:
     bytes: int
 
 
-def blocks_file(name: str) -> Path:
+def blocks_file(model: str, digest: str) -> Path:
     """Return the file of some frozen blocks, which no other process deletes as long as this one lives.
+
+    Args:
+        model: What tells the model and the shape of its input from others.
+        digest: Of what else they were made from.
 
     Raises:
         StoreError: Another process is deleting them.
     """
-    path = _used(cache_folder() / _FOLDER) / f"{name}.onnx"
+    path = _used(cache_folder() / _FOLDER) / f"{model}-{digest}.onnx"
     if path.exists():
         os.utime(path)
     return path
 
 
+def has_blocks(model: str) -> bool:
+    """Return whether there are blocks of a model: of this task, as far as can be known without its samples."""
+    return any((cache_folder() / _FOLDER).glob(f"{model}-*.onnx"))
+
+
 def keep_recent(folder: Path) -> None:
-    """Delete the blocks that were used longest ago, with their costs, where there are too many."""
-    by_age = sorted(folder.glob("*.onnx"), key=lambda path: -path.stat().st_mtime)
-    for path in by_age[MOST_BLOCKS:]:
-        for file in folder.glob(f"{path.stem}.*"):
-            file.unlink(missing_ok=True)
+    """Delete the blocks that were used longest ago, with their costs, if there are too many and no other uses any."""
+    with suppress(StoreError), _mark(folder).alone(patience=0):
+        by_age = sorted(folder.glob("*.onnx"), key=lambda path: -path.stat().st_mtime)
+        for path in by_age[MOST_BLOCKS:]:
+            _delete(folder.glob(f"{path.stem}.*"))
 
 
 def read_costs(blocks: Path, cut: int) -> dict[str, Any]:
@@ -73,7 +84,7 @@ def write_costs(blocks: Path, cut: int, costs: Mapping[str, float]) -> None:
 def calibrated_blocks() -> CalibratedBlocks:
     """Return what there is."""
     folder = cache_folder() / _FOLDER
-    return CalibratedBlocks(folder, len(list(folder.glob("*.onnx"))), sum(path.stat().st_size for path in _all(folder)))
+    return CalibratedBlocks(folder, len(list(folder.glob("*.onnx"))), sum(map(_size, _all(folder))))
 
 
 def forget_calibrated() -> int:
@@ -86,15 +97,29 @@ def forget_calibrated() -> int:
     if folder.exists():
         _used(folder)
         with _mark(folder).alone():
-            for path in _all(folder):
-                freed += path.stat().st_size
-                overwrite(path)
-                path.unlink()
+            freed = _delete(_all(folder))
     return freed
 
 
 def _all(folder: Path) -> list[Path]:
     return [path for path in folder.glob("*") if path.name != USERS]
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # another process has just deleted it, or given a draft its name
+        return 0
+
+
+def _delete(paths: Iterable[Path]) -> int:
+    """Overwrite and delete files; return their bytes."""
+    freed = 0
+    for path in paths:
+        freed += _size(path)
+        overwrite(path)
+        path.unlink()
+    return freed
 
 
 def _used(folder: Path) -> Path:

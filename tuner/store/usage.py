@@ -57,13 +57,16 @@ class Usage:
             self._descriptor = -1
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self, patience: float = PATIENCE_SECONDS) -> Iterator[None]:
         """Keep every other process from using the store.
+
+        Args:
+            patience: Seconds to wait for others.
 
         Raises:
             StoreError: One uses it: what is deleted would be computed and stored again.
         """
-        if self._descriptor >= 0 and not self._lock(fcntl.LOCK_EX):
+        if self._descriptor >= 0 and not self._lock(fcntl.LOCK_EX, patience):
             raise StoreError(
                 f"{self._folder} is in use by a run, which would store again what is deleted: "
                 "wait for it, or stop it (--resume continues it)"
@@ -74,8 +77,8 @@ class Usage:
             if self._descriptor >= 0:
                 fcntl.flock(self._descriptor, fcntl.LOCK_SH)
 
-    def _lock(self, kind: int) -> bool:
-        end = time.monotonic() + PATIENCE_SECONDS
+    def _lock(self, kind: int, patience: float = PATIENCE_SECONDS) -> bool:
+        end = time.monotonic() + patience
         while True:
             try:
                 fcntl.flock(self._descriptor, kind | fcntl.LOCK_NB)

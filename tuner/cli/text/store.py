@@ -14,9 +14,8 @@ def format_store(files: Sequence[StoreFile], blocks: CalibratedBlocks) -> str:
 
 
 def _described(blocks: CalibratedBlocks) -> str:
-    return (
-        f"frozen blocks in int8, for all stores: {blocks.files} files, {format_bytes(blocks.bytes)}, in {blocks.folder}"
-    )
+    files = f"{blocks.files} {'file' if blocks.files == 1 else 'files'}"
+    return f"frozen blocks in int8, for all stores: {files}, {format_bytes(blocks.bytes)}, in {blocks.folder}"
 
 
 def _listed(files: Sequence[StoreFile]) -> str:

@@ -1,5 +1,6 @@
 """Trials whose frozen blocks compute in int8: trained, scored and exported on the same blocks."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from tuner.ort.session import Session
 from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan
 from tuner.results.records import Outcome
-from tuner.store.calibrated import calibrated_blocks
+from tuner.store.calibrated import MOST_BLOCKS, blocks_file, calibrated_blocks
 from tuner.store.store import Store
 from tuner.task import Task
 
@@ -47,6 +48,7 @@ class Carried:
     outcome: Outcome
     exported: Exported
     progress: Sequence[Mapping[str, Any]]
+    oldest: Path
     bundle: Path
 
 
@@ -59,6 +61,10 @@ def carried(task: Task, tmp_path_factory: pytest.TempPathFactory) -> Carried:
     store, bundle = Store(folder / "store"), folder / "bundle"
     bundle.mkdir()
     progress = list[Mapping[str, Any]]()
+    others = [blocks_file("another", f"{number}") for number in range(MOST_BLOCKS)]
+    for number, path in enumerate(others):
+        path.touch()
+        os.utime(path, (number, number))
 
     def report(given: Mapping[str, Any]) -> bool:
         progress.append(given)
@@ -67,7 +73,7 @@ def carried(task: Task, tmp_path_factory: pytest.TempPathFactory) -> Carried:
     session.fill([plan], store, report)
     outcome = session.train(Trial(plan, 0, store, folder / WEIGHTS))
     exported = session.export(plan, folder / WEIGHTS, bundle, trainable=False)
-    return Carried(session, plan, store, outcome, exported, progress, bundle)
+    return Carried(session, plan, store, outcome, exported, progress, others[0], bundle)
 
 
 def pixels(task: Task) -> Floats:
@@ -83,9 +89,22 @@ def test_its_features_are_those_that_its_bundle_computes(carried: Carried, task:
     float32 = Session(part_of(exported_prefix(access.loaded), [cut_name(2)]).SerializeToString(), 1)
     listed = format_store(store_files(carried.store.folder), calibrated_blocks())
     assert listed.count(f"  {INT8}-") == len(carried.store.list()) > 1
-    assert "frozen blocks in int8, for all stores: 1 files, " in listed
+    assert "frozen blocks in int8, for all stores: 8 files, " in listed
     assert np.allclose(stored, computed, rtol=1e-3, atol=1e-6)  # records of 16 bits
     assert not np.allclose(float32.run(pixels(task), cut_name(2))[0], computed, rtol=1e-3, atol=1e-3)
+
+
+def test_quantising_ends_where_it_is_asked_to(carried: Carried, task: Task, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TUNER_CACHE", str(tmp_path))
+        filling = carried.session.fill([carried.plan], Store(tmp_path / "store"), lambda _: True)
+        assert filling.stopped
+        assert filling.records == calibrated_blocks().files == 0
+
+
+def test_what_was_used_longest_ago_made_room(carried: Carried) -> None:
+    assert calibrated_blocks().files == MOST_BLOCKS
+    assert not carried.oldest.exists()
 
 
 def test_quantising_shows_its_progress(carried: Carried) -> None:

@@ -112,6 +112,7 @@ class Access:
 
         Raises:
             UnsupportedError: It cannot be quantised.
+            QuantisingStopped: The report asked for it.
         """
         if self.precision == "int8":
             int8_prefix(self.task, self.loaded, self.report)

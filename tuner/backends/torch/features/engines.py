@@ -41,7 +41,7 @@ def prefix_engine(model: OpenModel, cuts: Sequence[int], kind: str, threads: int
 
 def exported_prefix(model: OpenModel) -> Path:
     """Return the prefix as an ONNX file with one output per inner cut, made once per device, model and input shape."""
-    path = cache_folder() / "prefix" / f"{_about(model)}.onnx"
+    path = cache_folder() / "prefix" / f"{model.info.identity}.onnx"
     if not path.exists() and model.chain is not None:
         inner = range(1, model.info.num_blocks)
         part = model.chain.outputs([model.chain.split_position(cut) for cut in inner])
@@ -54,13 +54,9 @@ def exported_prefix(model: OpenModel) -> Path:
 
 def int8_file(model: OpenModel, kind: str) -> Path:
     """Return where the prefix of an int8 engine lies, or would lie: its ranges come from samples of a task."""
-    return blocks_file(f"{_about(model)}-{kind.removeprefix(f'{INT8}-')}")
+    return blocks_file(model.info.identity, kind.removeprefix(f"{INT8}-"))
 
 
 def cut_name(cut: int) -> str:
     """Return the name of a cut among the outputs of an exported prefix."""
     return f"cut{cut}"
-
-
-def _about(model: OpenModel) -> str:
-    return f"{model.info.fingerprint}-{'x'.join(map(str, model.info.blocks[0].in_shape))}"

@@ -12,6 +12,7 @@ from tuner.backends.base import Filling
 from tuner.backends.torch.features.access import VALIDATION_BITS, Access
 from tuner.backends.torch.features.batches import Batch, batches
 from tuner.backends.torch.features.derive import derive
+from tuner.backends.torch.features.int8 import QuantisingStopped
 from tuner.backends.torch.features.needs import CutBits, Indices, absent, needed, union
 from tuner.backends.torch.features.scaling import fix_scales
 from tuner.backends.torch.features.selection import Selection
@@ -36,7 +37,10 @@ def fill(access: Access, plans: Sequence[TrialPlan]) -> Filling:
         folders = {at: access.folder(*at) for at in wanted}
         return Filling(0, 0.0, _costs(folders), meter.peak_bytes(), _complete(plans, folders))
     cuts = sorted({cut for cut, _ in wanted})
-    prefix = access.prefix(cuts)
+    try:
+        prefix = access.prefix(cuts)
+    except QuantisingStopped:
+        return Filling(0, 0.0, {}, meter.peak_bytes(), {}, stopped=True)
     started, done, stopped = time.perf_counter(), 0, False
     held = fix_scales(access, prefix, sorted({cut for cut, bits in wanted if bits < VALIDATION_BITS}))
     files, absences = _open(access, wanted)

@@ -33,6 +33,10 @@ CALIBRATION_SAMPLES, BATCH = 64, 8
 FORMAT = 1
 
 
+class QuantisingStopped(Exception):  # noqa: N818 - asked for, and no error
+    """The prefix was not quantised: the time is up, or the user has interrupted."""
+
+
 def int8_kind(task: Task, model: OpenModel) -> str:
     """Return the engine's name: quantised by other samples, or after other preprocessing, it is another one."""
     content = json.dumps([FORMAT, model.info.blocks[0].in_shape, asdict(task.input), *_calibration_ids(task)])
@@ -49,6 +53,7 @@ def int8_prefix(task: Task, model: OpenModel, report: Report = silent) -> Path:
 
     Raises:
         UnsupportedError: It cannot be written as ONNX, or quantised.
+        QuantisingStopped: The report asked for it.
     """
     path = int8_file(model, int8_kind(task, model))
     if path.exists():
@@ -56,6 +61,8 @@ def int8_prefix(task: Task, model: OpenModel, report: Report = silent) -> Path:
     cuts = [cut_name(cut) for cut in range(1, model.info.num_blocks)]
     try:
         quantised = Quantiser(exported_prefix(model), cuts, _reported(task, report)).quantised()
+    except QuantisingStopped:
+        raise
     except Exception as error:  # the exporter and the quantiser raise many kinds
         raise UnsupportedError(
             f"the frozen blocks cannot be quantised ({first_line(error)}): set runtime.precision to fp32"
@@ -79,7 +86,8 @@ def _reported(task: Task, report: Report) -> Iterator[Floats]:
     for batch in calibration_batches(task):
         yield batch
         done += len(batch)
-        report({"quantised": done, "of": of})
+        if report({"quantised": done, "of": of}):
+            raise QuantisingStopped
 
 
 def _calibrated(task: Task) -> list[str]:
