@@ -81,7 +81,7 @@ def write_private(path: Path, content: bytes | str, *, durable: bool = True) -> 
 
 
 @contextmanager
-def private_file(path: Path, *, durable: bool = True) -> Iterator[Path]:
+def private_file(path: Path, *, durable: bool = True, mode: int = 0o600) -> Iterator[Path]:
     """Give a file to write into, which then takes the place of another; only the user can read either.
 
     Whenever the process is killed, there is the old file or the new one, and neither is torn. Threads and processes may
@@ -90,6 +90,7 @@ def private_file(path: Path, *, durable: bool = True) -> Iterator[Path]:
     Args:
         path: To replace, or to make in a folder that exists.
         durable: Whether to wait until the disk has it. Without, a power cut may leave an empty or torn file.
+        mode: Of the file, whatever the umask: another one where others are to read it too.
 
     Raises:
         OSError: The disk is full or cannot be written; what was there stays, and no part of the new file does.
@@ -99,7 +100,7 @@ def private_file(path: Path, *, durable: bool = True) -> Iterator[Path]:
         part.unlink(missing_ok=True)  # a link that somebody put there would be written through
         os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         yield part
-        part.chmod(0o600)  # a writer may have put a file of its own there
+        part.chmod(mode)  # a writer may have put a file of its own there
         if durable:
             flush(part)
         part.replace(path)

@@ -56,6 +56,17 @@ class Worker:
             found += heartbeat.look()
         return found
 
+    def settle(self) -> None:
+        """Wait until the store has what it is to have, or does not answer."""
+        weights = self.shared._weights
+        if weights is None:
+            return
+        for _ in range(100):
+            weights._begin()
+            if not weights._thread.is_alive():
+                return
+            weights._thread.join(10)
+
     def hear(self) -> None:
         """Look at what the others have finished."""
         self.study._hear()
@@ -83,6 +94,7 @@ def join(begin: Begin, address: str, tmp_path: Path) -> Iterator[Join]:
         beat: float = 3600.0,
         grace: float = 2.0,
         artifacts: Path | None = None,
+        worker: str = "",
         **settings: Any,
     ) -> Worker:
         folder = tmp_path / name
@@ -102,6 +114,7 @@ def join(begin: Begin, address: str, tmp_path: Path) -> Iterator[Join]:
                 setting.model,
                 setting.task,
                 tuple(setting.objectives),
+                worker=worker,
             )
             made.append(shared.join(setting, info, beat, grace)[0])
             return made[0]

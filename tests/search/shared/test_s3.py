@@ -1,5 +1,6 @@
 """Weights in an S3-compatible bucket: a real server's, and each way in which one cannot be used, in a line."""
 
+import re
 import shutil
 import socket
 import sys
@@ -9,9 +10,12 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from ssl import SSLCertVerificationError
+from typing import Any, ClassVar
 
 import pytest
+import urllib3
+from botocore.exceptions import SSLError
 from botocore.stub import Stubber
 from optuna.artifacts.exceptions import ArtifactNotFound
 
@@ -121,6 +125,9 @@ def test_a_place_is_a_folder_or_a_bucket(text: str, place: object) -> None:
         ("s3://a bucket", "got 's3://a bucket': correct it"),
         ("gs://weights", "got 'gs://weights': correct it"),
         ("s3://mine:s3cret@weights", "--artifacts must hold no keys, as whoever lists processes reads them"),
+        ("s3:mine:s3cret@weights", "--artifacts must hold no keys, as whoever lists processes reads them"),
+        ("s3:///mine:s3cret@weights", "--artifacts must hold no keys, as whoever lists processes reads them"),
+        ("s3://weights?key=s3cret", "--artifacts must hold no keys, as whoever lists processes reads them"),
     ],
 )
 def test_a_place_that_is_none_is_refused_before_the_task_is_opened(
@@ -157,7 +164,15 @@ def refused(variables: dict[str, str | None], monkeypatch: pytest.MonkeyPatch) -
         ({"AWS_SECRET_ACCESS_KEY": None}, "s3://weights/digits needs keys, and this device has none (PartialCredent"),
         ({"AWS_PROFILE": "nobody"}, "s3://weights/digits cannot be used (ProfileNotFound: The config profile (nobody)"),
         ({"AWS_ENDPOINT_URL_S3": f"me:{SECRET}@"}, "AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL is no address: give one"),
-        ({"AWS_ENDPOINT_URL_S3": f"http://me:{SECRET}@127.0.0.1:9"}, "s3://weights/digits: http://me:***@127.0.0.1:9"),
+        ({"AWS_ENDPOINT_URL_S3": f"http://me:{SECRET}@127.0.0.1:9"}, "s3://weights/digits: the server does not answer"),
+        ({"AWS_ENDPOINT_URL_S3": f"http://{SECRET}@127.0.0.1:9"}, "s3://weights/digits: the server does not answer as"),
+        ({"AWS_ENDPOINT_URL_S3": f"http://me/{SECRET}@127.0.0.1:9"}, "s3://weights/digits: the server does not answer"),
+        ({"AWS_ENDPOINT_URL_S3": f"{URL}/{SECRET}"}, f"s3://weights/digits: {URL} does not answer as S3 does"),
+        ({"AWS_ENDPOINT_URL_S3": f"{URL}/?key={SECRET}"}, "AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL is no address"),
+        (
+            {"AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{SECRET}"},
+            "AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL is no address",
+        ),
         ({"AWS_DEFAULT_REGION": "my region"}, "s3://weights/digits cannot be used (InvalidRegionError: Provided"),
     ],
 )
@@ -167,6 +182,33 @@ def test_a_store_that_cannot_be_used_is_said_so_in_one_line(
     said = refused(given, monkeypatch)
     assert said.startswith(line)
     assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("process", "line"),
+    [
+        ("/nonexistent", "(FileNotFoundError: [Errno 2] No such file or directory: '/nonexistent'): correct it in the"),
+        ("/bin/echo 'me", "(ValueError: No closing quotation): correct it in the variables AWS_… or in ~/.aws"),
+        ("/bin/echo {bad", "(JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2"),
+        (f"/bin/ls /me@{SECRET}", "(CredentialRetrievalError): correct it in the variables AWS_… or in ~/.aws"),
+    ],
+)
+def test_a_program_for_keys_that_fails_is_said_so_in_one_line(
+    process: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text(f"[profile mine]\ncredential_process = {process}\n")
+    given = {"AWS_PROFILE": "mine", "AWS_CONFIG_FILE": str(tmp_path / "config")}
+    said = refused({**given, "AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None}, monkeypatch)
+    assert said.startswith(f"s3://weights/digits cannot be used {line}")
+    assert "\n" not in said
+
+
+def test_a_token_that_is_gone_in_the_middle_of_a_run_is_said_so_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = {"AWS_ROLE_ARN": "arn:aws:iam::1:role/x", "AWS_WEB_IDENTITY_TOKEN_FILE": str(tmp_path / "token")}
+    said = refused({**token, "AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None}, monkeypatch)
+    assert said.startswith("s3://weights/digits cannot be used (FileNotFoundError: [Errno 2] No such file or directory")
 
 
 @pytest.mark.parametrize(
@@ -208,8 +250,10 @@ class Answers(BaseHTTPRequestHandler):
     """Says that it is busy, once; takes whatever is written; breaks off what is read."""
 
     busy = 1
+    put: ClassVar[list[str]] = []
 
     def do_PUT(self) -> None:
+        self.put.append(self.path)
         self.rfile.read(int(self.headers["Content-Length"]))
         self._answer(503 if type(self).busy else 200)
         type(self).busy = 0
@@ -235,6 +279,7 @@ class Answers(BaseHTTPRequestHandler):
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(Answers, "busy", 1)
+    monkeypatch.setattr(Answers, "put", [])
     with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as running:
         thread = threading.Thread(target=running.serve_forever)
         thread.start()
@@ -248,6 +293,48 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_a_server_that_is_busy_for_a_moment_is_asked_again(answers: str) -> None:
     BucketStore(PLACE).check()
     assert Answers.busy == 0
+
+
+def test_what_is_written_to_see_whether_it_may_be_has_a_name_that_nobody_uses(answers: str) -> None:
+    store = BucketStore(PLACE)
+    store.check()
+    store.check()
+    first, *_, second = Answers.put
+    assert first.startswith("/weights/digits/probe-")
+    assert len(first) > len("/weights/digits/probe-") + 30
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({}, r"there is no encrypted connection to {} \(\[SSL.*\): see that it takes https://, and that AWS_CA_BUNDLE"),
+        (
+            {"AWS_CA_BUNDLE": "/nonexistent"},
+            r"there is no encrypted connection to {} \(\[Errno 2\] No such file or dir",
+        ),
+    ],
+)
+def test_an_encrypted_connection_that_fails_is_not_taken_for_a_certificate(
+    given: dict[str, str | None], line: str, answers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = answers.replace("http:", "https:")
+    assert re.match(line.format(url), refused({**given, "AWS_ENDPOINT_URL_S3": url}, monkeypatch))
+
+
+def test_a_certificate_that_this_device_does_not_trust_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, unknown = BucketStore(PLACE), urllib3.exceptions.SSLError(SSLCertVerificationError(1, "self-signed"))
+    error = SSLError(endpoint_url=f"{URL}/{SECRET}", error=unknown)
+    monkeypatch.setattr(store._store.client, "put_object", lambda **_: (_ for _ in ()).throw(error))
+    with pytest.raises(
+        RunError, match=r"^\S+:9 has no certificate that this device trusts \(.*self-signed.*\): give its"
+    ):
+        store.check()
+
+
+def test_keys_that_cannot_be_sent_are_named_and_not_shown(answers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = refused({"AWS_SESSION_TOKEN": f"{SECRET}\n"}, monkeypatch)
+    assert line.startswith(f"s3://weights/digits: no request to {answers} can be made (ValueError): see that no line")
 
 
 def test_weights_that_break_off_are_no_weights(answers: str) -> None:

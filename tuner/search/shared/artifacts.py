@@ -42,9 +42,10 @@ def read_artifacts(place: str | Path) -> Path | Bucket:
         return Path(place)
     scheme, _, rest = text.partition("://")
     name, _, prefix = rest.partition("/")
-    if "@" in name:
-        raise UsageError(f"--artifacts must hold no keys, as whoever lists processes reads them: give them by {KEYS}")
     if f"{scheme}:" != SCHEME or BUCKET.fullmatch(name) is None or not prefix.isprintable():
+        if "@" in text or "?" in text:  # then it is not shown
+            line = "--artifacts must hold no keys, as whoever lists processes reads them: give them by "
+            raise UsageError(line + KEYS)
         raise UsageError(
             f"--artifacts must be a folder, s3://BUCKET or s3://BUCKET/PREFIX, the bucket of letters, digits, '.', '_' "
             f"and '-', got {text!r}: correct it"

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 #: Attributes of the study: what began it, and, by name, its kinds of devices and its workers.
 RUN, KINDS, WORKERS, UNTOUCHED = "run", "kind:", "worker:", "untouched"
-#: Attributes of a trial: its record, who works on it, on what kind of device, and what it trains.
-RECORD, WORKER, KIND, KEY = "record", "worker", "kind", "key"
+#: Attributes of a trial: its record, the name of its weights among the artifacts, who works on it, on what kind of
+#: device, and what it trains.
+RECORD, ARTIFACT, WORKER, KIND, KEY = "record", "artifact", "worker", "kind", "key"
 #: Kinds that a queued trial is not for: a device of each has refused it.
 NOT_FOR = "not-for"
 NAMES = {"folds": "number of folds"}

@@ -48,7 +48,7 @@ class StudyReader:
         trial = next((one for one in self._study.get_trials(deepcopy=False) if one.number == number), None)
         if trial is None:
             raise RunError(f"the study {self.address.shown} has no trial {number}")
-        fetch_weights(artifacts, trial, self._storage, file_of(folder, number))
+        fetch_weights(artifacts, trial, file_of(folder, number))
 
     def write(self, folder: Path) -> None:
         """Write the study into a folder as the run that it would be on one device.

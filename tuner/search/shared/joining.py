@@ -16,7 +16,7 @@ from tuner.results.kinds import Kind
 from tuner.search.device import this_device
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
-from tuner.search.setting import Setting
+from tuner.search.setting import CLOSING_SECONDS, Setting
 from tuner.search.shared.address import Address
 from tuner.search.shared.artifacts import Bucket
 from tuner.search.shared.content import (
@@ -132,8 +132,6 @@ class SharedStudy:
         place = Place(self.worker, is_first, kinds, self._rest, self._listener.say, self._weights)
         queue = SharedQueue(study, setting, place, self._heartbeat)
         self._heartbeat.start()
-        if self._weights is not None:
-            self._weights.adopt(study, setting.folder)
         doing = "begins" if is_first else f"joins, with {len(queue.records)} trials done,"
         self._listener.say(f"worker {self.worker} {doing} the study {self.address.shown} ({self.device})")
         return queue, self.own(info, kinds)
@@ -160,14 +158,16 @@ class SharedStudy:
 
     def leave(self) -> None:
         """End: what was begun is left to the others at once, where the database answers; weights are sent."""
-        if self._heartbeat is not None:
-            self._heartbeat.stop()
-            with suppress(Exception):  # they notice it later
-                self._heartbeat.give_up()
-        if self._weights is not None:
-            left = math.inf if self._end is None else self._end - time.monotonic()
-            self._weights.leave(0.0 if self._interrupt.asked else left)
-        close(self._plain)
+        try:
+            if self._heartbeat is not None:
+                self._heartbeat.stop()
+                with suppress(Exception):  # they notice it later
+                    self._heartbeat.give_up()
+            if self._weights is not None:
+                left = math.inf if self._end is None else self._end - CLOSING_SECONDS / 2 - time.monotonic()
+                self._weights.leave(left, self._interrupt)
+        finally:
+            close(self._plain)
 
     def _described(self, study: optuna.Study, info: RunInfo) -> dict[str, Any]:
         """Return the study's attributes, as soon as it says what it is about."""

@@ -21,13 +21,13 @@ from tuner.search.journal import CONSTRAINT, RUNG, record_constraints, sampler_o
 from tuner.search.queue import Queue
 from tuner.search.seeds import seeded
 from tuner.search.setting import Setting
-from tuner.search.shared.content import KEY, KIND, KINDS, NOT_FOR, RECORD, WORKER, as_line, kind_of, record_in
+from tuner.search.shared.content import ARTIFACT, KEY, KIND, KINDS, NOT_FOR, RECORD, WORKER, as_line, kind_of, record_in
 from tuner.search.shared.ending import Ending, SharedStorage
 from tuner.search.shared.heartbeat import Heartbeat, put_back
 from tuner.search.shared.place import Place
 from tuner.search.shared.ranges import ranges_of
 from tuner.search.shared.taken import ENDED, TAKEN, has_another, is_early, is_elsewhere, is_in, is_void, key_of
-from tuner.search.shared.weights import file_of
+from tuner.search.shared.weights import file_of, new_name
 
 #: Seconds until a worker that has nothing to do looks again.
 PAUSE = 0.3
@@ -54,14 +54,14 @@ class SharedQueue(Queue):
         self._place, self._heartbeat = place, heartbeat
         self._template = TrialPlan(model=setting.model, task=setting.task)
         self._heard, self._raw = set[int](), dict[int, TrialRecord]()
-        self._trials: list[FrozenTrial] = []
-        self._mine: dict[int, FrozenTrial] = {}
+        self._trials, self._mine = list[FrozenTrial](), dict[int, FrozenTrial]()
         for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if trial.user_attrs.get(WORKER) == place.worker:  # this one left it in an earlier session
                 put_back(study, trial)
         self.records = list(self._look())
-        lines = "".join(as_line(self._raw[number]) for number in sorted(self._raw))
-        write_private(setting.folder / TRIALS, lines)
+        write_private(setting.folder / TRIALS, "".join(as_line(self._raw[number]) for number in sorted(self._raw)))
+        if place.weights is not None:
+            place.weights.adopt(self._trials, place.worker, setting.folder, self._kept(self._raw))
 
     def catch_up(self, floor: float) -> None:
         """Do nothing: the database is what counts, and this worker's folder was brought up to it."""
@@ -191,10 +191,10 @@ class SharedQueue(Queue):
         storage = cast("SharedStorage", self.study._storage)  # noqa: SLF001 - as above
         identity, weights = trial._trial_id, self._place.weights  # noqa: SLF001 - as above
         file = file_of(self._setting.folder, record.trial)
+        is_shared = weights is not None and record.trial in self._kept({**self._raw, record.trial: record})
+        name = new_name(file) if is_shared else None  # None too: what is tried again may have the name it had
         try:
-            if weights is not None and record.trial in self._kept({**self._raw, record.trial: record}):
-                weights.name(trial, file)
-            storage.end_trial(identity, Ending(state, values, {RECORD: record.to_dict()}, constraints))
+            storage.end_trial(identity, Ending(state, values, {RECORD: record.to_dict(), ARTIFACT: name}, constraints))
         except optuna.exceptions.UpdateFinishedTrialError:
             kept = storage.get_trial(identity)
             if kept.state not in ENDED or kept.user_attrs.get(WORKER) != self._place.worker:
@@ -206,7 +206,7 @@ class SharedQueue(Queue):
         self._heard.add(record.trial)
         self._raw[record.trial] = record
         if weights is not None:
-            weights.send(record.trial, file)
+            weights.send(record.trial, file, name)
         return True
 
     def unwanted(self, records: Sequence[TrialRecord], front_here: Collection[int]) -> set[int]:

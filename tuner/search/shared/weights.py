@@ -2,38 +2,41 @@
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from threading import Lock, Thread
+from typing import TYPE_CHECKING
+from uuid import uuid4
 
-from optuna import Study
-from optuna.artifacts import download_artifact, get_all_artifact_meta, upload_artifact
+from optuna.artifacts import download_artifact
 from optuna.artifacts.exceptions import ArtifactNotFound
-from optuna.storages import BaseStorage
-from optuna.trial import FrozenTrial, Trial
+from optuna.trial import FrozenTrial, TrialState
 
 from tuner.bundle.format import WEIGHTS
 from tuner.errors import RunError, TunerError
+from tuner.search.processes.guard import Interrupt
 from tuner.search.shared.artifacts import Bucket
+from tuner.search.shared.content import ARTIFACT, WORKER
 from tuner.search.shared.folder import FolderStore
 
 if TYPE_CHECKING:
     from tuner.search.shared.s3 import BucketStore
 
-#: Seconds until a store that did not answer is asked again, so that it does not slow the run down; and those that an
-#: attempt may take.
-PAUSE, ATTEMPT = 60.0, 60.0
-#: Names that Optuna gives. What a database says is not used as a path otherwise.
+#: Seconds until a store that did not answer is asked again; that the end of a run waits for one at most, and in which
+#: pieces, so that Ctrl-C ends the wait.
+PAUSE, LAST, PIECE = 60.0, 600.0, 0.1
+#: What a name is made of. What a database says is not used as a path otherwise.
 NAME = re.compile(r"[0-9a-f-]{36}")
 
 
 class SharedWeights:
     """The weights that this worker puts there.
 
-    A trial that has ended takes no more attributes, so its weights are named before and sent after that: a store that
-    does not answer costs no trial. What could not be sent stays in the worker's folder, and is sent later.
+    A thread sends and removes them, so that a store that hangs, or takes its time, delays no trial. A trial that has
+    ended takes no more attributes: the name of its weights is noted with its record, and they are sent after that. What
+    could not be sent or removed is tried again after a later trial, at the end, and by the worker's next session.
 
     Args:
         place: Where; each worker is given it by its user, and never by the study. A folder is made where there is none.
@@ -47,60 +50,63 @@ class SharedWeights:
         self._place, self._say, self._store = place, say, open_store(place)
         self._store.check()
         self._names: dict[int, str] = {}
-        self._unsent: dict[int, Path] = {}
-        self._ask_at = 0.0
+        self._todo: dict[int, Path | None] = {}  # files to send; None for weights to remove
+        self._adopted = set[int]()
+        self._lock, self._thread, self._lines = Lock(), Thread(), deque[str]()
+        self._ask_at = 0.0  # 0 while the store answers
 
-    def adopt(self, study: Study, folder: Path) -> None:
-        """Take over what an earlier session of this worker has named, and send what is not there yet.
+    def adopt(self, trials: Sequence[FrozenTrial], worker: str, folder: Path, wanted: Collection[int]) -> None:
+        """Take over what earlier sessions of this worker have named: send what is not there yet, remove the rest.
 
         Args:
-            study: Optuna's.
+            trials: Of the study.
+            worker: This one's name.
             folder: The worker's.
+            wanted: Trials on a front.
         """
-        for trial in study.get_trials(deepcopy=False):
-            file = file_of(folder, trial.number)
-            if not trial.state.is_finished() or not file.is_file():
-                continue
-            for name in names_of(trial, study._storage):  # noqa: SLF001 - a study has no public way to it
+        with self._lock:
+            for trial in trials:
+                name, file = name_of(trial), file_of(folder, trial.number)
+                if name is None or trial.user_attrs.get(WORKER) != worker:
+                    continue
                 self._names[trial.number] = name
-                self._unsent[trial.number] = file
-                with suppress(ArtifactNotFound, TunerError):
-                    self._store.open_reader(name).close()
-                    del self._unsent[trial.number]
-                    break
-        self._send_all()
+                if trial.number not in wanted:
+                    self._todo[trial.number] = None
+                elif file.is_file():
+                    self._todo[trial.number] = file
+                    self._adopted.add(trial.number)
+        self._begin()
 
-    def name(self, trial: Trial, file: Path) -> None:
-        """Name the weights of a trial that has not ended yet; nothing if it has none."""
-        if file.is_file():
-            self._names[trial.number] = upload_artifact(
-                artifact_store=_Nowhere(), file_path=str(file), study_or_trial=trial
-            )
-
-    def send(self, trial: int, file: Path) -> None:
-        """Send the weights of a trial that has ended, if it was named, and what could not be sent before."""
-        if trial in self._names:
-            self._unsent[trial] = file
-        self._send_all()
+    def send(self, trial: int, file: Path, name: str | None) -> None:
+        """Send the weights of a trial that has ended, if they were named, and what could not be sent before."""
+        if name is not None:
+            with self._lock:
+                self._names[trial], self._todo[trial] = name, file
+        self._begin()
 
     def drop(self, trials: Iterable[int]) -> None:
-        """Remove weights that nobody needs, of those that this worker has put there."""
-        for number in self._names.keys() & set(trials):
-            self._unsent.pop(number, None)
-            if not self._reached(partial(self._store.remove, self._names[number])):
-                return
-            del self._names[number]
+        """Remove weights that nobody needs, of those that this worker has put there, or was about to."""
+        with self._lock:
+            self._todo.update(dict.fromkeys(self._names.keys() & set(trials)))
+        self._begin()
 
-    def leave(self, seconds_left: float) -> None:
-        """Try again to send what has not been sent, and say what is still to be sent.
+    def leave(self, seconds: float, interrupt: Interrupt) -> None:
+        """Wait until all is sent, and say what is not.
 
         Args:
-            seconds_left: Time that there is for it.
+            seconds: Time that there is for it.
+            interrupt: Ends the wait.
         """
-        if seconds_left >= ATTEMPT:
-            self._ask_at = min(self._ask_at, time.monotonic())
-            self._send_all()
-        numbers = [str(number) for number, file in self._unsent.items() if file.is_file()]
+        end = time.monotonic() + min(seconds, LAST)
+        self._ask_at = min(self._ask_at, time.monotonic())
+        while time.monotonic() < end and not interrupt.asked:
+            self._begin()
+            if not self._thread.is_alive():  # all is done, or the store does not answer
+                break
+            self._thread.join(PIECE)
+        self._say_lines()
+        with self._lock:
+            numbers = [str(number) for number, file in self._todo.items() if file is not None and file.is_file()]
         if numbers:
             noun = "trial" if len(numbers) == 1 else "trials"
             self._say(
@@ -108,47 +114,58 @@ class SharedWeights:
                 "worker's folder: continue with --resume to send them"
             )
 
-    def _send_all(self) -> None:
-        for number, file in list(self._unsent.items()):
-            is_needed = file.is_file()
-            if is_needed and not self._reached(partial(self._write, self._names[number], file)):
+    def _begin(self) -> None:
+        """Let a thread do what there is to do, unless it does already, or the store did not answer a moment ago."""
+        self._say_lines()
+        if self._todo and not self._thread.is_alive() and time.monotonic() >= self._ask_at:
+            self._thread = Thread(target=self._work, name="weights", daemon=True)  # the end does not wait for it
+            self._thread.start()
+
+    def _say_lines(self) -> None:
+        """Say what the thread has met: a screen has one writer."""
+        while self._lines:
+            self._say(self._lines.popleft())
+
+    def _work(self) -> None:
+        """Send all that is to be sent, then remove what is to be removed; end where the store does not answer."""
+        while True:
+            with self._lock:
+                if not self._todo:
+                    return
+                number, file = min(self._todo.items(), key=lambda item: item[1] is None)
+                name = self._names[number]
+            try:
+                with suppress(ArtifactNotFound):  # somebody has tidied up
+                    self._store.remove(name) if file is None else self._write(number, name, file)
+            except TunerError as error:
+                if not self._ask_at:
+                    self._lines.append(f"warning: {error}; until then, weights stay in this worker's folder")
+                self._ask_at = time.monotonic() + PAUSE
                 return
-            del self._unsent[number]
+            if self._ask_at:
+                self._lines.append(f"{self._place} takes weights again")
+            self._ask_at = 0.0
+            with self._lock:
+                if self._todo[number] is file:  # they may be unwanted by now
+                    del self._todo[number]
+                if file is None:
+                    del self._names[number]
 
-    def _write(self, name: str, file: Path) -> None:
-        with file.open("rb") as content:
-            self._store.write(name, content)
-
-    def _reached(self, work: Callable[[], object]) -> bool:
-        """Do something at the store; return whether it answered. One that did not is left alone for a while."""
-        if time.monotonic() < self._ask_at:
-            return False
+    def _write(self, number: int, name: str, file: Path) -> None:
         try:
-            with suppress(ArtifactNotFound):  # somebody has tidied up
-                work()
-        except TunerError as error:
-            if not self._ask_at:
-                self._say(f"warning: {error}; until then, weights stay in this worker's folder")
-            self._ask_at = time.monotonic() + PAUSE
+            with file.open("rb") as content:
+                if number not in self._adopted or not self._has(name):
+                    self._store.write(name, content)
+        except FileNotFoundError:  # nobody needs them, and the run has removed them
+            return
+
+    def _has(self, name: str) -> bool:
+        """Return whether weights are there, as far as the store lets this worker see."""
+        try:
+            self._store.open_reader(name).close()
+        except (ArtifactNotFound, TunerError):
             return False
-        if self._ask_at:
-            self._say(f"{self._place} takes weights again")
-        self._ask_at = 0.0
         return True
-
-
-class _Nowhere:
-    """An artifact store for weights that are named now and sent later."""
-
-    def open_reader(self, artifact_id: str) -> BinaryIO:
-        """Find nothing."""
-        raise ArtifactNotFound(artifact_id)
-
-    def write(self, artifact_id: str, content_body: BinaryIO) -> None:
-        """Write nothing."""
-
-    def remove(self, artifact_id: str) -> None:
-        """Remove nothing."""
 
 
 def open_store(place: Path | Bucket) -> "FolderStore | BucketStore":
@@ -169,37 +186,42 @@ def file_of(folder: Path, trial: int) -> Path:
     return folder / "trials" / str(trial) / WEIGHTS
 
 
-def names_of(trial: FrozenTrial, storage: BaseStorage) -> list[str]:
-    """Return the names of a trial's weights, the newest last: a plan that is tried again keeps those it had."""
-    metas = get_all_artifact_meta(study_or_trial=trial, storage=storage)
-    return [meta.artifact_id for meta in metas if meta.filename == WEIGHTS and NAME.fullmatch(meta.artifact_id)]
+def new_name(file: Path) -> str | None:
+    """Return a new name for the weights of a trial that has not ended yet; None if it has none."""
+    return str(uuid4()) if file.is_file() else None
 
 
-def fetch_weights(place: Path | Bucket, trial: FrozenTrial, storage: BaseStorage, file: Path) -> None:
+def name_of(trial: FrozenTrial) -> str | None:
+    """Return the name of a trial's weights: that of the training which its record is of; None if it has none."""
+    name = trial.user_attrs.get(ARTIFACT)
+    is_name = trial.state is TrialState.COMPLETE and isinstance(name, str) and NAME.fullmatch(name) is not None
+    return name if is_name else None
+
+
+def fetch_weights(place: Path | Bucket, trial: FrozenTrial, file: Path) -> None:
     """Copy the weights of a trial from where the workers put them.
 
     Args:
         place: Where.
         trial: Of the study.
-        storage: Of the study.
         file: Where they are written.
 
     Raises:
         TunerError: They are not there, or cannot be read.
     """
-    names = names_of(trial, storage)
-    if not names:
+    name = name_of(trial)
+    if name is None:
         raise RunError(
             f"the weights of trial {trial.number} are with the worker that trained it: export from that worker's "
             "folder, or give all workers --artifacts"
         )
     file.parent.mkdir(parents=True, exist_ok=True)
     store = open_store(place)
-    for name in reversed(names):
-        with suppress(ArtifactNotFound), store.explained():
+    try:
+        with store.explained():
             download_artifact(artifact_store=store, file_path=str(file), artifact_id=name)
-            return
-    raise RunError(
-        f"the weights of trial {trial.number} are not in {place}: give --artifacts as the workers have it, or export "
-        "from the folder of the worker that trained it"
-    )
+    except ArtifactNotFound:
+        raise RunError(
+            f"the weights of trial {trial.number} are not in {place}: give --artifacts as the workers have it, or "
+            "export from the folder of the worker that trained it"
+        ) from None
