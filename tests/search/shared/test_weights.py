@@ -203,11 +203,20 @@ def test_what_could_not_be_removed_is_removed_later(
         patch.setattr(weights._store, "remove", deny)
         weights.drop({first})
         one.settle()
-    assert denied == [names[first]]
-    weights._ask_at = time.monotonic()
+        assert denied == [names[first]]
+        names[99] = str(uuid4())
+        weights._ask_at = time.monotonic()
+        weights.send(99, one.study._weights(first), names[99])
+        one.settle()
+        assert names[99] in names_in(place)  # what is to be removed is not in its way
+        weights._ask_at = time.monotonic()
     one.settle()
     assert names_in(place) == set(names.values()) - set(denied)
 
+    weights.drop({99, first})
+    one.settle()
+    del names[99]
+    assert first not in weights._names  # and is not removed again after each trial
     weights._names.clear()  # a new session knows nothing
     one.study._weights(second).unlink()
     weights.adopt(trials, "another worker", one.folder, ())
@@ -282,7 +291,7 @@ def test_a_store_that_hangs_does_not_delay_the_end(
             timer.join()
     began = time.monotonic()
     shared.leave()
-    assert time.monotonic() - began < (1.0 if ends == "the time" else 5.0)
+    assert time.monotonic() - began < 5
     assert heard.lines[-1].startswith("warning: the weights of trial 0 were not sent to ")
 
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from optuna.artifacts import download_artifact
 from optuna.artifacts.exceptions import ArtifactNotFound
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from tuner.bundle.format import WEIGHTS
 from tuner.errors import RunError, TunerError
@@ -132,7 +132,7 @@ class SharedWeights:
             with self._lock:
                 if not self._todo:
                     return
-                number, file = min(self._todo.items(), key=lambda item: item[1] is None)
+                number, file = min(self._todo.items(), key=lambda item: item[1] is None)  # who may not remove may send
                 name = self._names[number]
             try:
                 with suppress(ArtifactNotFound):  # somebody has tidied up
@@ -194,8 +194,7 @@ def new_name(file: Path) -> str | None:
 def name_of(trial: FrozenTrial) -> str | None:
     """Return the name of a trial's weights: that of the training which its record is of; None if it has none."""
     name = trial.user_attrs.get(ARTIFACT)
-    is_name = trial.state is TrialState.COMPLETE and isinstance(name, str) and NAME.fullmatch(name) is not None
-    return name if is_name else None
+    return name if isinstance(name, str) and NAME.fullmatch(name) else None
 
 
 def fetch_weights(place: Path | Bucket, trial: FrozenTrial, file: Path) -> None:
