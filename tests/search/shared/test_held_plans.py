@@ -1,6 +1,7 @@
 """Trials of the queue: what they train is known once they are begun, and no other worker trains it too."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from tuner.plugin.compose import Composed
 from tuner.plugin.sources import preferred_values
 from tuner.results.config import Budget
 from tuner.search.journal import RUNG
-from tuner.search.shared.content import KEY
+from tuner.search.shared.content import HELD, KEY
+from tuner.search.shared.heartbeat import put_back
+from tuner.search.shared.queued import LOOKS
 from tuner.search.shared.taken import key_of
 
 Join = Callable[..., Worker]
@@ -69,13 +72,13 @@ def test_a_first_plan_that_another_worker_suggested_waits_until_that_has_ended(
         other.end(taken)
     assert one.study._try(trial) is None
     states = {each.number: each.state for each in one.queue.study.get_trials()}
-    assert states[trial.number] is TrialState.FAIL
+    assert states[trial.number] is TrialState.WAITING
     if ends == "with its worker":
         assert one.retired() == [taken.number]
     else:
         one.hear()
         following = one.begin()
-        assert following.params != trial.params
+        assert (following.number == trial.number) == (ends == "unheard")
         one.end(following)
     if ends == "as it should":
         other.end(taken)
@@ -84,29 +87,111 @@ def test_a_first_plan_that_another_worker_suggested_waits_until_that_has_ended(
     assert not [each for each in one.queue.study.get_trials() if each.state is TrialState.WAITING]
 
 
-@pytest.mark.parametrize("last_look", ["of either after the other's end", "of both before"])
-def test_of_two_first_plans_that_train_the_same_one_is_trained(join: Join, stand_in: Any, last_look: str) -> None:
-    one, other = join("one", Budget(trials=9)), join("other", Budget(trials=9))
+def trained_alike(one: Worker, other: Worker) -> list[Any]:
+    """Let two workers begin a first plan each, and note at the same moment that they train the same."""
     anchor = anchor_of(one)
     one.queue.enqueue(anchor, {})
-    trial = one.begin()
+    trials = [one.begin()]
     for each in other.queue.study.get_trials()[1:3]:
         other.queue.study._storage.set_trial_state_values(each._trial_id, TrialState.FAIL)
-    same = other.begin()
-    assert same.params == trial.params
-    for each in (trial, same):  # at the same moment
+    other.hear()
+    trials.append(other.begin())
+    for each in trials:
         each.set_user_attr(KEY, key_of(anchor.plan))
-    with pytest.MonkeyPatch.context() as patch:
-        if last_look == "of both before":
-            other.hear()
-            patch.setattr(other.queue, "_refresh", lambda: None)
-        records = [one.study._try(trial), other.study._try(same)]
-    trained = [record for record in records if record is not None]
-    assert len(trained) == (last_look != "of both before")
-    if trained:
-        other.study._keep(same, trained[0])
+    return trials
+
+
+def meanwhile(worker: Worker, happens: Callable[[], object]) -> None:
+    """Let something happen each time that a worker waits for others."""
+    worker.queue._place = replace(worker.queue._place, rest=lambda _seconds: happens())
+
+
+@pytest.mark.parametrize("first", ["lower", "higher"])
+def test_of_two_first_plans_that_train_the_same_the_lower_one_is_trained(join: Join, stand_in: Any, first: str) -> None:
+    one, other = join("one", Budget(trials=9)), join("other", Budget(trials=9))
+    lower, higher = trained_alike(one, other)
+    before, records = one.queue.study.get_trials(), list[Any]()
+    if first == "lower":
+        meanwhile(one, lambda: records.append(other.study._try(higher)))
+        kept = one.study._try(lower)
+    else:
+        meanwhile(other, pytest.fail)  # it need not wait
+        records.append(other.study._try(higher))
+        kept = one.study._try(lower)
+    assert records == [None]
+    assert kept is not None
+    after = one.queue.study.get_trials()
+    assert len(after) == len(before)
+    assert after[higher.number].state is TrialState.WAITING
+    assert after[higher.number].system_attrs == before[higher.number].system_attrs
+    meanwhile(other, int)
+    other.hear()
+    assert other.queue.waiting(0) is None  # until the lower one has ended
+    one.study._keep(lower, kept)
     steps(one, other)
-    assert stand_in.trained().count(anchor.plan.key()) == 1
+    assert len(stand_in.trained()) == len(set(stand_in.trained()))
+    ended = one.queue.study.get_trials()[higher.number]
+    assert ended.user_attrs["record"]["same_as"] == lower.number
+
+
+@pytest.mark.parametrize("settled", ["before", "meanwhile"])
+def test_a_higher_trial_that_is_settled_has_its_plan(join: Join, settled: str) -> None:
+    one, other, rests = join("one"), join("other"), list[int]()
+    lower, higher = trained_alike(one, other)
+    if settled == "before":
+        lower.set_user_attr(KEY, "not composed yet")
+        assert other.study._try(higher) is not None
+    meanwhile(one, lambda: (rests.append(1), higher.set_user_attr(HELD, value=True)))  # it looked before the lower one
+    assert one.study._try(lower) is None
+    assert len(rests) == (settled == "meanwhile")
+    assert one.queue.study.get_trials()[lower.number].state is TrialState.WAITING
+
+
+def test_a_worker_that_dies_before_it_settles_is_not_waited_for(join: Join, stand_in: Any) -> None:
+    one, dead = join("one", Budget(trials=9), grace=1.0), join("dead")
+    lower, higher = trained_alike(one, dead)
+    rests = list[int]()
+    meanwhile(one, lambda: rests.append(1))
+    assert one.study._try(lower) is None
+    assert len(rests) == LOOKS - 1
+    assert one.retired() == [higher.number]
+    steps(one)
+    assert len(stand_in.trained()) == len(set(stand_in.trained()))
+    states = [each.state for each in one.queue.study.get_trials() if each.params == lower.params]
+    assert states == [TrialState.COMPLETE, TrialState.FAIL, TrialState.FAIL]
+
+
+def test_a_plan_that_every_worker_puts_in_the_queue_is_trained_once(join: Join, stand_in: Any) -> None:
+    workers = [join(f"{number}", Budget(trials=20)) for number in range(5)]
+    anchor, queue = anchor_of(workers[0]), workers[0].queue
+    for each in queue.study.get_trials():
+        queue.study._storage.set_trial_state_values(each._trial_id, TrialState.FAIL)
+    for worker in workers:
+        worker.queue.enqueue(anchor, {})
+    trials = [worker.begin() for worker in workers]
+    for each in trials:
+        each.set_user_attr(KEY, key_of(anchor.plan))
+    begun = queue.begun
+    records = [worker.study._try(trial) for worker, trial in reversed(list(zip(workers, trials, strict=True)))]
+    assert [record is None for record in records] == [True, True, True, True, False]
+    for worker in workers:
+        worker.hear()
+        assert worker.queue.waiting(0) is None
+    assert queue.begun == begun
+    workers[0].study._keep(trials[0], records[-1])
+    for worker in workers[1:]:
+        worker.step()
+    assert stand_in.trained() == [anchor.plan.key()]
+    assert [each.state for each in queue.study.get_trials()[begun - 5 :]] == [TrialState.COMPLETE] * 5
+
+
+def test_a_worker_that_loses_the_race_for_a_trial_does_not_begin_the_next_of_its_plan(join: Join) -> None:
+    one, other = join("one"), join("other")
+    for trial, worker in zip(trained_alike(one, other), (one, other), strict=True):
+        put_back(worker.queue.study, worker.queue.study.get_trials()[trial.number])
+    other.hear()  # both wait
+    assert one.begin().number == 0
+    assert other.queue.waiting(0) is None
 
 
 def test_a_plan_that_one_kind_refused_is_begun_by_one_worker_of_another(join: Join, stand_in: Any) -> None:

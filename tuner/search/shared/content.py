@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 #: Attributes of the study: what began it, and, by name, its kinds of devices and its workers.
 RUN, KINDS, WORKERS, UNTOUCHED = "run", "kind:", "worker:", "untouched"
 #: Attributes of a trial: its record, the name of its weights among the artifacts, who works on it, on what kind of
-#: device, and what it trains.
+#: device, what it trains, whether that is settled, and how many workers died of it, where it is not tried again.
 RECORD, ARTIFACT, WORKER, KIND, KEY = "record", "artifact", "worker", "kind", "key"
+HELD, GIVEN_UP = "held", "given-up"
 #: Kinds that a queued trial is not for: a device of each has refused it.
 NOT_FOR = "not-for"
 NAMES = {"folds": "number of folds"}

@@ -6,19 +6,23 @@ common with who marks: a trial is retired when its mark stays the same for `GRAC
 Optuna's: the trial fails, and `RetryHeartbeatStaleTrialCallback` puts its plan in the queue again.
 """
 
+import copy
 import time
 import warnings
+from contextlib import suppress
 from threading import Event, Thread
 
 import optuna
 from optuna.storages import BaseStorage, RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
 
+from tuner.search.shared.content import GIVEN_UP, HELD
 from tuner.search.shared.storage import Patience, patient
+from tuner.search.shared.taken import retries_of
 
 #: Seconds between two marks; seconds with the same mark after which a trial's worker is taken for dead.
 BEAT, GRACE = 5.0, 30.0
-#: A plan that so many workers died of is not tried again.
+#: A plan whose worker died is tried again so many times.
 MOST_RETRIES = 3
 MARK = "mark"
 
@@ -59,10 +63,15 @@ class Heartbeat:
         """Mark a trial from now on; None for none."""
         self._own = trial_id
 
-    def give_up(self) -> None:
-        """Leave this worker's trial to the others, if it has one; to be called when the thread has stopped."""
+    def give_up(self, *, counts: bool) -> None:
+        """Leave this worker's trial to the others, if it has one; to be called when the thread has stopped.
+
+        Args:
+            counts: Whether the trial may be why the worker ends.
+        """
         if self._own is not None:
-            put_back(self._study, self._storage.get_trial(self._own))
+            trial = self._storage.get_trial(self._own)
+            retire(self._study, trial) if counts else put_back(self._study, trial)
 
     def look(self) -> list[int]:
         """Mark this worker's trial, and retire the trials of dead workers; return the numbers of these."""
@@ -81,7 +90,7 @@ class Heartbeat:
             still = still + passed if before == mark else 0.0
             if still < self._grace:
                 seen[identity] = mark, still
-            elif put_back(self._study, trial):
+            elif retire(self._study, trial):
                 retired.append(trial.number)
         self._seen = seen
         return retired
@@ -105,15 +114,36 @@ class Heartbeat:
 
 
 def put_back(study: optuna.Study, trial: FrozenTrial) -> bool:
-    """Put a trial in the queue again that nobody works on; return whether this call did."""
+    """Put a trial in the queue again that its worker leaves to others; return whether it was still there to leave.
+
+    It is the same trial, and no retry: no worker died of it.
+    """
     storage, identity = study._storage, trial._trial_id  # noqa: SLF001 - a study has no public way to it, nor a trial
-    whole = storage.get_trial(identity)
-    if whole.state.is_finished():
+    with suppress(optuna.exceptions.UpdateFinishedTrialError):  # it was retired meanwhile
+        if trial.user_attrs.get(HELD):
+            storage.set_trial_user_attr(identity, HELD, value=False)
+        return storage.set_trial_state_values(identity, TrialState.WAITING)
+    return False
+
+
+def retire(study: optuna.Study, trial: FrozenTrial) -> bool:
+    """End a trial whose worker is dead, and put its plan in the queue again; return whether this call did.
+
+    A plan that more than `MOST_RETRIES` workers died of is not: the trial then says of how many.
+    """
+    storage, identity = study._storage, trial._trial_id  # noqa: SLF001 - as above
+    whole = copy.copy(storage.get_trial(identity))
+    if whole.state is not TrialState.RUNNING:
         return False
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        RetryHeartbeatStaleTrialCallback(max_retry=MOST_RETRIES)(study, whole)
-    try:  # not before: the plan would be lost if this worker died in between
+    died = len(retries_of(whole)) + 1
+    whole.user_attrs = {name: value for name, value in whole.user_attrs.items() if name != HELD}
+    try:  # the state is last: the plan would be lost if this worker died in between
+        if died > MOST_RETRIES:
+            storage.set_trial_user_attr(identity, GIVEN_UP, died)
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+                RetryHeartbeatStaleTrialCallback()(study, whole)
         return storage.set_trial_state_values(identity, TrialState.FAIL)
     except optuna.exceptions.UpdateFinishedTrialError:  # it ended after all, or another worker was quicker
         return False

@@ -162,7 +162,7 @@ class SharedStudy:
             if self._heartbeat is not None:
                 self._heartbeat.stop()
                 with suppress(Exception):  # they notice it later
-                    self._heartbeat.give_up()
+                    self._heartbeat.give_up(counts=not self._interrupt.asked)
             if self._weights is not None:
                 left = math.inf if self._end is None else self._end - CLOSING_SECONDS / 2 - time.monotonic()
                 self._weights.leave(left, self._interrupt)

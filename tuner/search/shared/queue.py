@@ -2,11 +2,11 @@
 
 import copy
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, cast
 
 import optuna
-from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from tuner.errors import RunError
@@ -21,17 +21,29 @@ from tuner.search.journal import CONSTRAINT, RUNG, record_constraints, sampler_o
 from tuner.search.queue import Queue
 from tuner.search.seeds import seeded
 from tuner.search.setting import Setting
-from tuner.search.shared.content import ARTIFACT, KEY, KIND, KINDS, NOT_FOR, RECORD, WORKER, as_line, kind_of, record_in
+from tuner.search.shared.content import (
+    ARTIFACT,
+    GIVEN_UP,
+    HELD,
+    KEY,
+    KIND,
+    KINDS,
+    RECORD,
+    WORKER,
+    as_line,
+    kind_of,
+    record_in,
+)
 from tuner.search.shared.ending import Ending, SharedStorage
-from tuner.search.shared.heartbeat import Heartbeat, put_back
+from tuner.search.shared.heartbeat import Heartbeat, put_back, retire
 from tuner.search.shared.place import Place
+from tuner.search.shared.queued import PAUSE, is_ours, next_waiting, offered, queued
 from tuner.search.shared.ranges import ranges_of
-from tuner.search.shared.taken import ENDED, TAKEN, has_another, is_early, is_elsewhere, is_in, is_void, key_of
+from tuner.search.shared.taken import ENDED, TAKEN, has_another, is_in, is_void, key_of
 from tuner.search.shared.weights import file_of, new_name
 
-#: Seconds until a worker that has nothing to do looks again.
-PAUSE = 0.3
 LOST = "trial {} was given to another worker meanwhile: it does not count"
+DIED = "warning: trial {} is not tried again, as {} workers have died while they tried its plan"
 
 
 class SharedQueue(Queue):
@@ -57,7 +69,7 @@ class SharedQueue(Queue):
         self._trials, self._mine = list[FrozenTrial](), dict[int, FrozenTrial]()
         for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if trial.user_attrs.get(WORKER) == place.worker:  # this one left it in an earlier session
-                put_back(study, trial)
+                retire(study, trial)
         self.records = list(self._look())
         write_private(setting.folder / TRIALS, "".join(as_line(self._raw[number]) for number in sorted(self._raw)))
         if place.weights is not None:
@@ -101,24 +113,19 @@ class SharedQueue(Queue):
 
     def enqueue(self, composed: Composed, place: Mapping[str, Any]) -> None:
         """Put one of the first plans in the queue."""
-        self.study.add_trial(_waiting(composed.searched, ranges_of(composed), dict(place)))
+        self.study.add_trial(queued(composed.searched, ranges_of(composed), dict(place)))
 
     def waiting(self, lowest: int) -> Trial | None:
         """Return the next trial in the queue that is for this kind of device."""
-        kind, storage = self._setting.kind, self.study._storage  # noqa: SLF001 - a study has no public way to it
-        for trial in self._trials:
-            if trial.state is not TrialState.WAITING or kind in trial.user_attrs.get(NOT_FOR, ()):
-                continue
-            if is_early(trial, self._trials):
-                continue
+        storage = self.study._storage  # noqa: SLF001 - a study has no public way to it
+        while (trial := next_waiting(self._trials, self._setting.kind)) is not None:
             identity = trial._trial_id  # noqa: SLF001 - Optuna's storages know a trial by nothing else
-            try:
+            with suppress(optuna.exceptions.UpdateFinishedTrialError):
                 if is_void(trial, self._trials):
                     storage.set_trial_state_values(identity, TrialState.FAIL)
                 elif storage.set_trial_state_values(identity, TrialState.RUNNING):
                     return self._begun(trial, lowest)
-            except optuna.exceptions.UpdateFinishedTrialError:
-                continue
+            self._refresh()  # another worker was quicker, and may have the plan of the next one too
         return None
 
     def is_begun(self) -> bool:
@@ -140,7 +147,7 @@ class SharedQueue(Queue):
         if composed is None or plan is None:
             made = create_trial(state=TrialState.RUNNING, user_attrs=attributes)
         else:
-            attributes[KEY] = key_of(plan)
+            attributes |= {KEY: key_of(plan), HELD: True}
             made = create_trial(
                 state=TrialState.RUNNING,
                 params=composed.searched,
@@ -168,19 +175,19 @@ class SharedQueue(Queue):
         key, identity = key_of(plan), trial._trial_id  # noqa: SLF001 - as above
         if trial.number not in self._mine and trial.user_attrs.get(KEY) == key:
             return True
+        storage = self.study._storage  # noqa: SLF001 - as above
         try:
-            self.study._storage.set_trial_user_attr(identity, KEY, key)  # noqa: SLF001 - as above
+            storage.set_trial_user_attr(identity, KEY, key)
+            if is_ours(identity, key, self._looked, self._heard, self._place.rest):
+                storage.set_trial_user_attr(identity, HELD, value=True)
+                return True
         except optuna.exceptions.UpdateFinishedTrialError:
             self._heartbeat.mark(None)
             self._place.say(LOST.format(trial.number))
             return False
-        self._refresh()
-        mine = self._trial_of(identity)
-        if is_elsewhere(mine, key, self._trials, self._heard):
-            self._heartbeat.mark(None)
-            put_back(self.study, mine)
-            return False
-        return True
+        self._heartbeat.mark(None)  # before another worker begins it, whose death would go unnoticed
+        put_back(self.study, self._trial_of(identity))
+        return False
 
     def finish(self, trial: Trial, record: TrialRecord, floor: float) -> bool:
         """Report a trial to the study, and keep it here then; False where it was given to another worker meanwhile."""
@@ -201,7 +208,7 @@ class SharedQueue(Queue):
                 self._place.say(LOST.format(record.trial))
                 return False
         if record.state == "rejected" and trial.number in self._mine:
-            self._offer_others(self._mine[trial.number])
+            self.study.add_trial(offered(self._mine[trial.number], self._setting.kind))  # others may have room for it
         append_record(self._setting.folder, record)
         self._heard.add(record.trial)
         self._raw[record.trial] = record
@@ -233,6 +240,8 @@ class SharedQueue(Queue):
             if trial.number in self._heard or not trial.state.is_finished():
                 continue
             self._heard.add(trial.number)
+            if trial.state is TrialState.FAIL and GIVEN_UP in trial.user_attrs:
+                self._place.say(DIED.format(trial.number, trial.user_attrs[GIVEN_UP]))
             try:
                 record = record_in(trial, self._template)
             except RunError as error:
@@ -249,6 +258,10 @@ class SharedQueue(Queue):
 
     def _refresh(self) -> None:
         self._trials = self.study.get_trials(deepcopy=False)
+
+    def _looked(self) -> list[FrozenTrial]:
+        self._refresh()
+        return self._trials
 
     def _trial_of(self, identity: int) -> FrozenTrial:
         return next(trial for trial in self._trials if trial._trial_id == identity)  # noqa: SLF001 - as above
@@ -275,12 +288,6 @@ class SharedQueue(Queue):
         self.study.sampler = sampler_of(self._setting.sampler, seeded(self.seed, trial.number))
         return Trial(self.study, trial._trial_id)  # noqa: SLF001 - Optuna has no public way to take up a running trial
 
-    def _offer_others(self, refused: FrozenTrial) -> None:
-        """Put a trial of the queue back that this kind of device refuses: another may have room for it."""
-        barred = [*refused.user_attrs.get(NOT_FOR, ()), self._setting.kind]
-        attributes = {name: value for name, value in refused.user_attrs.items() if name not in {WORKER, KIND, KEY}}
-        self.study.add_trial(_waiting(refused.params, refused.distributions, {**attributes, NOT_FOR: barred}))
-
     def _translated(self, trial: FrozenTrial, record: TrialRecord) -> FrozenTrial:
         values = values_of(record, self._setting.objectives)
         if record.kind == self._setting.kind or values is None:
@@ -288,11 +295,3 @@ class SharedQueue(Queue):
         seen = copy.copy(trial)
         seen.values = values
         return seen
-
-
-def _waiting(
-    values: Mapping[str, Any], ranges: Mapping[str, BaseDistribution], attributes: Mapping[str, Any]
-) -> FrozenTrial:
-    return create_trial(
-        state=TrialState.WAITING, params=dict(values), distributions=dict(ranges), user_attrs=dict(attributes)
-    )

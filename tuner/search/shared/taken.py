@@ -47,19 +47,19 @@ def is_void(trial: FrozenTrial, trials: Sequence[FrozenTrial]) -> bool:
     this worker dies too. So it may be there twice, and the first counts; and the trial may have ended after all. Or its
     worker died before it gave the plan up to another one, that has carried it through.
     """
-    history = _retries(trial)
+    history = retries_of(trial)
     if trial.state is not TrialState.WAITING or not history:
         return False
     return (
         trials[history[-1]].state in ENDED
-        or any(_retries(one) == history for one in trials[: trial.number])
+        or any(retries_of(one) == history for one in trials[: trial.number])
         or is_in(trials, (TrialState.COMPLETE,), trial.user_attrs.get(KEY))
     )
 
 
 def is_early(trial: FrozenTrial, trials: Sequence[FrozenTrial]) -> bool:
     """Return whether a waiting trial is not to be begun yet: its plan is being trained, or may be."""
-    history = _retries(trial)
+    history = retries_of(trial)
     before = history and trials[history[-1]].state is TrialState.RUNNING
     return bool(before) or is_in(trials, (TrialState.RUNNING,), trial.user_attrs.get(KEY))
 
@@ -76,21 +76,7 @@ def has_another(mine: FrozenTrial, trials: Sequence[FrozenTrial], heard: Collect
     return is_in(before, TAKEN, key) or is_in(before, ENDED, key, but=heard)
 
 
-def is_elsewhere(mine: FrozenTrial, key: str, trials: Sequence[FrozenTrial], heard: Collection[int]) -> bool:
-    """Return whether another worker trains the plan of a trial of the queue, or ended it unheard.
-
-    When others began it, they could not know what this trial trains: the order of their numbers says nothing.
-
-    Args:
-        mine: The trial, which was begun.
-        key: Of its plan.
-        trials: All trials of the study.
-        heard: Numbers of ended trials that this worker knew when it began the trial.
-    """
-    return is_in(trials, (TrialState.RUNNING,), key, but=(mine.number,)) or is_in(trials, ENDED, key, but=heard)
-
-
-def _retries(trial: FrozenTrial) -> Sequence[int]:
+def retries_of(trial: FrozenTrial) -> Sequence[int]:
     """Return the numbers of the trials that this one repeats, the last one last."""
     history: Sequence[int] = trial.system_attrs.get(RETRIES, ())
     return history
