@@ -103,7 +103,11 @@ def trained_alike(one: Worker, other: Worker) -> list[Any]:
 
 def meanwhile(worker: Worker, happens: Callable[[], object]) -> None:
     """Let something happen each time that a worker waits for others."""
-    worker.queue._place = replace(worker.queue._place, rest=lambda _seconds: happens())
+
+    def rest(_seconds: float) -> None:
+        happens()
+
+    worker.queue._place = replace(worker.queue._place, rest=rest)
 
 
 @pytest.mark.parametrize("first", ["lower", "higher"])
@@ -141,7 +145,12 @@ def test_a_higher_trial_that_is_settled_has_its_plan(join: Join, settled: str) -
     if settled == "before":
         lower.set_user_attr(KEY, "not composed yet")
         assert other.study._try(higher) is not None
-    meanwhile(one, lambda: (rests.append(1), higher.set_user_attr(HELD, value=True)))  # it looked before the lower one
+
+    def settle() -> None:  # it looked before the lower one noted what it trains
+        rests.append(1)
+        higher.set_user_attr(HELD, value=True)
+
+    meanwhile(one, settle)
     assert one.study._try(lower) is None
     assert len(rests) == (settled == "meanwhile")
     assert one.queue.study.get_trials()[lower.number].state is TrialState.WAITING

@@ -30,7 +30,7 @@ def gives_way(worker: Worker, other: Worker) -> tuple[Any, Any]:
         patch.setattr(other.queue, "is_taken", lambda _plan: False)
         taken = other.queue.claim(composed, composed.plan, {RUNG: 0})
     assert taken is not None
-    worker.queue._place = replace(worker.queue._place, rest=pytest.fail)  # there is nothing to wait for
+    worker.queue._place = replace(worker.queue._place, rest=lambda _: pytest.fail("there is nothing to wait for"))
     assert not worker.queue.hold(trial, composed.plan)
     return trial, taken
 
@@ -53,6 +53,7 @@ def test_a_trial_that_gave_way_is_marked_by_whoever_begins_it_alone(join: Join) 
     trial, taken = gives_way(one, other)
     other.end(taken)
     assert third.begin().number == trial.number
+    assert one.shared._heartbeat is not None
     one.shared._heartbeat.look()
     assert MARK not in trials_of(one)[trial.number].user_attrs
 
