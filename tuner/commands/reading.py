@@ -101,7 +101,7 @@ def study_reader(address: str) -> "Iterator[StudyReader]":
     """
     from tuner.search.shared.fetching import StudyReader
 
-    reader = StudyReader(read_address(address))
+    reader = StudyReader(read_address(address, way_out="correct it, or give the folder of a run"))
     try:
         yield reader
     finally:

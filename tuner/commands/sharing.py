@@ -33,7 +33,8 @@ def shared_address(study: str | None, artifacts: str | Path | None, *, determini
         raise UsageError("--artifacts is where the workers of a study put weights: give --study too, or leave it out")
     if artifacts is not None:
         read_artifacts(artifacts)  # a mistake there is reported before the task is opened
-    return None if study is None else read_address(study)
+    alone = "a study in a run folder needs no address, give --out"
+    return None if study is None else read_address(study, "--study", alone)
 
 
 @contextmanager

@@ -54,7 +54,7 @@ def look_up(address: Address, task: str | None, space: str | None, plugins: Iter
     from tuner.search.shared.content import find_study, info_of
     from tuner.search.shared.storage import close, open_storage
 
-    storage = open_storage(address)
+    storage = open_storage(address, exists=True)
     try:
         info = info_of(find_study(storage, address).user_attrs, address)
     finally:

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tuner.errors import SpaceError
+from tuner.errors import RunError, SpaceError
 from tuner.files import write_private
 from tuner.plan.info import FORBID
 from tuner.plan.parts import Scalar
@@ -115,7 +115,7 @@ def write_prior(path: Path, prior: Prior) -> None:
     """Write a prior as TOML, whole or not at all.
 
     Raises:
-        OSError: The file cannot be written.
+        RunError: The file cannot be written.
     """
     import tomli_w
 
@@ -124,7 +124,12 @@ def write_prior(path: Path, prior: Prior) -> None:
         f"# {counts}: `tuner run TASK --prior FILE` tries those first that suit its task,\n"
         "# `tuner prior show FILE` shows them. Figures are of validation samples; 1 is 100 %.\n"
     )
-    write_private(path, comment + tomli_w.dumps(_without_none({"format": FORMAT, **asdict(prior)})))
+    content = comment + tomli_w.dumps(_without_none({"format": FORMAT, **asdict(prior)}))
+    try:
+        write_private(path, content)
+    except (OSError, ValueError) as error:  # a path such as / names no file
+        reason = getattr(error, "strerror", None) or error
+        raise RunError(f"the prior cannot be written to {path} ({reason}): give another --out") from None
 
 
 def read_prior(path: Path) -> Prior:

@@ -49,7 +49,7 @@ def test_a_password_is_in_nothing_that_is_shown(text: str) -> None:
     [
         ("oracle://h/d", "must begin with postgresql://"),
         ("grpc://", "must name a host"),
-        ("postgresql://h:x/d", "must be an address"),
+        ("postgresql://h:x/d", "must be such as postgresql://host/db, got one that is none"),
         ("runs/digits", "must begin with"),
         ("sqlite:///a.db#a%00b", "must be printable"),
     ],

@@ -96,6 +96,61 @@ def test_a_study_that_there_is_not_is_one_line(
     assert "s3cret" not in line
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["show"],
+        ["report"],
+        ["export", "bundle", "--artifacts", "weights"],
+        ["worker"],
+        ["prior", "build"],
+        ["prior", "build", RECORDED / "digits" / "run"],
+        ["diff", RECORDED / "digits" / "run"],
+    ],
+    ids=str,
+)
+def test_an_address_of_no_study_is_one_line_and_makes_no_file(
+    command: list[object], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = 2 if command[0] in {"prior", "diff"} else 1
+
+    def line_of(address: str, code: int) -> str:
+        assert call([*map(str, [*command[:before], address, *command[before:]])]) == code
+        (line,) = capsys.readouterr().err.splitlines()
+        return line
+
+    missing = f"sqlite:///{tmp_path / 'missing.db'}"
+    assert line_of(missing, 1) == (
+        f"tuner: there is no study at {missing}, as there is no such file: correct the address"
+    )
+    for address in ("s3://a", "foo://bar"):
+        line = line_of(address, 2)
+        assert line.startswith("tuner: the address of a study must begin with postgresql://, mysql://, sqlite:/// or")
+        assert "--" not in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_option_with_an_address_of_no_study_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["run", "digits", "--study", "foo://bar"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("tuner: --study must begin with postgresql://")
+    assert line.endswith("got foo://: a study in a run folder needs no address, give --out")
+
+
+@pytest.mark.parametrize("out", ["nowhere/prior.toml", ".", "file/prior.toml"])
+def test_a_prior_that_cannot_be_written_is_one_line(
+    out: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    assert call(["prior", "build", str(RECORDED / "digits" / "run"), "-o", out]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"tuner: the prior cannot be written to {out} (")
+    assert line.endswith("): give another --out")
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
 def test_two_studies_are_compared(full: str, join: Join, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = f"{full}#other"
     two = join("two", at=other, device=PHONE, slower=10.0, seed=4)

@@ -73,8 +73,13 @@ def redacted(url: str) -> str:
     return urlunsplit((scheme, netloc, path, urlencode(pairs, safe="*/:"), ""))
 
 
-def read_address(text: str) -> Address:
+def read_address(text: str, given: str = "the address of a study", way_out: str = "correct it") -> Address:
     """Return an address as the user gives it: ``postgresql://host/db``, ``grpc://host:port``; ``#name`` names a study.
+
+    Args:
+        text: The address.
+        given: How a message names it: an option.
+        way_out: What a message says to do instead, where it is of something else.
 
     Raises:
         UsageError: It is none of a database that Optuna knows.
@@ -84,20 +89,20 @@ def read_address(text: str) -> Address:
         port = parts.port
     except ValueError as error:
         raise UsageError(
-            f"--study must be an address such as postgresql://host/db, got one that is none: {error}"
+            f"{given} must be such as postgresql://host/db, got one that is none ({error}): correct it"
         ) from None
     database, plus, _ = parts.scheme.partition("+")
     if parts.scheme != PROXY and database not in DATABASES:
         raise UsageError(
-            f"--study must begin with postgresql://, mysql://, sqlite:/// or grpc://, got {parts.scheme or 'no'}://: "
-            "a study in a run folder needs no address, give --out"
+            f"{given} must begin with postgresql://, mysql://, sqlite:/// or grpc://, got {parts.scheme or 'no'}://: "
+            f"{way_out}"
         )
     study = unquote(parts.fragment) or NAME
     if not study.isprintable():
         raise UsageError("the name of a study, after #, must be printable: give another one")
     if parts.scheme == PROXY:
         if not parts.hostname:
-            raise UsageError("--study grpc:// must name a host, as in grpc://host:13000")
+            raise UsageError(f"{given} must name a host, as in grpc://host:13000, got grpc:// without: correct it")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         return Address(f"{PROXY}://{host}:{port or PROXY_PORT}", study)
     scheme = parts.scheme if plus else DRIVERS.get(parts.scheme, parts.scheme)

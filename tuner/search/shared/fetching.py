@@ -28,7 +28,7 @@ class StudyReader:
     """
 
     def __init__(self, address: Address) -> None:
-        self.address, self._storage = address, open_storage(address)
+        self.address, self._storage = address, open_storage(address, exists=True)
         self._study = find_study(self._storage, address)
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -25,15 +26,21 @@ LOCKED_SECONDS = 30
 Wait = Callable[[float], None]
 
 
-def open_storage(address: Address) -> BaseStorage:
+def open_storage(address: Address, *, exists: bool = False) -> BaseStorage:
     """Open a storage; of a database the tables are made where there are none.
 
+    Args:
+        address: Where it is.
+        exists: Whether it must exist: SQLite would make an empty file for whoever reads one that does not.
+
     Raises:
-        RunError: It cannot be opened.
+        RunError: It cannot be opened, or does not exist.
         TunerError: The driver is not installed.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
+        if exists:
+            _check_file(address)
         return _proxy(address) if address.is_proxy else _database(address)
     except ModuleNotFoundError as error:
         raise missing_extra(error) or _unopened(address, error) from None
@@ -47,6 +54,14 @@ def open_storage(address: Address) -> BaseStorage:
         if is_outage(error) or isinstance(error, ValueError | ConnectionError | _database_errors()):
             raise _unopened(address, error) from None
         raise
+
+
+def _check_file(address: Address) -> None:
+    from sqlalchemy.engine import make_url
+
+    file = make_url(address.url).database if address.url.startswith("sqlite") else None
+    if file and not file.startswith(("file:", ":")) and not Path(file).exists():
+        raise RunError(f"there is no study at {address.shown}, as there is no such file: correct the address")
 
 
 def _unopened(address: Address, error: BaseException) -> RunError:
