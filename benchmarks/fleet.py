@@ -1,6 +1,6 @@
 """Many workers on one study in PostgreSQL: throughput, time of the storage, workers that are killed, an outage.
 
-`python -m benchmarks.fleet [--quick] [--parts NAME ...] [--json FILE]`
+`python -m benchmarks.fleet [--quick] [--parts NAME ...] [--task TASK] [--json FILE]`
 
 Workers are processes without PyTorch (`benchmarks.fleet_worker`), which join, claim and finish trials as `tuner run
 --study` does. A trial takes a fixed 2 s, in which its worker sleeps: a machine of two cores cannot train sixteen trials
@@ -18,6 +18,8 @@ within the database. The server (`benchmarks.postgres`) does not wait for the di
   a random moment, and another joins, 20 times. Each puts three first plans in the queue and three of a prior, of a pool
   of 60 plans that all suggest too. Finished rungs are those that a worker noted as finished.
 - `stop`: four workers with trials of 1 s and the usual heartbeat; the server is stopped for 30 s.
+- `kinds`: three workers that train digits, or `--task`, on one core, on two, and in little memory
+  (`benchmarks.fleet_kinds`).
 """
 
 import argparse
@@ -34,6 +36,7 @@ import psutil
 from optuna.trial import TrialState
 
 from benchmarks.fleet_costs import measure_costs
+from benchmarks.fleet_kinds import measure_kinds
 from benchmarks.fleet_levels import Level, measure_level
 from benchmarks.fleet_processes import TRIALS, Fleet, fill
 from benchmarks.fleet_scale import cost_rows, predicted_here, proxy_of, scale_rows
@@ -57,11 +60,12 @@ class Bench:
     Args:
         server: The database.
         folder: For the workers' folders.
+        task: Name or file of what is trained.
         quick: Whether to take fewer workers and less time.
     """
 
-    def __init__(self, server: Server, folder: Path, *, quick: bool) -> None:
-        self.server, self.folder, self.quick = server, folder, quick
+    def __init__(self, server: Server, folder: Path, *, task: str, quick: bool) -> None:
+        self.server, self.folder, self.task, self.quick = server, folder, task, quick
         self.counts: Sequence[int] = QUICK if quick else LEVELS
         self.seconds = QUICK_SECONDS if quick else SECONDS
 
@@ -92,12 +96,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--task", default="digits", help="a task's name or file, for kinds")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     rows: list[Row] = []
     claims: list[Claim] = []
     with tempfile.TemporaryDirectory(prefix="tuner-fleet-") as folder, postgres() as server:
-        bench = Bench(server, Path(folder), quick=options.quick)
+        bench = Bench(server, Path(folder), task=options.task, quick=options.quick)
         for name in options.parts:
             some_rows, some_claims = PARTS[name](bench)
             rows, claims = [*rows, *some_rows], [*claims, *some_claims]
@@ -244,7 +249,12 @@ def of_stop(bench: Bench) -> tuple[list[Row], list[Claim]]:
     return [row], [Claim(claim, "project's bound", measured, "exact", alive == len(first) == 4 and not any(wrong))]
 
 
-PARTS = {"throughput": of_throughput, "scale": of_scale, "kills": of_kills, "stop": of_stop}
+def of_kinds(bench: Bench) -> tuple[list[Row], list[Claim]]:
+    """Let workers of three kinds train, one after another and at once."""
+    return measure_kinds(bench.server.url, bench.folder / "kinds", bench.task, quick=bench.quick)
+
+
+PARTS = {"throughput": of_throughput, "scale": of_scale, "kills": of_kills, "stop": of_stop, "kinds": of_kinds}
 
 if __name__ == "__main__":
     main()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.errors import TunerError, UsageError
 from tuner.plan.info import ModelInfo
 from tuner.results.folder import JOURNAL, Identity, RunInfo, open_records, write_run
+from tuner.results.kinds import Kind
 from tuner.results.objectives import Objective
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
@@ -44,6 +45,7 @@ def sharing(
     interrupt: Interrupt,
     end: float | None,
     artifacts: str | Path | None = None,
+    memory_bytes: int | None = None,
 ) -> Iterator["SharedStudy | None"]:
     """Open a shared study; give up what is begun, and the connections, with the block.
 
@@ -53,6 +55,7 @@ def sharing(
         interrupt: The user's request to stop.
         end: Clock (`time.monotonic`) at which the command must be over; None for never.
         artifacts: Folder or bucket where weights of the front are put for others; None where each worker keeps its own.
+        memory_bytes: Limit on the memory of this worker's trials; None for none.
 
     Raises:
         TunerError: The database or the artifacts cannot be opened.
@@ -63,7 +66,8 @@ def sharing(
     from tuner.search.shared.joining import SharedStudy  # it needs Optuna
 
     warn_of_password(address, listener.say)
-    shared = SharedStudy(address, listener, interrupt, end, None if artifacts is None else read_artifacts(artifacts))
+    place = None if artifacts is None else read_artifacts(artifacts)
+    shared = SharedStudy(address, listener, interrupt, end, place, memory_bytes)
     try:
         yield shared
     finally:
@@ -114,6 +118,11 @@ def share_untouched(shared: "SharedStudy | None", scores: Mapping[str, Any]) -> 
     """Say to other workers how the given model scores."""
     if shared is not None:
         shared.share_untouched(scores)
+
+
+def kinds_of(shared: "SharedStudy | None") -> dict[str, Kind]:
+    """Return the kinds of devices that the study of a run is known to have by now; none for a run of its own."""
+    return {} if shared is None else shared.kinds
 
 
 def share_spent(shared: "SharedStudy | None", info: RunInfo) -> None:

@@ -50,6 +50,8 @@ def as_json(run: "Run") -> dict[str, Any]:
             "phases": info.spent.phases,
         },
         "ended": info.ended,
+        "kind": info.kind,
+        "kinds": {name: str(kind.device) for name, kind in info.kinds.items()},
         "answer": answer(run),
         "objectives": [{"name": objective.name, "direction": objective.direction} for objective in run.objectives],
         "counts": run.counts,

@@ -177,7 +177,7 @@ def run(
         listener.begins(folder)
         if begun is None:
             begun = stack.enter_context(lock_folder(folder, resume=resume))
-        shared = stack.enter_context(sharing(address, listener, interrupt, end, artifacts))
+        shared = stack.enter_context(sharing(address, listener, interrupt, end, artifacts, limits.memory_bytes))
         about = (config, search_space, outline, folder, listener, interrupt, started, host, earlier, first, shared)
         tuning = Tuning(*about)
         if begun:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.backends.base import Session
 from tuner.commands.few_samples import few_samples
-from tuner.commands.sharing import check_same, open_queue, share_spent, share_untouched
+from tuner.commands.sharing import check_same, kinds_of, open_queue, share_spent, share_untouched
 from tuner.commands.spending import spent_so_far, store_cap
 from tuner.errors import RunError
 from tuner.plan.info import ModelInfo
@@ -179,7 +179,7 @@ class Tuning:
             study.run()
             self._listener.phase(FINISHING)
         finally:
-            info = replace(info, ended=study.ended or info.ended, spent=self._spent(study))
+            info = replace(info, ended=study.ended or info.ended, spent=self._spent(study), kinds=kinds_of(shared))
             write_run(self._folder, info)
             store.close()
             share_spent(shared, info)

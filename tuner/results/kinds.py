@@ -1,25 +1,30 @@
 """Kinds of devices: trials of one study may run on several. Accuracies are shared; seconds and bytes are a kind's own.
 
 What a trial took on one kind is translated to another by the rates that both have measured: by the ratio of the two
-estimates of its plan, which keeps what the trial showed of the estimates' error.
+estimates of its plan, which keeps what the trial showed of the estimates' error. A device may have been busy while it
+was measured, so each kind's estimates are corrected by what its own trials took. Devices that differ in ``--memory``
+alone are two kinds of equal speed.
 """
 
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from statistics import median
 
 from tuner.errors import RunError
-from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
 from tuner.planner.cost import Estimate
 from tuner.planner.device import Rates
 from tuner.results.config import Budget
 from tuner.results.records import SCORED, TrialRecord
+from tuner.units import format_bytes
 
 #: Limits on costs, which each kind obeys for itself.
 COST_LIMITS = ("train-time", "memory")
+#: Limits that each worker has for itself: its end, or its disk, says nothing of another one, of whatever kind.
+WORKER_LIMITS = frozenset({"time", "storage"})
 LETTERS = 8
 
 
@@ -33,6 +38,7 @@ class Device:
         cores: Processors that may be used.
         memory_gib: Memory, in whole GiB.
         versions: Versions of what trains, by library.
+        trial_bytes: Limit on a trial's memory (``--memory``); None for none.
     """
 
     processor: str = ""
@@ -40,17 +46,23 @@ class Device:
     cores: int = 1
     memory_gib: int = 0
     versions: dict[str, str] = field(default_factory=dict)
+    trial_bytes: int | None = None
 
     @property
     def name(self) -> str:
         """A name that is equal for equal devices only: 8 hex digits."""
-        text = json.dumps(asdict(self), sort_keys=True)
+        text = json.dumps({name: value for name, value in asdict(self).items() if value is not None}, sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=LETTERS // 2).hexdigest()
 
     def __str__(self) -> str:
         """Return the device for people."""
         cores = "1 core" if self.cores == 1 else f"{self.cores} cores"
-        return f"{self.processor or self.machine}, {cores}, {self.memory_gib} GiB"
+        limit = "" if self.trial_bytes is None else f", --memory {format_bytes(self.trial_bytes)}"
+        return f"{self.processor or self.machine}, {cores}, {self.memory_gib} GiB{limit}"
+
+    def is_as_fast_as(self, other: "Device") -> bool:
+        """Return whether two devices differ in their limits at most."""
+        return replace(self, trial_bytes=None) == replace(other, trial_bytes=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +71,19 @@ class Kind:
 
     Attributes:
         device: What its devices have in common.
-        rates: Their rates on the study's model; of the first that measured all of them.
+        rates: Their rates on the study's model; of the first that measured all of them, if any did.
+        pace: Seconds that its trials took, relative to those expected from the rates; see `paced`.
     """
 
     device: Device
     rates: Rates
+    pace: float = 1.0
+
+
+def is_of_its_worker(record: TrialRecord) -> bool:
+    """Return whether a trial was refused or killed for limits of its worker alone."""
+    broken = record.constraint.keys()
+    return record.state in {"rejected", "killed"} and bool(broken) and broken <= WORKER_LIMITS
 
 
 def cost_constraints(values: Mapping[str, float], limits: Budget) -> dict[str, float]:
@@ -75,6 +95,22 @@ def cost_constraints(values: Mapping[str, float], limits: Budget) -> dict[str, f
     return {name: math.log(max(value, 1e-3) / limit) for name, value, limit in found if limit is not None}
 
 
+def paced(kinds: Mapping[str, Kind], records: Iterable[TrialRecord]) -> dict[str, Kind]:
+    """Return kinds with their pace: the median of their trials, and of the median of all kinds' trials."""
+    errors: dict[str, list[float]] = {kind.device.name: [] for kind in kinds.values()}
+    for record in records:
+        plan, kind = record.plan, kinds.get(record.kind)
+        taken = record.values.get("train_seconds", 0.0)
+        if kind is None or plan is None or record.same_as is not None or not 0 < taken < math.inf:
+            continue
+        run = replace(plan, recipe=replace(plan.recipe, epochs=len(record.epochs) or plan.recipe.epochs))
+        measured = _measured(kind, kinds)
+        errors[measured.device.name].append(math.log(taken / cost.train_seconds(run, measured.rates)))
+    common = median([error for found in errors.values() for error in found] or [0.0])
+    paces = {name: math.exp(median([common, *found])) for name, found in errors.items()}
+    return {name: replace(kind, pace=paces[kind.device.name]) for name, kind in kinds.items()}
+
+
 def as_seen(record: TrialRecord, own: str, kinds: Mapping[str, Kind], limits: Budget) -> TrialRecord | None:
     """Return what a trial says to a device of some kind.
 
@@ -82,28 +118,37 @@ def as_seen(record: TrialRecord, own: str, kinds: Mapping[str, Kind], limits: Bu
         record: Of a trial on any kind.
         own: Name of the kind that it is to be translated to.
         kinds: All kinds of the study, by name.
-        limits: Limits on costs, as they are on the device.
+        limits: Limits on costs; that on memory is the kind's own.
 
     Returns:
-        The record with costs as they are expected there; as it is if it was measured there. None where it says nothing
-        there: it was refused for what the other kind has or lacks.
+        The record with costs as they are expected there; as it is if it was measured there, and under that kind's name
+        if it was on one as fast. None where it says nothing there: it was refused for what the other kind has or lacks,
+        its tail grew within another ``--memory``, or nothing is known of the other kind.
     """
-    if record.kind == own or own not in kinds or record.kind not in kinds:
+    if record.kind == own or own not in kinds:
         return record
-    if record.state in {"rejected", "killed"}:
+    if record.kind not in kinds or record.state in {"rejected", "killed"}:
         return None
     if record.plan is None or record.state not in SCORED:
         return record
-    here, there = kinds[own], kinds[record.kind]
-    plan = _on(record.plan, here)
-    seconds = cost.train_seconds(plan, here.rates) / max(1e-9, cost.train_seconds(record.plan, there.rates))
-    nbytes = cost.peak_bytes(plan, here.rates) / max(1, cost.peak_bytes(record.plan, there.rates))
-    latency = here.rates.latency_seconds / there.rates.latency_seconds if there.rates.latency_seconds else 1.0
+    here, there = kinds[own].device, kinds[record.kind].device
+    if record.plan.traits.changes_shapes and here.trial_bytes != there.trial_bytes:
+        return None
+    plan = replace(record.plan, runtime=replace(record.plan.runtime, threads=here.cores))
+    mine, theirs = (_measured(kinds[name], kinds) for name in (own, record.kind))
+    nbytes = cost.peak_bytes(plan, mine.rates) / max(1, cost.peak_bytes(record.plan, theirs.rates))
+    seconds = latency = 1.0
+    if not (alike := here.is_as_fast_as(there)):
+        taken = [one.pace * cost.train_seconds(of, one.rates) for one, of in ((mine, plan), (theirs, record.plan))]
+        seconds = taken[0] / max(1e-9, taken[1])
+        latency = mine.rates.latency_seconds / theirs.rates.latency_seconds if theirs.rates.latency_seconds else 1.0
+    limits = replace(limits, memory_bytes=here.trial_bytes)
     ratios = {"train_seconds": seconds, "peak_bytes": nbytes, "mean_latency_seconds": latency or 1.0}
     values = {name: value * ratios.get(name, 1.0) for name, value in record.values.items()}
     constraint = {name: value for name, value in record.constraint.items() if name not in COST_LIMITS}
     return replace(
         record,
+        kind=own if alike else record.kind,
         plan=plan,
         values=values,
         constraint=constraint | cost_constraints(values, limits),
@@ -112,9 +157,10 @@ def as_seen(record: TrialRecord, own: str, kinds: Mapping[str, Kind], limits: Bu
     )
 
 
-def _on(plan: TrialPlan, kind: Kind) -> TrialPlan:
-    """Return a plan as it is composed on a kind: with as many threads as that has cores."""
-    return replace(plan, runtime=replace(plan.runtime, threads=kind.device.cores))
+def _measured(kind: Kind, kinds: Mapping[str, Kind]) -> Kind:
+    """Return a kind; where it could not measure all its rates, for its ``--memory`` say, one as fast that could."""
+    alike = (one for one in kinds.values() if one.rates.complete and one.device.is_as_fast_as(kind.device))
+    return kind if kind.rates.complete else next(alike, kind)
 
 
 def _scaled(estimate: Estimate | None, seconds: float, nbytes: float) -> Estimate | None:

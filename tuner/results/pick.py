@@ -1,6 +1,7 @@
 """Pick a trial: a name such as the knee, a number, or an expression over the values of the front."""
 
 import ast
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -110,7 +111,15 @@ def nothing_feasible(run: Run) -> str:
     name = max(broken, key=lambda constraint: len(broken[constraint]))
     close = min(broken[name], key=lambda record: record.constraint[name])
     share = f"{len(broken[name])} of {len(run.records)} trials"
-    return f"{share} do not count because of {binding(name)}; nearest miss: trial {close.trial}, {close.reason}"
+    miss = close.reason or _over(name, close.constraint[name])
+    return f"{share} do not count because of {binding(name)}; nearest miss: trial {close.trial}, {miss}"
+
+
+def _over(name: str, value: float) -> str:
+    """Say by how much a trial that was scored breaks a limit."""
+    if name == "forget-at-most":
+        return f"{100 * value:.1f} points over it"
+    return f"{math.exp(min(value, 99)):,.2f} times the limit"
 
 
 def _parsed(pick: str, names: tuple[str, ...]) -> tuple[list[Callable[[TrialRecord], bool]], tuple[float, str] | None]:

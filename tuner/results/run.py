@@ -11,7 +11,7 @@ from tuner.errors import RunError
 from tuner.plan.trial import TrialPlan
 from tuner.results.folder import RunInfo, read_records, read_run
 from tuner.results.frame import frame
-from tuner.results.kinds import as_seen, chosen_kind
+from tuner.results.kinds import as_seen, chosen_kind, paced
 from tuner.results.likeness import device_kind
 from tuner.results.objectives import Objective, objective_of
 from tuner.results.pareto import front, knee
@@ -132,7 +132,12 @@ class Run:
         info = read_run(path)
         if kind:
             info = replace(info, kind=chosen_kind(kind, info.kinds))
-        seen = (as_seen(one, info.kind, info.kinds, info.config.limits) for one in read_records(path, info.template))
+        if info.kind in info.kinds:
+            limits = replace(info.config.limits, memory_bytes=info.kinds[info.kind].device.trial_bytes)
+            info = replace(info, config=replace(info.config, limits=limits))
+        read = read_records(path, info.template)
+        info = replace(info, kinds=paced(info.kinds, read))
+        seen = (as_seen(one, info.kind, info.kinds, info.config.limits) for one in read)
         records = tuple(one for one in seen if one is not None)
         members = comparable(records)
         for trial, values in members.items():

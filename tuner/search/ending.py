@@ -3,24 +3,27 @@
 from collections.abc import Sequence
 
 from tuner.results.records import TrialRecord, binding
+from tuner.search.queue import Queue
 from tuner.search.setting import CLOSING_SECONDS, Setting
 from tuner.units import format_seconds
 
 REFUSALS_IN_A_ROW = 50
 
 
-def reason_to_end(setting: Setting, records: Sequence[TrialRecord], idle: int, flat_seconds: float) -> str:
+def reason_to_end(
+    setting: Setting, queue: Queue, records: Sequence[TrialRecord], idle: int, flat_seconds: float
+) -> str:
     """Return what ends a study now; empty where nothing does.
 
     Args:
         setting: The study's.
-        records: Its finished trials.
+        queue: Its trials.
+        records: Those that have ended, and say something on this device.
         idle: How many of the last trials were refused, failed or repeated.
         flat_seconds: Seconds since the front last became better.
     """
     limits = setting.limits
-    run = [record for record in records if record.state != "rejected" and record.same_as is None]
-    if limits.trials is not None and len(run) >= limits.trials:
+    if limits.trials is not None and queue.done(records) >= limits.trials:
         return f"{limits.trials} trials are done"
     if setting.seconds_left <= CLOSING_SECONDS:
         return "the time is up"

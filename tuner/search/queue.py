@@ -50,6 +50,10 @@ class Queue:
     def lowest(self, rung: int) -> None:
         self.study.set_user_attr(RUNG, rung)
 
+    def done(self, records: Sequence[TrialRecord]) -> int:
+        """Return how many trials count towards ``--trials``: not those that were refused or repeated."""
+        return sum(record.state != "rejected" and record.same_as is None for record in records)
+
     @property
     def begun(self) -> int:
         """Return how many trials there are."""
@@ -62,6 +66,10 @@ class Queue:
     def news(self) -> Sequence[TrialRecord]:
         """Return the trials that others have finished since the last call."""
         return ()
+
+    def known(self, records: list[TrialRecord]) -> list[TrialRecord]:
+        """Return records that were heard before, as they are known by now."""
+        return records
 
     def is_taken(self, plan: TrialPlan) -> bool:  # noqa: ARG002 - nobody else is there to take one
         """Return whether another process is trying a plan now."""

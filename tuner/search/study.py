@@ -97,8 +97,7 @@ class Study:
         within, most = (SLICE_SHARE * self._setting.seconds_left, MOST_RUNGS) if lowest else (math.inf, 0)
         while not self._filler.prepare((at_rung(plan, lowest) for plan in plans), within) and lowest < most:
             lowest += 1  # slower than it was measured: a smaller slice
-        self._ladder.lowest = lowest
-        self._queue.lowest = lowest
+        self._ladder.lowest = self._queue.lowest = lowest
         self._ladder.climb(self.records)
 
     def run(self) -> None:
@@ -117,7 +116,7 @@ class Study:
     def _reason_to_end(self, idle: int) -> str:
         if self._strikes.barred >= {strategy.name for strategy in self._setting.strategies}:
             return "every strategy was removed from the study after repeated errors"
-        return reason_to_end(self._setting, self.records, idle, self._improvement.flat_seconds)
+        return reason_to_end(self._setting, self._queue, self.records, idle, self._improvement.flat_seconds)
 
     def front(self) -> list[int]:
         """Return the numbers of the trials on the Pareto front."""
@@ -156,7 +155,8 @@ class Study:
 
     def _hear(self) -> None:
         """Take over what other workers of the study have finished."""
-        for record in self._queue.news():
+        news, self.records = self._queue.news(), self._queue.known(self.records)
+        for record in news:
             self._note(record)
             self._listener.trial(record)
 

@@ -1,6 +1,7 @@
 """Workers of one study, in this process; and a real PostgreSQL for what only a database shows."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def join(begin: Begin, address: str, tmp_path: Path) -> Iterator[Join]:
         folder.mkdir(exist_ok=True)
         shared = SharedStudy(read_address(at), listener or Listener(), Interrupt(), None, artifacts)
         opened.append(shared)
-        shared.device = device
+        shared.device = replace(device, trial_bytes=limits.memory_bytes)
         made: list[SharedQueue] = []
 
         def queue_of(setting: Setting) -> SharedQueue:
@@ -119,7 +120,7 @@ def join(begin: Begin, address: str, tmp_path: Path) -> Iterator[Join]:
             made.append(shared.join(setting, info, beat, grace)[0])
             return made[0]
 
-        changed: dict[str, Any] = {"folder": folder, "kind": device.name}
+        changed: dict[str, Any] = {"folder": folder, "kind": shared.kind}
         study = begin(limits, queue_of=queue_of, deterministic=False, step_seconds=1e-3 * slower, **changed, **settings)
         return Worker(study, shared, made[0], folder)
 

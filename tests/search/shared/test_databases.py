@@ -122,8 +122,10 @@ def test_a_run_joins_a_study_and_its_files_hold_no_password(
     assert second.info.worker != first.info.worker
     assert second.info.ended == "5 trials are done"
     assert second.info.config.study == url.replace("s3cret", "***")
-    again = tune(trials=6, study=url, resume=True)
+    again = tune(trials=6, study=url, resume=True, memory="1GB")
     assert len(again.records) == 6
+    limits = {name: kind.device.trial_bytes for name, kind in again.info.kinds.items()}
+    assert limits == {first.info.kind: None, again.info.kind: 10**9}
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert b"s3cret" not in written
 

@@ -276,11 +276,12 @@ def test_a_study_is_shown_as_a_run_by_kind(join: Join, address: str, tmp_path: A
         Run.open(folder, kind="x")
 
 
-def test_a_damaged_record_is_left_out(join: Join, heard: Any) -> None:
+@pytest.mark.parametrize("content", [{"state": "done", "plan": {"split": -1}}, {"state": "done", "plan": None}])
+def test_a_damaged_record_is_left_out(content: Any, join: Join, heard: Any) -> None:
     one = join("one")
     storage = one.queue.study._storage
     trial = one.begin()
-    storage.set_trial_user_attr(trial._trial_id, RECORD, {"state": "done", "plan": {"split": -1}})
+    storage.set_trial_user_attr(trial._trial_id, RECORD, content)
     storage.set_trial_state_values(trial._trial_id, TrialState.PRUNED)
     other = join("other", listener=heard)
     assert other.study.records == []

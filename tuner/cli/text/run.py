@@ -27,6 +27,8 @@ def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
     info = run.info
     members = run.front if whole else run.shortlist
     console.print(f"{info.task_name} · space {info.space_name} · seed {info.config.seed} · {info.ended}")
+    if len(info.kinds) > 1:
+        console.print(_kinds(run), highlight=False)
     console.print(_table(run, members))
     known = "" if info.task.regression else ", scored on the classes it knows"
     console.print(f"untouched: the given model{known}", highlight=False)
@@ -54,6 +56,16 @@ def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
     of_prior = f" · {run.of_prior}" if run.of_prior else ""
     console.print(f"trials: {states}{of_prior} · spent {seconds} · the store now holds {stored}")
     console.print(answer(run), highlight=False)
+
+
+def _kinds(run: Run) -> str:
+    """Say which kind of device costs are of, where they are measured, and which others there are."""
+    kind, kinds = run.info.kind, run.info.kinds
+    ran = [record for record in run.records if record.values and record.same_as is None]
+    here = sum(record.kind == kind for record in ran)
+    others = "; ".join(f"{name} ({one.device})" for name, one in kinds.items() if name != kind)
+    measured = f"measured of {here} of {len(ran)} trials, translated of the others"
+    return f"costs as on {kind} ({kinds[kind].device}), {measured}; --kind shows {others}"
 
 
 def _errors(name: str, errors: EstimateErrors) -> str:

@@ -5,7 +5,9 @@ a run is, and names no code that is run without the user's word (`tuner.results.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.results.folder import Identity, RunInfo, Spent, checked_info
 from tuner.results.kinds import Kind
 from tuner.results.objectives import Objective
-from tuner.results.records import TrialRecord
+from tuner.results.records import SCORED, TrialRecord
 from tuner.search.shared.address import Address
 
 if TYPE_CHECKING:
@@ -31,9 +33,13 @@ RUN, KINDS, WORKERS, UNTOUCHED = "run", "kind:", "worker:", "untouched"
 #: device, what it trains, whether that is settled, and how many workers died of it, where it is not tried again.
 RECORD, ARTIFACT, WORKER, KIND, KEY = "record", "artifact", "worker", "kind", "key"
 HELD, GIVEN_UP = "held", "given-up"
-#: Kinds that a queued trial is not for: a device of each has refused it.
+#: Kinds, and workers, that a queued trial is not for: a device of each has refused it.
 NOT_FOR = "not-for"
+#: Values that each trial that was scored has.
+COSTS = ("train_seconds", "peak_bytes")
 NAMES = {"folds": "number of folds"}
+#: Limits that each worker has for itself.
+OWN_LIMITS = ("time_seconds", "memory_bytes", "storage_bytes", "flat_seconds")
 
 
 def find_study(storage: BaseStorage, address: Address) -> optuna.Study:
@@ -72,7 +78,10 @@ def make_study(
 
 def as_attribute(info: RunInfo) -> dict[str, Any]:
     """Return what others need to know of a run: nothing that is of one worker."""
-    return asdict(replace(info, untouched={}, untouched_classes={}, spent=Spent(), worker="", kind="", kinds={}))
+    own: dict[str, Any] = dict.fromkeys(OWN_LIMITS)
+    config = replace(info.config, limits=replace(info.config.limits, **own))
+    blank = replace(info, untouched={}, untouched_classes={}, spent=Spent(), worker="", kind="", kinds={})
+    return asdict(replace(blank, config=config))
 
 
 def info_of(attributes: Mapping[str, Any], address: Address) -> RunInfo:
@@ -124,14 +133,23 @@ def _worker(content: object, address: Address) -> Spent:
         raise RunError(f"{address.shown}: what a worker spent cannot be read ({first_line(error)})") from None
 
 
-def kind_of(content: object) -> Kind | None:
-    """Return a kind of device; None where it is damaged."""
+def kinds_in(attributes: Mapping[str, Any], blocks: int) -> dict[str, Kind]:
+    """Return the kinds of devices that a study names, but for damaged ones.
+
+    Args:
+        attributes: The study's.
+        blocks: Number of blocks that rates are of.
+    """
     from pydantic import TypeAdapter, ValidationError
 
-    try:
-        return TypeAdapter(Kind).validate_python(content)
-    except ValidationError:
-        return None
+    adapter, kinds = TypeAdapter(Kind), dict[str, Kind]()
+    for name, content in _named(attributes, KINDS).items():
+        with suppress(ValidationError):
+            kinds[name] = adapter.validate_python(content)
+    rates = {name: kind.rates for name, kind in kinds.items()}
+    return {
+        name: kinds[name] for name, one in rates.items() if len(one.forward_seconds) == len(one.train_seconds) == blocks
+    }
 
 
 def require_same(theirs: RunInfo, mine: Identity, model: str, names: Sequence[str], address: Address) -> None:
@@ -175,9 +193,20 @@ def record_in(trial: FrozenTrial, template: TrialPlan) -> TrialRecord | None:
         return None
     try:
         record = TrialRecord.from_dict({**content, "trial": trial.number}, template)
+        _require_costs(record)
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, PlanError) as error:
         raise RunError(f"the record of trial {trial.number} in the study cannot be read: {first_line(error)}") from None
     return record
+
+
+def _require_costs(record: TrialRecord) -> None:
+    """Check that a trial that was scored says what it cost, as other kinds of devices translate that.
+
+    Raises:
+        ValueError: It does not.
+    """
+    if record.state in SCORED and not all(math.isfinite(record.values.get(name, math.nan)) for name in COSTS):
+        raise ValueError(f"it was scored without {' and '.join(COSTS)}")
 
 
 def as_line(record: TrialRecord) -> str:

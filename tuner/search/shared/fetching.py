@@ -66,5 +66,6 @@ class StudyReader:
 
 def _kind_shown(info: RunInfo, records: Sequence[TrialRecord]) -> str:
     """Return the kind whose costs are shown: this device's, or else the one that scored most trials."""
-    here, scored = this_device().name, Counter(record.kind for record in records if record.state in SCORED)
-    return here if here in info.kinds else max(info.kinds, key=lambda name: scored[name], default=info.kind)
+    here, scored = this_device(), Counter(record.kind for record in records if record.state in SCORED)
+    mine = [name for name, kind in info.kinds.items() if kind.device.is_as_fast_as(here)]
+    return max(mine or info.kinds, key=lambda name: scored[name], default=info.kind)

@@ -5,7 +5,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +49,11 @@ class SharedStudy:
         interrupt: The user's request to stop.
         end: Clock (`time.monotonic`) at which the command must be over; None for never.
         artifacts: Folder or bucket where weights of the front are put for others; None where each worker keeps its own.
+        memory_bytes: Limit on the memory of this worker's trials; None for none.
 
     Attributes:
         address: Where the study is.
-        device: This worker's.
+        device: This worker's, with its limit.
 
     Raises:
         TunerError: The database or the artifacts cannot be opened.
@@ -65,9 +66,10 @@ class SharedStudy:
         interrupt: Interrupt,
         end: float | None,
         artifacts: Path | Bucket | None = None,
+        memory_bytes: int | None = None,
     ) -> None:
         self._weights = None if artifacts is None else SharedWeights(artifacts, listener.say)
-        self.address, self.device = address, this_device()
+        self.address, self.device = address, replace(this_device(), trial_bytes=memory_bytes)
         self._listener, self._interrupt = listener, interrupt
         self._rest: Callable[[float], None] = rest_until(end, interrupt.check)
         self._end, self._plain = end, open_storage(address)
@@ -75,6 +77,7 @@ class SharedStudy:
         self._storage = patient(self._plain, self._patience)
         self._study: optuna.Study | None = None
         self._heartbeat: Heartbeat | None = None
+        self._queue: SharedQueue | None = None
         self.worker = ""
 
     @property
@@ -86,6 +89,11 @@ class SharedStudy:
     def seconds(self) -> float:
         """Seconds that the database took, those that it did not answer included."""
         return self._patience.seconds
+
+    @property
+    def kinds(self) -> dict[str, Kind]:
+        """Kinds of devices that are known by now; none before it joins."""
+        return {} if self._queue is None else dict(self._queue.kinds)
 
     def require_same(self, identity: Identity, model: str, names: Sequence[str]) -> None:
         """Check a study that exists before this device is measured; see `content.require_same`.
@@ -124,13 +132,14 @@ class SharedStudy:
         require_same(theirs, info.identity, info.model.fingerprint, names, self.address)
         self._study, self.worker = study, info.worker or secrets.token_hex(NAME_BYTES)
         kind = Kind(self.device, setting.rates)
-        if self.kind not in theirs.kinds:
+        known = theirs.kinds.get(self.kind)
+        if known is None or (kind.rates.complete and not known.rates.complete):
             study.set_user_attr(KINDS + self.kind, asdict(kind))
         kinds = {**theirs.kinds, self.kind: kind}
         self.spend(info.spent)
         self._heartbeat = Heartbeat(study, self._plain, beat, grace)
         place = Place(self.worker, is_first, kinds, self._rest, self._listener.say, self._weights)
-        queue = SharedQueue(study, setting, place, self._heartbeat)
+        self._queue = queue = SharedQueue(study, setting, place, self._heartbeat)
         self._heartbeat.start()
         doing = "begins" if is_first else f"joins, with {len(queue.records)} trials done,"
         self._listener.say(f"worker {self.worker} {doing} the study {self.address.shown} ({self.device})")
@@ -138,8 +147,6 @@ class SharedStudy:
 
     def own(self, info: RunInfo, kinds: Mapping[str, Kind]) -> RunInfo:
         """Return what this worker's folder says: of its kind, under its name."""
-        from dataclasses import replace
-
         return replace(info, kinds=dict(kinds), kind=self.kind, worker=self.worker)
 
     def spend(self, spent: Spent) -> None:

@@ -14,9 +14,8 @@ from tuner.files import write_private
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import Composed
 from tuner.results.folder import TRIALS, append_record
-from tuner.results.kinds import as_seen
-from tuner.results.pareto import front
-from tuner.results.records import TrialRecord, comparable
+from tuner.results.kinds import COST_LIMITS, Kind, is_of_its_worker
+from tuner.results.records import TrialRecord
 from tuner.search.journal import CONSTRAINT, RUNG, record_constraints, sampler_of, values_of
 from tuner.search.queue import Queue
 from tuner.search.seeds import seeded
@@ -27,14 +26,13 @@ from tuner.search.shared.content import (
     HELD,
     KEY,
     KIND,
-    KINDS,
     RECORD,
     WORKER,
     as_line,
-    kind_of,
     record_in,
 )
 from tuner.search.shared.ending import Ending, SharedStorage
+from tuner.search.shared.heard import Heard
 from tuner.search.shared.heartbeat import Heartbeat, put_back, retire
 from tuner.search.shared.place import Place
 from tuner.search.shared.queued import PAUSE, is_ours, next_waiting, offered, queued
@@ -65,26 +63,43 @@ class SharedQueue(Queue):
         self.is_new, self.seed = place.is_first, seeded(setting.seed, place.worker)
         self._place, self._heartbeat = place, heartbeat
         self._template = TrialPlan(model=setting.model, task=setting.task)
-        self._heard, self._raw = set[int](), dict[int, TrialRecord]()
+        self._heard = Heard(setting, place.kinds)
         self._trials, self._mine = list[FrozenTrial](), dict[int, FrozenTrial]()
         for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if trial.user_attrs.get(WORKER) == place.worker:  # this one left it in an earlier session
                 retire(study, trial)
-        self.records = list(self._look())
-        write_private(setting.folder / TRIALS, "".join(as_line(self._raw[number]) for number in sorted(self._raw)))
+        self.records = self._look()
+        self._told = self._heard.paced()
+        lines = (as_line(record) for _, record in sorted(self._heard.records.items()))
+        write_private(setting.folder / TRIALS, "".join(lines))
         if place.weights is not None:
-            place.weights.adopt(self._trials, place.worker, setting.folder, self._kept(self._raw))
+            place.weights.adopt(self._trials, place.worker, setting.folder, self._heard.fronts())
 
     def catch_up(self, floor: float) -> None:
         """Do nothing: the database is what counts, and this worker's folder was brought up to it."""
 
     def news(self) -> Sequence[TrialRecord]:
         """Return the trials that other workers have finished since the last call, with costs as on this device."""
-        before = set(self._raw)
+        before = set(self._heard.records)
         seen = self._look()
-        for number in sorted(self._raw.keys() - before):
-            append_record(self._setting.folder, self._raw[number])
+        for number in sorted(self._heard.records.keys() - before):
+            append_record(self._setting.folder, self._heard.records[number])
         return seen
+
+    def done(self, _records: Sequence[TrialRecord]) -> int:
+        """Return how many trials count, on whatever kind of device: this one need not have heard of all."""
+        return super().done(list(self._heard.records.values()))
+
+    def known(self, records: list[TrialRecord]) -> list[TrialRecord]:
+        """Return records that were heard before, with costs as they are expected on this device by now."""
+        before, self._told = self._told, self._heard.paced()
+        raw = (self._heard.records[record.trial] for record in records)
+        return records if before is self._told else self._heard.here(raw)
+
+    @property
+    def kinds(self) -> Mapping[str, Kind]:
+        """Kinds of devices that are known by now."""
+        return self._heard.kinds
 
     @property
     def begun(self) -> int:
@@ -116,9 +131,9 @@ class SharedQueue(Queue):
         self.study.add_trial(queued(composed.searched, ranges_of(composed), dict(place)))
 
     def waiting(self, lowest: int) -> Trial | None:
-        """Return the next trial in the queue that is for this kind of device."""
+        """Return the next trial in the queue that is for this worker and its kind of device."""
         storage = self.study._storage  # noqa: SLF001 - a study has no public way to it
-        while (trial := next_waiting(self._trials, self._setting.kind)) is not None:
+        while (trial := next_waiting(self._trials, {self._setting.kind, self._place.worker})) is not None:
             identity = trial._trial_id  # noqa: SLF001 - Optuna's storages know a trial by nothing else
             with suppress(optuna.exceptions.UpdateFinishedTrialError):
                 if is_void(trial, self._trials):
@@ -131,9 +146,8 @@ class SharedQueue(Queue):
     def is_begun(self) -> bool:
         """Return whether all trials that were asked for are begun; then wait a moment: a worker may die of its own."""
         most = self._setting.limits.trials
-        run = [one for one in self._raw.values() if one.state != "rejected" and one.same_as is None]
         running = sum(trial.state is TrialState.RUNNING for trial in self._trials)
-        if most is None or len(run) + running < most:
+        if most is None or self.done(()) + running < most:
             return False
         self._place.rest(PAUSE)
         return True
@@ -160,7 +174,7 @@ class SharedQueue(Queue):
         self._heartbeat.mark(identity)
         self._refresh()
         mine = self._trial_of(identity)
-        if has_another(mine, self._trials, self._heard):
+        if has_another(mine, self._trials, self._heard.numbers):
             self._heartbeat.mark(None)
             storage.set_trial_state_values(identity, TrialState.FAIL)
             return None
@@ -178,7 +192,7 @@ class SharedQueue(Queue):
         storage = self.study._storage  # noqa: SLF001 - as above
         try:
             storage.set_trial_user_attr(identity, KEY, key)
-            if is_ours(identity, key, self._looked, self._heard, self._place.rest):
+            if is_ours(identity, key, self._looked, self._heard.numbers, self._place.rest):
                 storage.set_trial_user_attr(identity, HELD, value=True)
                 return True
         except optuna.exceptions.UpdateFinishedTrialError:
@@ -198,7 +212,7 @@ class SharedQueue(Queue):
         storage = cast("SharedStorage", self.study._storage)  # noqa: SLF001 - as above
         identity, weights = trial._trial_id, self._place.weights  # noqa: SLF001 - as above
         file = file_of(self._setting.folder, record.trial)
-        is_shared = weights is not None and record.trial in self._kept({**self._raw, record.trial: record})
+        is_shared = weights is not None and record.trial in self._heard.fronts(record)
         name = new_name(file) if is_shared else None  # None too: what is tried again may have the name it had
         try:
             storage.end_trial(identity, Ending(state, values, {RECORD: record.to_dict(), ARTIFACT: name}, constraints))
@@ -208,38 +222,30 @@ class SharedQueue(Queue):
                 self._place.say(LOST.format(record.trial))
                 return False
         if record.state == "rejected" and trial.number in self._mine:
-            self.study.add_trial(offered(self._mine[trial.number], self._setting.kind))  # others may have room for it
+            refuses = self._place.worker if is_of_its_worker(record) else self._setting.kind
+            self.study.add_trial(offered(self._mine[trial.number], refuses))  # others may have room for it
         append_record(self._setting.folder, record)
-        self._heard.add(record.trial)
-        self._raw[record.trial] = record
+        self._heard.add(record)
         if weights is not None:
             weights.send(record.trial, file, name)
         return True
 
     def unwanted(self, records: Sequence[TrialRecord], front_here: Collection[int]) -> set[int]:
         """Return the trials that are on no kind's front."""
-        others = self._place.kinds.keys() - {self._setting.kind}
-        unwanted = {record.trial for record in records} - set(front_here) - self._kept(self._raw, others)
+        others = self._heard.fronts(but={self._setting.kind})
+        unwanted = {record.trial for record in records} - set(front_here) - others
         if self._place.weights is not None:
             self._place.weights.drop(unwanted)
         return unwanted
 
-    def _kept(self, records: Mapping[int, TrialRecord], kinds: Collection[str] | None = None) -> set[int]:
-        """Return the trials that are on the front of any of some kinds; of all kinds where none are given."""
-        kept, place = set[int](), self._place
-        for kind in place.kinds if kinds is None else kinds:
-            seen = (as_seen(one, kind, place.kinds, self._setting.limits) for one in records.values())
-            kept |= set(front(comparable([one for one in seen if one is not None]), self._setting.objectives))
-        return kept
-
     def _look(self) -> list[TrialRecord]:
         """Return what was finished since the last look, by anybody, as it is on this device."""
         self._refresh()
-        found = []
+        found, heard = list[TrialRecord](), self._heard
         for trial in self._trials:
-            if trial.number in self._heard or not trial.state.is_finished():
+            if trial.number in heard.numbers or not trial.state.is_finished():
                 continue
-            self._heard.add(trial.number)
+            heard.numbers.add(trial.number)
             if trial.state is TrialState.FAIL and GIVEN_UP in trial.user_attrs:
                 self._place.say(DIED.format(trial.number, trial.user_attrs[GIVEN_UP]))
             try:
@@ -249,12 +255,13 @@ class SharedQueue(Queue):
                 continue
             if record is None:
                 continue
-            self._raw[record.trial] = record
-            if record.kind not in self._place.kinds:
-                self._learn_kinds()
-            seen = as_seen(record, self._setting.kind, self._place.kinds, self._setting.limits)
-            found += [] if seen is None else [seen]
-        return found
+            heard.add(record)
+            if record.kind not in heard.kinds:
+                heard.learn_kinds(self.study.user_attrs)
+            if trial.user_attrs.get(WORKER) != self._place.worker and is_of_its_worker(record):
+                continue
+            found.append(record)
+        return heard.here(found)
 
     def _refresh(self) -> None:
         self._trials = self.study.get_trials(deepcopy=False)
@@ -265,13 +272,6 @@ class SharedQueue(Queue):
 
     def _trial_of(self, identity: int) -> FrozenTrial:
         return next(trial for trial in self._trials if trial._trial_id == identity)  # noqa: SLF001 - as above
-
-    def _learn_kinds(self) -> None:
-        blocks = self._setting.model.num_blocks
-        for name, content in self.study.user_attrs.items():
-            kind = kind_of(content) if name.startswith(KINDS) else None
-            if kind is not None and len(kind.rates.forward_seconds) == len(kind.rates.train_seconds) == blocks:
-                self._place.kinds.setdefault(name.removeprefix(KINDS), kind)
 
     def _begun(self, trial: FrozenTrial, lowest: int) -> Trial:
         """Take a trial over that waited, or that was begun."""
@@ -290,8 +290,10 @@ class SharedQueue(Queue):
 
     def _translated(self, trial: FrozenTrial, record: TrialRecord) -> FrozenTrial:
         values = values_of(record, self._setting.objectives)
-        if record.kind == self._setting.kind or values is None:
+        if trial.user_attrs.get(KIND) == self._setting.kind or values is None:
             return trial
         seen = copy.copy(trial)
         seen.values = values
+        limits = {CONSTRAINT + name: record.constraint.get(name, -1.0) for name in COST_LIMITS}
+        seen.system_attrs = {**trial.system_attrs, **limits}
         return seen

@@ -24,18 +24,23 @@ def queued(
     )
 
 
-def offered(refused: FrozenTrial, kind: str) -> FrozenTrial:
-    """Return a trial of the queue that a kind of device refuses as one for the others: they may have room for it."""
+def offered(refused: FrozenTrial, refuses: str) -> FrozenTrial:
+    """Return a trial of the queue that a worker, or its kind of device, refuses as one for the others."""
     own = {WORKER, KIND, KEY, HELD}
     attributes = {name: value for name, value in refused.user_attrs.items() if name not in own}
-    attributes[NOT_FOR] = [*refused.user_attrs.get(NOT_FOR, ()), kind]
+    attributes[NOT_FOR] = [*refused.user_attrs.get(NOT_FOR, ()), refuses]
     return queued(refused.params, refused.distributions, attributes)
 
 
-def next_waiting(trials: Sequence[FrozenTrial], kind: str) -> FrozenTrial | None:
-    """Return the first trial in the queue that is for a kind of device, and whose plan nobody is known to train."""
+def next_waiting(trials: Sequence[FrozenTrial], own: Collection[str]) -> FrozenTrial | None:
+    """Return the first trial in the queue that none of some names is barred from, and whose plan nobody trains.
+
+    Args:
+        trials: Of the study.
+        own: Names of a worker, and of its kind of device.
+    """
     waiting = (trial for trial in trials if trial.state is TrialState.WAITING)
-    ours = (trial for trial in waiting if kind not in trial.user_attrs.get(NOT_FOR, ()))
+    ours = (trial for trial in waiting if not set(own) & set(trial.user_attrs.get(NOT_FOR, ())))
     return next((trial for trial in ours if not is_early(trial, trials)), None)
 
 
