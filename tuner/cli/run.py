@@ -170,7 +170,7 @@ def run(
         print_line(json.dumps(as_json(result)))
     else:
         print_run(result, stdout_console())
-        for command in next_commands(result):
+        for command in next_commands(result, artifacts):
             listener.say(f"next: {command}")
     if not result.front:
         from tuner.errors import BudgetError

@@ -85,8 +85,7 @@ def export(
     record = pick_trial(run, pick)
     weights = run.folder / "trials" / str(record.trial) / WEIGHTS
     if record.plan is None or not weights.is_file():
-        front = ", ".join(map(str, run.front)) or "none"
-        raise RunError(f"trial {record.trial} has no weights: only trials of the front keep them ({front}); pick one")
+        raise RunError(_without_weights(run, record.trial))
     plan = in_int8(record.plan, RuntimePlan().int8_loss) if int8 else record.plan
     if int8_loss is not None:
         if plan.runtime.precision != "int8":
@@ -115,6 +114,18 @@ def export(
         if page is not None:
             page.add(part, info)
     return Path(out)
+
+
+def _without_weights(run: Run, trial: int) -> str:
+    """Return why a trial cannot be exported, and what can."""
+    members = (str(number) for number in run.front)
+    here = ", ".join(name for name in members if (run.folder / "trials" / name / WEIGHTS).is_file()) or "none"
+    if run.info.worker and trial in run.front:
+        return (
+            f"the weights of trial {trial} are in the folder of another worker: export the study, tuner export "
+            f"{run.info.config.study} OUT --artifacts WHERE, or pick a trial of this folder ({here})"
+        )
+    return f"trial {trial} has no weights: only trials of the front keep them ({here}); pick one"
 
 
 def write_bundle(

@@ -253,7 +253,9 @@ class Tuning:
             return Earlier()
         if self._from is not None:
             return earlier_plans(Run.open(self._from))
-        newest = None if self._config.deterministic or self._prior else newest_run(model)
+        if self._shared is not None or self._config.deterministic or self._prior:
+            return Earlier()
+        newest = newest_run(model)
         if newest is None or newest.folder.absolute() == self._folder.absolute() or not newest.shortlist:
             return Earlier()
         self._listener.say(f"starting from the front of {newest.folder} (--from none starts afresh)")

@@ -1,9 +1,12 @@
 """Addresses: what they mean, and that no password is shown."""
 
+import sys
+
 import pytest
 
-from tuner.errors import UsageError
+from tuner.errors import TunerError, UsageError
 from tuner.search.shared.address import is_address, read_address
+from tuner.search.shared.storage import open_storage
 
 
 @pytest.mark.parametrize(
@@ -50,10 +53,22 @@ def test_a_password_is_in_nothing_that_is_shown(text: str) -> None:
         ("oracle://h/d", "must begin with postgresql://"),
         ("grpc://", "must name a host"),
         ("postgresql://h:x/d", "must be such as postgresql://host/db, got one that is none"),
-        ("runs/digits", "must begin with"),
+        ("runs/digits", "must begin with .*, got none of them: correct it"),
+        ("postgresql:/me:secret@h/d", "must begin with .*, got postgresql:/: correct it"),
         ("sqlite:///a.db#a%00b", "must be printable"),
     ],
 )
 def test_what_is_none(text: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         read_address(text)
+
+
+def test_a_slash_too_few_makes_no_folder_of_it() -> None:
+    assert is_address("postgresql:/h/d")
+    assert not is_address("C:/runs/digits")
+
+
+def test_a_driver_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pymysql", None)
+    with pytest.raises(TunerError, match="mysql://h/d needs pymysql, which is not installed: pip install it"):
+        open_storage(read_address("mysql://h/d"))

@@ -26,9 +26,17 @@ def continue_command(task: str, options: Mapping[str, object], folder: Path | No
     return shlex.join(words)
 
 
-def next_commands(run: Run) -> Iterable[str]:
-    """Yield commands that use a finished run; none where its front is empty."""
-    folder = str(run.folder)
+def next_commands(run: Run, artifacts: str | None = None) -> Iterable[str]:
+    """Yield commands that use a finished run; none where its front is empty.
+
+    Args:
+        run: The run.
+        artifacts: Where workers of its study put the weights of the front; this folder has those of its own trials.
+    """
+    folder, bundle = str(run.folder), f"{run.folder.name}-bundle"
     if run.front:
-        yield shlex.join(["tuner", "show", folder, "--trial", str(run.front[0] if run.knee is None else run.knee)])
-        yield shlex.join(["tuner", "export", folder, f"{run.folder.name}-bundle"])
+        yield shlex.join(["tuner", "show", folder, str(run.front[0] if run.knee is None else run.knee)])
+        if artifacts is None:
+            yield shlex.join(["tuner", "export", folder, bundle])
+        else:
+            yield shlex.join(["tuner", "export", run.info.config.study, bundle, "--artifacts", artifacts])

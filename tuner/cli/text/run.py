@@ -45,7 +45,8 @@ def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
         console.print(f"the front is empty: {nothing_feasible(run)}")
     elif run.knee is not None:
         picks = ", ".join(f"{name} {trial}" for name, trial in named_picks(run).items())
-        console.print(f"→ the knee: tuner export {run.place} OUT --pick knee ({picks})", highlight=False)
+        artifacts = "" if run.place == str(run.folder) else " --artifacts WHERE"
+        console.print(f"→ the knee: tuner export {run.place} OUT --pick knee{artifacts} ({picks})", highlight=False)
     if info.spent.phases:
         spent = sorted(info.spent.phases.items(), key=lambda phase: -phase[1])
         console.print("time: " + ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in spent))

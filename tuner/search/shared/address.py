@@ -15,7 +15,8 @@ PROXY, PROXY_PORT = "grpc", 13000
 NAME = "tuner"
 SECRETS = frozenset({"password", "passwd", "pwd", "sslpassword", "ssl_key_password"})
 HIDDEN = "***"
-ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+#: A scheme of one letter would be a drive of Windows.
+ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
 #: Where a password is safe.
 WAY_OUT = (
     "put it in a file named by PGPASSFILE, or the whole address in the variable TUNER_RUN_STUDY or TUNER_WORKER_STUDY"
@@ -92,10 +93,11 @@ def read_address(text: str, given: str = "the address of a study", way_out: str 
             f"{given} must be such as postgresql://host/db, got one that is none ({error}): correct it"
         ) from None
     database, plus, _ = parts.scheme.partition("+")
-    if parts.scheme != PROXY and database not in DATABASES:
+    has_slashes = text[len(parts.scheme) :].startswith("://")
+    if not has_slashes or (parts.scheme != PROXY and database not in DATABASES):
+        got = f"{parts.scheme}:{'//' if has_slashes else '/'}" if parts.scheme else "none of them"
         raise UsageError(
-            f"{given} must begin with postgresql://, mysql://, sqlite:/// or grpc://, got {parts.scheme or 'no'}://: "
-            f"{way_out}"
+            f"{given} must begin with postgresql://, mysql://, sqlite:/// or grpc://, got {got}: {way_out}"
         )
     study = unquote(parts.fragment) or NAME
     if not study.isprintable():

@@ -65,6 +65,8 @@ def _check_file(address: Address) -> None:
 
 
 def _unopened(address: Address, error: BaseException) -> RunError:
+    if isinstance(error, ModuleNotFoundError):
+        return RunError(f"{address.shown} needs {error.name}, which is not installed: pip install it")
     reason = first_line(error).replace(address.url, address.shown)
     return RunError(f"the study {address.shown} cannot be opened ({reason}): see that it runs and lets this device in")
 

@@ -1,0 +1,55 @@
+"""The commands that are printed after a run work as they stand."""
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import tuner
+from tuner.cli.app import app, call
+from tuner.cli.text.next import next_commands
+from tuner.cli.text.run import print_run
+from tuner.errors import RunError
+from tuner.results.run import Run
+
+OLD = Path(__file__).parents[1] / "fixtures" / "02e8440" / "digits" / "run"
+ADDRESS = "postgresql://board/studies"
+
+
+def shared(worker: str) -> Run:
+    """Return the run as a worker's folder, or as a copy of a study."""
+    run = Run.open(OLD)
+    config = replace(run.info.config, study=ADDRESS)
+    return replace(run, info=replace(run.info, config=config, worker=worker))
+
+
+def test_they_are_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    show, export = map(shlex.split, next_commands(Run.open(OLD)))
+    assert call(show[1:]) == 0
+    assert capsys.readouterr().out.startswith("trial 3")
+    _, bound, _ = app.parse_args(export[1:], exit_on_error=False)
+    assert bound.args == (str(OLD), Path("run-bundle"))
+
+
+def test_of_a_study_the_winner_is_exported_from_where_its_weights_are() -> None:
+    *_, export = map(shlex.split, next_commands(shared("me"), "s3://weights"))
+    assert export == ["tuner", "export", ADDRESS, "run-bundle", "--artifacts", "s3://weights"]
+    _, bound, _ = app.parse_args(export[1:], exit_on_error=False)
+    assert bound.kwargs["artifacts"] == "s3://weights"
+
+
+@pytest.mark.parametrize(
+    ("worker", "hint"), [("me", f"{OLD} OUT --pick knee ("), ("", "--pick knee --artifacts WHERE (")]
+)
+def test_a_study_is_exported_with_artifacts(worker: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+
+    print_run(shared(worker), Console(width=400))
+    assert hint in capsys.readouterr().out
+
+
+def test_a_trial_of_another_worker_names_the_study(tmp_path: Path) -> None:
+    run = replace(shared("me"), folder=tmp_path)
+    with pytest.raises(RunError, match=f"another worker: export the study, tuner export {ADDRESS} OUT --artifacts"):
+        tuner.export(run, tmp_path / "out")
