@@ -2,14 +2,17 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.plan.plans import PLAN
+from tuner.commands.diff import _devices
 from tuner.plan.parts import EditTraits, TailEdit
 from tuner.planner import cost
 from tuner.planner.cost import Estimate
-from tuner.planner.device import nominal
+from tuner.planner.device import Rates, nominal
 from tuner.results.config import Budget
 from tuner.results.kinds import Device, Kind, as_seen, paced
 from tuner.results.records import TrialRecord, TrialState
@@ -133,3 +136,17 @@ def test_trials_of_a_kind_that_could_not_be_measured_set_the_pace_of_the_one_as_
     shown = as_seen(ran[0], SLOW.name, paced(guessed, ran), Budget())
     assert shown is not None
     assert shown.values["train_seconds"] == pytest.approx(3 * cost.train_seconds(PLAN, KINDS[SLOW.name].rates))
+
+
+@pytest.mark.parametrize("rates", [replace(RATES, step_seconds=-1e6), replace(RATES, step_seconds=math.nan)])
+def test_rates_that_cannot_be_say_nothing_of_the_pace(rates: Rates) -> None:
+    kinds = {FAST.name: Kind(FAST, rates)}
+    assert paced(kinds, [DONE])[FAST.name].pace == 1
+
+
+def test_runs_of_equally_fast_devices_are_compared_in_costs() -> None:
+    def run(device: Device) -> Any:
+        return SimpleNamespace(info=SimpleNamespace(kind=device.name, kinds=KINDS), device=str(device))
+
+    assert _devices(run(FAST), run(SMALL)) == ()
+    assert len(_devices(run(FAST), run(SLOW))) == 2

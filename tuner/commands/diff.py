@@ -129,7 +129,10 @@ def _devices(one: Run, other: Run) -> tuple[str, ...]:
         run.device if kind is None else f"{kind.device} ({run.info.kind})"
         for run, kind in zip((one, other), kinds, strict=True)
     )
-    differ = one.info.kind != other.info.kind if None not in kinds else one.device != other.device
+    mine, theirs = kinds
+    differ = (
+        one.device != other.device if mine is None or theirs is None else not mine.device.is_as_fast_as(theirs.device)
+    )
     return names if differ and all(names) else ()
 
 

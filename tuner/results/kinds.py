@@ -105,7 +105,9 @@ def paced(kinds: Mapping[str, Kind], records: Iterable[TrialRecord]) -> dict[str
             continue
         run = replace(plan, recipe=replace(plan.recipe, epochs=len(record.epochs) or plan.recipe.epochs))
         measured = _measured(kind, kinds)
-        errors[measured.device.name].append(math.log(taken / cost.train_seconds(run, measured.rates)))
+        expected = cost.train_seconds(run, measured.rates)
+        if 0 < expected < math.inf:  # what a study says of a kind may be damaged
+            errors[measured.device.name].append(math.log(taken / expected))
     common = median([error for found in errors.values() for error in found] or [0.0])
     paces = {name: math.exp(median([common, *found])) for name, found in errors.items()}
     return {name: replace(kind, pace=paces[kind.device.name]) for name, kind in kinds.items()}

@@ -17,6 +17,7 @@ from tuner.bundle.format import WEIGHTS
 from tuner.commands.reading import run_to_export
 from tuner.errors import RunError, TunerError, UsageError
 from tuner.results.config import Budget
+from tuner.search.processes.guard import Interrupt
 from tuner.search.shared.content import ARTIFACT
 from tuner.search.shared.folder import FolderStore
 from tuner.search.shared.weights import SharedWeights, name_of
@@ -366,6 +367,20 @@ def test_a_folder_that_takes_no_files_is_refused_at_the_start(join: Join, tmp_pa
     (tmp_path / "file").touch()
     with pytest.raises(TunerError, match=r"tuner cannot use the folder .*/file \(File exists\): give another one"):
         join("one", artifacts=tmp_path / "file")
+
+
+def test_weights_that_cannot_be_read_are_named_and_hold_up_nothing(tmp_path: Path) -> None:
+    lines, file, name = list[str](), tmp_path / "a-folder", str(uuid4())
+    file.mkdir()
+    weights = SharedWeights(tmp_path / "store", lines.append)
+    weights.send(3, file, name)
+    weights.leave(5.0, Interrupt())
+    assert len(lines) == 1
+    assert "Is a directory" in lines[0]
+    file.rmdir()
+    file.write_text("weights")
+    weights.leave(5.0, Interrupt())
+    assert (tmp_path / "store" / name).read_text() == "weights"
 
 
 def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:

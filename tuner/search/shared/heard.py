@@ -1,6 +1,7 @@
 """What a worker has heard of a study's trials, and what that says on each kind of device."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from tuner.results.kinds import Kind, as_seen, paced
@@ -54,14 +55,23 @@ class Heard:
         seen = (as_seen(one, name, kinds, self._setting.limits) for one in records)
         return [one for one in seen if one is not None]
 
-    def fronts(self, *more: TrialRecord, but: Collection[str] = ()) -> set[int]:
-        """Return the trials that are on the front of any kind.
+    def fronts(self, *more: TrialRecord) -> set[int]:
+        """Return the trials that are on the front of any kind, or will be when more is known of how quick kinds are.
+
+        Trials of equally fast devices alone are compared, as a pace that is corrected leaves their order as it is.
 
         Args:
             more: Trials that are to be looked at as if they had been heard.
-            but: Kinds whose front is left out.
         """
-        found, records = set[int](), (self.records | {one.trial: one for one in more}).values()
-        for kind in self.kinds.keys() - set(but):
-            found |= set(front(comparable(self.here(records, kind)), self._setting.objectives))
+        found, limits = set[int](), replace(self._setting.limits, train_seconds=None)
+        groups: dict[str, list[TrialRecord]] = {}
+        for record in (self.records | {one.trial: one for one in more}).values():
+            ran = self.kinds.get(record.kind)
+            name = "" if ran is None else replace(ran.device, trial_bytes=None).name
+            groups.setdefault(name, []).append(record)
+        for kind in self.kinds:
+            for records in groups.values():
+                seen = (as_seen(record, kind, self.kinds, limits) for record in records)
+                there = comparable([record for record in seen if record is not None])
+                found |= set(front(there, self._setting.objectives))
         return found

@@ -232,8 +232,7 @@ class SharedQueue(Queue):
 
     def unwanted(self, records: Sequence[TrialRecord], front_here: Collection[int]) -> set[int]:
         """Return the trials that are on no kind's front."""
-        others = self._heard.fronts(but={self._setting.kind})
-        unwanted = {record.trial for record in records} - set(front_here) - others
+        unwanted = {record.trial for record in records} - set(front_here) - self._heard.fronts()
         if self._place.weights is not None:
             self._place.weights.drop(unwanted)
         return unwanted

@@ -137,7 +137,7 @@ class SharedWeights:
             try:
                 with suppress(ArtifactNotFound):  # somebody has tidied up
                     self._store.remove(name) if file is None else self._write(number, name, file)
-            except TunerError as error:
+            except Exception as error:  # noqa: BLE001 - a thread that ends by one sends nothing any more, and nobody sees why
                 if not self._ask_at:
                     self._lines.append(f"warning: {error}; until then, weights stay in this worker's folder")
                 self._ask_at = time.monotonic() + PAUSE
