@@ -1,14 +1,14 @@
-"""Many workers on one study in PostgreSQL: throughput, time of the storage, workers that are killed, an outage.
+"""Many workers on one study in a database: throughput, time of the storage, workers that are killed, an outage.
 
-`python -m benchmarks.fleet [--quick] [--parts NAME ...] [--task TASK] [--json FILE]`
+`python -m benchmarks.fleet [--quick] [--parts NAME ...] [--task TASK] [--database mariadb] [--json FILE]`
 
 Workers are processes without PyTorch (`benchmarks.fleet_worker`), which join, claim and finish trials as `tuner run
 --study` does. A trial takes a fixed 2 s, in which its worker sleeps: a machine of two cores cannot train sixteen trials
 at once, but it can hold what they say to the database. So the throughput is that of the storage and the queue; the
 workers' own Python, which a fleet would have a device each for, shares these cores with the database, and counts
-against it. Plans and records are those of the space `smoke`, whatever would be trained: digits or gestures make no
-other trial in the database. The study has 2,000 trials before the first worker joins: 40 that a worker made, copied
-within the database. The server (`benchmarks.postgres`) does not wait for the disk.
+against it. Plans and records are those of the space `smoke`, on a made-up model, or on that of `--task`. The study has
+2,000 trials before the first worker joins: 40 that a worker made, copied within the database. The server is PostgreSQL
+(`benchmarks.postgres`) or MariaDB (`benchmarks.mariadb`); it does not wait for the disk.
 
 - `throughput`: 1, 2, 4, 8 and 16 workers; storage seconds are all that a worker waits for from its last trial's end to
   this one's, and what of it each kind of call takes.
@@ -27,7 +27,8 @@ import math
 import random
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -38,9 +39,11 @@ from optuna.trial import TrialState
 from benchmarks.fleet_costs import measure_costs
 from benchmarks.fleet_kinds import measure_kinds
 from benchmarks.fleet_levels import Level, measure_level
-from benchmarks.fleet_processes import TRIALS, Fleet, fill
+from benchmarks.fleet_processes import TRIALS, AnyServer, Fleet, fill
 from benchmarks.fleet_scale import cost_rows, predicted_here, proxy_of, scale_rows
-from benchmarks.postgres import Server, postgres
+from benchmarks.fleet_worker import MODEL, TASK, Shape, shape_of
+from benchmarks.mariadb import mariadb
+from benchmarks.postgres import postgres
 from benchmarks.report import Claim, Row, finish
 from tuner.search.shared.content import WORKER
 
@@ -60,20 +63,25 @@ class Bench:
     Args:
         server: The database.
         folder: For the workers' folders.
-        task: Name or file of what is trained.
+        task: Name or file of a task; the parts' own where it is not given.
         quick: Whether to take fewer workers and less time.
     """
 
-    def __init__(self, server: Server, folder: Path, *, task: str, quick: bool) -> None:
+    def __init__(self, server: AnyServer, folder: Path, *, task: str | None, quick: bool) -> None:
         self.server, self.folder, self.task, self.quick = server, folder, task, quick
         self.counts: Sequence[int] = QUICK if quick else LEVELS
         self.seconds = QUICK_SECONDS if quick else SECONDS
 
     @cached_property
+    def shape(self) -> Shape:
+        """Return the model and the task of padded trials."""
+        return (MODEL, TASK) if self.task is None else shape_of(self.task)
+
+    @cached_property
     def full(self) -> str:
         """Return the address of a study that is full."""
         url = f"{self.server.url}#full"
-        fill(self.server, url, self.folder)
+        fill(self.server, url, self.folder, self.shape)
         return url
 
     @cached_property
@@ -85,10 +93,13 @@ class Bench:
         self, url: str, pad: float, counts: Sequence[int], seconds: float, proxy: psutil.Process | None = None
     ) -> list[Level]:
         """Return what so many workers do with trials of so many seconds."""
-        fleet = Fleet(url, Path(tempfile.mkdtemp(dir=self.folder)), pad=pad)
+        fleet = Fleet(url, Path(tempfile.mkdtemp(dir=self.folder)), pad=pad, of=self.shape)
         levels = [measure_level(fleet, workers, pad, seconds, proxy) for workers in counts]
         fleet.drain()
         return levels
+
+
+DATABASES: Mapping[str, Callable[[], AbstractContextManager[AnyServer]]] = {"postgresql": postgres, "mariadb": mariadb}
 
 
 def main() -> None:
@@ -96,12 +107,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--task", default="digits", help="a task's name or file, for kinds")
+    parser.add_argument("--database", choices=DATABASES, default="postgresql")
+    parser.add_argument("--task", help="a task's name or file, whose plans throughput, scale and kinds take")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     rows: list[Row] = []
     claims: list[Claim] = []
-    with tempfile.TemporaryDirectory(prefix="tuner-fleet-") as folder, postgres() as server:
+    server_of = DATABASES[options.database]
+    with tempfile.TemporaryDirectory(prefix="tuner-fleet-") as folder, server_of() as server:
         bench = Bench(server, Path(folder), task=options.task, quick=options.quick)
         for name in options.parts:
             some_rows, some_claims = PARTS[name](bench)
@@ -251,7 +264,7 @@ def of_stop(bench: Bench) -> tuple[list[Row], list[Claim]]:
 
 def of_kinds(bench: Bench) -> tuple[list[Row], list[Claim]]:
     """Let workers of three kinds train, one after another and at once."""
-    return measure_kinds(bench.server.url, bench.folder / "kinds", bench.task, quick=bench.quick)
+    return measure_kinds(bench.server.url, bench.folder / "kinds", bench.task or "digits", quick=bench.quick)
 
 
 PARTS = {"throughput": of_throughput, "scale": of_scale, "kills": of_kills, "stop": of_stop, "kinds": of_kinds}

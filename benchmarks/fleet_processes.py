@@ -16,8 +16,8 @@ import psutil
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import create_engine, text
 
-from benchmarks.fleet_worker import DRAIN, FINISHED, QUEUED, READY, Part, Worker, give_order, work
-from benchmarks.postgres import Server
+from benchmarks import mariadb, postgres
+from benchmarks.fleet_worker import DRAIN, FINISHED, QUEUED, READY, Part, Shape, Worker, give_order, work
 from tuner.search.journal import RUNG
 from tuner.search.shared.address import read_address
 from tuner.search.shared.content import KEY, RECORD
@@ -26,12 +26,15 @@ from tuner.search.shared.storage import close, open_storage
 #: Trials of a full study, and how many of them a worker makes; the others are copies.
 TRIALS, MADE = 2000, 40
 WAIT_SECONDS = 120.0
+AnyServer = postgres.Server | mariadb.Server
+#: Names of the servers' processes.
+SERVERS = ("postgres", "mariadbd")
 #: Tables of a trial, and what is copied of each.
 TABLES = {
-    "trial_params": "param_name, param_value, distribution_json",
-    "trial_values": "objective, value, value_type",
-    "trial_user_attributes": "key, value_json",
-    "trial_system_attributes": "key, value_json",
+    "trial_params": ("param_name", "param_value", "distribution_json"),
+    "trial_values": ("objective", "value", "value_type"),
+    "trial_user_attributes": ("key", "value_json"),
+    "trial_system_attributes": ("key", "value_json"),
 }
 FORK = multiprocessing.get_context("forkserver")
 FORK.set_forkserver_preload(["benchmarks.report", "benchmarks.fleet_worker"])
@@ -135,11 +138,11 @@ class Fleet:
         }
 
 
-def fill(server: Server, url: str, folder: Path) -> None:
-    """Fill a study: some trials by a worker, and copies of them."""
+def fill(server: AnyServer, url: str, folder: Path, of: Shape) -> None:
+    """Fill a study with trials of a model and a task: some by a worker, and copies of them."""
     base = folder / "filling"
     base.mkdir()
-    worker = Worker(Part(url, base, "first", 0.0))
+    worker = Worker(Part(url, base, "first", 0.0, of=of))
     for _ in range(MADE):
         worker.trial()
     worker.leave()
@@ -149,13 +152,15 @@ def fill(server: Server, url: str, folder: Path) -> None:
         connection.execute(
             text(
                 "INSERT INTO trials (number, study_id, state, datetime_start, datetime_complete) "
+                "WITH RECURSIVE k AS (SELECT 1 AS k UNION ALL SELECT k + 1 FROM k WHERE k < :times) "
                 "SELECT t.number + :made * k.k, t.study_id, t.state, t.datetime_start, t.datetime_complete "
-                "FROM trials t JOIN studies s USING (study_id) CROSS JOIN generate_series(1, :times) AS k(k) "
+                "FROM trials t JOIN studies s USING (study_id) CROSS JOIN k "
                 "WHERE s.study_name = :name ORDER BY k.k, t.number"
             ),
             names,
         )
-        for table, columns in TABLES.items():
+        for table, names_of in TABLES.items():
+            columns = ", ".join(map(engine.dialect.identifier_preparer.quote, names_of))
             connection.execute(
                 text(
                     f"INSERT INTO {table} (trial_id, {columns}) SELECT n.trial_id, {columns} "  # noqa: S608 - names of our own
@@ -165,11 +170,11 @@ def fill(server: Server, url: str, folder: Path) -> None:
                 ),
                 names,
             )
-        connection.execute(text("ANALYZE"))
+        connection.execute(text("ANALYZE" if engine.name == "postgresql" else f"ANALYZE TABLE {', '.join(TABLES)}"))
     engine.dispose()
 
 
 def database_seconds() -> float:
     """Return the processor time of the server's processes."""
-    found = [one for one in psutil.Process().children(recursive=True) if one.name() == "postgres"]
+    found = [one for one in psutil.Process().children(recursive=True) if one.name() in SERVERS]
     return float(sum(one.cpu_times().user + one.cpu_times().system for one in found))

@@ -32,6 +32,7 @@ from tuner.results.records import TrialRecord
 from tuner.search.journal import PRIOR, RUNG, optuna_values, origin_of, place_of
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
+from tuner.search.processes.remote import open_remote
 from tuner.search.rungs import at_rung
 from tuner.search.setting import Setting, participants, wanted_knobs
 from tuner.search.shared.address import read_address
@@ -44,6 +45,7 @@ from tuner.search.space import load_space
 BLOCKS = tuple(BlockInfo(f"b{at}", f"cut{at}", (4, 2, 2), 1_000_000, 1_000, 4_096) for at in range(4))
 MODEL = ModelInfo("made-up", "model", 4, BLOCKS)
 TASK = TaskInfo("made-up", "task", 600, 60, (200, 200), 80)
+Shape = tuple[ModelInfo, TaskInfo]
 #: Names of orders: work until a clock, or take what waits until nothing is left; and the files of each worker.
 ORDER, DRAIN, READY, FINISHED = "order", "drain", "ready", "finished"
 #: Attribute of trials that were put in the queue.
@@ -69,6 +71,7 @@ class Part:
         rungs: Whether plans are tried on a lower rung first.
         queued: Plans that it puts in the queue when it joins: first plans, and as many of a prior, which are tried on
             the top rung.
+        of: Model and task of the plans.
     """
 
     url: str
@@ -79,6 +82,7 @@ class Part:
     grace: float = GRACE
     rungs: bool = False
     queued: int = 0
+    of: Shape = (MODEL, TASK)
 
 
 class Timed(Patience):
@@ -111,9 +115,10 @@ class Worker:
         self.timed = Timed(time.sleep, lambda _line: None)
         self._shared._storage = patient(self._shared._plain, self.timed)  # noqa: SLF001 - to time each call
         identity = Identity("task", "smoke", 0, deterministic=False)
-        info = RunInfo(identity, RunConfig("made-up"), "made-up", "smoke", 1, MODEL, TASK, tuple(objectives))
+        model, task = part.of
+        info = RunInfo(identity, RunConfig("made-up"), "made-up", "smoke", 1, model, task, tuple(objectives))
         limits, kind = Budget(trials=10**6), self._shared.kind
-        fixed = (self._strategies, objectives, self._wanted, "tpe", 0, False, MODEL, TASK, nominal(MODEL), limits, None)
+        fixed = (self._strategies, objectives, self._wanted, "tpe", 0, False, model, task, nominal(model), limits, None)
         self._setting = Setting(*fixed, self._folder, kind=kind)
         self._queue, _ = self._shared.join(self._setting, info, part.beat, part.grace)
         self._records, self._ended = list[TrialRecord](), dict[str, TrialRecord]()
@@ -236,11 +241,17 @@ class Worker:
                 return self._compose(random_values(draw))
 
     def _compose(self, source: ValueSource) -> Composed:
-        return compose(self._strategies, source, MODEL, TASK, self._wanted)
+        return compose(self._strategies, source, *self._part.of, self._wanted)
 
     def _left(self) -> bool:
         states = TrialState.RUNNING, TrialState.WAITING
         return bool(self._queue.study.get_trials(deepcopy=False, states=states))
+
+
+def shape_of(task: str) -> Shape:
+    """Return the model and the task of a task's plans; a process of its own opens it, with PyTorch."""
+    with open_remote(build_host(), task, ["torch"]) as sessions:
+        return sessions["torch"].model, sessions["torch"].task.info
 
 
 def work(part: Part) -> None:

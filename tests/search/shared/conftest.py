@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import mariadb
 from benchmarks.postgres import Server, postgres, programs
 from tuner.results.config import Budget, RunConfig
 from tuner.results.folder import Identity, RunInfo
@@ -127,6 +128,22 @@ def join(begin: Begin, address: str, tmp_path: Path) -> Iterator[Join]:
     yield go
     for shared in opened:
         shared.leave()
+
+
+@pytest.fixture(scope="module")
+def maria() -> Iterator[mariadb.Server]:
+    """A MariaDB server."""
+    if mariadb.programs() is None:
+        pytest.skip(f"MariaDB is not installed, and {mariadb.VARIABLE} does not name it")
+    with mariadb.mariadb() as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=["server", "maria"])
+def any_server(request: pytest.FixtureRequest) -> Server | mariadb.Server:
+    """A server of each database."""
+    running: Server | mariadb.Server = request.getfixturevalue(request.param)
+    return running
 
 
 @pytest.fixture(scope="module")

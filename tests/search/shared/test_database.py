@@ -14,6 +14,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy import event
 
+from benchmarks import mariadb
 from benchmarks.postgres import Server
 from tuner.search.shared.address import read_address
 from tuner.search.shared.database import Database
@@ -29,14 +30,14 @@ RANGES: dict[str, Any] = {
 DIRECTIONS = [StudyDirection.MAXIMIZE, StudyDirection.MINIMIZE]
 
 
-@pytest.fixture(scope="module", params=["file", "server"])
+@pytest.fixture(scope="module", params=["file", "server", "maria"])
 def both(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Database, RDBStorage]]:
     """Our storage and Optuna's, of one database."""
     url = f"sqlite:///{tmp_path_factory.mktemp('study') / 'study.db'}"
-    if request.param == "server":
-        url = read_address(request.getfixturevalue("server").url).url
+    if request.param != "file":
+        url = read_address(request.getfixturevalue(request.param).url).url
     ours = Database(url)
     theirs = RDBStorage(url)
     yield ours, theirs
@@ -132,8 +133,8 @@ def test_what_is_not_there_is_not_found(both: tuple[Database, RDBStorage]) -> No
             ask(10**6)
 
 
-def test_trials_that_are_made_at_once_have_numbers_of_their_own(server: Server) -> None:
-    ours = Database(read_address(server.url).url)
+def test_trials_that_are_made_at_once_have_numbers_of_their_own(any_server: Server | mariadb.Server) -> None:
+    ours = Database(read_address(any_server.url).url)
     study = ours.create_new_study(DIRECTIONS)
     with ThreadPoolExecutor(4) as several:
         made = list(several.map(lambda _: ours.create_new_trial(study, waiting()), range(24)))

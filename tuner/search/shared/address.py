@@ -7,7 +7,12 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsp
 from tuner.errors import UsageError
 
 #: Drivers that an address without one means.
-DRIVERS = {"postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg", "mysql": "mysql+pymysql"}
+DRIVERS = {
+    "postgresql": "postgresql+psycopg",
+    "postgres": "postgresql+psycopg",
+    "mysql": "mysql+pymysql",
+    "mariadb": "mysql+pymysql",
+}
 #: Databases that a study may be in; any driver of theirs may be named, as in ``mysql+mysqldb``.
 DATABASES = ("postgresql", "postgres", "mysql", "mariadb", "sqlite")
 PROXY, PROXY_PORT = "grpc", 13000

@@ -19,6 +19,7 @@ from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.storages import RDBStorage
 from optuna.storages._rdb.models import (
     StudyModel,
+    StudyUserAttributeModel,
     TrialIntermediateValueModel,
     TrialModel,
     TrialParamModel,
@@ -30,6 +31,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import (
     Connection,
     String,
+    Text,
     bindparam,
     cast,
     func,
@@ -41,6 +43,7 @@ from sqlalchemy import (
     union_all,
     update,
 )
+from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from tuner.errors import first_line
@@ -51,6 +54,10 @@ AT_ONCE = 500
 PARAM, USER, SYSTEM, VALUE, STEP = range(5)
 
 TRIAL: Any = TrialModel.__table__
+#: MySQL's TEXT holds 64 kB: a record with many epochs, or a task with many classes, may be longer. Tables that are made
+#: here hold it; to Optuna they are the same.
+for _model in (StudyUserAttributeModel, TrialUserAttributeModel):
+    _model.__table__.c.value_json.type = Text().with_variant(LONGTEXT(), "mysql", "mariadb")
 TRIALS = select(
     TrialModel.trial_id,
     TrialModel.number,

@@ -51,7 +51,8 @@ def open_storage(address: Address, *, exists: bool = False) -> BaseStorage:
     except RunError:
         raise
     except Exception as error:
-        if is_outage(error) or isinstance(error, ValueError | ConnectionError | _database_errors()):
+        # a RuntimeError is a driver's, which needs a library more for some way to log in
+        if is_outage(error) or isinstance(error, ValueError | ConnectionError | RuntimeError | _database_errors()):
             raise _unopened(address, error) from None
         raise
 
@@ -92,8 +93,8 @@ def _database(address: Address) -> BaseStorage:
         except (IntegrityError, ProgrammingError) as error:  # another worker makes the same tables
             if not left:
                 raise RunError(f"the study {address.shown} cannot be opened: {first_line(error)}") from None
-        except OperationalError:  # SQLite has no other word for it
-            if not left or not is_file:
+        except OperationalError as error:  # SQLite, and MySQL's driver, have no other word for it
+            if not left or not (is_file or "already exists" in str(error)):
                 raise
         time.sleep(SHORTEST)
     raise AssertionError("unreachable")
