@@ -157,6 +157,7 @@ EXTRAS = {
     "optuna_dashboard": "dashboard",
     "pandas": "pandas",
     "psycopg": "study",
+    "pymysql": "mysql",
     "pytest": "kit",
     "ray": "ray",
     "scipy": "tune",

@@ -14,7 +14,7 @@ from tuner.results.objectives import Objective
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.setting import Setting
-from tuner.search.shared.address import WAY_OUT, Address, read_address
+from tuner.search.shared.address import Address, read_address
 from tuner.search.shared.artifacts import read_artifacts
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def warn_of_password(address: Address, say: Callable[[str], object]) -> None:
     """Say so where an address with its password is in the list of processes; one from the environment is not."""
     place = address.url.partition("://")[2]
     if address.has_password and any(place in argument for argument in sys.argv):
-        say(f"warning: whoever may list processes may read the password in --study: {WAY_OUT}")
+        say(f"warning: whoever may list processes may read the password in --study: {address.way_out}")
 
 
 def check_same(

@@ -16,6 +16,12 @@ from tuner.search.shared.storage import open_storage
         ("postgres://host:5433/db#hands", "postgresql+psycopg://host:5433/db", "postgresql://host:5433/db#hands"),
         ("postgresql+psycopg2://h/d", "postgresql+psycopg2://h/d", "postgresql+psycopg2://h/d"),
         ("mysql://h/d?ssl_ca=a.pem", "mysql+pymysql://h/d?ssl_ca=a.pem", "mysql://h/d?ssl_ca=a.pem"),
+        ("mariadb://me@h/d", "mysql+pymysql://me@h/d", "mysql://me@h/d"),
+        (
+            "mysql://h/d?read_default_file=~/.my.cnf",
+            "mysql+pymysql://h/d?read_default_file=~/.my.cnf",
+            "mysql://h/d?read_default_file=~/.my.cnf",
+        ),
         ("sqlite:///a/b.db", "sqlite:///a/b.db", "sqlite:///a/b.db"),
         ("sqlite:////a/b.db", "sqlite:////a/b.db", "sqlite:////a/b.db"),
         ("grpc://host", "grpc://host:13000", "grpc://host:13000"),
@@ -45,6 +51,16 @@ def test_a_password_is_in_nothing_that_is_shown(text: str) -> None:
         assert "***" in shown
     assert "s3c" in address.url
     assert ("sslmode=verify-full" in address.shown) == ("sslmode" in text)
+
+
+@pytest.mark.parametrize(
+    ("text", "file"),
+    [("postgresql://me:x@h/d", "PGPASSFILE"), ("mysql://me:x@h/d", "?read_default_file="), ("grpc://h", "")],
+)
+def test_where_a_password_is_safe_is_said(text: str, file: str) -> None:
+    way_out = read_address(text).way_out
+    assert file in way_out
+    assert way_out.endswith("the whole address in the variable TUNER_RUN_STUDY or TUNER_WORKER_STUDY")
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,15 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.storages import RDBStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from sqlalchemy import event
+from sqlalchemy import create_engine, event, text
 
 from benchmarks import mariadb
 from benchmarks.postgres import Server
-from tuner.search.shared.address import read_address
+from tuner.errors import RunError
+from tuner.search.shared.address import Address, read_address
 from tuner.search.shared.database import Database
 from tuner.search.shared.ending import Ending
+from tuner.search.shared.storage import Patience, close, open_storage, patient
 
 KNOBS: dict[str, Any] = {"lr": 0.01, "blocks": 3, "kind": "b", "flag": True}
 RANGES: dict[str, Any] = {
@@ -154,6 +156,55 @@ def test_a_trial_that_runs_is_read_again_in_state_and_attributes(both: tuple[Dat
     assert before[0].user_attrs == waiting().user_attrs
     theirs.set_trial_state_values(identities[2], TrialState.FAIL)
     assert ours.get_all_trials(study) == theirs.get_all_trials(study)
+
+
+def test_a_record_may_be_long(both: tuple[Database, RDBStorage], study: int) -> None:
+    ours, theirs = both
+    record = {"epochs": [{"loss": 0.123456789, "seconds": 0.1}] * 3000}
+    identity = ours.create_new_trial(study, waiting(TrialState.RUNNING))
+    ours.end_trial(identity, Ending(TrialState.PRUNED, None, {"record": record}, {}))
+    theirs.set_study_user_attr(study, "run", record)
+    assert len(str(record)) > 2**16
+    assert theirs.get_trial(identity).user_attrs["record"] == record
+    assert ours.get_study_user_attrs(study) == {"run": record}
+
+
+def test_tables_that_hold_no_long_record_are_named(maria: mariadb.Server) -> None:
+    ours = Database(database_of(maria, "short"))
+    with ours.engine.begin() as connection:  # as Optuna makes them
+        connection.execute(text("ALTER TABLE trial_user_attributes MODIFY value_json TEXT"))
+    storage = patient(ours, Patience(lambda _: pytest.fail("it waits"), print))
+    identity = storage.create_new_trial(storage.create_new_study(DIRECTIONS), waiting(TrialState.RUNNING))
+    with pytest.raises(
+        RunError, match=r"does not take a record \(.*too long.*\): give one whose tables tuner has made"
+    ):
+        storage.end_trial(identity, Ending(TrialState.PRUNED, None, {"record": "x" * 2**16}, {}))
+    assert storage.get_trial(identity).state is TrialState.RUNNING
+    ours.engine.dispose()
+
+
+def test_several_may_make_the_tables_at_once(any_server: Server | mariadb.Server) -> None:
+    address = Address(database_of(any_server, "at_once"), "tuner")
+
+    def studies(_: int) -> int:
+        storage = open_storage(address)
+        try:
+            return len(storage.get_all_studies())
+        finally:
+            close(storage)
+
+    with ThreadPoolExecutor(6) as several:
+        assert list(several.map(studies, range(6))) == [0] * 6
+
+
+def database_of(server: Server | mariadb.Server, name: str) -> str:
+    """Make a database, and return its address for SQLAlchemy."""
+    url = read_address(server.url).url
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    engine.dispose()
+    return f"{url.rpartition('/')[0]}/{name}"
 
 
 def test_a_trial_takes_a_few_statements(both: tuple[Database, RDBStorage], study: int) -> None:

@@ -1,5 +1,6 @@
 """Databases as users have them: PostgreSQL, which may stop and start, and Optuna's proxy in front of one."""
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import pytest
 from optuna.storages import BaseStorage
 from sqlalchemy.exc import PendingRollbackError
 
+from benchmarks import mariadb
 from benchmarks.postgres import Server
 from tuner.cli.app import call
 from tuner.commands.tune import run as tune_task
@@ -20,6 +22,7 @@ from tuner.search.shared.address import read_address
 from tuner.search.shared.storage import Patience, close, is_outage, open_storage, patient
 
 Join = Callable[..., Any]
+AnyServer = Server | mariadb.Server
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +66,12 @@ def test_of_several_that_begin_at_once_one_makes_the_study(join: Join, server: S
     assert [worker.queue.is_new for worker in workers] == [True, False]
 
 
-def test_workers_wait_for_a_database_that_stops_and_starts(join: Join, server: Server, heard: Any) -> None:
-    one = join("one", Budget(trials=3), at=f"{server.url}#outage", listener=heard)
+def test_workers_wait_for_a_database_that_stops_and_starts(join: Join, any_server: AnyServer, heard: Any) -> None:
+    one = join("one", Budget(trials=3), at=f"{any_server.url}#outage", listener=heard)
     one.step()
     trial = one.begin()
-    server.stop()
-    later = threading.Timer(1.0, server.start)
+    any_server.stop()
+    later = threading.Timer(1.0, any_server.start)
     later.start()
     one.end(trial)
     later.join()
@@ -109,19 +112,44 @@ def test_the_database_password_is_in_no_message(tmp_path: Path, capsys: pytest.C
     assert "s3cret" not in printed.err + printed.out
 
 
+def test_a_password_may_be_in_an_option_file(maria: mariadb.Server, tmp_path: Path) -> None:
+    file = tmp_path / "my.cnf"
+    file.write_text(f"[client]\npassword = {mariadb.PASSWORD}\n")
+    bare = maria.url.replace(f":{mariadb.PASSWORD}", "")
+    address = read_address(f"{bare}?read_default_file={file}")
+    assert not address.has_password
+    assert mariadb.PASSWORD not in address.shown
+    storage = open_storage(address)
+    assert isinstance(storage.get_all_studies(), list)
+    close(storage)
+    with pytest.raises(RunError, match=r"cannot be opened \(OperationalError: .*Access denied for user 'tuner'"):
+        open_storage(read_address(bare))
+
+
+def test_a_driver_that_needs_more_to_log_in_says_so_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking(*_arguments: Any, **_named: Any) -> Any:
+        raise RuntimeError("'cryptography' package is required for sha256_password or caching_sha2_password")
+
+    monkeypatch.setattr("tuner.search.shared.database.Database", lacking)
+    with pytest.raises(
+        RunError, match=r"the study mysql://h/d cannot be opened \(RuntimeError: 'cryptography' package"
+    ):
+        open_storage(read_address("mysql://h/d"))
+
+
 @pytest.mark.slow
 def test_a_run_joins_a_study_and_its_files_hold_no_password(
-    tune: Callable[..., Any], moods: Callable[..., None], server: Server, tmp_path: Path
+    tune: Callable[..., Any], moods: Callable[..., None], any_server: AnyServer, tmp_path: Path
 ) -> None:
     moods("well")
-    url = server.url.replace("tuner@", "tuner:s3cret@") + "#whole"
+    url = any_server.url.replace("tuner@", "tuner:s3cret@") + "#whole"
     first = tune(trials=3, study=url)
     second = tune(trials=5, study=url, out=tmp_path / "other")
     assert [len(first.records), len(second.records)] == [3, 5]
     assert second.records[:3] == first.records
     assert second.info.worker != first.info.worker
     assert second.info.ended == "5 trials are done"
-    assert second.info.config.study == url.replace("s3cret", "***")
+    assert second.info.config.study == re.sub(r"s3cret[^@]*", "***", url)
     again = tune(trials=6, study=url, resume=True, memory="1GB")
     assert len(again.records) == 6
     limits = {name: kind.device.trial_bytes for name, kind in again.info.kinds.items()}

@@ -22,10 +22,9 @@ SECRETS = frozenset({"password", "passwd", "pwd", "sslpassword", "ssl_key_passwo
 HIDDEN = "***"
 #: A scheme of one letter would be a drive of Windows.
 ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
-#: Where a password is safe.
-WAY_OUT = (
-    "put it in a file named by PGPASSFILE, or the whole address in the variable TUNER_RUN_STUDY or TUNER_WORKER_STUDY"
-)
+#: Where a password is safe, by the beginning of the address; and anywhere.
+SAFE = {"postgres": "a file named by PGPASSFILE", "mysql": "a file named by ?read_default_file= in the address"}
+ENVIRONMENT = "the whole address in the variable TUNER_RUN_STUDY or TUNER_WORKER_STUDY"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -50,6 +49,12 @@ class Address:
         """Whether the address itself holds a password."""
         parts = urlsplit(self.url)
         return parts.password is not None or any(name.lower() in SECRETS for name, _ in parse_qsl(parts.query))
+
+    @property
+    def way_out(self) -> str:
+        """Where its password would be safe."""
+        files = [f"it in {file}, or " for database, file in SAFE.items() if self.url.startswith(database)]
+        return f"put {''.join(files)}{ENVIRONMENT}"
 
     @property
     def shown(self) -> str:

@@ -117,6 +117,16 @@ class Database(RDBStorage):
 
     _running: Mapping[int, FrozenTrial] = {}
 
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        try:
+            super().__init__(*arguments, **named)
+        except Exception:  # another worker makes the same tables, and it is tried again: no connection stays open
+            if hasattr(self, "_version_manager"):
+                self.remove_session()
+            if hasattr(self, "engine"):
+                self.engine.dispose()
+            raise
+
     @cached_property
     def _ranges(self) -> dict[tuple[int, str], BaseDistribution]:
         """Ranges of knobs, by study and name."""

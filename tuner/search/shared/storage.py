@@ -96,7 +96,7 @@ def _database(address: Address) -> BaseStorage:
         except OperationalError as error:  # SQLite, and MySQL's driver, have no other word for it
             if not left or not (is_file or "already exists" in str(error)):
                 raise
-        time.sleep(SHORTEST)
+        time.sleep(SHORTEST * 2 ** (TRIES - 1 - left))
     raise AssertionError("unreachable")
 
 
@@ -126,6 +126,14 @@ def is_outage(error: BaseException) -> bool:
     return kind == "UNAVAILABLE" or (kind == "UNKNOWN" and NO_ANSWER in details)
 
 
+def refusal(error: Exception) -> RunError | None:
+    """Return what to tell the user where a database does not take what it is given; None for all else."""
+    if isinstance(error, optuna.exceptions.StorageInternalError) and type(error.__cause__).__name__ == "DataError":
+        reason = first_line(error.__cause__ or error)
+        return RunError(f"the study's database does not take a record ({reason}): give one whose tables tuner has made")
+    return None
+
+
 class Patience:
     """Asks a storage again and again while it does not answer.
 
@@ -149,6 +157,8 @@ class Patience:
                 try:
                     result = method(*arguments, **named)
                 except Exception as error:
+                    if (refused := refusal(error)) is not None:
+                        raise refused from None
                     if not is_outage(error):
                         raise
                     if not waited:
