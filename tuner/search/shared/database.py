@@ -52,6 +52,7 @@ from tuner.search.shared.ending import NO_ANSWER, Ending, end_in_parts
 #: Trials whose content is asked for at once: databases bound the values of a question.
 AT_ONCE = 500
 PARAM, USER, SYSTEM, VALUE, STEP = range(5)
+EMPTY = ("params", "distributions", "user_attrs", "system_attrs", "intermediate_values")
 
 TRIAL: Any = TrialModel.__table__
 #: MySQL's TEXT holds 64 kB: a record with many epochs, or a task with many classes, may be longer. Tables that are made
@@ -121,9 +122,8 @@ class Database(RDBStorage):
         try:
             super().__init__(*arguments, **named)
         except Exception:  # another worker makes the same tables, and it is tried again: no connection stays open
-            if hasattr(self, "_version_manager"):
+            if hasattr(self, "scoped_session"):
                 self.remove_session()
-            if hasattr(self, "engine"):
                 self.engine.dispose()
             raise
 
@@ -278,19 +278,8 @@ def _fill(connection: Connection, found: Mapping[int, FrozenTrial], query: Any) 
 
 def _empty(row: Any) -> FrozenTrial:
     identity, number, state, start, complete = row
-    return FrozenTrial(
-        number,
-        state,
-        None,
-        _local(start),
-        _local(complete),
-        params={},
-        distributions={},
-        user_attrs={},
-        system_attrs={},
-        intermediate_values={},
-        trial_id=identity,
-    )
+    nothing: Any = {name: {} for name in EMPTY}
+    return FrozenTrial(number, state, None, _local(start), _local(complete), trial_id=identity, **nothing)
 
 
 def _local(moment: datetime | None) -> datetime | None:
