@@ -85,6 +85,9 @@ def test_a_slash_too_few_makes_no_folder_of_it() -> None:
 
 
 def test_a_driver_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pymysql", None)
-    with pytest.raises(TunerError, match="mysql://h/d needs pymysql, which is not installed: pip install it"):
+    for name in ("pymysql", "MySQLdb"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(TunerError, match=r"this needs pymysql, which is not installed: pip install .*\[mysql\]"):
         open_storage(read_address("mysql://h/d"))
+    with pytest.raises(TunerError, match=r"mysql\+mysqldb://h/d needs MySQLdb, which is not installed: pip install it"):
+        open_storage(read_address("mysql+mysqldb://h/d"))
