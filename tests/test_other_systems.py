@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
-from tools.portable import EXITS, TAIL, TOLERANCE, difference, made
+from tools.portable import EXITS, TAIL, TOLERANCE, difference, made, main
+from tuner.runtime.conformance.files import FOLDER, TENSORS
 
 ROOT = Path(__file__).parent.parent
 OLD = ROOT / "tests" / "fixtures" / "02e8440"
@@ -34,14 +37,29 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_bundles_predict_and_learn_without_what_linux_has(place: Path) -> None:
-    done = ran("win32", ROOT, "tools.portable", place, "--json")
+@pytest.mark.parametrize("system", ["darwin", "win32"])
+def test_bundles_predict_and_learn_without_what_linux_has(place: Path, system: str) -> None:
+    done = ran(system, ROOT, "tools.portable", place, "--json")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout.splitlines()[-1])
-    assert len(rows) >= 10
+    assert len(rows) >= 11
     assert {name: differs for name, (_, differs) in rows.items() if differs > TOLERANCE} == {}
     rounds = json.loads((place / "expected.json").read_text())["watch, one round"]["rounds"]
     assert len(rounds) == 1
+
+
+@pytest.mark.slow
+def test_a_device_that_computes_something_else_is_noticed(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shutil.copytree(place, tmp_path / "made")
+    file = folder / TAIL / FOLDER / TENSORS
+    tensors = load_file(file)
+    tensors["expected.losses"] = tensors["expected.losses"] * 1.01
+    save_file(tensors, file)
+    assert main([str(folder)]) == 1
+    differs = {line[:24].strip(): line.split()[-1] for line in capsys.readouterr().out.splitlines()}
+    assert [name for name, value in differs.items() if value == "inf"] == ["bundle check"]
 
 
 @pytest.mark.parametrize(("system", "command"), [("darwin", "run"), ("win32", "describe")])
@@ -60,6 +78,7 @@ def test_what_needs_linux_says_so_in_one_line(system: str, command: str, tmp_pat
         ({"a": [0.4, "x"]}, 0.1),
         ({"a": [0.5, "y"]}, np.inf),
         ({"a": [0.5]}, np.inf),
+        ({"a": [np.nan, "x"]}, np.inf),
         ([], np.inf),
     ],
 )

@@ -67,6 +67,12 @@ def base_requirements() -> list[str]:
     return list(project["dependencies"])
 
 
+def pinned() -> str:
+    """Return a name for what is installed: another one where a requirement or a pinned version is another."""
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    return hashlib.blake2b("\n".join([*base_requirements(), pins]).encode(), digest_size=4).hexdigest()
+
+
 def packages(index: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the path and the SHA-256 of packages, from the text of Debian's index of packages.
 
@@ -148,11 +154,12 @@ def main(folder: Path) -> int:
     """Fetch, export, run, and print a table; return 1 where an answer differs."""
     fetch(*EMULATOR, folder / "host")
     fetch(*LIBRARIES, folder / "root")
-    install(folder / "site")
+    site = folder / f"site-{pinned()}"
+    install(site)
     made = folder / "made"
     print("exporting bundles of digits here", flush=True)
     _run(sys.executable, "-m", "tools.portable", made, "--make")
-    environment = {"PYTHONPATH": str(folder / "site"), "PYTHONPYCACHEPREFIX": str(folder / "pyc"), "LC_ALL": "C.UTF-8"}
+    environment = {"PYTHONPATH": str(site), "PYTHONPYCACHEPREFIX": str(folder / "pyc"), "LC_ALL": "C.UTF-8"}
     command = emulated(folder)
     version = _run(str(folder / "host/usr/bin/qemu-aarch64"), "--version", quiet=True).split()[2]
     machine, python, numpy, runtime = _run(*command, "-c", VERSIONS, quiet=True, environment=environment).split()[-4:]

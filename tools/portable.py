@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import io
 import json
+import math
 import os
 import shutil
 import sys
@@ -23,7 +24,7 @@ import numpy as np
 from tuner.arrays import Array
 from tuner.bundle.format import Bundle
 from tuner.cli.app import call
-from tuner.runtime import Trainer
+from tuner.runtime import ExitsTrainer, Trainer
 from tuner.runtime.conformance.files import FOLDER, write_set
 
 TAIL, EXITS, SAMPLES, EXPECTED = "tail", "exits", "samples.npz", "expected.json"
@@ -76,6 +77,7 @@ class Device:
             "bundle check": lambda: self._broken(self.bundles[TAIL]),
             "bundle check of exits": lambda: self._broken(self.bundles[EXITS]),
             "train again": self._trained,
+            "train exits again": self._exits_trained,
             "watch, one round": self._watched,
             "status": lambda: self._json("status", self.bundles[TAIL])["round"],
             "rollback": lambda: self._json("rollback", self.bundles[TAIL])["round"],
@@ -90,7 +92,8 @@ class Device:
 
     def _broken(self, bundle: Path) -> list[str]:
         """Return what the conformance set finds broken: logits, exits, 20 steps of training, the gate."""
-        return [one["name"] for one in self._json("bundle", "check", bundle)["checks"] if not one["holds"]]
+        printed = self._printed("bundle", "check", bundle, "--json", code=None)
+        return [one["name"] for one in json.loads(printed)["checks"] if not one["holds"]]
 
     def _trained(self) -> dict[str, Any]:
         """Train on half of the samples; return losses, accuracies before and after, and answers of the new bundle."""
@@ -100,6 +103,14 @@ class Device:
         after, kept = trainer.accuracy(self._samples[1::2], self._labels[1::2]), trainer.global_accuracy()
         answers = self._predicted(trainer.save(self._scratch / "next"))
         return {"losses": losses, "accuracies": [before, after, kept], "answers": answers}
+
+    def _exits_trained(self) -> dict[str, Any]:
+        """Train the exits on half of the samples; return losses, thresholds, and answers of the new bundle."""
+        trainer = ExitsTrainer(self.bundles[EXITS])
+        trainer.add(self._samples[::2], self._labels[::2])
+        losses = trainer.train(epochs=EPOCHS)
+        answers = self._predicted(trainer.save(self._scratch / "next-exits"))
+        return {"losses": losses, "thresholds": trainer.thresholds, "answers": answers}
 
     def _watched(self) -> dict[str, Any]:
         """Watch all samples; return the answers and the verdict on the round that follows."""
@@ -114,11 +125,12 @@ class Device:
     def _json(self, *arguments: object) -> Any:
         return json.loads(self._printed(*arguments, "--json"))
 
-    def _printed(self, *arguments: object) -> str:
+    def _printed(self, *arguments: object, code: int | None = 0) -> str:
+        """Return what a command prints that ends with a code; None stands for any."""
         with contextlib.redirect_stdout(io.StringIO()) as printed:
-            code = call([str(argument) for argument in arguments])
-        if code:
-            raise SystemExit(f"tuner {arguments[0]} ended with exit code {code}")
+            ended = call([str(argument) for argument in arguments])
+        if code not in {None, ended}:
+            raise SystemExit(f"tuner {arguments[0]} ended with exit code {ended}")
         return printed.getvalue()
 
 
@@ -148,12 +160,12 @@ def done(folder: Path) -> list[Step]:
 def difference(value: Any, expected: Any) -> float:
     """Return the largest difference of the numbers in two answers; infinite where anything else differs."""
     if isinstance(expected, float) and isinstance(value, int | float):
-        return abs(value - expected)
+        return abs(value - expected) if math.isfinite(value - expected) else math.inf
     if isinstance(expected, dict) and isinstance(value, dict) and value.keys() == expected.keys():
         return max((difference(value[name], one) for name, one in expected.items()), default=0.0)
     if isinstance(expected, list) and isinstance(value, list | tuple) and len(value) == len(expected):
         return max(map(difference, value, expected), default=0.0)
-    return 0.0 if value == expected else float("inf")
+    return 0.0 if value == expected else math.inf
 
 
 def exported(folder: Path) -> dict[str, Path]:

@@ -23,6 +23,7 @@ from tuner.store.calibrated import (
     write_costs,
 )
 from tuner.store.store import Store
+from tuner.store.usage import Usage
 
 IN_USE = "from tuner.store.calibrated import blocks_file; print(blocks_file('net', '1'), flush=True); input()"
 
@@ -104,6 +105,8 @@ def test_none_is_deleted_while_another_process_uses_any(other_process: subproces
     keep_recent(blocks_file("net", "1").parent)
     assert calibrated_blocks().files == MOST_BLOCKS + 2
     other_process.communicate("\n")
+    with pytest.raises(StoreError, match="in use by a run"), Usage(blocks_file("net", "1").parent).alone(patience=0):
+        pass  # this process uses them, also after it was refused to be alone
     keep_recent(blocks_file("net", "1").parent)
     assert calibrated_blocks().files == MOST_BLOCKS
 

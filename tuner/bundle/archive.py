@@ -1,5 +1,6 @@
 """A bundle in a zip, as a browser exports it: unpacked for as long as it is used."""
 
+import errno
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ SUFFIX = ".zip"
 #: What browsers and `zip` write. Each of the others has errors of its own.
 COMPRESSIONS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 MOST_FILES = 10_000
+#: What the disk says; anything else is a name in the zip that is damaged, or that this system does not allow.
+OF_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO}
 _PIECE_BYTES = 2**20
 
 
@@ -34,8 +37,13 @@ def unpacked(path: Path) -> Iterator[Path]:
         try:
             with zipfile.ZipFile(path) as archive:
                 _extract(archive, folder)
-        except OSError as error:  # of the disk, or of a name in the zip
-            raise BundleError(f"{path} cannot be unpacked to {folder.parent} ({reason_of(error)})") from None
+        except OSError as error:
+            if error.errno not in OF_DISK:
+                raise BundleError(f"{path} cannot be unpacked ({reason_of(error)}): copy or export it again") from None
+            raise BundleError(
+                f"{path} cannot be unpacked to {folder.parent} ({reason_of(error)}): free some space, or name another "
+                "folder in the variable TMPDIR"
+            ) from None
         except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:  # damaged, or encrypted
             raise BundleError(f"{path} cannot be unpacked ({first_line(error)}): copy or export it again") from None
         yield folder

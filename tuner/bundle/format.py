@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from tuner.plan.trial import TrialPlan
 
 FILE = "bundle.json"
+#: Values that are shares; a plugin's own values may be anything.
+ACCURACIES = ("local_accuracy", "global_accuracy", "test_accuracy")
 MODEL, WEIGHTS, PLAN = "model.onnx", "weights.safetensors", "plan.toml"
 #: Largest file, as of ONNX; and largest sum of all, which are hashed whenever a bundle is opened.
 MOST_FILE_BYTES, MOST_BYTES = 2**31, 2**33
@@ -291,7 +293,7 @@ def _checked(info: BundleInfo) -> BundleInfo:
             f"{len(info.labels)} outputs: export again"
         )
     scores = chain(info.scores.trial.items(), info.scores.untouched.items(), info.scores.from_pixels.items())
-    beyond = next((one for one in scores if one[0].endswith("accuracy") and not 0 <= one[1] <= 1), None)
+    beyond = next((one for one in scores if one[0] in ACCURACIES and not 0 <= one[1] <= 1), None)
     if beyond is not None and info.targets is None:
         raise BundleError(f"{FILE}: {beyond[0]} is {beyond[1]:g}, not between 0 and 1: export again")
     return info

@@ -67,6 +67,7 @@ class Usage:
             StoreError: One uses it: what is deleted would be computed and stored again.
         """
         if self._descriptor >= 0 and not self._lock(fcntl.LOCK_EX, patience):
+            self._lock(fcntl.LOCK_SH)  # the kernel drops the lock that there was, also where it refuses another kind
             raise StoreError(
                 f"{self._folder} is in use by a run, which would store again what is deleted: "
                 "wait for it, or stop it (--resume continues it)"

@@ -1,5 +1,6 @@
 """A device that computes something else than the conformance set holds is found out; one that does not is not."""
 
+import errno
 import json
 import random
 import shutil
@@ -165,6 +166,23 @@ def test_no_name_in_a_zip_leads_out_of_it(tmp_path: Path, name: str, reason: str
     with pytest.raises(BundleError, match=reason), unpacked(tmp_path / "bad.zip") as folder:
         Bundle.open(folder)
     assert not (tmp_path / "stray").exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [(errno.EINVAL, "copy or export it again"), (errno.ENOSPC, "free some space, or name another")],
+)
+def test_what_is_wrong_with_a_zip_is_told_from_what_is_wrong_with_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, advice: str
+) -> None:
+    path = Path(shutil.make_archive(str(tmp_path / "digits"), "zip", OLD / "digits", "bundle"))
+
+    def extract(*_: object) -> None:
+        raise OSError(number, "it went wrong")
+
+    monkeypatch.setattr("tuner.bundle.archive._extract", extract)
+    with pytest.raises(BundleError, match=rf"cannot be unpacked.* \(it went wrong\): {advice}"), unpacked(path):
+        pass
 
 
 def test_a_damaged_zip_is_one_line(tmp_path: Path) -> None:

@@ -220,3 +220,11 @@ def test_an_accuracy_is_a_share(value: float, tmp_path: Path) -> None:
     (bundle / "bundle.json").write_text(json.dumps(content))
     with pytest.raises(TunerError, match=r"local_accuracy is .*, not between 0 and 1: export again"):
         card_of(bundle)
+
+
+def test_a_value_of_a_plugin_is_no_share_whatever_its_name(tmp_path: Path) -> None:
+    bundle = copied(tmp_path)
+    content = json.loads((bundle / "bundle.json").read_text())
+    content["scores"]["trial"] = {"gain_in_accuracy": -0.02}
+    (bundle / "bundle.json").write_text(json.dumps(content))
+    assert card_of(bundle).info.scores.trial == {"gain_in_accuracy": -0.02}

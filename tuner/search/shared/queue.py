@@ -212,6 +212,8 @@ class SharedQueue(Queue):
         storage = cast("SharedStorage", self.study._storage)  # noqa: SLF001 - as above
         identity, weights = trial._trial_id, self._place.weights  # noqa: SLF001 - as above
         file = file_of(self._setting.folder, record.trial)
+        if weights is not None:  # devices of other kinds may have joined that have finished nothing yet
+            self._heard.learn_kinds(self.study.user_attrs)
         is_shared = weights is not None and record.trial in self._heard.fronts(record)
         name = new_name(file) if is_shared else None  # None too: what is tried again may have the name it had
         try:
