@@ -2,10 +2,11 @@
 
 Each is in FOLDER/NAME/bundle with its conformance set. Those of pictures have a page, and come with files to ask about:
 ``photos``; ``tags`` and ``solved-tags``, where a picture may have several labels; and ``sizes``, where it has numbers.
-Digits cover the ways a bundle trains; ``values`` is a regression with exits.
+Digits cover the ways a bundle trains, and ``int8`` frozen blocks in 8 bits; ``values`` is a regression with exits.
 FOLDER/codes.safetensors has features in every width.
 """
 
+import json
 import os
 import sys
 from dataclasses import asdict
@@ -16,12 +17,16 @@ from PIL import Image
 from safetensors.numpy import save_file
 
 from tests.runtime.bundles import known_digits, trainable_bundle, trainable_exits
+from tests.sessions import opened
 from tests.slants import write_task
 from tuner.arrays import Array
-from tuner.bundle.format import Bundle
+from tuner.backends.torch.backend import TorchBackend
+from tuner.bundle.format import FILE, PLAN, Bundle, new_folder, seal
 from tuner.commands.page import Page
 from tuner.plan.heads import HeadsPlan
 from tuner.plan.parts import EditTraits, TailEdit
+from tuner.plan.precision import in_int8
+from tuner.plan.toml import to_toml
 from tuner.ridge.union import UnionSettings
 from tuner.runtime.conformance.files import FOLDER, write_set
 from tuner.store.codec import Codec
@@ -154,6 +159,20 @@ def photos_task(folder: Path) -> Task:
     return load_task(str(folder / "task.toml"))
 
 
+def in_8_bits(task: Task, trained: Path, folder: Path) -> Path:
+    """Export a tail that `trainable_bundle` has trained, its frozen blocks in int8."""
+    origin, out = Bundle.open(trained), folder / "bundle"
+    plan = in_int8(origin.plan(), 0.1)
+    content = json.loads((trained / FILE).read_bytes())
+    with new_folder(out) as part:
+        exported = opened(TorchBackend(), task).export(
+            plan, trained.parent / "trained.safetensors", part, trainable=True
+        )
+        (part / PLAN).write_text(to_toml(plan), encoding="utf-8")
+        seal(part, {**content, **exported.sections})
+    return out
+
+
 def write_codes(path: Path) -> None:
     """Write features, and the codes that Python makes of them, in every width."""
     generator, shape = np.random.default_rng(SEED), (3, 5, 7)
@@ -175,13 +194,15 @@ def main(out: Path) -> None:
     adapt = TailEdit.of("low-rank", rank=2, scale=1.0)
     folders = {
         name: out / "bundles" / name
-        for name in ("tail", "adapters", "solved", "exits", "values", "photos", "tags", "solved-tags", "sizes")
+        for name in ("tail", "int8", "adapters", "solved", "exits", "values", "photos", "tags", "solved-tags", "sizes")
     }
     for folder in folders.values():
         folder.mkdir(parents=True)
     digits = known_digits()
+    tail = trainable_bundle(digits, folders["tail"])
     made = [
-        trainable_bundle(digits, folders["tail"]),
+        tail,
+        in_8_bits(digits, tail, folders["int8"]),
         trainable_bundle(digits, folders["adapters"], 2, shape=(adapt,)),
         trainable_bundle(digits, folders["solved"], 3, shape=(solve,)),
         trainable_exits(digits, folders["exits"], HeadsPlan("exits-only", supervised=1.0, distilled=1.0)),

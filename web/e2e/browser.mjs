@@ -32,7 +32,7 @@ export async function serveFiles(folder) {
     response.end(content);
   });
   await once(server.listen(0, "127.0.0.1"), "listening");
-  return { address: `http://localhost:${server.address().port}/web/`, end: () => server.close() };
+  return { address: `http://localhost:${server.address().port}/web/`, end: () => (server.close(), server.closeAllConnections()) };
 }
 
 /** Run a program of tuner; return what it prints. */

@@ -49,6 +49,8 @@ export interface BundleInfo {
   readonly targets?: { readonly mean: readonly number[]; readonly std: readonly number[] };
   readonly train?: TrainInfo;
   readonly label_thresholds?: readonly number[];
+  /** Labels that a sample has by one name: its own, and those that are more general. */
+  readonly label_map?: Readonly<Record<string, readonly string[]>>;
   readonly parent?: string | null;
   readonly scores?: { readonly untouched?: Record<string, number> };
   readonly [other: string]: unknown;
@@ -58,6 +60,8 @@ export interface BundleInfo {
 export type Source = (name: string) => Promise<Bytes | undefined>;
 
 export const FILE = "bundle.json";
+/** Formats of a bundle's training: of a tail by steps, of exits, of a tail with adapters, of a head in closed form. */
+export const [TAIL, EXITS, ADAPTERS, SOLVED] = [1, 2, 3, 4] as const;
 const MOST_FILES = 1000;
 const MOST_JSON = 16_000_000;
 
@@ -163,4 +167,14 @@ function check(info: BundleInfo): void {
   if (exits && (exits.thresholds.length !== exits.segments.length - 1 || exits.shares.length !== exits.segments.length)) {
     throw new TunerError("exits must have a share for each segment and a threshold for each but the last: export again");
   }
+}
+
+/** Return why a bundle cannot learn here, and the way out; nothing where it can. */
+export function unlearnable({ train, files }: BundleInfo): string {
+  if (!train) return "This bundle cannot learn: export it with --trainable.";
+  if (train.format === EXITS && !("train/exit0.onnx" in files)) {
+    return "This bundle has exits in closed form: they predict here, but learn in Python only, with tuner watch.";
+  }
+  if (![TAIL, EXITS, ADAPTERS, SOLVED].includes(train.format as 1)) return "This bundle learns in another way than this page knows: update device-tuner.";
+  return "";
 }

@@ -5,8 +5,7 @@ import { argmax } from "./bytes.ts";
 import { leastDrop, normalQuantile } from "./gate.ts";
 import { confidenceOf } from "./model.ts";
 import type { Heads } from "./plan.ts";
-import { surprise } from "./solve.ts";
-import { share, type Target } from "./target.ts";
+import { share, surprise, type Target } from "./target.ts";
 
 const GRID = Array.from({ length: 21 }, (_, step) => Math.round(5 * step) / 100);
 const TEMPERATURES = Array.from({ length: 81 }, (_, step) => 0.05 * 200 ** (step / 80));

@@ -10,9 +10,8 @@ import { Replay } from "./codec.ts";
 import type { Runtime } from "./session.ts";
 import { StepSession, type Noise, type Weights } from "./step.ts";
 import { floats, readTensors, tensorOf, type Tensor } from "./tensors.ts";
-import { rateOf } from "./stepping.ts";
 import type { Target } from "./target.ts";
-import { Trainer } from "./trainer.ts";
+import { type TailTrainer, Trainer } from "./trainer.ts";
 
 const MOST_CALIBRATED = 64;
 
@@ -106,9 +105,9 @@ export async function conformance(
     compare("replay", first);
     compare("codes", split(tensorOf(set, "given.features")).flatMap((row) => [...replay.codec.encode(row as Float32Array)]));
     if (bundle.info.train?.format === 4) {
-      const trainer = await Trainer.open(bundle, runtime, model);
+      const trainer = (await Trainer.open(bundle, runtime, model)) as TailTrainer;
       await trainer.train({ features: [], labels: [], places: [] });
-      compare("solved", (await trainer.answersOf(first, 2)).flatMap((row) => [...row]));
+      compare("solved", (await trainer.logits(first, 2)).flatMap((row) => [...row]));
     } else if (content.batches.length) {
       await steps(bundle, runtime, replay, content.batches, compare);
       if (set.tensors.has("expected.calibrated")) {
@@ -145,7 +144,7 @@ async function steps(
       ? own.flatMap((label) => Array.from({ length: 2 * outputs }, (_, i) => (typeof label === "number" ? Number(i % outputs === label) : label[i % outputs]!)))
       : own.flat();
     const weights = rows.map((_, i) => (i % 2 ? plan.weight : 1));
-    const rate = rateOf(plan, number, batches.length);
+    const rate = plan.recipe.rate(number, batches.length);
     rates.push(rate);
     losses.push(await session.step({ features: replay.features(rows), labels, weights, count: rows.length }, rate));
   }

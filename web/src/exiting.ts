@@ -10,10 +10,9 @@ import type { Heads, Plan } from "./plan.ts";
 import { randomOf, shuffled } from "./random.ts";
 import type { Runtime } from "./session.ts";
 import { StepSession, Tail, type Weights } from "./step.ts";
-import { rateOf } from "./stepping.ts";
 import { type Target, targetOf } from "./target.ts";
-import { type Tensor, writeTensors } from "./tensors.ts";
-import { type Answered, type NewSamples, type Parts, type Prepared, TOLERANCE, Trainer, type Watch } from "./trainer.ts";
+import { half, type Tensor, toHalf, writeTensors } from "./tensors.ts";
+import { type Answered, batchesOf, joined, type NewSamples, type Parts, type Prepared, TOLERANCE, Trainer, type Watch } from "./trainer.ts";
 
 const WEIGHTS = "exits.safetensors";
 /** Calibration samples, or the thresholds stay as they are. */
@@ -21,24 +20,41 @@ const LEAST = 10;
 /** Of the new samples, those that set thresholds and train nothing: a fifth, at least 50, at most half. */
 const [SHARE, WANTED, MOST_SHARE] = [0.2, 50, 0.5];
 
-/**
- * What a sample is on its way, one after the other: what each exit reads of it, and the logits of the model's own head.
- * No exit's weights change it, so that it is computed once.
- */
-type Way = Float32Array;
+/** A new sample: the record of what the first exit reads of it, and the logits of the model's own head. */
+interface NewSample {
+  readonly sample: Sample;
+  readonly record: Uint8Array;
+  readonly final: Float32Array;
+}
 
-export class ExitingTrainer extends Trainer {
+/**
+ * What the exits behind the first read of a sample, as float16, and the logits of the model's own head. No exit's weights
+ * change it, so that it is computed once from a record.
+ */
+interface Deeper {
+  readonly maps: readonly Uint16Array[];
+  readonly final: Float32Array;
+}
+
+/** What each exit reads of a sample, and the logits of the segments behind the first. */
+interface Onwards {
+  readonly maps: readonly Float32Array[];
+  readonly logits: Logits;
+}
+
+/** Numbers by their 16 bits. */
+const HALVES = Float32Array.from({ length: 2 ** 16 }, (_, bits) => half(bits));
+
+export class ExitingTrainer extends Trainer<NewSample> {
   #plan!: Plan;
   #steps: StepSession[] = [];
   #heads: Tail[] = [];
   #given: Weights[] = [];
   #now: Weights[] = [];
   #policy!: Exits;
-  /** Sizes of what each exit reads. */
-  #sizes: number[] = [];
-  #ways = new Map<Replay, Way[]>();
+  #deeper = new WeakMap<Uint8Array, Deeper>();
 
-  static async made(runtime: Runtime, ...parts: Parts): Promise<Trainer> {
+  static async made(runtime: Runtime, ...parts: Parts): Promise<ExitingTrainer> {
     const trainer = new ExitingTrainer(...parts);
     const [bundle] = parts;
     trainer.#plan = await bundle.plan();
@@ -50,68 +66,78 @@ export class ExitingTrainer extends Trainer {
       trainer.#steps.push(await StepSession.open(runtime, await bundle.file(`train/exit${at}.onnx`), weights));
       trainer.#heads.push(await Tail.open(runtime, await bundle.file(`train/exit${at}_logits.onnx`)));
     }
-    trainer.#sizes = trainer.#steps.map((step) => product(step.only("input").shape) / step.batchSize);
     trainer.reset();
     return trainer;
   }
 
-  override async prepare(samples: readonly Sample[], labels: readonly string[]): Promise<Prepared> {
+  async prepare(samples: readonly Sample[], labels: readonly string[]): Promise<Prepared<NewSample>> {
     const targets = labels.map((label) => targetOf(label, this.bundle.info));
-    const [features, answers]: [Way[], Answered[]] = [[], []];
+    const [features, answers]: [NewSample[], Answered[]] = [[], []];
     for (const sample of samples) {
-      const first = await this.model.segment(0, this.model.input(sample), [1, ...this.bundle.info.input_shape]);
-      const [way, logits] = await this.#onwards(first.features, first.shape);
-      features.push(way);
+      const first = await this.#first(sample);
+      const { logits } = await this.#onwards(first.features);
+      features.push({ sample, record: this.replay.codec.encode(first.features), final: logits.at(-1)! });
       answers.push(this.#left([first.logits, ...logits], this.bundle.info.exits!));
     }
     return { features, labels: targets, answers };
   }
 
-  /** Return a sample's way from what the first exit reads on, and the logits that the segments beyond it give. */
-  async #onwards(first: Float32Array, shape: readonly number[]): Promise<[Way, Logits]> {
-    const [parts, logits]: [Float32Array[], Float32Array[]] = [[first], []];
+  /** Return what the first exit reads of a sample, and its logits. */
+  #first(sample: Sample): Promise<{ readonly features: Float32Array; readonly logits: Float32Array }> {
+    return this.model.segment(0, this.model.input(sample), [1, ...this.bundle.info.input_shape]);
+  }
+
+  async #onwards(first: Float32Array): Promise<Onwards> {
+    const [maps, logits]: [Float32Array[], Float32Array[]] = [[first], []];
+    let shape: readonly number[] = [1, ...this.replay.codec.shape];
     for (let at = 1; at < this.model.exits; at++) {
-      const found = await this.model.segment(at, parts.at(-1)!, shape);
-      parts.push(at < this.model.exits - 1 ? found.features : found.logits);
+      const found = await this.model.segment(at, maps.at(-1)!, shape);
+      if (at < this.model.exits - 1) maps.push(found.features);
       logits.push(found.logits);
       shape = found.shape;
     }
-    const way = new Float32Array(parts.reduce((sum, part) => sum + part.length, 0));
-    let at = 0;
-    for (const part of parts) (way.set(part, at), (at += part.length));
-    return [way, logits];
+    return { maps, logits };
   }
 
-  /** Return the ways of the bundle's global samples. */
-  async #waysOf(samples: Replay): Promise<readonly Way[]> {
-    const known = this.#ways.get(samples);
+  /** Return what the exits behind the first read of a record. */
+  async #behind(record: Uint8Array): Promise<Deeper> {
+    const known = this.#deeper.get(record);
     if (known) return known;
-    const ways: Way[] = [];
-    for (const row of samples.labels.keys()) ways.push((await this.#onwards(samples.features([row]), [1, ...samples.codec.shape]))[0]);
-    this.#ways.set(samples, ways);
-    return ways;
+    const { maps, logits } = await this.#onwards(this.#decoded(record));
+    const deeper = { maps: maps.slice(1).map((map) => Uint16Array.from(map, toHalf)), final: logits.at(-1)! };
+    this.#deeper.set(record, deeper);
+    return deeper;
   }
 
-  /** Return what an exit reads of some samples. */
-  #read(ways: readonly Way[], at: number): Float32Array {
-    const size = this.#sizes[at]!;
-    const begin = this.#sizes.slice(0, at).reduce((a, b) => a + b, 0);
-    const out = new Float32Array(ways.length * size);
-    ways.forEach((way, i) => out.set(way.subarray(begin, begin + size), i * size));
+  #decoded(record: Uint8Array): Float32Array {
+    const out = new Float32Array(this.replay.codec.elements);
+    this.replay.codec.decode(record, out);
     return out;
   }
 
-  #final(way: Way): Float32Array {
-    return way.subarray(way.length - this.bundle.info.labels.length);
+  #logitsOf(samples: Replay): Promise<Logits[]> {
+    return this.#logits([...samples.labels.keys()], (row) => samples.features([row]));
   }
 
-  /** Return the logits of every exit and the model's own, by the current weights. */
-  async #logits(ways: readonly Way[]): Promise<Logits[]> {
-    const logits: Float32Array[][] = ways.map(() => []);
-    for (const [at, head] of this.#heads.entries()) {
-      (await head.logits(this.#read(ways, at), ways.length, this.#now[at]!)).forEach((row, i) => logits[i]!.push(row));
+  /** Return what an exit reads of a record. */
+  #read(record: Uint8Array, at: number): Float32Array {
+    return at ? Float32Array.from(this.#deeper.get(record)!.maps[at - 1]!, (bits) => HALVES[bits]!) : this.#decoded(record);
+  }
+
+  /** Return the logits of every exit and the model's own, by the current weights; what exits read is not kept. */
+  async #logits<T>(samples: readonly T[], first: (sample: T) => Float32Array | Promise<Float32Array>): Promise<Logits[]> {
+    const logits: Logits[] = [];
+    for (const rows of batchesOf(samples.length, this.#heads[0]!.only("input").shape[0]!)) {
+      const found: Onwards[] = [];
+      for (const row of rows) found.push(await this.#onwards(await first(samples[row]!)));
+      const own: Float32Array[][] = found.map(() => []);
+      for (const [at, head] of this.#heads.entries()) {
+        const read = joined(found.map(({ maps }) => maps[at]!));
+        (await head.logits(read, rows.length, this.#now[at]!)).forEach((row, i) => own[i]!.push(row));
+      }
+      logits.push(...own.map((row, i) => [...row, found[i]!.logits.at(-1)!]));
     }
-    return logits.map((own, i) => [...own, this.#final(ways[i]!)]);
+    return logits;
   }
 
   #left(logits: Logits, { thresholds, temperatures, temperature }: Exits): Answered {
@@ -120,51 +146,57 @@ export class ExitingTrainer extends Trainer {
     return { logits: logits[exit]!, exit };
   }
 
-  override async answers(ways: readonly Way[]): Promise<Answered[]> {
-    return (await this.#logits(ways)).map((logits) => this.#left(logits, this.#policy));
+  async answers(samples: readonly NewSample[]): Promise<Answered[]> {
+    const logits = await this.#logits(samples, async ({ sample }) => (await this.#first(sample)).features);
+    return logits.map((own) => this.#left(own, this.#policy));
   }
 
-  protected override async checkAnswers(): Promise<Answered[]> {
-    return this.answers(await this.#waysOf(this.check));
+  protected async checkLogits(): Promise<Float32Array[]> {
+    return (await this.#logitsOf(this.check)).map((own) => this.#left(own, this.#policy).logits);
   }
 
-  async train(samples: NewSamples, watch: Watch = () => {}): Promise<number[]> {
+  async train(samples: NewSamples<NewSample>, watch: Watch = () => {}): Promise<number[]> {
     this.reset();
     const { loss } = this.bundle.info;
     const { heads, recipe } = this.#plan;
     const withheld = Math.min(MOST_SHARE, Math.max(SHARE, WANTED / samples.features.length));
     const apart = samples.places.map((place) => place < withheld);
     const own = [...apart.keys()].filter((row) => !apart[row]);
-    const ways = [...own.map((row) => samples.features[row]!), ...(await this.#waysOf(this.replay))];
+    const records = [...own.map((row) => samples.features[row]!.record), ...this.replay.records];
     const truths = [...own.map((row) => samples.labels[row]!), ...this.replay.labels];
-    if (ways.length < 2) throw new TunerError(`${ways.length} photos are too few for the exits: keep more`);
-    const targets = ways.map((way, i) => exitTargets(heads, this.#final(way), truths[i]!, loss));
-    const skipped = ways.length % recipe.batchSize === 1 ? 1 - 1 / ways.length : 1; // a norm has no statistics of one
+    const count = records.length;
+    if (count < 2) throw new TunerError(`${count} photos are too few for the exits: keep more`);
+    const finals: Float32Array[] = [];
+    for (const record of records) finals.push((await this.#behind(record)).final);
+    own.forEach((row, i) => (finals[i] = samples.features[row]!.final)); // without the error of their records
+    const targets = finals.map((final, i) => exitTargets(heads, final, truths[i]!, loss));
+    const skipped = count % recipe.batchSize === 1 ? 1 - 1 / count : 1; // a norm has no statistics of one
     const least = skipped * entropy(heads, targets, loss);
     const losses = new Array<number>(recipe.epochs).fill(0);
-    const steps = this.#stepsOf(ways.length);
+    const steps = this.#stepsOf(count);
     let seen = 0;
     for (const [at, step] of this.#steps.entries()) {
       const random = randomOf(0);
       step.begin(this.#given[at]!);
       for (let epoch = 0, done = 0; epoch < recipe.epochs; epoch++) {
-        const order = shuffled([...ways.keys()], random);
+        const order = shuffled([...records.keys()], random);
         let total = 0;
         for (let from = 0; from < order.length; from += recipe.batchSize) {
           const rows = order.slice(from, from + recipe.batchSize);
           if (rows.length === 1) continue;
-          const batch = { features: this.#read(rows.map((row) => ways[row]!), at), labels: rows.flatMap((row) => targets[row]!), count: rows.length };
-          total += (await step.step(batch, rateOf(this.#plan, done++, steps))) * rows.length;
+          const features = joined(rows.map((row) => this.#read(records[row]!, at)));
+          const batch = { features, labels: rows.flatMap((row) => targets[row]!), count: rows.length };
+          total += (await step.step(batch, recipe.rate(done++, steps))) * rows.length;
           watch(++seen, steps * this.#steps.length);
         }
-        losses[epoch]! += total / ways.length - least;
+        losses[epoch]! += total / count - least;
         if (!Number.isFinite(total)) throw new TunerError(`the loss became ${total} in epoch ${epoch + 1}`);
       }
       this.#now[at] = step.weights();
     }
     const judged = [...apart.keys()].filter((row) => apart[row]);
     if (judged.length >= LEAST) {
-      const logits = await this.#logits(judged.map((row) => samples.features[row]!));
+      const logits = await this.#logits(judged, (row) => this.#decoded(samples.features[row]!.record));
       this.#policy = calibrated(this.#policy, heads, logits, judged.map((row) => samples.labels[row]!), loss);
     }
     return losses;
@@ -175,7 +207,7 @@ export class ExitingTrainer extends Trainer {
   }
 
   async expected(samples: number): Promise<number> {
-    await this.#waysOf(this.replay);
+    for (const record of this.replay.records) await this.#behind(record);
     let seconds = 0;
     for (const [at, step] of this.#steps.entries()) {
       step.begin(this.#given[at]!);
@@ -184,11 +216,7 @@ export class ExitingTrainer extends Trainer {
     return seconds;
   }
 
-  protected async logits(): Promise<Float32Array[]> {
-    throw new TunerError("exits answer by the way that a sample takes");
-  }
-
-  protected override async written(): Promise<Map<string, Bytes>> {
+  protected async written(): Promise<Map<string, Bytes>> {
     const state = new Map(this.#now.flatMap((own, at) => [...own].map(([name, value]) => [`${at}.${name}`, value] as const)));
     const files = new Map([[WEIGHTS, writeTensors({ tensors: state, metadata: {} })]]);
     for (const [at, own] of this.#now.entries()) {
@@ -205,7 +233,7 @@ export class ExitingTrainer extends Trainer {
     return { exits: this.#policy };
   }
 
-  override async compare(written: Model): Promise<void> {
+  async compare(written: Model): Promise<void> {
     const random = randomOf(0);
     let shape: readonly number[] = [1, ...this.bundle.info.input_shape];
     let features = Float32Array.from({ length: product(shape) }, () => random() * 2 - 1);
@@ -223,9 +251,9 @@ export class ExitingTrainer extends Trainer {
     const { loss } = this.bundle.info;
     const { heads } = this.#plan;
     const check = this.check.select([...this.check.labels.keys()].slice(0, most));
-    const ways = await this.#waysOf(check);
-    const { temperatures, thresholds } = calibrated(this.#policy, heads, await this.#logits(ways), check.labels, loss);
-    const targets = ways.flatMap((way, i) => exitTargets(heads, this.#final(way), check.labels[i]!, loss));
+    const logits = await this.#logitsOf(check);
+    const { temperatures, thresholds } = calibrated(this.#policy, heads, logits, check.labels, loss);
+    const targets = logits.flatMap((own, i) => exitTargets(heads, own.at(-1)!, check.labels[i]!, loss));
     return { targets, calibrated: [...temperatures!, ...thresholds] };
   }
 

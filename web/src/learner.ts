@@ -1,14 +1,14 @@
 /** A bundle in use on this device: it predicts, keeps labelled samples, learns in rounds, and goes back. */
 
-import { Bundle, FILE } from "./bundle.ts";
+import { Bundle, FILE, unlearnable } from "./bundle.ts";
 import { type Bytes, sha256, TunerError } from "./bytes.ts";
 import type { Rules, Verdict } from "./gate.ts";
 import { Model, type Prediction, type Sample } from "./model.ts";
-import { type Before, type Labelled, type Progress, runRound } from "./round.ts";
+import type { Before, Labelled, Progress } from "./round.ts";
 import type { Runtime } from "./session.ts";
 import type { Store } from "./store.ts";
-import { targetOf } from "./target.ts";
-import { type Checked, Trainer, unlearnable } from "./trainer.ts";
+import { labelsBy, SEPARATOR, targetOf } from "./target.ts";
+import type { Checked, Trainer } from "./trainer.ts";
 import { writeZip } from "./zip.ts";
 
 /** Rounds in use, the newest first, the exported bundle last; and how many there have ever been. */
@@ -74,6 +74,7 @@ export class Learner {
   /** Keep a sample with its true label; a later label replaces the one it had. The oldest leave. */
   async keep(sample: Sample, label: string): Promise<string> {
     targetOf(label, this.bundle.info);
+    label = labelsBy(label, this.bundle.info).join(SEPARATOR);
     const bytes = new Uint8Array(sample.buffer, sample.byteOffset, sample.byteLength);
     const identity = sha256(bytes).slice(0, 32);
     const before = (await this.#samples()).find(([, kept]) => kept.identity === identity);
@@ -99,6 +100,7 @@ export class Learner {
     const { names, count } = await this.#rounds();
     const round = await this.#round(names[0]!);
     const samples = await this.samples();
+    const [{ Trainer }, { runRound }] = await Promise.all([import("./trainer.ts"), import("./round.ts")]);
     const trainer = await Trainer.open(this.bundle, this.runtime, this.#model);
     try {
       const learned = new Set(round?.learned);
@@ -196,6 +198,7 @@ export class Learner {
     if (name === EXPORTED) return { old, exported: old };
     const exported = await this.#checked(EXPORTED, async () => {
       const model = await Model.open(this.exported, this.runtime);
+      const { Trainer } = await import("./trainer.ts");
       const first = await Trainer.open(this.exported, this.runtime, model);
       try {
         return await first.checked();

@@ -11,7 +11,8 @@ export interface Recipe {
   readonly epochs: number;
   readonly batchSize: number;
   readonly learningRate: number;
-  readonly cosine: boolean;
+  /** Returns the learning rate of a step, of so many. */
+  readonly rate: (step: number, steps: number) => number;
   readonly normsTrain: boolean;
 }
 
@@ -44,7 +45,7 @@ export function readPlan(content: string): Plan {
       epochs: Number(recipe["epochs"]),
       batchSize: Number(recipe["batch_size"]),
       learningRate: Number(recipe["learning_rate"]),
-      cosine: recipe["schedule"] === "cosine",
+      rate: readSchedule(recipe),
       normsTrain: recipe["freeze_bn"] === false,
     },
     heads: {
@@ -63,6 +64,16 @@ export function readPlan(content: string): Plan {
   const { epochs, batchSize, learningRate } = plan.recipe;
   if (!(epochs >= 1 && batchSize >= 1 && learningRate > 0)) throw new TunerError("plan.toml has no recipe: export again");
   return plan;
+}
+
+function readSchedule({ schedule = "cosine", learning_rate, decay_rate, decay_steps, milestones }: Table): Recipe["rate"] {
+  const first = Number(learning_rate);
+  if (schedule === "constant") return () => first;
+  if (schedule === "cosine") return (step, steps) => first * 0.5 * (1 + Math.cos((Math.PI * step) / steps));
+  if (schedule === "exponential") return (step) => first * Number(decay_rate ?? 1) ** (step / Number(decay_steps ?? 1));
+  if (schedule !== "steps") throw new TunerError(`plan.toml has the schedule ${schedule}, which is not known here: update device-tuner`);
+  const later = (milestones ?? []) as [number, number][];
+  return (step) => later.filter(([from]) => from <= step).at(-1)?.[1] ?? first;
 }
 
 /** Read TOML of tables, numbers, strings without line breaks, Booleans and arrays: all that a plan has. */

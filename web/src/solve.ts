@@ -7,7 +7,7 @@
  */
 
 import { TunerError } from "./bytes.ts";
-import type { Target } from "./target.ts";
+import { surprise, type Target } from "./target.ts";
 
 export interface LinearHead {
   /** [outputs, features], row by row. */
@@ -345,13 +345,4 @@ function mixture({ first, narrow, offset, classes, labels, share, start }: Mixtu
     [theta, loss] = [next, after];
   }
   return theta.map((value, i) => value / scale[i]!);
-}
-
-/** Return the negative log-likelihood of a sample's label, or of its labels' presence and absence, summed. */
-export function surprise(logits: Float64Array, target: Target): number {
-  if (typeof target === "number") {
-    const most = logits.reduce((a, b) => Math.max(a, b), -Infinity);
-    return Math.log(logits.reduce((sum, value) => sum + Math.exp(value - most), 0)) + most - logits[target]!;
-  }
-  return logits.reduce((sum, value, o) => sum + Math.log1p(Math.exp(-Math.abs(value))) + Math.max(0, target[o]! > 0 ? -value : value), 0);
 }

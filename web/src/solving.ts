@@ -1,11 +1,11 @@
 /** Solve for a head in closed form: a round is one solution. */
 
 import { type Bytes, roundEven, TunerError } from "./bytes.ts";
-import { apply, type LinearHead, type Settings, surprise, unionHead } from "./solve.ts";
+import { apply, type LinearHead, type Settings, unionHead } from "./solve.ts";
 import type { Weights } from "./step.ts";
-import { labelsOf, type Target } from "./target.ts";
+import { labelsOf, surprise, type Target } from "./target.ts";
 import { floats, type Tensor, type TensorFile, tensorOf, writeTensors } from "./tensors.ts";
-import { type NewSamples, type Parts, Trainer, type Watch } from "./trainer.ts";
+import { type NewSamples, type Parts, TailTrainer, type Watch } from "./trainer.ts";
 
 const SAME = 2;
 const LARGEST_CODE = 2 ** 14;
@@ -16,7 +16,7 @@ interface Coded {
 }
 
 /** Solves for the head. */
-export class SolvingTrainer extends Trainer {
+export class SolvingTrainer extends TailTrainer {
   #file!: TensorFile;
   #given!: LinearHead;
   #settings!: Settings;
@@ -26,8 +26,9 @@ export class SolvingTrainer extends Trainer {
   #known!: readonly Float64Array[];
   #first!: Weights;
 
-  static async made(...parts: Parts): Promise<Trainer> {
+  static async made(...parts: Parts): Promise<SolvingTrainer> {
     const trainer = new SolvingTrainer(...parts);
+    await trainer.load();
     trainer.#first = trainer.weights;
     const file = (trainer.#file = await parts[0].tensors("train/solved.safetensors"));
     const about = JSON.parse(file.metadata["about"] ?? "{}") as { format?: number; step: number; settings: Settings };
@@ -55,7 +56,7 @@ export class SolvingTrainer extends Trainer {
     });
   }
 
-  async train(samples: NewSamples, watch: Watch = () => {}, without: readonly Float32Array[] = []): Promise<number[]> {
+  async train(samples: NewSamples<Float32Array>, watch: Watch = () => {}, without: readonly Float32Array[] = []): Promise<number[]> {
     this.#own = [...this.#before];
     const drop = (code: Float64Array): void => {
       this.#own = this.#own.filter((one) => one.code.some((value, f) => Math.abs(value - code[f]!) > SAME));
@@ -81,7 +82,7 @@ export class SolvingTrainer extends Trainer {
     return [loss / labels.flat().length];
   }
 
-  protected async logits(features: Float32Array, count: number): Promise<Float32Array[]> {
+  async logits(features: Float32Array, count: number): Promise<Float32Array[]> {
     const size = features.length / count;
     const head = this.#head();
     return Array.from({ length: count }, (_, i) => Float32Array.from(apply(head, features.subarray(i * size, (i + 1) * size))));

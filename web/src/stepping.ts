@@ -1,5 +1,6 @@
 /** Train a tail, or its adapters, by steps. */
 
+import { ADAPTERS } from "./bundle.ts";
 import { TunerError } from "./bytes.ts";
 import type { Plan } from "./plan.ts";
 import { augmented, balanced, randomOf, shuffled } from "./random.ts";
@@ -7,7 +8,7 @@ import type { Runtime } from "./session.ts";
 import { StepSession, Tail, type Weights } from "./step.ts";
 import { classesOf } from "./target.ts";
 import type { Tensor, TensorFile } from "./tensors.ts";
-import { ADAPTERS, type NewSamples, type Parts, Trainer, type Watch } from "./trainer.ts";
+import { type NewSamples, type Parts, TailTrainer, type Watch } from "./trainer.ts";
 
 const ORIGINAL = ".original";
 
@@ -17,22 +18,17 @@ function fusedName(name: string): string {
   return at < 0 ? name : name.slice(0, at) + name.slice(at + 17).split(".")[0]!;
 }
 
-/** Return the learning rate of a step. */
-export function rateOf(plan: Plan, done: number, steps: number): number {
-  const { learningRate, cosine } = plan.recipe;
-  return cosine ? learningRate * 0.5 * (1 + Math.cos((Math.PI * done) / steps)) : learningRate;
-}
-
-export class SteppingTrainer extends Trainer {
+export class SteppingTrainer extends TailTrainer {
   #step!: StepSession;
   #tail!: Tail;
   #plan!: Plan;
   #given: Weights = new Map();
   #adapters: { readonly initial: TensorFile; readonly merge: Tail } | undefined;
 
-  static async made(runtime: Runtime, ...parts: Parts): Promise<Trainer> {
+  static async made(runtime: Runtime, ...parts: Parts): Promise<SteppingTrainer> {
     const trainer = new SteppingTrainer(...parts);
     const [bundle] = parts;
+    await trainer.load();
     trainer.#given = trainer.weights;
     trainer.#plan = await bundle.plan();
     trainer.#tail = await Tail.open(runtime, await bundle.file("train/tail.onnx"));
@@ -53,7 +49,7 @@ export class SteppingTrainer extends Trainer {
     return begin;
   }
 
-  async train(samples: NewSamples, watch: Watch = () => {}): Promise<number[]> {
+  async train(samples: NewSamples<Float32Array>, watch: Watch = () => {}): Promise<number[]> {
     this.reset();
     const { recipe, weight, balance, augment, operations } = this.#plan;
     const { codec } = this.replay;
@@ -72,7 +68,7 @@ export class SteppingTrainer extends Trainer {
         const maps = augmented(mixed.features(rows), codec.shape, operations, augment, random);
         const weights = weight === 1 ? undefined : rows.map((row) => (row < local.length ? 1 : weight));
         const batch = { features: maps, labels: rows.flatMap((row) => mixed.labels[row]!), weights, count: rows.length };
-        total += (await this.#step.step(batch, rateOf(this.#plan, done, steps))) * rows.length;
+        total += (await this.#step.step(batch, recipe.rate(done, steps))) * rows.length;
         watch(++done, steps);
       }
       losses.push(total / mixed.length);
@@ -103,7 +99,7 @@ export class SteppingTrainer extends Trainer {
     return weights;
   }
 
-  protected logits(features: Float32Array, count: number): Promise<Float32Array[]> {
+  logits(features: Float32Array, count: number): Promise<Float32Array[]> {
     return this.#tail.logits(features, count, this.weights);
   }
 

@@ -17,8 +17,16 @@ const TOLERANCE = 0.5;
 /** What a right answer of a regression is, in words. */
 export const NEAR = `within ${TOLERANCE} standard deviations`;
 
+/** Return the labels that a sample has by its name, or by several: those of the bundle's map, which are more general too. */
+export function labelsBy(text: string, { loss, label_map: map = {} }: BundleInfo): string[] {
+  if (loss === "regression") return [text];
+  const names = loss === "multi-label" ? text.split(SEPARATOR) : [text];
+  return [...new Set(names.flatMap((name) => (Object.hasOwn(map, name) ? map[name]! : name)))];
+}
+
 /** Return the target of a label, or of several; of a regression, of a number for each output. */
-export function targetOf(text: string, { labels, loss, targets }: BundleInfo): Target {
+export function targetOf(text: string, info: BundleInfo): Target {
+  const { labels, loss, targets } = info;
   const multi = loss === "multi-label";
   if (targets) {
     const numbers = text.split(SEPARATOR).map((part) => (part.trim() ? Number(part) : NaN));
@@ -27,11 +35,12 @@ export function targetOf(text: string, { labels, loss, targets }: BundleInfo): T
     }
     return numbers.map((value, i) => Math.fround((value - targets.mean[i]!) / targets.std[i]!));
   }
-  const rows = (multi ? text.split(SEPARATOR) : [text]).map((label) => {
+  const rows = labelsBy(text, info).map((label) => {
     const row = labels.indexOf(label);
     if (row < 0) throw new TunerError(`the bundle has no label ${label}: choose one that it has`);
     return row;
   });
+  if (!multi && rows.length !== 1) throw new TunerError(`a photo has one label, but ${text} stands for ${rows.length}: choose another`);
   return multi ? labels.map((_, row) => Number(rows.includes(row))) : rows[0]!;
 }
 
@@ -98,4 +107,13 @@ function explained(logits: readonly Float32Array[], targets: readonly (readonly 
     if (total > 0) shares.push(1 - rest / total);
   }
   return shares.length ? Math.max(0, shares.reduce((a, b) => a + b, 0) / shares.length) : 0;
+}
+
+/** Return the negative log-likelihood of a sample's label, or of its labels' presence and absence, summed. */
+export function surprise(logits: Float64Array, target: Target): number {
+  if (typeof target === "number") {
+    const most = logits.reduce((a, b) => Math.max(a, b), -Infinity);
+    return Math.log(logits.reduce((sum, value) => sum + Math.exp(value - most), 0)) + most - logits[target]!;
+  }
+  return logits.reduce((sum, value, o) => sum + Math.log1p(Math.exp(-Math.abs(value))) + Math.max(0, target[o]! > 0 ? -value : value), 0);
 }

@@ -1,6 +1,6 @@
 /** Train a bundle again: its tail by steps, with or without adapters, its head in closed form, or its exits. */
 
-import { type Bundle, type BundleInfo, FILE } from "./bundle.ts";
+import { type Bundle, type BundleInfo, EXITS, FILE, SOLVED, unlearnable } from "./bundle.ts";
 import { type Bytes, digest, encode, TunerError } from "./bytes.ts";
 import { Replay } from "./codec.ts";
 import { Model, type Sample } from "./model.ts";
@@ -13,15 +13,16 @@ import { tensorOf, writeTensors } from "./tensors.ts";
 
 /** Largest difference of logits that a written model may have. */
 export const TOLERANCE = 1e-3;
-/** Formats of a bundle's training: of a tail by steps, of exits, of a tail with adapters, of a head in closed form. */
-export const [TAIL, EXITS, ADAPTERS, SOLVED] = [1, 2, 3, 4] as const;
+const WEIGHTS = "weights.safetensors";
+/** Check samples that are decoded at once. */
+const AT_ONCE = 64;
 
 /** Called after every step with its number and the number of all steps. */
 export type Watch = (step: number, steps: number) => void;
 
-/** Features of new samples with their labels: computed once, however many models are trained on them. */
-export interface NewSamples {
-  readonly features: readonly Float32Array[];
+/** What new samples become before training, with their labels: computed once, however many models are trained on them. */
+export interface NewSamples<F> {
+  readonly features: readonly F[];
   readonly labels: readonly Target[];
   /** Place of each in [0, 1), by its content: some set the thresholds of exits in every round, and train nothing. */
   readonly places: readonly number[];
@@ -34,7 +35,7 @@ export interface Answered {
 }
 
 /** What training reads of samples, and what the model in use answers to each. */
-export interface Prepared extends Omit<NewSamples, "places"> {
+export interface Prepared<F> extends Omit<NewSamples<F>, "places"> {
   readonly answers: readonly Answered[];
 }
 
@@ -44,14 +45,13 @@ export interface Checked {
   readonly score: number;
 }
 
-/** What trains, whichever way. */
-export abstract class Trainer {
+/** What trains, whichever way, on samples as `F`. */
+export abstract class Trainer<F = unknown> {
   protected constructor(
     readonly bundle: Bundle,
     protected readonly model: Model,
     protected readonly replay: Replay,
     protected readonly check: Replay,
-    protected weights: Weights,
   ) {}
 
   /** Open the trainer of a bundle. */
@@ -59,24 +59,17 @@ export abstract class Trainer {
     const { train } = bundle.info;
     const refusal = unlearnable(bundle.info);
     if (!train || refusal) throw new TunerError(refusal);
-    const weights = (await bundle.tensors("weights.safetensors")).tensors;
-    const own = new Map((train.weights ?? []).map((name) => [name, tensorOf({ tensors: weights, metadata: {} }, name)]));
     const samples = await Promise.all(
       ["train/replay.safetensors", "train/check.safetensors"].map(async (name) => Replay.read(await bundle.tensors(name))),
     );
-    const parts = [bundle, model, samples[0]!, samples[1]!, own] as const;
+    const parts = [bundle, model, samples[0]!, samples[1]!] as const;
     if (train.format === EXITS) return (await import("./exiting.ts")).ExitingTrainer.made(runtime, ...parts);
     if (train.format === SOLVED) return (await import("./solving.ts")).SolvingTrainer.made(...parts);
     return (await import("./stepping.ts")).SteppingTrainer.made(runtime, ...parts);
   }
 
   /** Return what training reads of samples, and what the model in use answers to each. */
-  async prepare(samples: readonly Sample[], labels: readonly string[]): Promise<Prepared> {
-    const targets = labels.map((label) => targetOf(label, this.bundle.info));
-    const found: [Float32Array, Float32Array][] = [];
-    for (const sample of samples) found.push(await this.model.features(sample));
-    return { features: found.map(([features]) => features), labels: targets, answers: found.map(([, logits]) => ({ logits, exit: 0 })) };
-  }
+  abstract prepare(samples: readonly Sample[], labels: readonly string[]): Promise<Prepared<F>>;
 
   /** Return the seconds that training on so many samples is going to take here; the weights are those of the bundle then. */
   abstract expected(samples: number): Promise<number>;
@@ -86,61 +79,30 @@ export abstract class Trainer {
    *
    * A head in closed form is solved as if it had never had the samples `without`.
    */
-  abstract train(samples: NewSamples, watch?: Watch, without?: readonly Float32Array[]): Promise<number[]>;
-
-  /** Return the logits of the current weights. */
-  protected abstract logits(features: Float32Array, count: number): Promise<Float32Array[]>;
+  abstract train(samples: NewSamples<F>, watch?: Watch, without?: readonly F[]): Promise<number[]>;
 
   /** Return to the weights of the bundle. */
   abstract reset(): void;
 
-  /** Return other files of the trained bundle than weights and model. */
-  protected replaced(): Map<string, Bytes> {
-    return new Map();
-  }
-
   /** Return the trained bundle's files that differ from its parent's, but for bundle.json. */
-  protected async written(): Promise<Map<string, Bytes>> {
-    const of = new Map<string, Uint8Array>();
-    for (const [name, { shape, data }] of this.weights) {
-      if (shape.length) of.set(`tail.${name}`, new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
-    }
-    const file = await this.bundle.tensors("weights.safetensors");
-    for (const [name, value] of this.weights) file.tensors.set(name, value);
-    const files = this.replaced();
-    files.set("model.onnx", withWeights(await this.bundle.file("model.onnx"), of));
-    return files.set("weights.safetensors", writeTensors(file));
-  }
+  protected abstract written(): Promise<Map<string, Bytes>>;
 
   /** Return what the trained bundle says of itself in another way than its parent. */
   protected described(): Partial<BundleInfo> {
     return {};
   }
 
-  /** Return the logits of samples, by the current weights. */
-  answersOf(features: Float32Array, count: number): Promise<Float32Array[]> {
-    return this.logits(features, count);
-  }
-
   /** Return the answer to each sample, by the current weights. */
-  async answers(features: readonly Float32Array[]): Promise<Answered[]> {
-    const all = new Float32Array(features.reduce((sum, row) => sum + row.length, 0));
-    let at = 0;
-    for (const row of features) (all.set(row, at), (at += row.length));
-    return (await this.logits(all, features.length)).map((logits) => ({ logits, exit: 0 }));
-  }
+  abstract answers(samples: readonly F[]): Promise<Answered[]>;
 
-  /** Return the answer to each of the bundle's check samples, by the current weights. */
-  protected async checkAnswers(): Promise<Answered[]> {
-    const { labels, length } = this.check;
-    return (await this.logits(this.check.features([...labels.keys()]), length)).map((logits) => ({ logits, exit: 0 }));
-  }
+  /** Return the logits that the bundle's check samples are answered with, by the current weights. */
+  protected abstract checkLogits(): Promise<Float32Array[]>;
 
   /** Return how the bundle's check samples are answered; nothing where it brings none. */
   async checked(): Promise<Checked | undefined> {
     const { labels, length } = this.check;
     if (!length) return undefined;
-    const logits = (await this.checkAnswers()).map((answer) => answer.logits);
+    const logits = await this.checkLogits();
     const { loss } = this.bundle.info;
     const right = logits.map((row, i) => isRight(row, labels[i]!, loss));
     return { right, score: scoreOf(logits, labels, right, loss) };
@@ -162,7 +124,59 @@ export abstract class Trainer {
     return files.set(FILE, encode(JSON.stringify(content, null, 1)));
   }
 
-  /** Check that a written model gives the logits of the trained tail. */
+  /** Check that a written model gives the logits that were trained. */
+  abstract compare(written: Model): Promise<void>;
+
+  abstract release(): Promise<void>;
+}
+
+/** What trains the part of a model behind its frozen blocks, on what these give. */
+export abstract class TailTrainer extends Trainer<Float32Array> {
+  protected weights: Weights = new Map();
+
+  /** Read the weights of the tail. */
+  protected async load(): Promise<void> {
+    const file = await this.bundle.tensors(WEIGHTS);
+    this.weights = new Map(this.bundle.info.train!.weights?.map((name) => [name, tensorOf(file, name)]));
+  }
+
+  async prepare(samples: readonly Sample[], labels: readonly string[]): Promise<Prepared<Float32Array>> {
+    const targets = labels.map((label) => targetOf(label, this.bundle.info));
+    const found: [Float32Array, Float32Array][] = [];
+    for (const sample of samples) found.push(await this.model.features(sample));
+    return { features: found.map(([features]) => features), labels: targets, answers: found.map(([, logits]) => ({ logits, exit: 0 })) };
+  }
+
+  /** Return the logits of samples, by the current weights. */
+  abstract logits(features: Float32Array, count: number): Promise<Float32Array[]>;
+
+  async answers(samples: readonly Float32Array[]): Promise<Answered[]> {
+    return (await this.logits(joined(samples), samples.length)).map((logits) => ({ logits, exit: 0 }));
+  }
+
+  protected async checkLogits(): Promise<Float32Array[]> {
+    const logits: Float32Array[] = [];
+    for (const rows of batchesOf(this.check.length, AT_ONCE)) logits.push(...(await this.logits(this.check.features(rows), rows.length)));
+    return logits;
+  }
+
+  /** Return other files of the trained bundle than weights and model. */
+  protected replaced(): Map<string, Bytes> {
+    return new Map();
+  }
+
+  protected async written(): Promise<Map<string, Bytes>> {
+    const of = new Map<string, Uint8Array>();
+    for (const [name, { shape, data }] of this.weights) {
+      if (shape.length) of.set(`tail.${name}`, new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
+    }
+    const file = await this.bundle.tensors(WEIGHTS);
+    for (const [name, value] of this.weights) file.tensors.set(name, value);
+    const files = this.replaced();
+    files.set("model.onnx", withWeights(await this.bundle.file("model.onnx"), of));
+    return files.set(WEIGHTS, writeTensors(file));
+  }
+
   async compare(written: Model): Promise<void> {
     const { input_shape: shape } = this.bundle.info;
     const random = randomOf(0);
@@ -172,19 +186,22 @@ export abstract class Trainer {
     const difference = Math.max(...ours!.map((value, i) => Math.abs(value - theirs![i]!)));
     if (!(difference <= TOLERANCE)) throw new TunerError(`the written model's logits differ by ${difference}: learn again`);
   }
-
-  abstract release(): Promise<void>;
 }
 
-/** Return why a bundle cannot learn here, and the way out; nothing where it can. */
-export function unlearnable({ train, files }: BundleInfo): string {
-  if (!train) return "This bundle cannot learn: export it with --trainable.";
-  if (train.format === EXITS && !("train/exit0.onnx" in files)) {
-    return "This bundle has exits in closed form: they predict here, but learn in Python only, with tuner watch.";
-  }
-  if (![TAIL, EXITS, ADAPTERS, SOLVED].includes(train.format as 1)) return "This bundle learns in another way than this page knows: update device-tuner.";
-  return "";
+/** Return arrays one after the other in one. */
+export function joined(parts: readonly Float32Array[]): Float32Array {
+  const all = new Float32Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let at = 0;
+  for (const part of parts) (all.set(part, at), (at += part.length));
+  return all;
 }
 
-/** What a trainer is made of: bundle, model, global samples to train on and to check by, and its weights. */
-export type Parts = readonly [Bundle, Model, Replay, Replay, Weights];
+/** Return the numbers of so many rows, some at a time. */
+export function batchesOf(count: number, size: number): number[][] {
+  return Array.from({ length: Math.ceil(count / size) }, (_, batch) => {
+    return Array.from({ length: Math.min(size, count - batch * size) }, (_, i) => batch * size + i);
+  });
+}
+
+/** What a trainer is made of: bundle, model, and global samples to train on and to check by. */
+export type Parts = readonly [Bundle, Model, Replay, Replay];

@@ -3,12 +3,14 @@ import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import test from "node:test";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { deflateRawSync } from "node:zlib";
 import { build } from "esbuild";
 import * as ort from "onnxruntime-web";
 
 const BUNDLES = process.env.BUNDLES ?? "../build/web-bundles/bundles";
-const contents = ["bytes", "zip", "tensors", "plan", "codec", "image", "gate", "bundle", "learner", "store", "session", "round", "random", "target"]
+const contents = ["bytes", "zip", "tensors", "plan", "codec", "image", "gate", "bundle", "learner", "store", "session", "round", "random", "target", "model", "trainer"]
   .map((name) => `export * from "./src/${name}.ts";`)
   .join("\n");
 const built = await build({ stdin: { contents, resolveDir: ".", loader: "ts" }, bundle: true, format: "esm", write: false, external: ["onnxruntime-common"] });
@@ -72,10 +74,24 @@ test("codes of every width are Python's", async () => {
 
 test("a plan is read, and what is no plan is refused", () => {
   const plan = own.readPlan('# a\nsplit = 1\n[data]\nweight = 0.5\nbalance = true\n[recipe]\nepochs = 3\nbatch_size = 8\nlearning_rate = 1e-3\nschedule = "cosine"\nfreeze_bn = false\n[[shape]]\nkind = "x"\nsettings = [["a", 1.0], ]\n[task]\naugment = [\n "flip",\n]\n[heads]\nexits = [{ block = 1, channels = 8 }]');
-  assert.deepEqual([plan.weight, plan.balance, plan.recipe.normsTrain, plan.recipe.cosine], [0.5, true, true, true]);
+  assert.deepEqual([plan.weight, plan.balance, plan.recipe.normsTrain, plan.recipe.rate(1, 2)], [0.5, true, true, 0.0005]);
   assert.deepEqual(plan.operations, ["flip"]);
   assert.throws(() => own.readPlan("[recipe]\nepochs = 0"), /no recipe/);
   assert.throws(() => own.readPlan("a = ?"), /cannot be read/);
+});
+
+test("learning rates follow each schedule as in Python, and one that is not known is refused", () => {
+  const rates = (further) => {
+    const { recipe } = own.readPlan(`[recipe]\nepochs = 1\nbatch_size = 8\nlearning_rate = 0.1\n${further}`);
+    return [0, 1, 2, 3].map((step) => Number(recipe.rate(step, 4).toFixed(9)));
+  };
+  assert.deepEqual(rates('schedule = "constant"'), [0.1, 0.1, 0.1, 0.1]);
+  assert.deepEqual(rates('schedule = "cosine"'), [0.1, 0.085355339, 0.05, 0.014644661]);
+  assert.deepEqual(rates('schedule = "exponential"\ndecay_rate = 0.5'), [0.1, 0.05, 0.025, 0.0125]);
+  assert.deepEqual(rates('schedule = "exponential"\ndecay_rate = 0.25\ndecay_steps = 2'), [0.1, 0.05, 0.025, 0.0125]);
+  assert.deepEqual(rates('schedule = "steps"\nmilestones = [[1, 0.01], [3, 1e-3]]'), [0.1, 0.01, 0.01, 0.001]);
+  assert.deepEqual(rates('schedule = "steps"'), [0.1, 0.1, 0.1, 0.1]);
+  assert.throws(() => rates('schedule = "linear"'), /schedule linear/);
 });
 
 test("a bundle with a changed, missing or stray file is refused", async () => {
@@ -150,6 +166,26 @@ test("several labels: targets, right answers, the AUC, and the rarest label", ()
   assert.equal(own.scoreOf([[1, 0], [1, 0]], [0, 1], [true, false]), 0.5);
 });
 
+test("a label brings the more general ones of the bundle's map", async () => {
+  const map = { dog: ["dog", "animal"], Hund: ["dog", "animal"], animal: ["animal"] };
+  const info = { labels: ["animal", "car", "dog"], loss: "multi-label", label_map: map };
+  assert.deepEqual(own.targetOf("dog", info), [1, 0, 1]);
+  assert.deepEqual(own.targetOf("car|Hund", info), [1, 1, 1]);
+  assert.deepEqual(own.targetOf("animal", info), [1, 0, 0]);
+  assert.throws(() => own.targetOf("constructor", info), /no label constructor/);
+  const single = { ...info, loss: "single-label", label_map: { wolf: ["dog"], pet: ["dog", "animal"] } };
+  assert.equal(own.targetOf("wolf", single), 2);
+  assert.throws(() => own.targetOf("pet", single), /stands for 2/);
+  const files = source(`${BUNDLES}/tags/bundle`);
+  const tags = JSON.parse(own.decode(await files("bundle.json")));
+  const [general, special] = tags.labels;
+  const changed = own.encode(JSON.stringify({ ...tags, label_map: { [special]: [special, general] } }));
+  const bundle = await own.Bundle.open(async (name) => (name === "bundle.json" ? changed : files(name)));
+  const learner = await own.Learner.open(bundle, ort, own.memoryStore());
+  await learner.keep(new Uint8Array(bundle.info.input_shape.reduce((a, b) => a * b)), special);
+  assert.equal((await learner.samples())[0].label, `${special}|${general}`);
+});
+
 test("numbers: targets in deviations, near answers, and R²", () => {
   const info = { labels: ["size", "age"], loss: "regression", targets: { mean: [10, 50], std: [2, 20] } };
   assert.deepEqual(own.targetOf("12| 40", info), [1, -0.5]);
@@ -181,10 +217,11 @@ test("what cannot learn here says so, and predicts", async () => {
   assert.ok(bundle.info.labels.includes(label));
 });
 
-for (const name of ["tail", "adapters", "solved", "exits"]) {
+for (const name of ["tail", "int8", "adapters", "solved", "exits"]) {
   test(`${name}: a round learns, goes back, and gives a bundle that learns again`, async () => {
     const folder = `${BUNDLES}/${name}/bundle`;
     const bundle = await own.Bundle.open(source(folder));
+    assert.equal((bundle.info.int8?.layers ?? 0) > 0, name === "int8");
     const store = own.memoryStore();
     const learner = await own.Learner.open(bundle, ort, store);
     await assert.rejects(learner.rollBack(), /as it was exported/);
@@ -215,3 +252,47 @@ for (const name of ["tail", "adapters", "solved", "exits"]) {
     assert.deepEqual(await store.keys(""), []);
   });
 }
+
+test("exits: what is kept of samples is what Python keeps, and nothing of the check samples", async () => {
+  setFlagsFromString("--expose-gc");
+  const collect = runInNewContext("gc");
+  const held = () => (collect(), process.memoryUsage().arrayBuffers);
+  const files = source(`${BUNDLES}/exits/bundle`);
+  const info = JSON.parse(own.decode(await files("bundle.json")));
+  const COUNT = 4000;
+  const changed = new Map();
+  for (const name of ["train/replay.safetensors", "train/check.safetensors"]) { // the same samples, often
+    const file = own.readTensors(await files(name));
+    for (const [key, { type, shape, data }] of file.tensors) {
+      if (key !== "codes" && key !== "labels") continue;
+      const size = data.length / shape[0];
+      const many = new data.constructor(COUNT * size);
+      for (let i = 0; i < COUNT; i++) many.set(data.subarray((i % shape[0]) * size, ((i % shape[0]) + 1) * size), i * size);
+      file.tensors.set(key, { type, shape: [COUNT, ...shape.slice(1)], data: many });
+    }
+    changed.set(name, own.writeTensors(file));
+    info.files[name] = own.sha256(changed.get(name));
+  }
+  changed.set("bundle.json", own.encode(JSON.stringify(info)));
+  const bundle = await own.Bundle.open(async (name) => changed.get(name) ?? files(name));
+  const model = await own.Model.open(bundle, ort);
+  const trainer = await own.Trainer.open(bundle, ort, model);
+  const random = own.randomOf(3);
+  const sample = Float32Array.from({ length: bundle.info.input_shape.reduce((a, b) => a * b) }, random);
+  let floats = 0; // of a sample: what each exit reads
+  for (let [at, features, shape] = [0, model.input(sample), [1, ...bundle.info.input_shape]]; at < model.exits - 1; at++) {
+    ({ features, shape } = await model.segment(at, features, shape));
+    floats += features.length;
+  }
+  const before = held();
+  assert.equal((await trainer.checked()).right.length, COUNT);
+  const checked = (held() - before) / COUNT;
+  assert.ok(checked < floats, `${checked} bytes of a check sample, of ${4 * floats}`);
+  await trainer.expected(20);
+  const replayed = (held() - before) / COUNT;
+  assert.ok(replayed < 2 * floats, `${replayed} bytes of a replay sample, of ${4 * floats}`);
+  const { features } = await trainer.prepare([sample], [bundle.info.labels[0]]);
+  assert.equal(features[0].record.length, own.readTensors(changed.get("train/replay.safetensors")).tensors.get("codes").shape[1]);
+  await trainer.release();
+  await model.release();
+});

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-M27T2KET.js";import"./chunk-QAKGUZBZ.js";import"./chunk-L4I6GXYZ.js";import"./chunk-5XDVBVFU.js";import"./chunk-ZK3RR7M2.js";import"./chunk-MYB4B6YZ.js";export{b as SteppingTrainer,a as rateOf};
