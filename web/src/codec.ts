@@ -2,7 +2,7 @@
 
 import { product, roundEven, TunerError } from "./bytes.ts";
 import { labelsOf, type Target } from "./target.ts";
-import { floats, half, type TensorFile, tensorOf, toHalf } from "./tensors.ts";
+import { floats, half, type TensorFile, tensorOf, toHalves } from "./tensors.ts";
 
 /** Converts features to records, and back; `shape` is one sample's, channels first. */
 export class Codec {
@@ -42,14 +42,18 @@ export class Codec {
     const width = Math.ceil(this.elements / planes);
     const mask = 2 ** this.bits - 1;
     const channels = this.shape[0]!;
+    const whole = this.bits === 8 && !this.perSample;
     for (let channel = 0, i = 0; channel < channels; channel++) {
       const span = Math.fround(this.high![channel]! - this.low![channel]!);
       const step = Math.fround(span / (this.perSample ? 255 : mask));
-      for (let end = i + this.#positions; i < end; i++) {
+      const low = this.low![channel]!;
+      const end = i + this.#positions;
+      if (whole) for (; i < end; i++) out[i] = Math.fround(record[i]! * step) + low;
+      for (; i < end; i++) {
         const byte = record[this.#scaleBytes + (i % width)]!;
         let code = (byte >> (Math.floor(i / width) * this.bits)) & mask;
         if (this.perSample) code = (record[channel]! + code * record[channels + channel]!) & 255;
-        out[i] = Math.fround(code * step) + this.low![channel]!;
+        out[i] = Math.fround(code * step) + low;
       }
     }
   }
@@ -61,7 +65,7 @@ export class Codec {
     }
     if (this.bits > 8) {
       return new Uint8Array(
-        this.bits === 32 ? features.slice().buffer : Uint16Array.from(features, toHalf).buffer,
+        this.bits === 32 ? features.slice().buffer : toHalves(features).buffer,
       ) as Uint8Array<ArrayBuffer>;
     }
     const record = new Uint8Array(this.recordBytes);

@@ -11,7 +11,7 @@ import { randomOf, shuffled } from "./random.ts";
 import type { Runtime } from "./session.ts";
 import { StepSession, Tail, type Weights } from "./step.ts";
 import { type Target, targetOf } from "./target.ts";
-import { half, type Tensor, toHalf, writeTensors } from "./tensors.ts";
+import { half, type Tensor, toHalves, writeTensors } from "./tensors.ts";
 import { type Answered, batchesOf, joined, type NewSamples, type Parts, type Prepared, TOLERANCE, Trainer, type Watch } from "./trainer.ts";
 
 const WEIGHTS = "exits.safetensors";
@@ -104,7 +104,7 @@ export class ExitingTrainer extends Trainer<NewSample> {
     const known = this.#deeper.get(record);
     if (known) return known;
     const { maps, logits } = await this.#onwards(this.#decoded(record));
-    const deeper = { maps: maps.slice(1).map((map) => Uint16Array.from(map, toHalf)), final: logits.at(-1)! };
+    const deeper = { maps: maps.slice(1).map(toHalves), final: logits.at(-1)! };
     this.#deeper.set(record, deeper);
     return deeper;
   }
@@ -121,7 +121,11 @@ export class ExitingTrainer extends Trainer<NewSample> {
 
   /** Return what an exit reads of a record. */
   #read(record: Uint8Array, at: number): Float32Array {
-    return at ? Float32Array.from(this.#deeper.get(record)!.maps[at - 1]!, (bits) => HALVES[bits]!) : this.#decoded(record);
+    if (!at) return this.#decoded(record);
+    const map = this.#deeper.get(record)!.maps[at - 1]!;
+    const out = new Float32Array(map.length);
+    for (let i = 0; i < out.length; i++) out[i] = HALVES[map[i]!]!;
+    return out;
   }
 
   /** Return the logits of every exit and the model's own, by the current weights; what exits read is not kept. */

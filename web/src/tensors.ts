@@ -1,6 +1,6 @@
 /** Arrays, and files of them (safetensors). */
 
-import { type Bytes, decode, encode, product, TunerError, viewOf } from "./bytes.ts";
+import { type Bytes, decode, encode, product, roundEven, TunerError, viewOf } from "./bytes.ts";
 
 const TYPES = {
   F32: Float32Array,
@@ -99,14 +99,21 @@ export function half(bits: number): number {
   return bits & 0x8000 ? -size : size;
 }
 
+const FLOAT = new Float32Array(1);
+const BITS = new Int32Array(FLOAT.buffer);
+
 /** Return the 16 bits of a number, clamped to their range, halves to the even one. */
 export function toHalf(value: number): number {
-  const sign = value < 0 || Object.is(value, -0) ? 0x8000 : 0;
-  const size = Math.min(Math.abs(value), 65504);
-  const exponent = Math.max(-14, Math.floor(Math.log2(size || 2 ** -30)));
-  const scaled = size / 2 ** (exponent - 10);
-  const floor = Math.floor(scaled);
-  const rest = scaled - floor;
-  const fraction = rest > 0.5 || (rest === 0.5 && floor % 2) ? floor + 1 : floor;
-  return sign | (fraction < 1024 ? fraction : Math.min(((exponent + 15) << 10) + fraction - 1024, 0x7bff));
+  FLOAT[0] = value;
+  const sign = (BITS[0]! >> 16) & 0x8000;
+  const size = BITS[0]! & 0x7fffffff;
+  if (size < 113 << 23) return sign | roundEven(Math.abs(FLOAT[0]!) * 2 ** 24); // below the smallest normal number
+  return sign | Math.min((size + 0xfff + ((size >> 13) & 1) - (112 << 23)) >> 13, 0x7bff);
+}
+
+/** Return the 16 bits of each number. */
+export function toHalves(values: Float32Array): Uint16Array<ArrayBuffer> {
+  const out = new Uint16Array(values.length);
+  for (let i = 0; i < out.length; i++) out[i] = toHalf(values[i]!);
+  return out;
 }

@@ -55,6 +55,16 @@ test("a file of tensors is read as it was written", () => {
   assert.deepEqual(file.metadata, { about: "x" });
 });
 
+test("numbers of 16 bits: each is its own code, halves go to the even one, and large ones are clamped", () => {
+  for (let bits = 0; bits < 2 ** 16; bits++) if (((bits >> 10) & 31) < 31) assert.equal(own.toHalf(own.half(bits)), bits);
+  for (let bits = 0; bits < 0x7bff; bits++) {
+    const [one, two] = [own.half(bits), own.half(bits + 1)];
+    assert.equal(own.toHalf((one + two) / 2), bits + (bits % 2));
+    assert.equal(own.toHalf(-(one + 3 * two) / 4), (bits + 1) | 0x8000);
+  }
+  assert.deepEqual([...own.toHalves(Float32Array.of(65520, -1e30, Infinity))], [0x7bff, 0xfbff, 0x7bff]);
+});
+
 test("codes of every width are Python's", async () => {
   const file = own.readTensors(await source(`${BUNDLES}/..`)("codes.safetensors"));
   const of = (name) => file.tensors.get(name).data;
