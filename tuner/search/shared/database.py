@@ -46,8 +46,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from tuner.errors import first_line
-from tuner.search.shared.ending import NO_ANSWER, Ending, end_in_parts
+from tuner.search.shared.ending import Ending, end_in_parts
+from tuner.search.shared.failures import as_text
 
 #: Trials whose content is asked for at once: databases bound the values of a question.
 AT_ONCE = 500
@@ -167,7 +167,7 @@ class Database(RDBStorage):
         except IntegrityError:
             raise
         except SQLAlchemyError as error:
-            raise StorageInternalError(f"An exception is {NO_ANSWER}: {first_line(error)}") from error
+            raise StorageInternalError(as_text(error)) from error
 
     def _create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> FrozenTrial:
         """Make a trial; its knobs and its attributes in one statement each. Trials with values are made by Optuna."""

@@ -1,29 +1,33 @@
 """Optuna's storage of a shared study, which waits where the database does not answer."""
 
 import time
-import warnings
 from collections.abc import Callable
+from concurrent import futures
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import optuna
 from optuna.storages import BaseStorage, get_storage
 
 from tuner.errors import RunError, first_line, missing_extra
-from tuner.search.shared.address import PROXY_PORT, Address
-from tuner.search.shared.ending import NO_ANSWER, SharedStorage, end_in_parts
+from tuner.search.shared.address import Address
+from tuner.search.shared.ending import SharedStorage, end_in_parts
+from tuner.search.shared.failures import is_outage, reason_of, refusal
 
 #: A storage is asked again after so many seconds, twice as many the next time, at most `LONGEST`.
 SHORTEST, LONGEST = 0.2, 5.0
 #: Seconds that opening one may take, and how often it is tried: two workers may make the tables at the same time.
 OPENING_SECONDS, TRIES = 10, 5
-#: Seconds that SQLite waits for another process.
-LOCKED_SECONDS = 30
+#: Seconds after which a call that has not returned may be left behind, as the time is up or the user asked for the end;
+#: and after which it is said not to answer.
+LEFT_SECONDS, SILENT_SECONDS = 2.0, 10.0
 
 Wait = Callable[[float], None]
+Method = Callable[..., Any]
 
 
 def open_storage(address: Address, *, exists: bool = False) -> BaseStorage:
@@ -82,14 +86,12 @@ def _database(address: Address) -> BaseStorage:
     from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
     from tuner.search.shared.database import Database
+    from tuner.search.shared.drivers import engine_arguments
 
-    arguments: dict[str, Any] = {"pool_pre_ping": True}
     is_file = address.url.startswith("sqlite")
-    if is_file:
-        arguments["connect_args"] = {"timeout": LOCKED_SECONDS}
     for left in range(TRIES - 1, -1, -1):
         try:
-            return get_storage(Database(address.url, engine_kwargs=arguments))
+            return get_storage(Database(address.url, engine_kwargs=engine_arguments(address)))
         except (IntegrityError, ProgrammingError) as error:  # another worker makes the same tables
             if not left:
                 raise RunError(f"the study {address.shown} cannot be opened: {first_line(error)}") from None
@@ -101,41 +103,18 @@ def _database(address: Address) -> BaseStorage:
 
 
 def _proxy(address: Address) -> BaseStorage:
-    import grpc  # noqa: F401 - Optuna would say no more than that a name is unknown
+    from tuner.search.shared.drivers import connect_proxy
 
-    parts = urlsplit(address.url)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        proxy = optuna.storages.GrpcStorageProxy(host=parts.hostname or "", port=parts.port or PROXY_PORT)
+    proxy = connect_proxy(address)
     proxy.wait_server_ready(timeout=OPENING_SECONDS)
     return proxy
 
 
-def is_outage(error: BaseException) -> bool:
-    """Return whether an exception says that the database or the proxy does not answer, but may later."""
-    name = type(error).__name__
-    if isinstance(error, optuna.exceptions.StorageInternalError):
-        # Optuna asks again within the same transaction, which is pending where the first question was cut off.
-        return type(error.__cause__).__name__ in {"OperationalError", "InterfaceError", "PendingRollbackError"}
-    if name in {"OperationalError", "InterfaceError"} and type(error).__module__.startswith("sqlalchemy"):
-        return True
-    code = getattr(error, "code", None)
-    if not callable(code) or not hasattr(error, "details"):
-        return False
-    kind, details = getattr(code(), "name", ""), str(error.details())  # gRPC's, which may not be installed
-    return kind == "UNAVAILABLE" or (kind == "UNKNOWN" and NO_ANSWER in details)
-
-
-def refusal(error: Exception) -> RunError | None:
-    """Return what to tell the user where a database does not take what it is given; None for all else."""
-    if isinstance(error, optuna.exceptions.StorageInternalError) and type(error.__cause__).__name__ == "DataError":
-        reason = first_line(error.__cause__ or error)
-        return RunError(f"the study's database does not take a record ({reason}): give one whose tables tuner has made")
-    return None
-
-
 class Patience:
     """Asks a storage again and again while it does not answer.
+
+    Each call is a thread's: a database may also be silent for ever, and no driver returns then. Where the wait ends,
+    the thread is left behind with its connection, which nothing else uses any more.
 
     Args:
         wait: Sleeps so many seconds; raises where there is no more time to wait.
@@ -151,27 +130,49 @@ class Patience:
 
     def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Return what a method returns, as soon as it does."""
-        started, pause, waited = time.monotonic(), SHORTEST, False
+        started, pause, reasons = time.monotonic(), SHORTEST, list[str]()
+
+        def silent(reason: str) -> None:
+            if not reasons:
+                self._say(f"warning: the study's database does not answer ({reason}): waiting")
+            reasons.append(reason)
+
         try:
             while True:
                 try:
-                    result = method(*arguments, **named)
+                    result = self._answer(partial(method, *arguments, **named), silent)
                 except Exception as error:
-                    if (refused := refusal(error)) is not None:
+                    if is_outage(error):
+                        silent(reason_of(error))
+                    elif (refused := refusal(error)) is not None:
                         raise refused from None
-                    if not is_outage(error):
+                    else:
                         raise
-                    if not waited:
-                        self._say(f"warning: the study's database does not answer ({first_line(error)}): waiting")
-                    waited = True
                     self._wait(pause)
                     pause = min(LONGEST, 2 * pause)
                 else:
-                    if waited:
+                    if reasons:
                         self._say(f"the study's database answers again after {time.monotonic() - started:.0f} s")
                     return result
         finally:
             self.seconds += time.monotonic() - started
+
+    def _answer(self, ask: Callable[[], Any], silent: Callable[[str], None]) -> Any:
+        """Ask in a thread, and return its answer unless `wait` raises before."""
+        answer, asked = Future[Any](), time.monotonic()
+        Thread(target=_settle, args=(answer, ask), name="storage", daemon=True).start()
+        while futures.wait((answer,), LEFT_SECONDS).not_done:
+            self._wait(0.0)
+            if time.monotonic() - asked >= SILENT_SECONDS:
+                silent(f"silent for {SILENT_SECONDS:.0f} s")
+        return answer.result()
+
+
+def _settle(answer: "Future[Any]", ask: Callable[[], Any]) -> None:
+    try:
+        answer.set_result(ask())
+    except BaseException as error:  # noqa: BLE001 - of any class: it is raised where the answer is waited for
+        answer.set_exception(error)
 
 
 def patient(storage: BaseStorage, patience: Patience) -> SharedStorage:
@@ -179,16 +180,17 @@ def patient(storage: BaseStorage, patience: Patience) -> SharedStorage:
     backend = getattr(storage, "_backend", None)  # under Optuna's cache of finished trials
     end_trial = getattr(backend, "end_trial", partial(end_in_parts, storage))
 
-    def waiting(method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(_self: BaseStorage, *arguments: Any, **named: Any) -> Any:
-            return patience.call(method, *arguments, **named)
+    def wrap(method: Method) -> Method:
+        return partial(patience.call, method)
 
-        return call
-
-    names = [name for name in dir(BaseStorage) if not name.startswith("_") and callable(getattr(BaseStorage, name))]
-    methods = {name: waiting(getattr(storage, name)) for name in names}
-    methods["end_trial"] = waiting(end_trial)
+    methods = wrapped(storage, wrap) | {"end_trial": staticmethod(wrap(end_trial))}
     return cast("SharedStorage", type("PatientStorage", (SharedStorage,), methods)())
+
+
+def wrapped(storage: BaseStorage, wrap: Callable[[Method], Method]) -> dict[str, Any]:
+    """Return the methods of Optuna's storages, as a class holds them, each that of a storage and wrapped."""
+    names = [name for name in dir(BaseStorage) if not name.startswith("_") and callable(getattr(BaseStorage, name))]
+    return {name: staticmethod(wrap(getattr(storage, name))) for name in names}
 
 
 def close(storage: BaseStorage) -> None:
