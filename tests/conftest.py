@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from tests.warm import Processes
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 #: OpenMP's threads spin while they wait for each other: next to another busy process that costs many times the work.
 os.environ.setdefault("GOMP_SPINCOUNT", "30000")
+#: Compiling the checkout anew takes each process up to 9 s of processor time.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
 #: What is imported stays: looking for garbage among it takes a fifth of the time.

@@ -56,7 +56,7 @@ def resnet(size: int = 64) -> Tail:
 
 
 class OverTime(nn.Module):
-    """Layers over a sequence [n, 12, 6]: recurrent, attention, weights that are looked up, a norm of weights."""
+    """Layers over a sequence [n, 8, 6]: recurrent, attention, weights that are looked up, a norm of weights."""
 
     places: torch.Tensor
 
@@ -65,7 +65,7 @@ class OverTime(nn.Module):
         self.recurrent = nn.LSTM(6, 8, batch_first=True)
         self.attention = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
         self.table = nn.Parameter(torch.randn(5, 8))
-        self.register_buffer("places", torch.arange(12) % 5)
+        self.register_buffer("places", torch.arange(8) % 5)
         self.mixed = nn.utils.parametrizations.weight_norm(nn.Conv1d(8, 8, 3))
         self.head = nn.Linear(8, OUTPUTS)
 
@@ -94,7 +94,7 @@ TAILS: Mapping[str, Callable[[], Tail]] = {
     "ResNet-18, last 2": resnet,
 }
 #: Those that a step is not only planned for.
-ALL_TAILS: Mapping[str, Callable[[], Tail]] = {**TAILS, "LSTM and attention": lambda: Tail(OverTime(), (12, 6))}
+ALL_TAILS: Mapping[str, Callable[[], Tail]] = {**TAILS, "LSTM and attention": lambda: Tail(OverTime(), (8, 6))}
 
 
 class Eager:

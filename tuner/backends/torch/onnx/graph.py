@@ -45,18 +45,23 @@ class Graph:
         self.nodes.append(helper.make_node(kind, inputs, names, **attributes))
         return names
 
-    def name(self, result: str, name: str) -> None:
-        """Let a result be an output of the graph under a name of its own, without copying it where that can be."""
-        maker = {output: node for node in self.nodes for output in node.output}.get(result)
-        if maker is None or not result.startswith("/"):  # an input, or an output under another name already
-            self.nodes.append(helper.make_node("Identity", [result], [name]))
-            return
+    def name(self, results: Sequence[str], names: Sequence[str]) -> None:
+        """Let results be the graph's outputs under names of their own, without copying them where that can be."""
+        made = {output for node in self.nodes for output in node.output}
+        renamed: dict[str, str] = {}
+        for result, name in zip(results, names, strict=True):
+            if result in made and result not in renamed and result.startswith("/"):
+                renamed[result] = name
+            else:  # an input, or an output under another name already
+                self.nodes.append(helper.make_node("Identity", [result], [name]))
         for node in self.nodes:
-            for names in (node.input, node.output):
-                for index, own in enumerate(names):
-                    if own == result:
-                        names[index] = name
-        self.values = {node: name if value == result else value for node, value in self.values.items()}
+            for own in (node.input, node.output):
+                for index, result in enumerate(own):
+                    if result in renamed:
+                        own[index] = renamed[result]
+        self.values = {
+            node: renamed.get(value, value) if isinstance(value, str) else value for node, value in self.values.items()
+        }
 
     def constant(self, value: npt.ArrayLike, dtype: str) -> str:
         """Return the name of a constant."""

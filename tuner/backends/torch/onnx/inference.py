@@ -64,6 +64,30 @@ def _share_operators() -> None:
         from torch.onnx._internal.exporter._registration import ONNXRegistry
 
         ONNXRegistry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))  # type: ignore[method-assign]
+    share_lookups()
+
+
+@cache
+def share_lookups() -> None:
+    """Let PyTorch look an operator up once, not for each of its 29 namespaces every time that it lists all of them.
+
+    That takes a quarter of an export's 0.6 s of processor time (measured on torch 2.13). Operators that are registered
+    meanwhile are looked up.
+    """
+    with suppress(ImportError, AttributeError):  # where a later PyTorch has it elsewhere, all are looked up
+        from torch._export import utils
+
+        look_up = utils._materialize_cpp_cia_ops  # noqa: SLF001 - torch has no public name for it
+        registered = torch._C._dispatch_get_registrations_for_dispatch_key  # noqa: SLF001 - likewise
+        known: list[str] = []
+
+        def look_up_new() -> None:
+            found = registered("CompositeImplicitAutograd")
+            if found != known:
+                look_up()
+                known[:] = found
+
+        utils._materialize_cpp_cia_ops = look_up_new  # noqa: SLF001 - likewise
 
 
 def _fold_constants(model: Any) -> None:

@@ -9,6 +9,7 @@ import json
 import operator
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cache
 from importlib.metadata import version
 from math import prod
 from pathlib import Path
@@ -61,8 +62,9 @@ def model(step: Step) -> ModelProto:
             value = getattr(traced, node.target)
             graph.values[node] = graph.constant(value.numpy(), str(value.dtype).removeprefix("torch."))
     results = next(node for node in traced.graph.nodes if node.op == "output").args[0]
-    for result, port in zip(results, step.outputs, strict=True):
-        graph.name(graph.flat(graph.of(result)) if _is_vector(port) else graph.of(result), port.name)
+    made = [graph.of(result) for result in results]
+    made = [graph.flat(name) if _is_vector(port) else name for name, port in zip(made, step.outputs, strict=True)]
+    graph.name(made, [port.name for port in step.outputs])
     graph.prune([port.name for port in step.outputs])
     ported = ([_info(port) for port in ports] for ports in (step.inputs, step.outputs))
     onnx_graph = helper.make_graph(graph.nodes, "step", *ported, initializer=graph.initializers())
@@ -82,8 +84,7 @@ def _decomposed(step: Step) -> fx.GraphModule:
     """Return the step's graph with operators that have no form of their own taken apart into ones that have."""
     if not _strange(step.graph):
         return step.graph
-    rules: Mapping[Any, Any] = dict(core_aten_decompositions())
-    table = {target: rule for target, rule in rules.items() if target not in FORMS}
+    table = {target: rule for target, rule in _rules().items() if target not in FORMS}
     with FakeTensorMode():
         example = [torch.empty(port.shape, dtype=getattr(torch, port.dtype)) for port in step.inputs]
     graph = make_fx(step.graph, table, tracing_mode="fake")(*example)
@@ -92,6 +93,12 @@ def _decomposed(step: Step) -> fx.GraphModule:
     if strange:
         raise StepError(f"a step with {strange[0]} has no ONNX form: train it with --backend torch")
     return graph
+
+
+@cache
+def _rules() -> Mapping[Any, Any]:
+    """Return how operators are taken apart; listing all of them takes longer than most graphs do."""
+    return dict(core_aten_decompositions())
 
 
 def _strange(graph: fx.GraphModule) -> list[str]:
