@@ -16,6 +16,7 @@ import pytest
 import tuner.plugin
 from tests.plan.plans import PLAN
 from tests.pretrained import with_weights
+from tests.warm import forked
 from tuner.plan.trial import TrialPlan
 from tuner.plugin import MeasuredTrial, Outcome, hookspecs
 from tuner.plugin.core import build_host
@@ -100,8 +101,9 @@ def test_the_list_is_printed_as_the_document_says(environment: dict[str, str], t
 
 @pytest.mark.slow
 def test_the_plugins_own_test_passes(environment: dict[str, str], project: Path) -> None:
-    printed = python("-m", "pytest", "-q", "-p", "no:cacheprovider", folder=project, environment=environment)
-    assert "26 passed" in printed
+    done = forked(["pytest", "-q", "-p", "no:cacheprovider"], project, environment)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert "26 passed" in done.stdout
 
 
 @pytest.mark.slow

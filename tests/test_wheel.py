@@ -64,12 +64,14 @@ def wheel(built: Path) -> Path:
 def device(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the programs of an environment that holds the base package only."""
     folder = tmp_path_factory.mktemp("device")
-    venv.create(folder / "venv", with_pip=True)
+    venv.create(folder / "venv")  # our pip installs into it: one of its own would take longer than the package
     programs = folder / "venv" / "bin"
     pip: list[str | Path] = [
-        programs / "python",
+        sys.executable,
         "-m",
         "pip",
+        "--python",
+        programs / "python",
         "install",
         "--no-compile",
         "-qq",
@@ -83,6 +85,7 @@ def device(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tuned")
+    with_weights(folder / "cache")
     tuner = Path(sys.executable).with_name("tuner")
     run: list[str | Path] = [
         tuner,

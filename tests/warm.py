@@ -11,12 +11,14 @@ import gc
 import importlib
 import os
 import pickle
+import runpy
 import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -45,11 +47,19 @@ class Forked:
     Args:
         descriptors: Its control socket, standard output and standard error.
         environment: Its environment.
+        folder: Its working directory; this process's by default.
+        module: The module that it runs, and arguments; that of a `ForkServer` by default.
     """
 
-    def __init__(self, descriptors: Sequence[int], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        descriptors: Sequence[int],
+        environment: Mapping[str, str],
+        folder: Path | None = None,
+        module: Sequence[str] = (),
+    ) -> None:
         self._nursery = nursery()
-        request = pickle.dumps((dict(environment), str(Path.cwd())))
+        request = pickle.dumps((dict(environment), str(folder or Path.cwd()), list(module)))
         socket.send_fds(self._nursery, [request], list(descriptors))
         self.pid = int(self._nursery.recv(32))
         self._ended = os.pidfd_open(self.pid)
@@ -76,6 +86,18 @@ class Forked:
             self._nursery.send(pickle.dumps(self.pid))
             self._code = int(self._nursery.recv(32))
         return self._code
+
+
+def forked(
+    arguments: Sequence[str], cwd: Path, env: Mapping[str, str], timeout: float = 600
+) -> subprocess.CompletedProcess[str]:
+    """Run a module, as ``python -m`` with some arguments does, in a process that is forked; return what it printed."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error, open(os.devnull) as nothing:  # noqa: PTH123 - no file
+        process = Forked((nothing.fileno(), out.fileno(), error.fileno()), env, cwd, arguments)
+        code = process.wait(timeout)
+        out.seek(0)
+        error.seek(0)
+        return subprocess.CompletedProcess(list(arguments), code, out.read(), error.read())
 
 
 class Processes:
@@ -162,20 +184,37 @@ def serve(requests: socket.socket) -> None:
             _, status = os.waitpid(asked, 0)
             requests.send(str(os.waitstatus_to_exitcode(status)).encode())
             continue
-        environment, folder = asked
+        environment, folder, module = asked
         pid = os.fork()
         if pid == 0:
+            code = 0
             try:
                 requests.close()
                 become(descriptors, environment, folder)
-                child.main(descriptors[0], os.getppid())
+                if module:
+                    code = ran(module)
+                else:
+                    child.main(descriptors[0], os.getppid())
             finally:
                 sys.stdout.flush()
                 sys.stderr.flush()
-                os._exit(0)
+                os._exit(code)
         for descriptor in descriptors:
             os.close(descriptor)
         requests.send(str(pid).encode())
+
+
+def ran(module: Sequence[str]) -> int:
+    """Run a module with some arguments; return the exit code."""
+    sys.argv = list(module)
+    try:
+        runpy.run_module(module[0], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        return int(end.code or 0)
+    except BaseException:  # noqa: BLE001 - as the interpreter does
+        traceback.print_exc()
+        return 1
+    return 0
 
 
 def become(descriptors: Sequence[int], environment: Mapping[str, str], folder: str) -> None:

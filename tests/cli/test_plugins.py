@@ -11,6 +11,8 @@ import pytest
 
 from tests.cli.tiny_task import Cli
 from tests.plugin.installed import STRATEGY, install
+from tests.pretrained import with_weights
+from tests.warm import forked
 from tuner.commands.scaffold import kinds
 from tuner.plugin.core import build_host
 from tuner.search.space import load_space
@@ -105,14 +107,13 @@ def test_a_new_package_passes_its_own_test_and_is_loaded(
     common = {"pyproject.toml", "README.md", "space.toml", ".github/workflows/test.yml"}
     assert files == common | {"tuner_demo/__init__.py", "tuner_demo/py.typed", "tests/test_tuner_demo.py"}
     assert not [path for path in folder.rglob("*") if path.is_file() and "$name" in path.read_text()]
-    for command in (
-        ["-m", "pytest", "-q", "-p", "no:cacheprovider"],
-        ["-m", "ruff", "check", "--line-length=120", "."],
-    ):
-        done = subprocess.run(
-            [sys.executable, *command], cwd=folder, env=environment(folder), capture_output=True, text=True, check=False
-        )
+    with_weights(Path(os.environ["TUNER_CACHE"]))
+    tested = forked(["pytest", "-q", "-p", "no:cacheprovider"], folder, environment(folder))
+    command = [sys.executable, "-m", "ruff", "check", "--line-length=120", "."]
+    linted = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    for done in (tested, linted):
         assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in tested.stdout
     host = build_host(local=[folder / "tuner_demo" / "__init__.py"])
     host.check_local()
     assert host.problems == host.clashes() == []

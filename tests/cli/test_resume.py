@@ -17,7 +17,7 @@ from tests.pretrained import with_weights
 from tuner.results.folder import TRIALS as TRIALS_FILE
 
 pytestmark = pytest.mark.slow
-TRIALS = 4
+TRIALS = 3
 SPACE = """
 strategies = ["gdm", "freeze", "cache"]
 [knobs]

@@ -33,7 +33,7 @@ growth.adapter = "dspa"
 runtime.backend = "torch"
 runtime.threads = 1
 [knobs.recipe]
-epochs = 12
+epochs = 9
 batch_size = 4
 optimiser = "adam"
 learning_rate = { low = 1e-3, high = 3e-3 }

@@ -71,8 +71,16 @@ def compared(
     return relative(ours, theirs)
 
 
-@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
-@pytest.mark.parametrize("name", ALL_TAILS)
+#: All pairs but one: what is after f16 is after f13 too, and trains with Adam there.
+PAIRS = [
+    (name, optimiser)
+    for name in ALL_TAILS
+    for optimiser in ("sgd", "adam")
+    if (name, optimiser) != ("MobileNetV2 after f16", "adam")
+]
+
+
+@pytest.mark.parametrize(("name", "optimiser"), PAIRS)
 def test_losses_are_those_of_pytorch(name: str, optimiser: Optimiser, tmp_path: Path) -> None:
     torch.manual_seed(0)
     assert compared(ALL_TAILS[name](), RecipePlan(optimiser=optimiser, weight_decay=0.01), tmp_path) < 1e-4

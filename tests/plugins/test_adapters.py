@@ -1,7 +1,8 @@
 """The static edits of the first party: what trains, on every engine, and what is left of them afterwards."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ class TestSparse(StrategyContract):
 
 
 HEAD = "6."
+Finished = Callable[[str], tuple[Any, Mapping[str, torch.Tensor], Path]]
 EDITS = {
     "bias": TailEdit.of("bias-only", scales=False),
     "lora": TailEdit.of("low-rank", rank=2, scale=1.0),
@@ -91,12 +93,38 @@ def trained(plan: TrialPlan, folder: Path, backend: Backend | None = None) -> tu
     return outcome, load_file(folder / "w")
 
 
+def patient(name: str) -> TrialPlan:
+    return plan_of(EDITS[name], patience=1)
+
+
+@pytest.fixture(scope="module")
+def finished(own_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """Train an edit once; give the outcome, the weights and their file."""
+
+    @cache
+    def of(name: str) -> tuple[Any, Mapping[str, torch.Tensor], Path]:
+        folder = tmp_path_factory.mktemp(name)
+        return (*trained(patient(name), folder), folder / "w")
+
+    return of
+
+
+@pytest.fixture(scope="module")
+def plain_bytes(finished: Finished, tmp_path_factory: pytest.TempPathFactory) -> int:
+    """Return the size of the same weights, exported by a plan that edits nothing."""
+    outcome, _, weights = finished("bias")
+    plan, out = replace(patient("bias"), shape=()), tmp_path_factory.mktemp("plain")
+    exported = opened(TorchBackend(), barely_pretrained()).export(plan, weights, out, trainable=False)
+    assert abs(exported.checks["local_accuracy"] - outcome.values["local_accuracy"]) <= 0.01
+    return bytes_of(out)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize("name", EDITS)
-def test_an_edit_trains_what_it_says_and_leaves_the_models_own_weights(name: str, tmp_path: Path) -> None:
+def test_an_edit_trains_what_it_says_and_leaves_the_models_own_weights(finished: Finished, name: str) -> None:
     given = load(barely_pretrained()).model.state_dict()
-    outcome, after = trained(plan_of(EDITS[name], patience=1), tmp_path)
+    outcome, after, _ = finished(name)
     assert set(after) == set(given)
     differ = {
         key: int((after[key] != value).sum()) for key, value in given.items() if bool((after[key] != value).any())
@@ -149,17 +177,17 @@ def bytes_of(folder: Path) -> int:
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize("name", EDITS)
-def test_an_edited_tail_is_exported_as_the_models_own(name: str, tmp_path: Path) -> None:
-    plan = plan_of(EDITS[name])
-    outcome, after = trained(plan, tmp_path)
-    out, plain = tmp_path / "out", tmp_path / "plain"
-    for folder, of in ((out, plan), (plain, replace(plan, shape=()))):
-        folder.mkdir()
-        exported = opened(TorchBackend(), barely_pretrained()).export(of, tmp_path / "w", folder, trainable=False)
-        assert abs(exported.checks["local_accuracy"] - outcome.values["local_accuracy"]) <= 0.01
+def test_an_edited_tail_is_exported_as_the_models_own(
+    finished: Finished, plain_bytes: int, name: str, tmp_path: Path
+) -> None:
+    outcome, after, weights = finished(name)
+    out = tmp_path / "out"
+    out.mkdir()
+    exported = opened(TorchBackend(), barely_pretrained()).export(patient(name), weights, out, trainable=False)
+    assert abs(exported.checks["local_accuracy"] - outcome.values["local_accuracy"]) <= 0.01
     state = load_file(out / "weights.safetensors")
     assert all(torch.equal(state[key], value) for key, value in after.items())
-    assert bytes_of(out) <= 1.1 * bytes_of(plain)
+    assert bytes_of(out) <= 1.1 * plain_bytes
 
 
 @pytest.mark.slow
