@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from operator import le
 
 from tuner.results.objectives import Objective
 
@@ -18,16 +19,11 @@ def front(values: Mapping[int, Mapping[str, float]], objectives: Sequence[Object
     """
     losses = {key: tuple(one.loss(value) for one in objectives) for key, value in values.items()}
     kept: list[int] = []
-    for key in sorted(losses):
+    for key in sorted(losses, key=lambda key: (losses[key], key)):  # what beats a member comes before it
         mine = losses[key]
-        beaten = any(
-            all(a <= b for a, b in zip(other, mine, strict=True)) and (other != mine or rival < key)
-            for rival, other in losses.items()
-            if rival != key
-        )
-        if not beaten:
+        if not any(all(map(le, losses[rival], mine)) for rival in kept):
             kept.append(key)
-    return kept
+    return sorted(kept)
 
 
 def area(members: Iterable[Mapping[str, float]]) -> float:

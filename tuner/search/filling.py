@@ -59,6 +59,7 @@ class Filler:
         self.seconds = 0.0
         self.samples = 0
         self.pace = 1.0
+        self._stopped_each = 0.0
 
     def seconds_each(self, plan: TrialPlan) -> float:
         """Return the seconds to fill one record at the plan's cut: as last measured."""
@@ -110,6 +111,10 @@ class Filler:
                 self._refuse_if_hopeless(selected, left)
         self._fill_apart(selected, time.monotonic() + within)
         return not self.missing(selected[0]) or self.refusal(selected[0]) is not None
+
+    def fits(self, plan: TrialPlan, within: float) -> bool:
+        """Return whether a plan's features take so many seconds at most, by the last pass that was stopped."""
+        return self.missing(plan) * self._stopped_each <= within
 
     def fill_with(self, plan: TrialPlan, others: Iterable[TrialPlan]) -> None:
         """Fill what a plan needs, and in the same pass what others need of the same samples; see `fill`.
@@ -199,6 +204,8 @@ class Filler:
                 {"memory": math.log(result.most_bytes / memory)},
             )
             raise self._too_large[needed]
+        if result.value is not None and result.value.stopped:
+            self._stopped_each = (time.monotonic() - started) / max(1, result.value.records)
         if result.verdict == "deadline" or (result.value is not None and result.value.stopped):
             reason = "--time was up while features were computed; those that are done are kept: give more, and --resume"
             raise UnfilledError(reason, {"time": 1.0})

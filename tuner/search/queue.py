@@ -33,13 +33,20 @@ class Queue:
     Attributes:
         study: Optuna's.
         records: Trials that had ended when the queue was opened.
-        is_new: Whether the first plans are still to be put in it.
         seed: Seed of what is suggested.
     """
 
     def __init__(self, study: optuna.Study, setting: Setting, records: Sequence[TrialRecord]) -> None:
-        self.study, self.records, self.is_new, self.seed = study, list(records), not records, setting.seed
+        self.study, self.records, self.seed = study, list(records), setting.seed
         self._setting = setting
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the first plans are still to be put in it."""
+        return not self.records
+
+    def begin(self) -> None:
+        """Note that the first plans are in it."""
 
     @property
     def lowest(self) -> int | None:

@@ -39,11 +39,12 @@ from tuner.search.queue import Queue
 from tuner.search.rungs import Ladder, at_rung, lowest_rung
 from tuner.search.scoring import record_of, refuse_full_disk, uncomposed_record, unfilled_record
 from tuner.search.setting import Setting
+from tuner.search.slices import prepare_slice
 from tuner.search.strikes import Strikes
 from tuner.store.store import Store
 
-#: Filling the first slice may take this share of the time; else it is halved, down to a lowest rung.
-SLICE_SHARE, MOST_RUNGS = 0.15, 7
+#: Filling the first slice may take this share of the time; else it is a smaller one.
+SLICE_SHARE = 0.15
 WEIGHTS = "weights.safetensors"
 
 
@@ -94,9 +95,7 @@ class Study:
             self._filler.prepare(first[:1], SLICE_SHARE * self._setting.seconds_left)
         self._reachable = list(reachable(self._compose))
         plans = [*first, *self._reachable]
-        within, most = (SLICE_SHARE * self._setting.seconds_left, MOST_RUNGS) if lowest else (math.inf, 0)
-        while not self._filler.prepare((at_rung(plan, lowest) for plan in plans), within) and lowest < most:
-            lowest += 1  # slower than it was measured: a smaller slice
+        lowest = prepare_slice(self._filler, plans, lowest, SLICE_SHARE * self._setting.seconds_left)
         self._ladder.lowest = self._queue.lowest = lowest
         self._ladder.climb(self.records)
 
@@ -151,6 +150,7 @@ class Study:
         if self._queue.is_new:
             prior = prior_plans(self._setting, self._compose, self._admission, self._listener)
             enqueue_first(self._queue.enqueue, first, prior, top=self._setting.same_task)
+            self._queue.begin()
         return [composed.plan for composed in first]
 
     def _hear(self) -> None:

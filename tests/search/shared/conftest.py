@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -80,9 +82,12 @@ def address(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def join(begin: Begin, address: str, tmp_path: Path) -> Iterator[Join]:
+def join(begin: Begin, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Join]:
     """Begin the study at `address`, or join it, in a folder of its own; threads of heartbeats begin with `beat`."""
     opened: list[SharedStudy] = []
+    numbers = count()  # a worker's name is part of its seed
+    named = SimpleNamespace(token_hex=lambda nbytes: f"{next(numbers):0{2 * nbytes}x}")
+    monkeypatch.setattr("tuner.search.shared.joining.secrets", named)
 
     def go(
         name: str,

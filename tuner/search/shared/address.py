@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from tuner.errors import UsageError
 
@@ -24,6 +24,7 @@ HIDDEN = "***"
 ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
 #: Where a password is safe, by the beginning of the address; and anywhere.
 SAFE = {"postgres": "a file named by PGPASSFILE", "mysql": "a file named by ?read_default_file= in the address"}
+ENCODE = "correct it; in a password, write / as %2F, # as %23, ? as %3F, @ as %40, [ as %5B, ] as %5D"
 ENVIRONMENT = "the whole address in the variable TUNER_RUN_STUDY or TUNER_WORKER_STUDY"
 
 
@@ -84,6 +85,13 @@ def redacted(url: str) -> str:
     return urlunsplit((scheme, netloc, path, urlencode(pairs, safe="*/:"), ""))
 
 
+def _is_cut(parts: SplitResult) -> bool:
+    """Return whether a password seems to hold what ends the host: all of it that comes after that would be shown."""
+    if "@" in parts.netloc or parts.scheme.startswith("sqlite"):
+        return False
+    return "@" in parts.path or (not parts.path and "@" in parts.query + parts.fragment)
+
+
 def read_address(text: str, given: str = "the address of a study", way_out: str = "correct it") -> Address:
     """Return an address as the user gives it: ``postgresql://host/db``, ``grpc://host:port``; ``#name`` names a study.
 
@@ -98,10 +106,8 @@ def read_address(text: str, given: str = "the address of a study", way_out: str 
     try:
         parts = urlsplit(text)
         port = parts.port
-    except ValueError as error:
-        raise UsageError(
-            f"{given} must be such as postgresql://host/db, got one that is none ({error}): correct it"
-        ) from None
+    except ValueError:  # it may quote a password
+        raise UsageError(f"{given} must be such as postgresql://host/db, got one that is none: {ENCODE}") from None
     database, plus, _ = parts.scheme.partition("+")
     has_slashes = text[len(parts.scheme) :].startswith("://")
     if not has_slashes or (parts.scheme != PROXY and database not in DATABASES):
@@ -109,6 +115,8 @@ def read_address(text: str, given: str = "the address of a study", way_out: str 
         raise UsageError(
             f"{given} must begin with postgresql://, mysql://, sqlite:/// or grpc://, got {got}: {way_out}"
         )
+    if _is_cut(parts):
+        raise UsageError(f"{given} has an @ after its host: {ENCODE}")
     study = unquote(parts.fragment) or NAME
     if not study.isprintable():
         raise UsageError("the name of a study, after #, must be printable: give another one")

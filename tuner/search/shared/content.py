@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Attributes of the study: what began it, and, by name, its kinds of devices and its workers.
 RUN, KINDS, WORKERS, UNTOUCHED = "run", "kind:", "worker:", "untouched"
+#: Which worker is to put the first plans in the queue, as long as it has not; `LEFT` if it ended before: anyone.
+FIRST, LEFT = "first", "left"
 #: Attributes of a trial: its record, the name of its weights among the artifacts, who works on it, on what kind of
 #: device, what it trains, whether that is settled, and how many workers died of it, where it is not tried again.
 RECORD, ARTIFACT, WORKER, KIND, KEY = "record", "artifact", "worker", "kind", "key"

@@ -29,7 +29,11 @@ class StudyReader:
 
     def __init__(self, address: Address) -> None:
         self.address, self._storage = address, open_storage(address, exists=True)
-        self._study = find_study(self._storage, address)
+        try:
+            self._study = find_study(self._storage, address)
+        except BaseException:
+            close(self._storage)
+            raise
 
     def close(self) -> None:
         """Give up the connection."""
@@ -54,12 +58,19 @@ class StudyReader:
         """Write the study into a folder as the run that it would be on one device.
 
         Raises:
-            RunError: What the study holds cannot be believed.
+            RunError: What the study says of itself cannot be believed.
         """
         attributes, trials = self._study.user_attrs, self._study.get_trials(deepcopy=False)
-        info = info_of(attributes, self.address)
-        found = [record for trial in trials if (record := record_in(trial, info.template)) is not None]
+        info, found, damaged = info_of(attributes, self.address), list[TrialRecord](), 0
+        for trial in trials:
+            try:
+                record = record_in(trial, info.template)
+            except RunError:
+                damaged += 1
+                continue
+            found += [] if record is None else [record]
         ended = f"{info.ended}, {sum(trial.state.name == 'RUNNING' for trial in trials)} trials running"
+        ended += f", {damaged} damaged left out" if damaged else ""
         write_run(folder, replace(info, ended=ended, kind=_kind_shown(info, found)))
         write_private(folder / TRIALS, "".join(map(as_line, found)))
 

@@ -96,11 +96,13 @@ class Heartbeat:
         return retired
 
     def _run(self) -> None:
-        try:
-            while not self._over.wait(self._beat):
+        while not self._over.wait(self._beat):
+            try:
                 self.look()
-        except StoppedError:
-            return
+            except StoppedError:
+                return
+            except Exception:  # noqa: BLE001, S112 - a thread that ends by one leaves its worker to be taken for dead
+                continue
 
     def _wait(self, seconds: float) -> None:
         if self._over.wait(seconds):

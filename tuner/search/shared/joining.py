@@ -20,7 +20,9 @@ from tuner.search.setting import CLOSING_SECONDS, Setting
 from tuner.search.shared.address import Address
 from tuner.search.shared.artifacts import Bucket
 from tuner.search.shared.content import (
+    FIRST,
     KINDS,
+    LEFT,
     RUN,
     UNTOUCHED,
     WORKERS,
@@ -131,6 +133,8 @@ class SharedStudy:
         theirs = info_of(attributes, self.address)
         require_same(theirs, info.identity, info.model.fingerprint, names, self.address)
         self._study, self.worker = study, info.worker or secrets.token_hex(NAME_BYTES)
+        if is_first:
+            study.set_user_attr(FIRST, self.worker)
         kind = Kind(self.device, setting.rates)
         known = theirs.kinds.get(self.kind)
         if known is None or (kind.rates.complete and not known.rates.complete):
@@ -138,7 +142,7 @@ class SharedStudy:
         kinds = {**theirs.kinds, self.kind: kind}
         self.spend(info.spent)
         self._heartbeat = Heartbeat(study, self._plain, beat, grace)
-        place = Place(self.worker, is_first, kinds, self._rest, self._listener.say, self._weights)
+        place = Place(self.worker, kinds, self._rest, self._listener.say, self._weights)
         self._queue = queue = SharedQueue(study, setting, place, self._heartbeat)
         self._heartbeat.start()
         doing = "begins" if is_first else f"joins, with {len(queue.records)} trials done,"
@@ -170,6 +174,8 @@ class SharedStudy:
                 self._heartbeat.stop()
                 with suppress(Exception):  # they notice it later
                     self._heartbeat.give_up(counts=not self._interrupt.asked)
+                    if self._queue is not None and self._queue.is_new:
+                        self._queue.study.set_user_attr(FIRST, LEFT)
             if self._weights is not None:
                 left = math.inf if self._end is None else self._end - CLOSING_SECONDS / 2 - time.monotonic()
                 self._weights.leave(left, self._interrupt)

@@ -13,7 +13,6 @@ class Place:
 
     Attributes:
         worker: The worker's name.
-        is_first: Whether it made the study.
         kinds: Kinds of devices, by name, this one's among them.
         rest: Sleeps so many seconds, where there is nothing to do; raises where the user or the clock ends the run.
         say: Receives messages for the user.
@@ -21,7 +20,6 @@ class Place:
     """
 
     worker: str
-    is_first: bool
     kinds: dict[str, Kind]
     rest: Callable[[float], None]
     say: Callable[[str], object]

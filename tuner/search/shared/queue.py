@@ -1,6 +1,5 @@
 """The trials of a study that several workers share: who tries what, so that no plan is trained twice at a time."""
 
-import copy
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -14,18 +13,20 @@ from tuner.files import write_private
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import Composed
 from tuner.results.folder import TRIALS, append_record
-from tuner.results.kinds import COST_LIMITS, Kind, is_of_its_worker
+from tuner.results.kinds import Kind, is_of_its_worker
 from tuner.results.records import TrialRecord
-from tuner.search.journal import CONSTRAINT, RUNG, record_constraints, sampler_of, values_of
+from tuner.search.journal import CONSTRAINT, record_constraints, sampler_of, values_of
 from tuner.search.queue import Queue
 from tuner.search.seeds import seeded
 from tuner.search.setting import Setting
 from tuner.search.shared.content import (
     ARTIFACT,
+    FIRST,
     GIVEN_UP,
     HELD,
     KEY,
     KIND,
+    LEFT,
     RECORD,
     WORKER,
     as_line,
@@ -35,9 +36,9 @@ from tuner.search.shared.ending import Ending, SharedStorage
 from tuner.search.shared.heard import Heard
 from tuner.search.shared.heartbeat import Heartbeat, put_back, retire
 from tuner.search.shared.place import Place
-from tuner.search.shared.queued import PAUSE, is_ours, next_waiting, offered, queued
+from tuner.search.shared.queued import PAUSE, begun_by, is_ours, next_waiting, offered, queued
 from tuner.search.shared.ranges import ranges_of
-from tuner.search.shared.taken import ENDED, TAKEN, has_another, is_in, is_void, key_of
+from tuner.search.shared.taken import ENDED, TAKEN, has_another, is_beyond, is_in, is_void, key_of
 from tuner.search.shared.weights import file_of, new_name
 
 LOST = "trial {} was given to another worker meanwhile: it does not count"
@@ -60,7 +61,7 @@ class SharedQueue(Queue):
 
     def __init__(self, study: optuna.Study, setting: Setting, place: Place, heartbeat: Heartbeat) -> None:
         super().__init__(study, setting, ())
-        self.is_new, self.seed = place.is_first, seeded(setting.seed, place.worker)
+        self.seed = seeded(setting.seed, place.worker)
         self._place, self._heartbeat = place, heartbeat
         self._template = TrialPlan(model=setting.model, task=setting.task)
         self._heard = Heard(setting, place.kinds)
@@ -73,7 +74,7 @@ class SharedQueue(Queue):
         lines = (as_line(record) for _, record in sorted(self._heard.records.items()))
         write_private(setting.folder / TRIALS, "".join(lines))
         if place.weights is not None:
-            place.weights.adopt(self._trials, place.worker, setting.folder, self._heard.fronts())
+            place.weights.adopt(self._trials, place.worker, setting.folder, self._heard.fronts)
 
     def catch_up(self, floor: float) -> None:
         """Do nothing: the database is what counts, and this worker's folder was brought up to it."""
@@ -95,6 +96,15 @@ class SharedQueue(Queue):
         before, self._told = self._told, self._heard.paced()
         raw = (self._heard.records[record.trial] for record in records)
         return records if before is self._told else self._heard.here(raw)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether this worker is to put the first plans in the queue: it made the study, or who did has left."""
+        return self.study.user_attrs.get(FIRST) in {self._place.worker, LEFT}
+
+    def begin(self) -> None:
+        """Note that the first plans are in the queue."""
+        self.study.set_user_attr(FIRST, None)
 
     @property
     def kinds(self) -> Mapping[str, Kind]:
@@ -121,7 +131,7 @@ class SharedQueue(Queue):
             if trial.state not in ENDED or record is None:
                 continue
             if trial.state is TrialState.COMPLETE and record.rung == rung:
-                found.append(self._translated(trial, record))
+                found.append(self._heard.translated(trial, record))
             elif trial.state is TrialState.PRUNED:
                 found.append(trial)
         return found
@@ -174,7 +184,8 @@ class SharedQueue(Queue):
         self._heartbeat.mark(identity)
         self._refresh()
         mine = self._trial_of(identity)
-        if has_another(mine, self._trials, self._heard.numbers):
+        most, heard = self._setting.limits.trials, self._heard.numbers
+        if has_another(mine, self._trials, heard) or is_beyond(mine, self._trials, heard, most, self.done(())):
             self._heartbeat.mark(None)
             storage.set_trial_state_values(identity, TrialState.FAIL)
             return None
@@ -205,7 +216,6 @@ class SharedQueue(Queue):
 
     def finish(self, trial: Trial, record: TrialRecord, floor: float) -> bool:
         """Report a trial to the study, and keep it here then; False where it was given to another worker meanwhile."""
-        self._heartbeat.mark(None)
         constraints = {CONSTRAINT + name: value for name, value in record_constraints(record, floor).items()}
         values = values_of(record, self._setting.objectives)
         state = TrialState.PRUNED if values is None else TrialState.COMPLETE
@@ -214,8 +224,9 @@ class SharedQueue(Queue):
         file = file_of(self._setting.folder, record.trial)
         if weights is not None:  # devices of other kinds may have joined that have finished nothing yet
             self._heard.learn_kinds(self.study.user_attrs)
-        is_shared = weights is not None and record.trial in self._heard.fronts(record)
+        is_shared = weights is not None and self._heard.is_on_front(record)
         name = new_name(file) if is_shared else None  # None too: what is tried again may have the name it had
+        self._heartbeat.mark(None)
         try:
             storage.end_trial(identity, Ending(state, values, {RECORD: record.to_dict(), ARTIFACT: name}, constraints))
         except optuna.exceptions.UpdateFinishedTrialError:
@@ -234,7 +245,7 @@ class SharedQueue(Queue):
 
     def unwanted(self, records: Sequence[TrialRecord], front_here: Collection[int]) -> set[int]:
         """Return the trials that are on no kind's front."""
-        unwanted = {record.trial for record in records} - set(front_here) - self._heard.fronts()
+        unwanted = {record.trial for record in records} - set(front_here) - self._heard.fronts
         if self._place.weights is not None:
             self._place.weights.drop(unwanted)
         return unwanted
@@ -278,23 +289,11 @@ class SharedQueue(Queue):
         """Take a trial over that waited, or that was begun."""
         storage, identity = self.study._storage, trial._trial_id  # noqa: SLF001 - as above
         self._heartbeat.mark(identity)
-        for name, value in ((WORKER, self._place.worker), (KIND, self._setting.kind)):
+        for name, value in begun_by(self._place.worker, self._setting.kind, trial, lowest).items():
             storage.set_trial_user_attr(identity, name, value)
-        if RUNG not in trial.user_attrs:
-            storage.set_trial_user_attr(identity, RUNG, lowest)
         self._mine[trial.number] = trial
         return self._trial(trial)
 
     def _trial(self, trial: FrozenTrial) -> Trial:
         self.study.sampler = sampler_of(self._setting.sampler, seeded(self.seed, trial.number))
         return Trial(self.study, trial._trial_id)  # noqa: SLF001 - Optuna has no public way to take up a running trial
-
-    def _translated(self, trial: FrozenTrial, record: TrialRecord) -> FrozenTrial:
-        values = values_of(record, self._setting.objectives)
-        if trial.user_attrs.get(KIND) == self._setting.kind or values is None:
-            return trial
-        seen = copy.copy(trial)
-        seen.values = values
-        limits = {CONSTRAINT + name: record.constraint.get(name, -1.0) for name in COST_LIMITS}
-        seen.system_attrs = {**trial.system_attrs, **limits}
-        return seen

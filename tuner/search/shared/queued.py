@@ -6,6 +6,7 @@ from typing import Any
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from tuner.search.journal import PRIOR, PROMOTED, RUNG
 from tuner.search.shared.content import HELD, KEY, KIND, NOT_FOR, WORKER
 from tuner.search.shared.taken import ENDED, is_early, is_in
 
@@ -28,8 +29,25 @@ def offered(refused: FrozenTrial, refuses: str) -> FrozenTrial:
     """Return a trial of the queue that a worker, or its kind of device, refuses as one for the others."""
     own = {WORKER, KIND, KEY, HELD}
     attributes = {name: value for name, value in refused.user_attrs.items() if name not in own}
-    attributes[NOT_FOR] = [*refused.user_attrs.get(NOT_FOR, ()), refuses]
+    attributes[NOT_FOR] = [*_barred(refused), refuses]
     return queued(refused.params, refused.distributions, attributes)
+
+
+def begun_by(worker: str, kind: str, trial: FrozenTrial, lowest: int) -> dict[str, Any]:
+    """Return the attributes of a trial of the queue that a worker begins, those that nobody can have meant put right.
+
+    Args:
+        worker: Its name.
+        kind: Its kind of device.
+        trial: As it waited.
+        lowest: Rung of what was put in the queue without one.
+    """
+    attributes: dict[str, Any] = {WORKER: worker, KIND: kind}
+    for name, usual in ((RUNG, lowest), (PROMOTED, None), (PRIOR, None)):
+        value = trial.user_attrs.get(name)
+        if value != usual and not (type(value) is int and value >= 0):
+            attributes[name] = usual
+    return attributes
 
 
 def next_waiting(trials: Sequence[FrozenTrial], own: Collection[str]) -> FrozenTrial | None:
@@ -40,8 +58,14 @@ def next_waiting(trials: Sequence[FrozenTrial], own: Collection[str]) -> FrozenT
         own: Names of a worker, and of its kind of device.
     """
     waiting = (trial for trial in trials if trial.state is TrialState.WAITING)
-    ours = (trial for trial in waiting if not set(own) & set(trial.user_attrs.get(NOT_FOR, ())))
+    ours = (trial for trial in waiting if not set(own) & _barred(trial))
     return next((trial for trial in ours if not is_early(trial, trials)), None)
+
+
+def _barred(trial: FrozenTrial) -> set[str]:
+    """Return the names that a trial of the queue is not for."""
+    names = trial.user_attrs.get(NOT_FOR)
+    return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
 
 
 def is_ours(

@@ -76,7 +76,25 @@ def has_another(mine: FrozenTrial, trials: Sequence[FrozenTrial], heard: Collect
     return is_in(before, TAKEN, key) or is_in(before, ENDED, key, but=heard)
 
 
+def is_beyond(
+    mine: FrozenTrial, trials: Sequence[FrozenTrial], heard: Collection[int], most: int | None, done: int
+) -> bool:
+    """Return whether there may be enough trials before one that was just made: several workers claimed the last one.
+
+    Args:
+        mine: The trial.
+        trials: All trials of the study.
+        heard: Numbers of ended trials that this worker knows.
+        most: How many are to count; None for any number.
+        done: How many of those that it knows count.
+    """
+    before = (trial for trial in trials[: mine.number] if trial.number not in heard)
+    return most is not None and done + sum(one.state in {TrialState.RUNNING, *ENDED} for one in before) >= most
+
+
 def retries_of(trial: FrozenTrial) -> Sequence[int]:
     """Return the numbers of the trials that this one repeats, the last one last."""
-    history: Sequence[int] = trial.system_attrs.get(RETRIES, ())
-    return history
+    history = trial.system_attrs.get(RETRIES)
+    if not isinstance(history, list):
+        return ()
+    return [number for number in history if isinstance(number, int) and 0 <= number < trial.number]
