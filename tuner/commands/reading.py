@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.errors import UsageError
+from tuner.errors import RunError, UsageError
 from tuner.results.pick import pick_trial
 from tuner.results.run import Run
 from tuner.search.shared.address import is_address, read_address
@@ -14,6 +14,9 @@ from tuner.search.shared.artifacts import read_artifacts
 
 if TYPE_CHECKING:
     from tuner.search.shared.fetching import StudyReader
+
+#: Every argument and option may be given by a variable.
+VARIABLE = "the whole address in the variable of the argument, such as TUNER_SHOW_FOLDER"
 
 
 @contextmanager
@@ -99,10 +102,23 @@ def study_reader(address: str) -> "Iterator[StudyReader]":
     Raises:
         TunerError: It cannot be opened.
     """
+    import logging  # not needed for --help
+
+    from tuner.commands.sharing import exposed_password
+    from tuner.search.shared.failures import is_outage, reason_of, refusal
     from tuner.search.shared.fetching import StudyReader
 
-    reader = StudyReader(read_address(address, way_out="correct it, or give the folder of a run"))
+    read = read_address(address, way_out="correct it, or give the folder of a run")
+    if (exposed := exposed_password(read, VARIABLE)) is not None:
+        logging.getLogger(__name__).warning(exposed)
     try:
-        yield reader
-    finally:
-        reader.close()
+        reader = StudyReader(read)
+        try:
+            yield reader
+        finally:
+            reader.close()
+    except Exception as error:
+        if not is_outage(error) and refusal(error) is None:
+            raise
+        reason = f"{read.shown} cannot be read ({reason_of(error)})"
+        raise RunError(f"the study {reason}: see that it runs and lets this device in") from None

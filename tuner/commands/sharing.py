@@ -14,7 +14,7 @@ from tuner.results.objectives import Objective
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.setting import Setting
-from tuner.search.shared.address import Address, read_address
+from tuner.search.shared.address import ENVIRONMENT, Address, read_address
 from tuner.search.shared.artifacts import read_artifacts
 
 if TYPE_CHECKING:
@@ -75,10 +75,23 @@ def sharing(
 
 
 def warn_of_password(address: Address, say: Callable[[str], object]) -> None:
-    """Say so where an address with its password is in the list of processes; one from the environment is not."""
+    """Say so where an address with its password is in the list of processes."""
+    if (exposed := exposed_password(address)) is not None:
+        say(f"warning: {exposed}")
+
+
+def exposed_password(address: Address, safe: str = ENVIRONMENT) -> str | None:
+    """Return what to say where an address with its password is in the list of processes; one from a variable is not.
+
+    Args:
+        address: The address.
+        safe: Where the whole address is safe.
+    """
     place = address.url.partition("://")[2]
-    if address.has_password and any(place in argument for argument in sys.argv):
-        say(f"warning: whoever may list processes may read the password in --study: {address.way_out}")
+    if not address.has_password or not any(place in argument for argument in sys.argv):
+        return None
+    advice = address.way_out.replace(ENVIRONMENT, safe)
+    return f"whoever may list processes may read the password in the study's address: {advice}"
 
 
 def check_same(

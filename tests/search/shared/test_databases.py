@@ -5,11 +5,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import optuna
 import pytest
 from optuna.storages import BaseStorage
+from optuna.study import StudyDirection
+from sqlalchemy import create_engine, text
 from sqlalchemy.exc import PendingRollbackError
 
 from benchmarks import mariadb
@@ -19,7 +22,9 @@ from tuner.commands.tune import run as tune_task
 from tuner.errors import RunError, UsageError
 from tuner.results.config import Budget
 from tuner.search.shared.address import read_address
-from tuner.search.shared.storage import Patience, close, is_outage, open_storage, patient
+from tuner.search.shared.failures import is_outage, reason_of, refusal
+from tuner.search.shared.proxy import start_proxy
+from tuner.search.shared.storage import Patience, close, open_storage, patient
 
 Join = Callable[..., Any]
 AnyServer = Server | mariadb.Server
@@ -28,19 +33,23 @@ AnyServer = Server | mariadb.Server
 @pytest.fixture(scope="module")
 def proxied(server: Server) -> Iterator[str]:
     """Optuna's proxy in front of PostgreSQL, in a thread."""
-    from optuna.storages._grpc.server import make_server
-
     storage = open_storage(read_address(server.url))
-    for port in range(server.port + 1, server.port + 50):
-        try:
-            running = make_server(storage, "127.0.0.1", port)
-            running.start()
-            break
-        except RuntimeError:
-            continue
+    running, port = start_proxy(storage, "127.0.0.1", 0)
     yield f"grpc://127.0.0.1:{port}"
     running.stop(None).wait()
     close(storage)
+
+
+@pytest.fixture(scope="module")
+def reader(server: Server) -> str:
+    """The address of the same database for a user who may read it."""
+    close(open_storage(read_address(server.url)))
+    engine = create_engine(read_address(server.url).url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text("CREATE ROLE reader LOGIN"))
+        connection.execute(text("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader"))
+    engine.dispose()
+    return server.url.replace("tuner@", "reader@")
 
 
 def test_of_several_that_begin_at_once_one_makes_the_study(join: Join, server: Server) -> None:
@@ -63,7 +72,8 @@ def test_of_several_that_begin_at_once_one_makes_the_study(join: Join, server: S
     for thread in threads:
         thread.join()
     assert sorted(made) == [False, False, False, True]
-    assert [worker.queue.is_new for worker in workers] == [True, False]
+    plans = [frozenset(trial.params.items()) for trial in workers[1].queue.study.get_trials()]
+    assert len(plans) == len(set(plans)) > 1  # who made the study has put the first plans in the queue, and nobody else
 
 
 def test_workers_wait_for_a_database_that_stops_and_starts(join: Join, any_server: AnyServer, heard: Any) -> None:
@@ -169,6 +179,110 @@ def test_a_question_that_is_cut_off_midway_is_an_outage() -> None:
     assert is_outage(error)
     error.__cause__ = ValueError()
     assert not is_outage(error)
+
+
+def refused(address: str, ask: Callable[[BaseStorage], object]) -> str:
+    """Return what is said where a storage refuses, which nobody waits for."""
+    plain = open_storage(read_address(address))
+    with pytest.raises(RunError) as raised:
+        ask(patient(plain, Patience(lambda _: pytest.fail("it waits"), print)))
+    close(plain)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_what_a_database_never_takes_is_not_waited_for(server: Server, proxied: str, *, is_remote: bool) -> None:
+    def name(storage: BaseStorage) -> None:
+        storage.set_study_user_attr(storage.create_new_study([StudyDirection.MINIMIZE]), "x" * 600, 1)
+
+    said = refused(proxied if is_remote else server.url, name)
+    assert said.startswith("the study's database does not take a record (DataError: (psycopg.errors.StringDataRight")
+    assert said.endswith("give one whose tables tuner has made")
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_who_may_only_read_is_told_so(reader: str, *, is_remote: bool) -> None:
+    storage = open_storage(read_address(reader))
+    running, port = start_proxy(storage, "127.0.0.1", 0)
+    said = refused(
+        f"grpc://127.0.0.1:{port}" if is_remote else reader,
+        lambda storage: optuna.create_study(storage=storage, study_name="no"),
+    )
+    running.stop(None).wait()
+    close(storage)
+    assert said.startswith("the study's database refuses (ProgrammingError: (psycopg.errors.InsufficientPrivilege)")
+    assert said.endswith("see that the tables are its own, and may be written")
+
+
+def test_a_database_behind_the_proxy_is_waited_for_and_named(server: Server, proxied: str) -> None:
+    plain, lines = open_storage(read_address(proxied)), list[str]()
+
+    def wait(_seconds: float) -> None:
+        if len(lines) == 1:
+            lines.append("started")
+            server.start()
+
+    server.stop()
+    assert isinstance(patient(plain, Patience(wait, lines.append)).get_all_studies(), list)
+    close(plain)
+    assert lines[0].startswith("warning: the study's database does not answer (OperationalError: (psycopg.")
+    assert "answers again" in lines[-1]
+
+
+class GrpcError(Exception):
+    """As gRPC raises it: a code, and details."""
+
+    def __init__(self, code: str, details: str) -> None:
+        super().__init__("<_InactiveRpcError of RPC that terminated with:\n\tstatus = ...")
+        self._code, self._details = code, details
+
+    def code(self) -> SimpleNamespace:
+        """Return what has a name."""
+        return SimpleNamespace(name=self._code)
+
+    def details(self) -> str:
+        """Return the text."""
+        return self._details
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "outage", "is_refused", "reason"),
+    [
+        ("UNAVAILABLE", "failed to connect\nmore", True, False, "UNAVAILABLE: failed to connect"),
+        ("DEADLINE_EXCEEDED", "late", True, False, "DEADLINE_EXCEEDED: late"),
+        ("UNKNOWN", "Exception: raised during the commit: InterfaceError: gone", True, False, "InterfaceError: gone"),
+        ("UNKNOWN", "raised during the commit: PendingRollbackError: it", True, False, "PendingRollbackError: it"),
+        ("UNKNOWN", "raised during the commit: ProgrammingError: no", False, True, "ProgrammingError: no"),
+        ("UNKNOWN", "raised during the commit: InternalError: no", False, False, "InternalError: no"),
+        (
+            "UNKNOWN",
+            "raised during the commit: OperationalError: (1142, \"INSERT command denied to user 'me'\")",
+            False,
+            True,
+            "OperationalError: (1142, \"INSERT command denied to user 'me'\")",
+        ),
+        ("UNKNOWN", "is raised during the commit. Typically", False, True, "UNKNOWN: is raised during the commit. Typ"),
+        ("UNKNOWN", "Exception calling application: 'a'", False, False, "UNKNOWN: Exception calling application: 'a'"),
+    ],
+)
+def test_errors_of_the_proxy_are_those_of_its_database(
+    code: str, details: str, reason: str, *, outage: bool, is_refused: bool
+) -> None:
+    error = GrpcError(code, details)
+    assert (is_outage(error), refusal(error) is not None) == (outage, is_refused)
+    assert reason_of(error).startswith(reason)
+
+
+def test_a_file_that_may_not_be_written_is_not_waited_for(address: str) -> None:
+    storage = open_storage(read_address(address))
+    storage.create_new_study([StudyDirection.MINIMIZE])
+    close(storage)
+    file = address.removeprefix("sqlite:///")
+    said = refused(
+        f"sqlite:///file:{file}?mode=ro&uri=true",
+        lambda storage: storage.create_new_study([StudyDirection.MINIMIZE]),
+    )
+    assert said.startswith("the study's database refuses (OperationalError: (sqlite3.OperationalError) attempt to wri")
 
 
 def test_what_is_no_outage_is_raised_at_once() -> None:

@@ -1,13 +1,28 @@
 """Optuna's proxy of a database: workers ask it, and need neither the database's driver nor its password."""
 
-import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
-import optuna
+from optuna.exceptions import StorageInternalError
+from optuna.storages import BaseStorage
 
 from tuner.errors import RunError, missing_extra
 from tuner.search.shared.address import Address
-from tuner.search.shared.storage import close, open_storage
+from tuner.search.shared.drivers import PING_SECONDS
+from tuner.search.shared.failures import as_text
+from tuner.search.shared.storage import close, open_storage, wrapped
+
+if TYPE_CHECKING:
+    import grpc
+
+#: As many as Optuna's own.
+THREADS = 10
+#: By default a port is shared with any other server that wants it, and clients are cut off that ask for signs of life.
+SERVER = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1000 * PING_SECONDS // 2),
+)
 
 
 def serve_proxy(address: Address, host: str, port: int, announce: Callable[[str], object]) -> None:
@@ -17,20 +32,63 @@ def serve_proxy(address: Address, host: str, port: int, announce: Callable[[str]
         address: Of the database.
         host: Address to listen on.
         port: Port to listen on.
-        announce: Called once before it listens.
+        announce: Called once, when it listens.
 
     Raises:
         RunError: The database cannot be opened, or the port cannot be used.
     """
     storage = open_storage(address)
     try:
-        announce(f"grpc://{host}:{port} serves {address.shown}; Ctrl-C ends it")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            optuna.storages.run_grpc_proxy_server(storage, host=host, port=port)
-    except ModuleNotFoundError as error:
-        raise missing_extra(error) or error from None
-    except RuntimeError as error:  # gRPC's word for a port that is in use
-        raise RunError(f"port {port} cannot be used ({error}): give another --port") from None
+        server, listens = start_proxy(storage, host, port)
+        try:
+            announce(f"grpc://{host}:{listens} serves {address.shown}; Ctrl-C ends it")
+            server.wait_for_termination()
+        finally:
+            server.stop(None)
     finally:
         close(storage)
+
+
+def start_proxy(storage: BaseStorage, host: str, port: int) -> "tuple[grpc.Server, int]":
+    """Serve a storage by threads of this process.
+
+    Args:
+        storage: The database.
+        host: Address to listen on.
+        port: Port to listen on; 0 for any that is free.
+
+    Returns:
+        The server, to be stopped by the caller; and its port.
+
+    Raises:
+        RunError: The port cannot be used.
+    """
+    try:
+        import grpc
+        from optuna.storages._grpc.auto_generated import api_pb2_grpc
+        from optuna.storages._grpc.servicer import OptunaStorageProxyService
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) or error from None
+    server = grpc.server(ThreadPoolExecutor(THREADS), options=SERVER)
+    served = type("ServedStorage", (BaseStorage,), wrapped(storage, _naming))()
+    api_pb2_grpc.add_StorageServiceServicer_to_server(OptunaStorageProxyService(served), server)  # type: ignore[no-untyped-call]
+    if not 0 <= port < 2**16:  # gRPC would take another one
+        raise RunError(f"--port must be between 0 and {2**16 - 1}, got {port}")
+    try:
+        listens = server.add_insecure_port(f"{host}:{port}")
+    except RuntimeError as error:  # gRPC's word for a port that is in use
+        raise RunError(f"port {port} cannot be used ({error}): give another --port") from None
+    server.start()
+    return server, listens
+
+
+def _naming(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method whose errors say which of the database's they are: they reach a worker as text."""
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        try:
+            return method(*arguments, **named)
+        except StorageInternalError as error:
+            raise StorageInternalError(as_text(error.__cause__ or error)) from error.__cause__
+
+    return call
