@@ -31,7 +31,7 @@ from tuner.results.objectives import OBJECTIVES, Objective
 from tuner.results.prior import Prior
 from tuner.results.records import TrialRecord
 from tuner.results.run import Run
-from tuner.search import rungs
+from tuner.search import anchors, rungs
 from tuner.search.journal import open_study
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt, JobResult
@@ -227,8 +227,9 @@ def stand_in(task: Task, monkeypatch: pytest.MonkeyPatch) -> InProcess:
 
 
 @pytest.fixture
-def begin(stand_in: InProcess, task: Task, tmp_path: Path, heard: Heard) -> Begin:
+def begin(stand_in: InProcess, task: Task, tmp_path: Path, heard: Heard, monkeypatch: pytest.MonkeyPatch) -> Begin:
     """Open the study in `tmp_path / "journal.log"`, new or as it is."""
+    monkeypatch.setattr(anchors, "DRAWN", 32)  # of a small space: to draw 128 takes longest of all
 
     def journal(setting: Setting, path: Path) -> Queue:
         records = open_records(tmp_path, TrialPlan(setting.model, setting.task))

@@ -32,6 +32,8 @@ FEW_KNOBS = {
     "gdm.balance": False,
     "cache.by": "cache",
     "cache.augment": 0.0,
+    "cache.bits": 8,
+    "recipe.learning_rate": 1e-3,
     "recipe.batch_size": 16,
     "recipe.optimiser": "sgd",
     "recipe.weight_decay": 0.0,
