@@ -6,7 +6,9 @@ import platform
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import optuna
@@ -18,6 +20,8 @@ from tuner.search.shared.fetching import StudyReader
 
 pytestmark = pytest.mark.slow
 URL = "postgresql://me:s3cret@host/db"
+#: Seconds after which what hangs is killed.
+MOST_SECONDS = 600.0
 #: Two devices of one core, until the input ends.
 CLUSTER = """
 import sys
@@ -47,8 +51,28 @@ def started(*arguments: str, **variables: str) -> "subprocess.Popen[str]":
 def said(*arguments: str, **variables: str) -> tuple[int, str, str]:
     """Start workers, and return the exit code and what was printed at their end."""
     with started(*arguments, **variables) as process:
-        out, errors = process.communicate()
+        out, errors = ended(process)
     return process.returncode, out, errors
+
+
+def ended(process: "subprocess.Popen[str]") -> tuple[str, str]:
+    """Return what a process printed until its end; if it takes too long, it is killed with all that it started."""
+    try:
+        return process.communicate(timeout=MOST_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+
+
+@contextmanager
+def killed_later(process: "subprocess.Popen[str]") -> Iterator[None]:
+    """Kill a process, with all that it started, if the block takes too long: reading its output has no limit itself."""
+    limit = threading.Timer(MOST_SECONDS, os.killpg, (process.pid, signal.SIGKILL))
+    limit.start()
+    try:
+        yield
+    finally:
+        limit.cancel()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -60,10 +84,14 @@ def _ray() -> None:
 def cluster() -> Iterator[str]:
     """Give the address of a cluster of two devices of one core each."""
     command = [sys.executable, "-c", CLUSTER]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True) as process:
         assert process.stdout is not None
-        yield process.stdout.readline().strip()
-        process.communicate()
+        with killed_later(process):
+            address = process.stdout.readline().strip()
+        assert address
+        yield address
+        ended(process)
 
 
 def test_ray_starts_workers_and_hears_what_they_say(tmp_path: Path) -> None:
@@ -104,13 +132,14 @@ def test_workers_that_are_ended_put_their_trials_back_and_continue_later(tmp_pat
     with started(*asked, "--trials", "500") as process:
         assert process.stderr is not None
         lines = []
-        for line in process.stderr:
-            lines.append(line)
-            if ": trial " in line:
-                break
+        with killed_later(process):
+            for line in process.stderr:
+                lines.append(line)
+                if ": trial " in line:
+                    break
         assert ": trial " in lines[-1], lines
         process.send_signal(end)
-        out, errors = process.communicate()
+        out, errors = ended(process)
     assert process.returncode == 130
     assert out.count("interrupted; what was finished is kept") == 2
     assert errors.endswith("to continue: the same command with --resume\n")
