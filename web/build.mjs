@@ -60,3 +60,9 @@ async function page() {
 }
 
 await page();
+
+// what this was built from: a test in Python compares it, so that nobody forgets to build
+const sources = ["build.mjs", "package-lock.json", ...["page", "src"].flatMap((folder) => readdirSync(folder).sort().map((name) => `${folder}/${name}`))];
+const built = createHash("sha256");
+for (const name of sources) built.update(`${name}\n`).update(readFileSync(name));
+writeFileSync("built.sha256", `${built.digest("hex")}\n`);
