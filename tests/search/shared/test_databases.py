@@ -13,11 +13,12 @@ import pytest
 from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
 from sqlalchemy import create_engine, text
-from sqlalchemy.exc import PendingRollbackError
+from sqlalchemy.exc import OperationalError, PendingRollbackError
 
 from benchmarks import mariadb
 from benchmarks.postgres import Server
 from tuner.cli.app import call
+from tuner.commands.reading import open_run
 from tuner.commands.tune import run as tune_task
 from tuner.errors import RunError, UsageError
 from tuner.results.config import Budget
@@ -47,6 +48,7 @@ def reader(server: Server) -> str:
     engine = create_engine(read_address(server.url).url, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.execute(text("CREATE ROLE reader LOGIN"))
+        connection.execute(text("CREATE ROLE stranger LOGIN"))
         connection.execute(text("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader"))
     engine.dispose()
     return server.url.replace("tuner@", "reader@")
@@ -212,6 +214,28 @@ def test_who_may_only_read_is_told_so(reader: str, *, is_remote: bool) -> None:
     close(storage)
     assert said.startswith("the study's database refuses (ProgrammingError: (psycopg.errors.InsufficientPrivilege)")
     assert said.endswith("see that the tables are its own, and may be written")
+
+
+def test_who_may_not_even_read_is_told_so(reader: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    address = reader.replace("reader@", "stranger@")
+    assert call(["show", address]) == 1
+    assert call(["worker", address, "--out", str(tmp_path / "run")]) == 1
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 2
+    for line in errors:
+        assert line.startswith(f"tuner: the study {address} cannot be opened (ProgrammingError: (psycopg.errors.Insuff")
+
+
+def test_a_database_that_goes_while_it_is_read_is_named(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_arguments: Any) -> Any:
+        raise OperationalError("SELECT", {}, ConnectionResetError("gone"))
+
+    storage = open_storage(read_address(address))
+    storage.create_new_study([StudyDirection.MINIMIZE], "tuner")
+    close(storage)
+    monkeypatch.setattr("tuner.search.shared.fetching.StudyReader.write", gone)
+    with pytest.raises(RunError, match=r"cannot be read \(OperationalError: .*\): see that it runs"):
+        open_run(address)
 
 
 def test_a_database_behind_the_proxy_is_waited_for_and_named(server: Server, proxied: str) -> None:

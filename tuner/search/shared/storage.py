@@ -56,7 +56,8 @@ def open_storage(address: Address, *, exists: bool = False) -> BaseStorage:
         raise
     except Exception as error:
         # a RuntimeError is a driver's, which needs a library more for some way to log in
-        if is_outage(error) or isinstance(error, ValueError | ConnectionError | RuntimeError | _database_errors()):
+        known = ValueError | ConnectionError | RuntimeError | _database_errors()
+        if is_outage(error) or refusal(error) is not None or isinstance(error, known):
             raise _unopened(address, error) from None
         raise
 
@@ -72,7 +73,7 @@ def _check_file(address: Address) -> None:
 def _unopened(address: Address, error: BaseException) -> RunError:
     if isinstance(error, ModuleNotFoundError):
         return RunError(f"{address.shown} needs {error.name}, which is not installed: pip install it")
-    reason = first_line(error).replace(address.url, address.shown)
+    reason = reason_of(error).replace(address.url, address.shown)
     return RunError(f"the study {address.shown} cannot be opened ({reason}): see that it runs and lets this device in")
 
 
