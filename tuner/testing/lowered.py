@@ -2,6 +2,7 @@
 
 import copy
 import math
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -181,9 +182,8 @@ class LoweredTail:
 
     def exported(self, module: nn.Module, folder: Path) -> tuple[Floats, int]:
         """Write a module as ONNX; return what ONNX Runtime computes of the samples, and the file's bytes."""
-        path = folder / "tail.onnx"
-        write_onnx(module.eval(), self.example, path, [LOGITS])
-        return Session(path).logits(self.example.numpy()), path.stat().st_size
+        size = _written(module, self.example, folder / "tail.onnx")
+        return Session(folder / "tail.onnx").logits(self.example.numpy()), size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,6 +201,22 @@ class Saved:
     loop: dict[str, Any]
     noise: torch.Tensor
     epochs: int
+
+
+@cache
+def given_bytes(cut: int) -> int:
+    """Return the bytes of the given tail's ONNX file, from a cut on: written once, for all edits."""
+    task, untouched = made_up_task(), _untouched()
+    with torch.no_grad():
+        example = spatial(untouched.prefix(cut).eval()(torch.from_numpy(task.batch(task.local.train, range(TRAIN)))))
+    with tempfile.TemporaryDirectory() as folder:
+        return _written(untouched.tail(cut), example, Path(folder) / "tail.onnx")
+
+
+def _written(module: nn.Module, example: torch.Tensor, path: Path) -> int:
+    """Write a module as ONNX; return the file's bytes."""
+    write_onnx(module.eval(), example, path, [LOGITS])
+    return path.stat().st_size
 
 
 def different(before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]) -> list[str]:
@@ -227,21 +243,23 @@ def wrapped(tail: Any, _settings: Mapping[str, Any]) -> nn.Module:
 
 def _opened() -> OpenModel:
     """Return the model on its own weights and layers: a copy of one that nobody is handed, as opening takes longest."""
-    opened, memo = _given(), dict[int, object]()
+    (opened, state), memo = _given(), dict[int, object]()
+    opened.model.load_state_dict(state)  # code that finds it anyway may have written to it
     torch.manual_seed(0)  # as opening does
     model = copy.deepcopy(opened.model, memo)
     return replace(opened, model=model, chain=copy.deepcopy(opened.chain, memo)).with_info(opened.info)
 
 
 @cache
-def _given() -> OpenModel:
-    return load(made_up_task())
+def _given() -> tuple[OpenModel, dict[str, torch.Tensor]]:
+    opened = load(made_up_task())
+    return opened, copy.deepcopy(opened.model.state_dict())
 
 
 def _untouched() -> OpenModel:
     """Return the model that no lowering is handed, as it was given: one for all."""
     opened, state = _shared()
-    opened.model.load_state_dict(state)  # code that finds it anyway may have written to it
+    opened.model.load_state_dict(state)  # as above
     return opened
 
 
