@@ -13,7 +13,7 @@ from tuner.search.shared.address import PROXY_PORT, Address
 LOCKED_SECONDS = 30
 #: Seconds that connecting may take.
 CONNECTING_SECONDS = 10
-#: Options of drivers by name, which the address may set otherwise: a device that is gone is noticed within a minute.
+#: Options of drivers by name, which the address may set otherwise: a device that is gone is noticed within two minutes.
 _POSTGRESQL = {
     "connect_timeout": CONNECTING_SECONDS,
     "keepalives_idle": 20,

@@ -56,8 +56,8 @@ def open_storage(address: Address, *, exists: bool = False) -> BaseStorage:
         raise
     except Exception as error:
         # a RuntimeError is a driver's, which needs a library more for some way to log in
-        known = ValueError | ConnectionError | RuntimeError | _database_errors()
-        if is_outage(error) or refusal(error) is not None or isinstance(error, known):
+        plain = ValueError | ConnectionError | RuntimeError | _database_errors()
+        if is_outage(error) or refusal(error) is not None or isinstance(error, plain):
             raise _unopened(address, error) from None
         raise
 
