@@ -38,7 +38,7 @@ patience = 0
 def searched(task: Task, mode: str, loss: str, folder: Path) -> Run:
     space = folder / "exits.toml"
     space.write_text(SPACE.replace("MODE", mode).replace("LOSS", loss), encoding="utf-8")
-    return run(task, space=str(space), trials=3, out=folder / "run", store=folder / "store", seed=1)
+    return run(task, space=str(space), trials=2, out=folder / "run", store=folder / "store", seed=1)
 
 
 @pytest.fixture
