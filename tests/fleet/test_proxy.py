@@ -114,7 +114,13 @@ def test_a_proxy_of_a_proxy_is_refused(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.slow
 def test_the_command_serves_until_ctrl_c(address: str) -> None:
     command = [sys.executable, "-m", "tuner.fleet.proxy", address, "--host", "127.0.0.1", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - tests in the background ignore it
+    ) as process:
         limit = threading.Timer(120, process.kill)
         limit.start()
         assert process.stdout is not None
