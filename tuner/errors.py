@@ -89,6 +89,10 @@ class TrainingError(TunerError):
     """Training cannot continue."""
 
 
+class DivergedError(TrainingError):
+    """A training's loss rose instead of falling: its learning rate is too high."""
+
+
 class RunError(TunerError):
     """A run folder cannot be used as asked."""
 

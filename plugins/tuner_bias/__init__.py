@@ -38,7 +38,7 @@ class BiasOnly(Strategy[Knobs]):
         """Draw the depth, whether scales train, and the factor of the learning rate."""
         least, most = min(2, model.num_blocks), model.num_blocks
         return Knobs(
-            trainable=draw.integer("trainable_blocks", least, most, start=min(6, most)),
+            trainable=draw.integer("trainable_blocks", least, most, start=min(6, most), usual=model.depths),
             scales=draw.choice("scales", (False, True)),
             rate=draw.choice("rate", (1, 3, 10), start=3),
         )

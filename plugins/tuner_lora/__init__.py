@@ -43,7 +43,7 @@ class Lora(Strategy[Knobs]):
         """Draw the depth, the rank, the scale, the factor of the learning rate, and how the head trains."""
         least, most = min(2, model.num_blocks), model.num_blocks
         return Knobs(
-            trainable=draw.integer("trainable_blocks", least, most, start=min(6, most)),
+            trainable=draw.integer("trainable_blocks", least, most, start=min(6, most), usual=model.depths),
             rank=draw.choice("rank", (1, 2, 4, 8, 16), start=4),
             scale=draw.choice("scale", (0.5, 1.0, 2.0, 4.0), start=1.0),
             rate=draw.choice("rate", (1, 3, 10), start=3),

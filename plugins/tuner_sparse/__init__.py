@@ -37,7 +37,7 @@ class Sparse(Strategy[Knobs]):
         """Draw the depth, and the share of the bytes."""
         least, most = min(2, model.num_blocks), model.num_blocks
         return Knobs(
-            trainable=draw.integer("trainable_blocks", least, most, start=min(6, most)),
+            trainable=draw.integer("trainable_blocks", least, most, start=min(6, most), usual=model.depths),
             share=draw.choice("share", (0.0625, 0.125, 0.25, 0.5), start=0.25),
         )
 

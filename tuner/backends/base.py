@@ -23,7 +23,7 @@ from tuner.store.store import Store
 from tuner.task import InputDefaults, ModelSpec, Task
 from tuner.training.epochs import Report
 
-#: State of a trial that was cut short, next to its weights; a finished trial has none.
+#: State of a training, next to its weights: of a trial that was cut short, or that may be continued.
 CHECKPOINT = "checkpoint.pt"
 
 
@@ -65,6 +65,8 @@ class Trial:
         weights: Where to write the trained tail.
         report: Called with progress.
         objectives: Names of what is to be measured: plugins' measures of these are taken.
+        earlier: Checkpoint of a trial whose training this one continues; None where it starts anew.
+        keeps: Whether it leaves a checkpoint, from which its training can be continued.
     """
 
     plan: TrialPlan
@@ -73,6 +75,8 @@ class Trial:
     weights: Path
     report: Report = silent
     objectives: tuple[str, ...] = ()
+    earlier: Path | None = None
+    keeps: bool = False
 
 
 @dataclass(frozen=True, slots=True)

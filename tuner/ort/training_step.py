@@ -117,6 +117,21 @@ class StepSession:
         names = [port.name for port in self.layout.inputs if port.kind in {"parameter", "buffer"}]
         return {name: current[name].copy() for name in names}
 
+    def state(self) -> tuple[dict[str, Array], int]:
+        """Return copies of the optimiser's state, by its names in the file, and the number of steps."""
+        current = self._sets[self._steps % 2]
+        return {one.name: current[one.name].copy() for one in self.layout.inputs if one.kind == "state"}, self._steps
+
+    def restore(self, state: Mapping[str, Array], steps: int) -> None:
+        """Continue from what `state` returned, in a session that was made with the weights of then."""
+        begun, current = self._sets[self._steps % 2], self._sets[steps % 2]
+        for port in self.layout.inputs:
+            if port.kind in {"parameter", "buffer"}:
+                current[port.name][...] = begun[port.name]
+            elif port.kind == "state":
+                current[port.name][...] = state[port.name]
+        self._steps = steps
+
     def _bound(self, before: Mapping[str, Array], after: Mapping[str, Array]) -> Any:
         """Return a binding of inputs and outputs to buffers, which must outlive it."""
         binding = self._session.io_binding()

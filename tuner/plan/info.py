@@ -13,6 +13,8 @@ from tuner.metrics import LossKind
 FORBID: dict[str, Any] = {"extra": "forbid"}
 #: Dimensions of a map of an image, per sample: [C, H, W].
 MAP_DIMENSIONS = 3
+#: Most cuts of a ladder, and the ratio of the costs of two neighbours.
+MOST_CUTS, CUT_RATIO = 6, 1.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,24 @@ class ModelInfo:
     def num_blocks(self) -> int:
         """Number of blocks in the chain."""
         return len(self.blocks)
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """Numbers of last blocks to train, ascending: three to six, where the network has as many blocks.
+
+        A tail of the next number takes about `CUT_RATIO` times the FLOPs; the last one is the whole network. The last
+        block alone is left out, as its head is solved for; it is the only one of a network of one block.
+        """
+        tails = {blocks: sum(one.flops for one in self.blocks[-blocks:]) for blocks in range(1, self.num_blocks + 1)}
+        inner = [blocks for blocks in tails if blocks > 1] or [1]
+        wanted = [tails[self.num_blocks] / CUT_RATIO**halvings for halvings in range(MOST_CUTS)]
+        near = {min(inner, key=lambda blocks: abs(math.log(max(1, tails[blocks]) / max(1, one)))) for one in wanted}
+        return tuple(sorted(near))
+
+    def share(self, blocks: int) -> float:
+        """Return the share of the network's FLOPs in its last blocks, in [0, 1]."""
+        whole = sum(block.flops for block in self.blocks)
+        return sum(block.flops for block in self.blocks[self.num_blocks - blocks :]) / max(1, whole)
 
     @property
     def identity(self) -> str:

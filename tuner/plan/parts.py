@@ -13,10 +13,10 @@ from tuner.plan.settings import Setting, sorted_settings
 Scalar = Setting
 #: The optimisers that every backend has.
 Optimiser = Literal["sgd", "adam", "adamw"]
-Schedule = Literal["cosine", "constant"]
+Schedule = Literal["warmup", "wsd", "cosine", "constant"]
 Precision = Literal["fp32", "int8"]
 #: The courses of the learning rate, with those that only a model file asks for.
-Course = Literal["cosine", "constant", "exponential", "steps"]
+Course = Literal["warmup", "wsd", "cosine", "constant", "exponential", "steps"]
 
 
 class Stage(StrEnum):
@@ -225,13 +225,18 @@ class RecipePlan:
         optimiser: Update rule: ``"sgd"``, ``"adam"``, ``"adamw"``, or one that a plugin adds (``tuner_optimisers``).
         learning_rate: Learning rate at the first step.
         weight_decay: Weight decay; decoupled for ``"adamw"``, L2 otherwise.
-        schedule: Course of the learning rate; ``"cosine"`` reaches 0 at the last step. The others count steps from 0:
-            ``"exponential"`` multiplies it by `decay_rate` to the power of the steps over `decay_steps`, ``"steps"``
-            follows `milestones`.
+        schedule: Course of the learning rate. ``"warmup"`` rises over the first steps and is constant from there on;
+            ``"wsd"`` (warm-up, stable, decay) falls to 0 over the last fifth; ``"cosine"`` falls to 0 at the last
+            step. The others count steps from 0: ``"exponential"`` multiplies it by `decay_rate` to the power of the
+            steps over `decay_steps`, ``"steps"`` follows `milestones`.
         patience: Number of epochs without a better local validation accuracy after which training stops; 0 never
             stops.
         freeze_bn: Whether the tail's batch norms keep their statistics.
         micro_batches: Number of parts a batch is divided into; their gradients are summed: less memory, more time.
+        label_smoothing: Share of the target that all classes get alike, in [0, 1), of one label a sample; a task that
+            sets one itself keeps its own.
+        solve_again: Whether the head is solved for in closed form on the trained features when training ends, and kept
+            where it is as good as the trained one.
         momentum: Of ``"sgd"``, in [0, 1).
         beta1: Of ``"adam"`` and ``"adamw"``: share of the mean of gradients that a step keeps.
         beta2: The same of the mean of squared gradients.
@@ -251,6 +256,8 @@ class RecipePlan:
     patience: int = 0
     freeze_bn: bool = True
     micro_batches: int = 1
+    label_smoothing: float = 0.0
+    solve_again: bool = False
     momentum: float = 0.9
     beta1: float = 0.9
     beta2: float = 0.999
@@ -265,18 +272,26 @@ class RecipePlan:
         return math.ceil(self.batch_size / self.micro_batches)
 
     @property
+    def continues(self) -> bool:
+        """Whether its first epochs are those of the same recipe with more epochs."""
+        return self.schedule in {"warmup", "wsd", "constant"}
+
+    @property
     def further(self) -> dict[str, Any]:
-        """The settings that no knob has, where they are not the usual ones."""
+        """The settings of `FURTHER` that are not the usual ones."""
         usual = RecipePlan()
         return {name: value for name in FURTHER if (value := getattr(self, name)) != getattr(usual, name)}
 
     def settings(self) -> dict[str, Any]:
-        """Return all settings, without those that no knob has where they are the usual ones."""
+        """Return all settings, without those of `FURTHER` that are the usual ones."""
         return {name: value for name, value in asdict(self).items() if name not in FURTHER} | self.further
 
 
-#: Settings of a recipe that no knob has; only a model file gives them.
-FURTHER = ("momentum", "beta1", "beta2", "epsilon", "decay_rate", "decay_steps", "milestones")
+#: Settings of a recipe that are left out of files where they are the usual ones.
+FURTHER = (
+    *("label_smoothing", "solve_again"),
+    *("momentum", "beta1", "beta2", "epsilon", "decay_rate", "decay_steps", "milestones"),  # a model file gives these
+)
 
 
 @dataclass(frozen=True, slots=True)

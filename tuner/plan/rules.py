@@ -21,6 +21,8 @@ def recipe_rules(recipe: RecipePlan) -> Iterator[tuple[bool, str, object]]:
         yield 0 <= getattr(recipe, name) < 1, f"recipe.{name} must be at least 0 and below 1", getattr(recipe, name)
     for name in ("epsilon", "decay_rate"):
         yield 0 < getattr(recipe, name) < math.inf, f"recipe.{name} must be above 0", getattr(recipe, name)
+    smoothing = recipe.label_smoothing
+    yield 0 <= smoothing < 1, "recipe.label_smoothing must be at least 0 and below 1", smoothing
     yield recipe.decay_steps >= 1, "recipe.decay_steps must be at least 1", recipe.decay_steps
     steps = [step for step, _ in recipe.milestones]
     rising = steps == sorted(set(steps)) and all(0 < rate < math.inf for _, rate in recipe.milestones)

@@ -80,7 +80,9 @@ def _recipe(plan: TrialPlan) -> str:
     plural = "" if recipe.epochs == 1 else "s"
     optimiser = OPTIMISERS.get(recipe.optimiser, recipe.optimiser)
     parts = f" in {recipe.micro_batches} micro-batches" if recipe.micro_batches > 1 else ""
-    further = "".join(f", {name} {_value(value)}" for name, value in recipe.further.items() if name != "milestones")
+    told = {"milestones", "solve_again"}
+    further = "".join(f", {name} {_value(value)}" for name, value in recipe.further.items() if name not in told)
+    further += ", head solved again" if recipe.solve_again else ""
     course = "" if recipe.schedule in get_args(Schedule) else f", rate by {recipe.schedule}"
     return f"{recipe.epochs} epoch{plural} {optimiser} {_rate(recipe.learning_rate)}{parts}{course}{further}"
 

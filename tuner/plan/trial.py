@@ -189,6 +189,14 @@ class TrialPlan:
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
+    def line(self) -> str:
+        """Return a hash (32 hex digits) that is equal for plans of which one continues the other's training.
+
+        They differ in their epochs, and in the share of the samples, alone.
+        """
+        whole = replace(self.data, share=1.0)
+        return replace(self, data=whole, recipe=replace(self.recipe, epochs=1, patience=0)).key()
+
     def settings(self) -> dict[str, Any]:
         """Return every decision, without the description of model and task."""
         content = self._decisions()
@@ -285,6 +293,10 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
         plan = replace(plan, data=replace(plan.data, weight=DataPlan().weight))
     if plan.traits.solves or not plan.task.labelled:
         plan = replace(plan, data=replace(plan.data, balance=False))
+    if plan.task.loss != "single-label" and plan.recipe.label_smoothing:
+        plan = replace(plan, recipe=replace(plan.recipe, label_smoothing=0.0))
+    if plan.heads.exits and plan.recipe.solve_again:  # their final head is the exits' teacher
+        plan = replace(plan, recipe=replace(plan.recipe, solve_again=False))
     if not plan.chooses:
         plan = replace(plan, data=replace(plan.data, edit=None))
     norms = plan.traits.trains_norms or (heads.joint > 0 and heads.trains_norms)

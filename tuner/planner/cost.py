@@ -27,7 +27,7 @@ class Estimate:
     """Expected cost of a plan on this device.
 
     Attributes:
-        train_seconds: Cost on an empty store: filling and epochs.
+        train_seconds: Cost of training on stored features: what exits begin with, the epochs, solving for the head.
         spend_seconds: Cost that is still to be paid: epochs, scoring, and filling of features not stored yet.
         peak_bytes: Memory above the resting process.
         storage_bytes: Size of stored features and trained weights.
@@ -79,8 +79,11 @@ def loops_seconds(plan: TrialPlan, rates: Rates) -> float:
 
 
 def train_seconds(plan: TrialPlan, rates: Rates) -> float:
-    """Return the seconds on an empty store: filling of the training samples, what exits begin with, and the epochs."""
-    return filling_seconds(plan, rates) + start_seconds(plan, rates) + loop_seconds(plan, rates)
+    """Return the seconds of training on stored features: what exits begin with, the epochs, solving for the head.
+
+    Filling the store serves all plans of a run, and is a cost of the run.
+    """
+    return start_seconds(plan, rates) + loop_seconds(plan, rates)
 
 
 def unpaid_seconds(plan: TrialPlan, rates: Rates, missing: int) -> float:
@@ -104,18 +107,16 @@ def start_seconds(plan: TrialPlan, rates: Rates) -> float:
     return count * (once + epochs * (source + TRAIN_PASSES * _head_seconds(plan, rates))) + steps
 
 
-def filling_seconds(plan: TrialPlan, rates: Rates) -> float:
-    """Return the seconds to fill an empty store with the training samples; 0 where nothing is stored."""
-    return plan.pool_samples * fill_seconds(plan, rates) if plan.cached else 0.0
-
-
 def fill_seconds(plan: TrialPlan, rates: Rates) -> float:
     """Return the seconds to decode one sample and run the prefix on it."""
     return rates.load_seconds + rates.prefix_ratio * sum(rates.forward_seconds[: plan.split])
 
 
 def loop_seconds(plan: TrialPlan, rates: Rates) -> float:
-    """Return the seconds of all epochs, and before them of choosing samples, a teacher's answers and tracing."""
+    """Return the seconds of all epochs and of solving for the head again.
+
+    Before them, samples are chosen, a teacher answers and steps are traced.
+    """
     each = sum(rates.train_seconds[plan.split :]) + _source_seconds(plan, rates) if plan.trainable else 0.0
     once = 0.0
     if plan.heads.exits:
@@ -123,8 +124,21 @@ def loop_seconds(plan: TrialPlan, rates: Rates) -> float:
         alone = heads + _exit_source_seconds(plan, rates)
         each += (heads if plan.heads.joint else 0.0) + (0.0 if plan.heads.ridge else alone)
         once = alone if plan.heads.ridge else 0.0
+    once += _solving_seconds(plan, rates)
     samples = plan.train_samples * (once + plan.recipe.epochs * each)
     return ready_seconds(plan, rates) + steps_seconds(plan, rates) + samples
+
+
+def ending_seconds(plan: TrialPlan, rates: Rates) -> float:
+    """Return the seconds after the last epoch: of solving for the head again, and of scoring."""
+    return plan.train_samples * _solving_seconds(plan, rates) + scoring_seconds(plan, rates)
+
+
+def _solving_seconds(plan: TrialPlan, rates: Rates) -> float:
+    """Return the seconds to pass one training sample through the trained tail; 0 where no head is solved for again."""
+    if not plan.recipe.solve_again or not plan.trainable:
+        return 0.0
+    return sum(rates.forward_seconds[plan.split :]) + _source_seconds(plan, rates)
 
 
 def ready_seconds(plan: TrialPlan, rates: Rates) -> float:

@@ -91,7 +91,16 @@ class Draw:
         self._wanted = wanted or {}
         self._drawn: set[str] | None = set()
 
-    def integer(self, name: str, low: int, high: int, *, log: bool = False, start: int | None = None) -> int:
+    def integer(
+        self,
+        name: str,
+        low: int,
+        high: int,
+        *,
+        log: bool = False,
+        start: int | None = None,
+        usual: Sequence[int] = (),
+    ) -> int:
         """Draw a whole number in ``[low, high]``, both ends included.
 
         Args:
@@ -100,11 +109,15 @@ class Draw:
             high: Largest value.
             log: Whether values are drawn evenly in the logarithm.
             start: What the search tries first.
+            usual: Values that are searched where the search space does not name the knob; all of the range is legal.
 
         Raises:
             KnobError: Nothing that the search space asks for is legal here.
         """
-        return int(self._draw(Numeric(self._full(name), low, high, whole=True, log=log, start=start)))
+        full = self._full(name)
+        if usual and full not in self._wanted:
+            return int(self._draw(Choice(full, tuple(usual), start if start in usual else None)))
+        return int(self._draw(Numeric(full, low, high, whole=True, log=log, start=start)))
 
     def number(self, name: str, low: float, high: float, *, log: bool = False, start: float | None = None) -> float:
         """Draw a number in ``[low, high]``; arguments as for `integer`.

@@ -1,8 +1,9 @@
 """Where the values of knobs come from: a record, preferences, chance, or every corner of their ranges."""
 
+import math
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tuner.errors import KnobError
 from tuner.plan.parts import Scalar
@@ -27,18 +28,27 @@ def fixed_values(values: Mapping[str, Scalar]) -> ValueSource:
 def preferred_values(preferences: Mapping[str, Scalar]) -> ValueSource:
     """Return a source that gives each preferred value, else the knob's start, clipped into the knob.
 
-    A knob with neither gives the middle of its range, or its first option.
+    Of options that are numbers, the nearest one is given. A knob with neither a preferred value nor a start gives the
+    middle of its range, or its first option.
     """
 
     def source(knob: Knob) -> Scalar:
         preferred = preferences.get(knob.name, knob.start)
         if isinstance(knob, Choice):
-            return preferred if preferred is not None and preferred in knob.options else knob.options[0]
+            return preferred if preferred in knob.options else nearest_option(knob.options, preferred)
         if preferred is None or isinstance(preferred, str):
             return knob.middle()
         return knob.typed(preferred)
 
     return source
+
+
+def nearest_option(options: Sequence[Scalar], wanted: Scalar | None) -> Scalar:
+    """Return the option nearest to a value, by ratio; the first one where they are no numbers."""
+    numbers = [one for one in options if not isinstance(one, bool | str)]
+    if wanted is None or isinstance(wanted, bool | str) or len(numbers) < len(options):
+        return options[0]
+    return min(numbers, key=lambda one: abs(math.log1p(abs(one)) - math.log1p(abs(wanted))))
 
 
 def random_values(generator: random.Random) -> ValueSource:

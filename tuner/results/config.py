@@ -15,6 +15,7 @@ class Budget:
         trials: Number of trials.
         forgetting: Loss of global accuracy against the untouched model, as a fraction.
         flat_seconds: Time without a better front after which a run ends.
+        keep_going: Whether a run goes on where nothing is left to gain that its validation samples could show.
     """
 
     time_seconds: float | None = None
@@ -24,6 +25,7 @@ class Budget:
     trials: int | None = None
     forgetting: float | None = None
     flat_seconds: float | None = None
+    keep_going: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from tuner.backends.extensions import Extensions
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
-from tuner.planner.cost import Estimate
 from tuner.plugin.host import Host
 from tuner.results.records import TrialRecord
 from tuner.search.filling import Filler
@@ -67,7 +66,11 @@ class Admission:
         self._extensions: dict[str, Extensions] = {}
 
     def admit(
-        self, plan: TrialPlan, records: Sequence[TrialRecord], full: TrialPlan | None = None
+        self,
+        plan: TrialPlan,
+        records: Sequence[TrialRecord],
+        full: TrialPlan | None = None,
+        due: TrialPlan | None = None,
     ) -> Admitted | Refused:
         """Return the plan's estimate, or why it is not run.
 
@@ -75,8 +78,9 @@ class Admission:
             plan: The plan to decide on.
             records: The study's finished trials.
             full: The plan as it is on the top rung, which has to obey the limits too; as given where there is none.
+            due: What is still to be trained of it, where it continues an earlier trial.
         """
-        expected = self._forecast.expected(plan, self._filler.missing(plan), records, self._filler.pace)
+        expected = self._forecast.expected(plan, self._filler.missing(plan), records, self._filler.pace, due)
         reason = self._unsupported(plan) or _failed_before(plan, records)
         if reason:
             return Refused(expected, reason, {"support": 1.0})
@@ -184,12 +188,12 @@ class Check(NamedTuple):
         return f"--{self.name}: needs {needs}, but {limit / self.scale:,.3g} {self.unit} are left"
 
 
-def trial_limits(setting: Setting, estimate: Estimate) -> JobLimits:
-    """Return the limits of a trial's job: it is asked to stop in time to be scored before the time is up."""
+def trial_limits(setting: Setting, plan: TrialPlan) -> JobLimits:
+    """Return the limits of a trial's job: it is asked to stop in time to be solved and scored before the time is up."""
     end, memory, file = setting.end, setting.limits.memory_bytes, setting.limits.storage_bytes
     if end is None:
         return JobLimits(memory_bytes=memory, file_bytes=file)
-    scoring = max(0.5, 0.5 * (estimate.spend_seconds - estimate.train_seconds))
+    scoring = max(0.5, cost.ending_seconds(plan, setting.rates))
     return JobLimits(end - CLOSING_SECONDS - scoring, end - CLOSING_SECONDS / 2, memory, file)
 
 

@@ -16,18 +16,21 @@ from tuner.plugin.strategy import Strategy
 from tuner.search.setting import Setting
 
 log = logging.getLogger(__name__)
-#: An anchor that trains the whole model is tried only if it is expected to take at most this share of the time.
-WHOLE_MODEL_SHARE = 0.1
+#: An anchor that trains is tried only if it is expected to take at most this share of the time.
+ANCHOR_SHARE = 0.1
 #: Plans drawn to learn what a study may ask the store for.
 DRAWN = 128
 
 
-def anchors(setting: Setting, compose: Callable[[ValueSource], Composed]) -> Iterator[Composed]:
+def anchors(
+    setting: Setting, compose: Callable[[ValueSource], Composed], *, climbs: bool = False
+) -> Iterator[Composed]:
     """Yield the plans to try first, each once: an earlier run's, then the anchors; else what the start values give.
 
     Args:
         setting: The study's.
         compose: Composes a plan from a source of values.
+        climbs: Whether the study climbs a ladder of structures, so that it decides itself for which there is time.
 
     Raises:
         TunerError: The search space and the strategies do not fit.
@@ -38,7 +41,7 @@ def anchors(setting: Setting, compose: Callable[[ValueSource], Composed]) -> Ite
             composed = compose(preferred_values(values))
         except (PlanError, StrategyError):  # its own trials will say what it raises
             continue
-        if seen and _is_too_long(composed.plan, setting):
+        if seen and not climbs and _is_too_long(composed.plan, setting):
             continue
         if composed.plan.key() not in seen:
             seen.add(composed.plan.key())
@@ -71,6 +74,6 @@ def _values(strategies: Sequence[Strategy[Any]], setting: Setting) -> list[Any]:
 
 def _is_too_long(plan: TrialPlan, setting: Setting) -> bool:
     time = setting.limits.time_seconds
-    if plan.split or time is None:
+    if time is None:
         return False
-    return cost.estimate(plan, setting.rates).spend_seconds > WHOLE_MODEL_SHARE * time
+    return cost.estimate(plan, setting.rates).spend_seconds > ANCHOR_SHARE * time

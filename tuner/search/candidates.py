@@ -1,4 +1,4 @@
-"""The next plan to try: of suggestions and variations of good plans, the one expected to bring most per second."""
+"""A plan to vary the search by: of suggestions and variations of good plans, the one expected to bring most."""
 
 import math
 import random
@@ -9,8 +9,10 @@ import numpy as np
 import optuna
 from optuna.trial import TrialState
 
+from tuner.arrays import Doubles
 from tuner.errors import TunerError
 from tuner.plan.parts import Scalar
+from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import Composed, StrategyError
 from tuner.plugin.knobs import Choice, Knob, ValueSource
 from tuner.plugin.sources import random_values
@@ -22,6 +24,7 @@ from tuner.search.journal import optuna_values, sampler_of
 from tuner.search.queue import Queue
 from tuner.search.seeds import seeded
 from tuner.search.setting import GENERATIONS, Setting
+from tuner.search.structures import EPOCHS, RATE, Structures, can_continue, is_head, structure_of
 from tuner.search.surrogate import Coordinates, Surrogate, expected_gain
 
 #: Plans that one is chosen from: suggestions of the sampler, random ones, and variations of the front's.
@@ -30,14 +33,21 @@ SUGGESTED, DRAWN, VARIED = 2, 24, 8
 WEIGHED = "tpe"
 #: A variation moves a number by so much of its range, in the mean.
 STRIDE = 0.15
-#: Starting a trial takes about so long, whatever it trains.
-START_SECONDS = 0.3
+#: Plans whose expected gain is at least this share of the largest are worth the same: the cheapest of them is tried.
+ALIKE = 0.7
+#: Heads alone may be this share of the trials, but for the first few: they differ by less than scores can show.
+HEADS_SHARE, FIRST_HEADS = 0.15, 3
 #: Before so many trials tell, a plan may take a share of the time that is left.
 LEAST_TRIALS, FIRST_SHARE = 2, 0.05
 #: Random plans that show which knobs there are.
 LOOKED_AT = 64
 #: Plans that may be drawn until one is new, and the best plans that may be asked whether they are within the limits.
 DRAWS, TRIES = 30, 16
+#: Half of the best plan's errors is the deviation of what a structure may reach that was never tried.
+UNKNOWN = 0.5
+#: Largest learning rates of the last block alone; deeper ones get a third, and the whole network this share of that.
+MOST_RATE: Mapping[str, float] = {"adamw": 1e-2, "adam": 1e-2, "sgd": 1e-1}
+DEEP_RATE = 0.3
 #: Suggestions until the study that they are asked of is made anew: Optuna keeps each in memory.
 MOST_ASKED = 32
 
@@ -50,13 +60,20 @@ class Candidates:
         setting: The study's. Where it has other objectives than accuracies and costs, whose gain is not foreseen, the
             sampler's first suggestion is taken.
         compose: Composes a plan from a source of values.
+        structures: Knows at which training a plan is first tried.
+
+    Attributes:
+        weighs: Whether plans are weighed by their gain.
+        gain: Expected gain of the plan that was chosen last; infinite where none was weighed yet.
     """
 
-    def __init__(self, queue: Queue, setting: Setting, compose: Callable[[ValueSource], Composed]) -> None:
-        self._queue, self._setting, self._compose = queue, setting, compose
+    def __init__(
+        self, queue: Queue, setting: Setting, compose: Callable[[ValueSource], Composed], structures: Structures
+    ) -> None:
+        self._queue, self._setting, self._compose, self._structures = queue, setting, compose, structures
         self._accuracies = [one for one in setting.objectives if one.direction == "maximise"]
         local = "local_accuracy" in {one.name for one in self._accuracies}
-        self._weighs = setting.sampler == WEIGHED and local and setting.foreseen
+        self.weighs, self.gain = setting.sampler == WEIGHED and local and setting.foreseen, math.inf
         self._rung, self._asked, self._knobs = -1, 0, dict[str, Knob]()
         self._surrogate: Surrogate | None = None
 
@@ -81,17 +98,24 @@ class Candidates:
             self._rung, self._surrogate, self._asked = rung, None, MOST_ASKED
         number = self._queue.begun
         try:
-            found = self._suggested(number, SUGGESTED if self._weighs else 1, records)
-            if not self._weighs:
+            found = self._suggested(number, SUGGESTED if self.weighs else 1, records)
+            if not self.weighs:
                 return found[0]
             draw = random.Random(seeded(self._queue.seed, number))
             alike = [record for record in records if record.rung == rung and eligible(record)]
             found += self._drawn(draw, DRAWN)
             found += self._varied(draw, alike) if alike else ()
-            new = [(one, cost) for one, cost in ((one, seconds(one)) for one in found) if math.isfinite(cost)]
+            sensible = [self._structures.least(one) for one in found if self._is_sensible(one, alike)]
+            new = [(one, cost) for one, cost in ((one, seconds(one)) for one in sensible) if math.isfinite(cost)]
             if not new:
+                self.gain = 0.0
                 return next((one for one in self._drawn(draw, DRAWS) if math.isfinite(seconds(one))), found[0])
-            order = self._by_gain(new, alike) if len(alike) >= LEAST_TRIALS else self._short_first(new)
+            if len(alike) < LEAST_TRIALS:
+                order = self._short_first(new)
+            else:
+                gains = self._gains([one for one, _ in new], alike)
+                self.gain = float(gains.max())
+                order = in_order(new, gains)
             return next((one for one in order[:TRIES] if admits(one)), order[0])
         except (TunerError, StrategyError):
             return None
@@ -146,17 +170,49 @@ class Candidates:
         affordable = FIRST_SHARE * self._setting.seconds_left
         return [one for one, _ in sorted(new, key=lambda pair: max(affordable, pair[1]))]
 
-    def _by_gain(self, new: Sequence[tuple[Composed, float]], alike: Sequence[TrialRecord]) -> list[Composed]:
-        """Return plans, which are given with their seconds, by the gain per second, the best first."""
-        plans, costs = [one for one, _ in new], np.maximum(0.0, [cost for _, cost in new])
+    def _is_sensible(self, composed: Composed, alike: Sequence[TrialRecord]) -> bool:
+        """Return whether a plan's learning rate suits its depth, and it is not one more head among many."""
+        plan, knob = composed.plan, composed.knobs.get(RATE)
+        if is_head(plan):
+            heads = sum(record.plan is not None and is_head(record.plan) for record in alike)
+            return heads < max(FIRST_HEADS, HEADS_SHARE * len(alike))
+        return knob is None or knob.fixed or plan.recipe.learning_rate <= most_rate(plan)
+
+    def _gains(self, plans: Sequence[Composed], alike: Sequence[TrialRecord]) -> Doubles:
+        """Return by how much plans are expected to enlarge the area under the front by the end, float64 [n].
+
+        Plans are weighed as they are after as many epochs as any was trained. What is known of none of a structure is
+        what the best plan of others scores, give or take half its errors.
+        """
         if self._surrogate is None:
             self._surrogate = Surrogate(Coordinates(self._searched()))
         scores = np.array([[record.values[one.name] for one in self._accuracies] for record in alike])
-        self._surrogate.fit([record.knobs for record in alike], scores)
-        mean, deviation = self._surrogate.predict([one.values for one in plans])
-        gains = expected_gain(mean, deviation, [tuple(row) for row in scores.tolist()])
-        worth = gains / (START_SECONDS + costs)
-        return [plans[int(place)] for place in np.argsort(-worth, kind="stable")]
+        counts = [plans[0].plan.task.local_val, plans[0].plan.task.global_val][: len(self._accuracies)]
+        self._surrogate.fit([record.knobs for record in alike], scores, counts)
+        longest = max(int(record.knobs.get(EPOCHS, 1)) for record in alike)
+        ends = [{**one.values, EPOCHS: longest} if can_continue(one.plan) else one.values for one in plans]
+        mean, deviation = self._surrogate.predict(ends)
+        tried = {structure_of(record.plan) for record in alike if record.plan is not None}
+        strange = [structure_of(one.plan) not in tried for one in plans]
+        best = scores[scores[:, 0].argmax()]
+        mean[strange], deviation[strange] = best, np.maximum(deviation[strange], UNKNOWN * (1 - best))
+        return expected_gain(np.minimum(mean, 1.0), deviation, [tuple(row) for row in scores.tolist()], 1.0)
+
+
+def in_order(new: Sequence[tuple[Composed, float]], gains: Doubles) -> list[Composed]:
+    """Return plans, which are given with their seconds, the best first: the cheapest of those worth about the same."""
+    least = ALIKE * float(gains.max())
+
+    def rank(place: int) -> tuple[bool, float]:
+        return gains[place] < least, new[place][1] if gains[place] >= least else -float(gains[place])
+
+    return [new[place][0] for place in sorted(range(len(new)), key=rank)]
+
+
+def most_rate(plan: TrialPlan) -> float:
+    """Return the largest learning rate that is sensible for a plan's depth: deep tails diverge at a shallow one's."""
+    deep = 1.0 if plan.trainable == 1 else math.pow(DEEP_RATE, plan.model.share(plan.trainable)) / 3
+    return MOST_RATE.get(plan.recipe.optimiser, 1.0) * deep
 
 
 def _near(draw: random.Random, values: Mapping[str, Scalar], changed: frozenset[str]) -> ValueSource:

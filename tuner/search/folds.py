@@ -15,11 +15,10 @@ from typing import Any
 from tuner.backends.base import Trial
 from tuner.errors import UsageError
 from tuner.plan.trial import TrialPlan
-from tuner.planner import cost
-from tuner.planner.cost import Estimate
 from tuner.results.counts import ClassCounts
 from tuner.results.objectives import ERROR, TOP, objective_of
 from tuner.results.records import Outcome
+from tuner.search.checkpoints import States
 from tuner.search.processes.guard import JobResult, Progress
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.seeds import seeded
@@ -80,7 +79,7 @@ def train(
     plan: TrialPlan,
     store: Store,
     weights: Path,
-    estimate: Estimate,
+    states: States,
     progress: Progress,
 ) -> JobResult[Outcome]:
     """Carry a plan out: all its trainings, one after the other, as one result.
@@ -91,7 +90,7 @@ def train(
         plan: To carry out.
         store: Stored features.
         weights: Where the weights go that were trained on all samples.
-        estimate: Cost of the plan.
+        states: Which checkpoint it continues, and whether it leaves one.
         progress: Called with progress.
 
     Returns:
@@ -104,8 +103,9 @@ def train(
     for one in plan.trainings:
         file = weights if not one.data.fold else weights.with_name(FOLD_WEIGHTS)
         names = setting.objective_names if not one.data.fold else ()
-        job = Trial(one, seeded(setting.seed, one.key()), store, file, objectives=names)
-        limits = trial_limits(setting, cost.estimate(one, setting.rates) if plan.data.folds else estimate)
+        seed = seeded(setting.seed, one.line())
+        job = Trial(one, seed, store, file, objectives=names, earlier=states.earlier, keeps=states.keeps)
+        limits = trial_limits(setting, one)
         try:
             result = session.try_train(job, limits, _naming_fold(progress, one))
         finally:

@@ -76,7 +76,14 @@ class Forecast:
         self._seconds_seen, self._bytes_seen = dict[int, Observation | None](), dict[int, Observation | None]()
         self._learned_after: tuple[int, int, int] | None = None
 
-    def expected(self, plan: TrialPlan, missing: int, records: Sequence[TrialRecord], pace: float = 1.0) -> Expected:
+    def expected(
+        self,
+        plan: TrialPlan,
+        missing: int,
+        records: Sequence[TrialRecord],
+        pace: float = 1.0,
+        due: TrialPlan | None = None,
+    ) -> Expected:
         """Return what a plan will cost, and how sure that is; the planner may be asked where memory is limited.
 
         Args:
@@ -84,13 +91,16 @@ class Forecast:
             missing: Samples whose features are not stored yet.
             records: Finished trials, whose measured costs calibrate the estimate.
             pace: Ratio of the seconds that filling takes now to those expected from the rates.
+            due: What is still to be trained of it, where it continues an earlier trial; all of it where it is None.
         """
         plain = cost.estimate(plan, self._setting.rates, missing)
+        if due is not None:
+            plain = replace(plain, spend_seconds=cost.estimate(due, self._setting.rates, missing).spend_seconds)
         if self._setting.deterministic:
             return Expected(plain, plain, plain, plain)
         self._learn(records)
-        memory, errors = self._memory(plan, ask=True), seconds_errors(plan, self._setting.rates, filled=True)
-        spend = self.spend_seconds(plan, missing, records, pace)
+        memory, errors = self._memory(plan, ask=True), seconds_errors(plan, self._setting.rates)
+        spend = self.spend_seconds(plan if due is None else due, missing, records, pace)
 
         def scaled(seconds: float, nbytes: float) -> Estimate:
             peak = max(memory.least, int(nbytes * memory.nbytes))
@@ -112,7 +122,7 @@ class Forecast:
             return cost.estimate(plan, rates, missing).spend_seconds
         self._learn(records)
         trial = cost.trial_seconds(plan, rates)
-        factor = self._seconds.factor(seconds_errors(plan, rates, filled=False))
+        factor = self._seconds.factor(seconds_errors(plan, rates))
         return trial * factor + pace * cost.unpaid_seconds(plan, rates, missing)
 
     def _spread(self, plan: TrialPlan, seconds: Errors, memory: Memory) -> tuple[float, float]:
@@ -200,7 +210,7 @@ class Forecast:
         epochs = len(record.epochs) or plan.recipe.epochs  # it may have stopped early
         shown = replace(plan, recipe=replace(plan.recipe, epochs=epochs))
         ratio = record.values["train_seconds"] / cost.train_seconds(shown, rates)
-        return Observation(seconds_errors(shown, rates, filled=True), math.log(ratio))
+        return Observation(seconds_errors(shown, rates), math.log(ratio))
 
 
 def bytes_errors(plan: TrialPlan, tensors: int, rest: int, *, planned: bool) -> dict[Hashable, float]:
@@ -224,19 +234,18 @@ def bytes_errors(plan: TrialPlan, tensors: int, rest: int, *, planned: bool) -> 
     }
 
 
-def seconds_errors(plan: TrialPlan, rates: Rates, *, filled: bool) -> dict[Hashable, float]:
+def seconds_errors(plan: TrialPlan, rates: Rates) -> dict[Hashable, float]:
     """Return what the error of an estimate of seconds depends on.
 
     Args:
         plan: The plan.
         rates: This device's rates.
-        filled: Whether the estimate counts the filling of an empty store, and what exits begin with.
     """
-    filling = cost.filling_seconds(plan, rates) + cost.start_seconds(plan, rates) if filled else 0.0
+    start = cost.start_seconds(plan, rates)
     loop, ready, steps = (one(plan, rates) for one in (cost.loop_seconds, cost.ready_seconds, cost.steps_seconds))
-    whole = max(1e-9, filling + loop)
+    whole = max(1e-9, start + loop)
     return {
-        "filling": PART_SECONDS * filling / whole,
+        "start": PART_SECONDS * start / whole,
         "ready": READY_SECONDS * ready / whole,
         "steps": PART_SECONDS * steps / whole,
         "samples": PART_SECONDS * (loop - ready - steps) / whole,

@@ -8,7 +8,7 @@ from tuner.errors import TunerError
 from tuner.plan.parts import Scalar, Stage
 from tuner.plugin.compose import Composed, StrategyError
 from tuner.plugin.knobs import Choice, Knob, ValueSource
-from tuner.plugin.sources import preferred_values
+from tuner.plugin.sources import nearest_option, preferred_values
 from tuner.results.likeness import device_kind, kind_of_task, likeness
 from tuner.results.pareto import area
 from tuner.results.portfolio import trains
@@ -112,7 +112,7 @@ def _composed(plan: PriorPlan, setting: Setting, compose: Callable[[ValueSource]
         def value(knob: Knob) -> Scalar:
             wanted = knobs.get(knob.name)
             if isinstance(knob, Choice) and wanted is not None and wanted not in knob.options:
-                return _nearest(knob.options, wanted)
+                return nearest_option(knob.options, wanted)
             return given(knob)
 
         return value
@@ -157,14 +157,6 @@ def _whole_values(knob: Knob) -> Sequence[Scalar]:
         return knob.options if all(type(one) is int for one in knob.options) else ()
     count = int(knob.high) - int(knob.low)
     return range(int(knob.low), int(knob.high) + 1, 1 + count // MOST_DEPTHS) if knob.whole else ()
-
-
-def _nearest(options: Sequence[Scalar], wanted: Scalar) -> Scalar:
-    """Return the option nearest to a value, by ratio; the first one where they are no numbers."""
-    numbers = [one for one in options if not isinstance(one, bool | str)]
-    if len(numbers) < len(options) or isinstance(wanted, bool | str):
-        return options[0]
-    return min(numbers, key=lambda one: abs(math.log1p(abs(one)) - math.log1p(abs(wanted))))
 
 
 def _chosen(

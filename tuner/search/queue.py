@@ -70,6 +70,10 @@ class Queue:
         """Bring the study up to the records, which are written first: a kill may have come in between."""
         tell_unreported(self.study, self.records, self._setting.objectives, floor)
 
+    def has_waiting(self) -> bool:
+        """Return whether a trial was cut short, or is next in the queue."""
+        return has_open(self.study)
+
     def news(self) -> Sequence[TrialRecord]:
         """Return the trials that others have finished since the last call."""
         return ()

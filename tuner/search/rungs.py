@@ -17,6 +17,7 @@ from tuner.results.objectives import Objective
 from tuner.results.pareto import area, front
 from tuner.results.records import TrialRecord, eligible
 from tuner.search.setting import CLOSING_SECONDS, GENERATIONS, Setting
+from tuner.search.structures import can_continue
 
 #: A rung takes a half of the samples and two thirds of the epochs of the next higher one: a third of its cost.
 SAMPLES, EPOCHS = 1 / 2, 2 / 3
@@ -36,6 +37,8 @@ FEW_TRIALS = 12
 RESERVED = 6
 #: A rung of fewer steps says nothing of a plan: it keeps more of its epochs.
 LEAST_STEPS = 64
+#: Filling the features of the next higher rung may take this share of the time that is left.
+FILL_SHARE = 0.25
 #: The least number of local samples on a rung: fewer do not tell plans apart.
 LEAST_SAMPLES = 128
 #: A plan goes up at once when less than so many times what that takes is left.
@@ -48,6 +51,8 @@ FIRST_TOP_SHARE, EXPLORED_SHARE = 1 / 3, 0.2
 def at_rung(plan: TrialPlan, rung: int) -> TrialPlan:
     """Return what a plan trains on a rung: fewer samples, of validation too, no folds, and fewer epochs.
 
+    A training that can be continued keeps its epochs: it is first tried with few.
+
     Args:
         plan: The plan as it is on the top rung.
         rung: Counted from the top, which is 0.
@@ -55,6 +60,8 @@ def at_rung(plan: TrialPlan, rung: int) -> TrialPlan:
     if not rung:
         return plan
     fewer = replace(plan, data=replace(plan.data, share=SAMPLES**rung, folds=0))
+    if can_continue(plan):
+        return normal_form(fewer)
     steps = math.ceil(fewer.train_samples / plan.recipe.batch_size)
     epochs = max(round(plan.recipe.epochs * EPOCHS**rung), math.ceil(LEAST_STEPS / steps))
     recipe = replace(plan.recipe, epochs=min(plan.recipe.epochs, epochs))
@@ -125,6 +132,21 @@ class Ladder:
             above = [one.plan for one in records if one.rung == self.lowest - 1 and eligible(one) and one.plan]
             seconds = [cost.loops_seconds(plan, self._setting.rates) for plan in above[:ENOUGH_TRIALS]]
             if len(seconds) < ENOUGH_TRIALS or median(seconds) > QUICK_SECONDS:
+                return
+            self.lowest -= 1
+
+    def leave(self, records: Sequence[TrialRecord], fill_seconds: Callable[[int], float]) -> None:
+        """Leave the lowest rung for good where a trial ended on it, and there is time to fill the next higher one.
+
+        Args:
+            records: The finished trials.
+            fill_seconds: Returns what it takes to fill what the first plans need on a rung.
+        """
+        left = self._setting.seconds_left
+        if not math.isfinite(left) or self._setting.sampler == GENERATIONS:
+            return
+        while self.lowest and any(record.rung == self.lowest and eligible(record) for record in records):
+            if fill_seconds(self.lowest - 1) > FILL_SHARE * left:
                 return
             self.lowest -= 1
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.errors import TunerError, trace_of
+from tuner.errors import DivergedError, TunerError, trace_of
 from tuner.files import check_room
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
@@ -21,6 +21,8 @@ from tuner.search.setting import Setting
 
 #: A trial that fails with less room on the disk may have failed for that.
 ROOM_BYTES = 1_000_000
+#: The constraint of a trial whose loss rose: it says something of its learning rate, and nothing of its depth.
+DIVERGED = "diverged"
 
 
 def record_of(
@@ -58,6 +60,8 @@ def record_of(
         return replace(base, state="killed", reason=reason, constraint={"time": 0.1})
     if result.failure is not None and result.failure.unsupported:
         return replace(base, state="rejected", reason=result.failure.text, constraint={"support": 1.0})
+    if result.failure is not None and result.failure.error == DivergedError.__name__:
+        return replace(base, reason=f"diverged: {result.failure.text}", constraint={DIVERGED: 1.0})
     if result.failure is not None:
         refuse_full_disk(setting, base.plan)
         notes = (result.failure.trace,) if result.failure.trace else ()
@@ -78,7 +82,7 @@ def refuse_full_disk(setting: Setting, plan: TrialPlan | None = None) -> None:
 def scored_record(
     setting: Setting, base: TrialRecord, outcome: Outcome, fill_seconds: float, given: Mapping[str, float]
 ) -> TrialRecord:
-    """Return the record of a trial that was scored: its costs on an empty store, compared with every limit."""
+    """Return the record of a trial that was scored, its costs compared with every limit."""
     values = {"train_seconds": math.nan, "peak_bytes": math.nan, **outcome.values}
     plan = base.plan
     if plan is None:
@@ -94,7 +98,7 @@ def scored_record(
         values["train_seconds"] = cost.train_seconds(plan, setting.rates)
         values["peak_bytes"] = float(cost.peak_bytes(plan, setting.rates))
     elif plan.cached:
-        values["train_seconds"] += plan.pool_samples * fill_seconds
+        values["fill_seconds"] = plan.pool_samples * fill_seconds
         values["peak_bytes"] = max(values["peak_bytes"], float(setting.rates.fill_peak_bytes))
     wanted = dict.fromkeys([*(objective.name for objective in setting.objectives), "train_seconds", "peak_bytes"])
     missing = [name for name in wanted if not math.isfinite(values.get(name, math.nan))]

@@ -10,9 +10,9 @@ from typing import Any
 
 from optuna.trial import Trial as OptunaTrial
 
-from tuner.backends.base import CHECKPOINT
 from tuner.errors import TunerError
 from tuner.plan.trial import TrialPlan
+from tuner.planner import cost
 from tuner.plugin.calls import CALL_SECONDS
 from tuner.plugin.compose import Composed, StrategyError, compose
 from tuner.plugin.host import Host
@@ -23,6 +23,7 @@ from tuner.results.records import SCORED, TrialRecord, comparable
 from tuner.search.admission import Admission, Admitted, Refused
 from tuner.search.anchors import anchors, reachable
 from tuner.search.candidates import Candidates
+from tuner.search.checkpoints import Checkpoints
 from tuner.search.ending import reason_to_end
 from tuner.search.filling import Filler
 from tuner.search.folds import train, with_folds
@@ -38,9 +39,10 @@ from tuner.search.processes.remote import RemoteSession
 from tuner.search.queue import Queue
 from tuner.search.rungs import Ladder, at_rung, lowest_rung
 from tuner.search.scoring import record_of, refuse_full_disk, uncomposed_record, unfilled_record
-from tuner.search.setting import Setting
+from tuner.search.setting import CLOSING_SECONDS, Setting
 from tuner.search.slices import prepare_slice
 from tuner.search.strikes import Strikes
+from tuner.search.structures import Structures
 from tuner.store.store import Store
 
 #: Filling the first slice may take this share of the time; else it is a smaller one.
@@ -71,7 +73,10 @@ class Study:
         self._admission = Admission(setting, host, Forecast(setting, sessions), self._filler, self._strikes.barred)
         self._given, self._improvement = GivenModel(untouched, setting.task, listener), Improvement(listener, setting)
         self._reachable: list[TrialPlan] = []
-        self._candidates, self._outlook = Candidates(queue, setting, self._compose), Outlook(setting)
+        self._structures = Structures(setting, self._compose, self._seconds_on)
+        self._candidates = Candidates(queue, setting, self._compose, self._structures)
+        self._outlook, self._checkpoints = Outlook(setting), Checkpoints(setting, self._weights)
+        self._tried_for = {"longer": 0.0, "varied": 0.0}
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._where = ""
         self._composed: dict[int, Composed] = {}
@@ -91,6 +96,9 @@ class Study:
         lowest = self._queue.lowest
         if lowest is None:
             lowest = lowest_rung(first, self._setting) if first else 0
+        if first and self._candidates.weighs:
+            self._structures.begin(self._first)
+            first = [composed.plan for composed in self._structures.anchors]
         if self._setting.same_task and first:  # its features are most likely stored
             self._filler.prepare(first[:1], SLICE_SHARE * self._setting.seconds_left)
         self._reachable = list(reachable(self._compose))
@@ -98,6 +106,7 @@ class Study:
         lowest = prepare_slice(self._filler, plans, lowest, SLICE_SHARE * self._setting.seconds_left)
         self._ladder.lowest = self._queue.lowest = lowest
         self._ladder.climb(self.records)
+        self._checkpoints.note(self.records)
 
     def run(self) -> None:
         """Run until the end; `ended` then says what ended it."""
@@ -115,7 +124,20 @@ class Study:
     def _reason_to_end(self, idle: int) -> str:
         if self._strikes.barred >= {strategy.name for strategy in self._setting.strategies}:
             return "every strategy was removed from the study after repeated errors"
-        return reason_to_end(self._setting, self._queue, self.records, idle, self._improvement.flat_seconds)
+        reason = reason_to_end(self._setting, self._queue, self.records, idle, self._improvement.flat_seconds)
+        return reason or ("nothing is left to gain that the validation samples could show" if self._is_done() else "")
+
+    def _is_done(self) -> bool:
+        """Return whether what the rest of the time may bring is too little for the validation samples to show."""
+        limits = self._setting.limits
+        if limits.keep_going or limits.trials is not None or self._ladder.lowest or not self._candidates.weighs:
+            return False
+        if self._queue.has_waiting() or not (members := self.front()):
+            return False
+        scores = [record.values for record in self.records if record.trial in members]
+        left = self._setting.seconds_left - CLOSING_SECONDS
+        least = max(one.get("global_accuracy", 1.0) for one in scores) * 0.5 / max(1, self._setting.task.local_val)
+        return max(self._structures.hope(self.records, 0, left), self._candidates.gain) < least
 
     def front(self) -> list[int]:
         """Return the numbers of the trials on the Pareto front."""
@@ -146,10 +168,11 @@ class Study:
 
     def _enqueue_first(self) -> list[TrialPlan]:
         """Put the plans that suit most tasks first, so that a tiny budget already gives a useful front."""
-        first = list(anchors(self._setting, self._compose))
+        self._first = first = list(anchors(self._setting, self._compose, climbs=self._candidates.weighs))
         if self._queue.is_new:
             prior = prior_plans(self._setting, self._compose, self._admission, self._listener)
-            enqueue_first(self._queue.enqueue, first, prior, top=self._setting.same_task)
+            known = first[: len(self._setting.earlier)] if self._candidates.weighs else first
+            enqueue_first(self._queue.enqueue, known, prior, top=self._setting.same_task)
             self._queue.begin()
         return [composed.plan for composed in first]
 
@@ -167,6 +190,7 @@ class Study:
         if (trial := self._queue.waiting(self._ladder.lowest)) is not None:
             return trial
         self._ladder.climb(self.records)
+        self._ladder.leave(self.records, self._fill_seconds)
 
         def is_taken(record: TrialRecord, rung: int) -> bool:
             return self._queue.is_taken(at_rung(self._full(record).plan, rung))
@@ -174,23 +198,49 @@ class Study:
         if promotion := self._ladder.next([one for one in self.records if self._repeatable(one)], is_taken):
             composed = self._full(promotion.record)
             return self._queue.claim(composed, at_rung(composed.plan, promotion.rung), place_of(*promotion))
-        chosen = self._suggest()
+        chosen = self._choose()
         plan = None if chosen is None else at_rung(chosen.plan, self._ladder.lowest)
         return self._queue.claim(chosen, plan, {RUNG: self._ladder.lowest})
 
-    def _suggest(self) -> Composed | None:
-        """Return the plan that is expected to bring most per second; None where Optuna is to be asked."""
+    def _choose(self) -> Composed | None:
+        """Return the plan to try next; None where Optuna is to be asked.
 
-        def seconds(composed: Composed) -> float:
-            plan = at_rung(composed.plan, self._ladder.lowest)
-            tried = plan.key() in self._seen or self._queue.is_taken(plan)
-            return math.inf if tried else self._admission.seconds(plan, self.records)
+        The ladder of structures comes first. Then lines are continued and plans are varied, for about as long.
+        """
+        rung, left = self._ladder.lowest, self._setting.seconds_left - CLOSING_SECONDS
+        if not self._candidates.weighs:
+            return self._vary()
+        if (next_ := self._structures.next(self.records, rung, left)) is not None:
+            return next_
+        longer, what = self._structures.longer(self.records, rung, left), "varied"
+        chosen = self._vary()
+        if longer is not None and (chosen is None or self._tried_for["longer"] <= self._tried_for["varied"]):
+            chosen, what = longer.composed, "longer"
+        if chosen is not None and math.isfinite(takes := self._seconds_on(chosen, rung)):
+            self._tried_for[what] += takes
+        return chosen
+
+    def _vary(self) -> Composed | None:
+        """Return the plan that is expected to bring most, of suggestions and variations of good ones."""
 
         def admits(composed: Composed) -> bool:
             plan = at_rung(composed.plan, self._ladder.lowest)
             return isinstance(self._admission.admit(plan, self.records, composed.plan), Admitted)
 
-        return self._candidates.best(seconds, admits, self.records, self._ladder.lowest)
+        rung = self._ladder.lowest
+        return self._candidates.best(lambda one: self._seconds_on(one, rung), admits, self.records, rung)
+
+    def _seconds_on(self, composed: Composed, rung: int) -> float:
+        """Return what it takes to try a plan on a rung now; infinity where it was tried there."""
+        plan = at_rung(composed.plan, rung)
+        tried = plan.key() in self._seen or self._queue.is_taken(plan)
+        return math.inf if tried else self._admission.seconds(self._checkpoints.due(plan) or plan, self.records)
+
+    def _fill_seconds(self, rung: int) -> float:
+        """Return what it takes to fill what the first plans need on a rung."""
+        plans = [at_rung(one.plan, rung) for one in self._structures.anchors]
+        rates, pace = self._setting.rates, self._filler.pace
+        return pace * max((self._filler.missing(one) * cost.fill_seconds(one, rates) for one in plans), default=0.0)
 
     def _full(self, record: TrialRecord) -> Composed:
         """Return the plan of a trial as it is on the top rung."""
@@ -222,7 +272,8 @@ class Study:
             return replace(seen, **own, same_as=seen.trial, spent_seconds=0.0)
         if not self._queue.hold(trial, plan):
             return None
-        decision = self._admission.admit(plan, self.records, composed.plan)
+        due = self._checkpoints.due(plan)
+        decision = self._admission.admit(plan, self.records, composed.plan, due)
         base = replace(base, estimate=(expected := decision.expected).estimate, uncalibrated=expected.plain)
         if isinstance(decision, Refused):
             return replace(base, state="rejected", reason=decision.reason, constraint=dict(decision.constraint))
@@ -236,7 +287,8 @@ class Study:
         self._listener.phase(TRYING if promoted is None else PROMOTING)
         self._outlook.begin(plan, expected.estimate, rung, self.records)
         session, weights = self._sessions[plan.runtime.backend], self._weights(trial.number)
-        result = train(setting, session, plan, self._store, weights, expected.estimate, self._progress)
+        states = self._checkpoints.states(plan, self._admission.storage_left())
+        result = train(setting, session, plan, self._store, weights, states, self._progress)
         self._seconds[f"rung {rung}"] += time.monotonic() - training
         if result.failure is not None:
             self._strikes.count_fault(result.failure.edit, result.failure.text, composed)
@@ -250,6 +302,7 @@ class Study:
         """
         below = range(rung + 1, self._ladder.lowest + 1)
         tried = [self._full(record).plan for one in below for record in self._ladder.ranked(self.records, one)]
+        tried += [composed.plan for composed in self._structures.anchors]
         first, *_, last = sorted([plan.split, plan.split, *(one.split for one in tried)])
         between = (one for one in self._reachable if first <= one.split <= last)
         yield from (at_rung(one, rung) for one in (*tried, *between))
@@ -274,13 +327,14 @@ class Study:
 
     def _keep(self, trial: OptunaTrial, record: TrialRecord) -> None:
         """Keep a trial's record, and what the search learns from it."""
-        self._weights(record.trial).with_name(CHECKPOINT).unlink(missing_ok=True)
+        self._checkpoints.ended(record)
         if not self._queue.finish(trial, record, self._ladder.floor):
             self._weights(record.trial).unlink(missing_ok=True)
             return
         self._note(record)
         for other in self._queue.unwanted(self.records, self.front()):
             self._weights(other).unlink(missing_ok=True)
+        self._checkpoints.prune(self.records, self.front())
         self._host.trial_done(str(self._setting.folder), record)
         self._listener.trial(record)
 

@@ -83,19 +83,23 @@ class Surrogate:
         self._coordinates = coordinates
         self._fitted: tuple[int, Doubles] = (0, np.empty(0))
 
-    def fit(self, plans: Sequence[Mapping[str, Scalar]], scores: Doubles) -> None:
+    def fit(self, plans: Sequence[Mapping[str, Scalar]], scores: Doubles, counts: Sequence[int] = ()) -> None:
         """Learn from the last plans; the length scales follow from the first ones, so that they change rarely.
 
         Args:
             plans: Values of their knobs, in the order that they were tried in.
             scores: float64 [n, m].
+            counts: Number of samples that each score is of: what these cannot tell apart is noise.
         """
         self._scales = self._likeliest(plans[:LEARNS_FROM], scores[:LEARNS_FROM])
         self._points, scores = self._coordinates.points(plans[-LEARNS_FROM:]), scores[-LEARNS_FROM:]
         self._mean, spread = scores.mean(axis=0), scores.std(axis=0)
         self._spread = np.maximum(spread, LEAST_SPREAD)
+        errors = np.clip(1 - scores.max(axis=0), 0.0, 1.0)
+        sampling = [share * (1 - share) / count for share, count in zip(errors, counts, strict=True) if count]
+        noise = max([NOISE, *(variance / wide**2 for variance, wide in zip(sampling, self._spread, strict=False))])
         scaled = (scores - self._mean) / self._spread
-        self._factor, self._weights, _ = _solved(self._points, scaled, self._scales)
+        self._factor, self._weights, _ = _solved(self._points, scaled, self._scales, noise)
 
     def predict(self, plans: Sequence[Mapping[str, Scalar]]) -> tuple[Doubles, Doubles]:
         """Return mean and standard deviation of the scores of some plans, each float64 [n, m]."""
@@ -142,16 +146,18 @@ def _kernel(a: Doubles, b: Doubles) -> Doubles:
     return kernel
 
 
-def _solved(points: Doubles, scores: Doubles, scales: Doubles) -> tuple[Doubles, Doubles, float]:
+def _solved(points: Doubles, scores: Doubles, scales: Doubles, noise: float = NOISE) -> tuple[Doubles, Doubles, float]:
     """Return the factor of the kernel matrix, the weights of the points, and the log likelihood of the scores."""
     scaled = points / scales
-    factor = np.asarray(np.linalg.cholesky(_kernel(scaled, scaled) + NOISE * np.eye(len(points))), np.float64)
+    factor = np.asarray(np.linalg.cholesky(_kernel(scaled, scaled) + noise * np.eye(len(points))), np.float64)
     weights: Doubles = np.linalg.solve(factor.T, np.linalg.solve(factor, scores))
     fits = -0.5 * float((scores * weights).sum())
     return factor, weights, fits - scores.shape[1] * float(np.log(np.diag(factor)).sum())
 
 
-def expected_gain(mean: Doubles, deviation: Doubles, known: Sequence[tuple[float, ...]]) -> Doubles:
+def expected_gain(
+    mean: Doubles, deviation: Doubles, known: Sequence[tuple[float, ...]], most: float = math.inf
+) -> Doubles:
     """Return by how much plans are expected to enlarge the area under a front: exact for independent normal scores.
 
     The area beyond the front is cut into strips; in each, the expectation is a product of two of one variable.
@@ -161,6 +167,7 @@ def expected_gain(mean: Doubles, deviation: Doubles, known: Sequence[tuple[float
         mean: float64 [n, 1 or 2], of local and, where there is any, global accuracy.
         deviation: Of the same shape.
         known: Scores of plans that were tried.
+        most: What a score cannot be above.
     """
     front: list[tuple[float, float]] = []
     for local, global_ in sorted({(*score, 1.0)[:2] for score in known}, reverse=True):
@@ -169,15 +176,21 @@ def expected_gain(mean: Doubles, deviation: Doubles, known: Sequence[tuple[float
     front.reverse()  # the local accuracy ascends, the global one descends
     begins = [0.0, *(local for local, _ in front)]
     heights = [*(global_ for _, global_ in front), 0.0]
-    beyond = [_above(mean[:, 0], deviation[:, 0], begin) for begin in begins] + [np.zeros(len(mean))]
+    beyond = [_between(mean[:, 0], deviation[:, 0], begin, most) for begin in begins] + [np.zeros(len(mean))]
     if mean.shape[1] == 1:
         return beyond[-2]
     strips = (
-        (beyond[place] - beyond[place + 1]) * _above(mean[:, 1], deviation[:, 1], height)
+        (beyond[place] - beyond[place + 1]) * _between(mean[:, 1], deviation[:, 1], height, most)
         for place, height in enumerate(heights)
     )
     gains: Doubles = np.sum(list(strips), axis=0)
     return gains
+
+
+def _between(mean: Doubles, deviation: Doubles, bound: float, most: float) -> Doubles:
+    """Return by how much normal values are expected to lie above a bound, where none counts for more than `most`."""
+    above = _above(mean, deviation, bound)
+    return above if math.isinf(most) else above - _above(mean, deviation, most)
 
 
 def _above(mean: Doubles, deviation: Doubles, bound: float) -> Doubles:

@@ -1,12 +1,13 @@
 """The loss of a task, for whatever trains on it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch.nn import functional
 
 from tuner.metrics import LossKind
+from tuner.plan.parts import RecipePlan
 from tuner.task import LossSettings, Task
 from tuner.task.spec import USUAL_LOSS
 
@@ -28,9 +29,12 @@ class StepLoss:
     settings: LossSettings = USUAL_LOSS
 
     @classmethod
-    def of(cls, task: Task) -> "StepLoss":
-        """Return a task's loss."""
-        return cls(task.loss, task.loss_settings)
+    def of(cls, task: Task, recipe: RecipePlan | None = None) -> "StepLoss":
+        """Return a task's loss, with a recipe's label smoothing where the task has none of its own."""
+        settings = task.loss_settings
+        if recipe is not None and not settings.label_smoothing:
+            settings = replace(settings, label_smoothing=recipe.label_smoothing)
+        return cls(task.loss, settings)
 
     def losses(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return each sample's loss, float32 [n]."""

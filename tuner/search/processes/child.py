@@ -25,6 +25,7 @@ from typing import Any
 from tuner.backends.base import Session, Trial
 from tuner.backends.extensions import What
 from tuner.errors import (
+    DivergedError,
     ExtensionError,
     TaskError,
     TunerError,
@@ -237,7 +238,9 @@ def _failure(error: BaseException, owners: Mapping[What, str]) -> Failure:
         trace = trace_of_cause(error) if isinstance(error, ExtensionError | TaskError) else ""
         what = (error.what, error.kind) if isinstance(error, ExtensionError) else ("", "")
         owner = f"plugin {owners[what]!r}, " if what in owners else ""
-        return wire.failure(f"{owner}{error}", trace, unsupported=isinstance(error, UnsupportedError), edit=what[1])
+        known = DivergedError.__name__ if isinstance(error, DivergedError) else ""
+        unsupported = isinstance(error, UnsupportedError)
+        return wire.failure(f"{owner}{error}", trace, unsupported=unsupported, edit=what[1], error=known)
     except BaseException as second:  # noqa: BLE001 - its own text may be what raises
         return wire.failure(f"{type(error).__name__}, whose text raised {type(second).__name__}", is_bug=True)
 

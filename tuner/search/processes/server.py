@@ -21,8 +21,9 @@ from tuner.search.processes.messages import Job, Start
 from tuner.search.processes.wire import error_from, task_from
 from tuner.task.info import TaskOutline
 
-#: OpenMP's threads wait by spinning; next to another busy process that costs up to twenty times the work.
-PATIENT_THREADS = {"GOMP_SPINCOUNT": "30000"}
+#: OpenMP's threads wait by spinning; next to another busy process that costs up to twenty times the work. OpenBLAS's do
+#: too, and to solve for a head two of them take longer than one even on idle cores.
+PATIENT_THREADS = {"GOMP_SPINCOUNT": "30000", "OPENBLAS_NUM_THREADS": "1"}
 MARK = "TUNER_PROCESSES"
 #: How long a stopped process is waited for: who stops a whole run continues its processes one after the other.
 STOPPED_SECONDS = 0.5

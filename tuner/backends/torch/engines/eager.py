@@ -50,7 +50,7 @@ class EagerSteps(TrialSteps):
         extensions: Extensions = NOTHING_ADDED,
     ) -> None:
         self._tail, self._recipe, self._inputs = channels_last(tail), plan.recipe, inputs
-        self._loss, self.threads = StepLoss.of(task), ThreadChoice(plan.runtime.threads)
+        self._loss, self.threads = StepLoss.of(task, plan.recipe), ThreadChoice(plan.runtime.threads)
         loss = loss_of(task, plan, extensions)
         self._extended = loss if isinstance(loss, ExtendedLoss) else None
         trained = [value for value in tail.parameters() if value.requires_grad]

@@ -2,7 +2,9 @@
 
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -74,6 +76,15 @@ class OrtSteps(TrialSteps):
     def step(self, rows: RowNumbers, rate: float) -> float:
         """Train on one batch; return its mean loss."""
         return self._steps.step(rows, rate)
+
+    def state(self) -> dict[str, Any]:
+        """Return the optimiser's state, by its names in the step, and the number of steps."""
+        held, steps = self._session.state()
+        return {"held": {name: torch.from_numpy(value) for name, value in held.items()}, "steps": steps}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state, with the weights of then."""
+        self._session.restore({name: value.numpy() for name, value in state["held"].items()}, state["steps"])
 
     def end_epoch(self) -> None:
         """Copy the trained weights into the tail, to be scored."""

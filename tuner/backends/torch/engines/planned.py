@@ -2,6 +2,8 @@
 
 import gc
 import time
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -85,6 +87,7 @@ class PlannedSteps(EagerSteps):
             [port for name in code.batch for port in step.inputs if port.name == name]
             for code, step in zip(programs, steps, strict=True)
         ]
+        self._states = {port.name: held[port.name] for port in steps[-1].inputs if port.kind == "state"}
         self._sums = [value for name, value in held.items() if name.startswith("sum.") and len(steps) > 1]
         del steps
         gc.collect()  # graphs refer to themselves in circles, and would stay in memory next to the steps
@@ -106,8 +109,15 @@ class PlannedSteps(EagerSteps):
             loss += float(self._bound[which](*self._arguments(which, part, rows, rate)))
         return loss
 
-    def state(self) -> None:
-        """Return nothing: the optimiser's state lies in the planned step, and a trial starts again."""
+    def state(self) -> dict[str, Any]:
+        """Return the optimiser's state, by its names in the step, and the number of steps."""
+        return {"held": {name: value.clone() for name, value in self._states.items()}, "steps": self._steps_done}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state, on a tail that has its weights."""
+        for name, value in self._states.items():
+            value.copy_(state["held"][name])
+        self._steps_done = state["steps"]
 
     def _arguments(self, which: int, part: RowNumbers, batch: RowNumbers, rate: float) -> list[torch.Tensor]:
         """Return a step's arguments, in its order, for a part of a batch."""

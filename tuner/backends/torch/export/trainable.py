@@ -77,7 +77,7 @@ def write_trainable(
     task, names = opened.task, tuple(tail.state_dict())
     session = Session(folder / MODEL, plan.runtime.threads)
     features = Features(task, plan, session.features if plan.split else lambda pixels: pixels)
-    codec, outputs, recipe, loss = features.codec(), len(task.labels), plan.recipe, StepLoss.of(task)
+    codec, outputs, recipe, loss = features.codec(), len(task.labels), plan.recipe, StepLoss.of(task, plan.recipe)
     shape, check = codec.shape, features.check(codec.shape)
     seen = drawn(whole_partition(task, "local.train"), recipe.batch_size)
     inputs = features.of(seen)

@@ -51,9 +51,9 @@ class ExtendedLoss:
 def loss_of(task: Task, plan: TrialPlan, extensions: Extensions) -> StepLoss | ExtendedLoss:
     """Return what a plan's steps minimise: the task's own loss where the plan adds nothing to it."""
     if not plan.loss:
-        return StepLoss.of(task)
+        return StepLoss.of(task, plan.recipe)
     terms = tuple((term, extensions.losses[term.kind]) for term in plan.loss)
-    return ExtendedLoss(StepLoss.of(task), terms, len(task.head_rows))
+    return ExtendedLoss(StepLoss.of(task, plan.recipe), terms, len(task.head_rows))
 
 
 def _losses(term: LossTerm, function: LossFunction, inputs: LossInputs) -> torch.Tensor:

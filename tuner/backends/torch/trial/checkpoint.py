@@ -1,9 +1,10 @@
-"""Checkpoints: where a trial continues after an interruption, for tails that change while they train.
+"""Checkpoints: where a trial continues after an interruption, and where another trial continues its training.
 
-One is written after every epoch. Other trials start again: their steps alone give the same weights, and a file an epoch
-is not free.
+Of tails that change while they train one is written after every epoch. Other trials write one when training ends: a
+file an epoch is not free.
 """
 
+import math
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +15,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from tuner.backends.base import CHECKPOINT
+from tuner.backends.base import CHECKPOINT, Trial
 from tuner.files import private_file
-from tuner.plan.trial import TrialPlan
 from tuner.training.epoch import EpochLoop
 from tuner.training.epochs import Entry, TrainingLog
+from tuner.training.schedule import DECAY_SHARE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,13 +27,14 @@ class TrainingState:
     """A trial between two epochs.
 
     Attributes:
-        key: Plan's key and the seed.
+        key: Hash of the plan, and the seed; see `Checkpoint`.
         tail: Tail's state dictionary, of any shapes.
         loop: Loop's state; see `tuner.training.epoch.EpochLoop.state`.
         changes: State of the generator that augments.
         noise: State of PyTorch's own generator, uint8.
         epochs: Log so far.
         train_seconds: Training time so far.
+        samples: Number of training samples of an epoch.
     """
 
     key: str
@@ -42,6 +44,7 @@ class TrainingState:
     noise: torch.Tensor
     epochs: list[Entry]
     train_seconds: float
+    samples: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,33 +53,42 @@ class Checkpoint:
 
     Attributes:
         path: File's path.
-        key: Plan's key and the seed.
-        kept: Whether this trial writes one.
+        key: Hash of the plan without its epochs, and the seed.
+        each_epoch: Whether it is written after every epoch, and removed at the end.
+        at_end: Whether it is written when training ends, so that another trial can continue.
+        earlier: Checkpoint of the trial that this one continues.
     """
 
     path: Path
     key: str
-    kept: bool
+    each_epoch: bool
+    at_end: bool
+    earlier: Path | None
 
     @classmethod
-    def of(cls, plan: TrialPlan, seed: int, weights: Path) -> "Checkpoint":
-        """Return the checkpoint of a trial that will write `weights`."""
-        return cls(weights.with_name(CHECKPOINT), f"{plan.key()}/{seed}", plan.traits.changes_shapes)
+    def of(cls, trial: Trial) -> "Checkpoint":
+        """Return a trial's checkpoint."""
+        changes = trial.plan.traits.changes_shapes
+        key = f"{trial.plan.key() if changes else trial.plan.line()}/{trial.seed}"
+        at_end = trial.keeps and not changes
+        return cls(trial.weights.with_name(CHECKPOINT), key, changes, at_end, trial.earlier if at_end else None)
 
     def read(self) -> TrainingState | None:
-        """Return the trial's state; None where it starts anew, or where the file is another trial's or torn."""
-        if not self.kept:
-            return None
+        """Return the trial's state; None where it starts anew, or where the files are other trials' or torn."""
+        own = (self.path,) if self.each_epoch or self.at_end else ()
+        return next((state for path in (*own, self.earlier) if path and (state := self._read(path))), None)
+
+    def _read(self, path: Path) -> TrainingState | None:
         try:
-            state = TrainingState(**torch.load(self.path, weights_only=True))
+            state = TrainingState(**torch.load(path, weights_only=True))
         except (OSError, RuntimeError, ValueError, TypeError, EOFError, pickle.UnpicklingError):
             return None
         return state if state.key == self.key else None
 
-    def write(
+    def between(
         self, tail: nn.Module, loop: EpochLoop, changes: np.random.Generator, entries: Sequence[Entry], seconds: float
     ) -> None:
-        """Write the trial's state, whole or not at all, readable by the user only.
+        """Write the state between two epochs, where it is to be kept: of a rate that decays, before it does.
 
         Args:
             tail: Its weights.
@@ -85,7 +97,20 @@ class Checkpoint:
             entries: Log so far.
             seconds: Training time so far.
         """
-        loop_state = loop.state() if self.kept else None
+        stable = math.floor((1 - DECAY_SHARE) * loop.recipe.epochs)
+        if self.each_epoch or (self.at_end and loop.recipe.schedule == "wsd" and len(entries) == stable):
+            self._write(tail, loop, changes, entries, seconds)
+
+    def end(self, tail: nn.Module, loop: EpochLoop, changes: np.random.Generator, log: TrainingLog) -> None:
+        """Write the state in which training ended, where another trial may continue; not within an epoch."""
+        if self.at_end and loop.recipe.schedule != "wsd" and loop.between_epochs:
+            self._write(tail, loop, changes, log.entries, log.seconds)
+
+    def _write(
+        self, tail: nn.Module, loop: EpochLoop, changes: np.random.Generator, entries: Sequence[Entry], seconds: float
+    ) -> None:
+        """Write the trial's state, whole or not at all, readable by the user only."""
+        loop_state = loop.state()
         if loop_state is None:
             return
         state = TrainingState(
@@ -96,20 +121,24 @@ class Checkpoint:
             noise=torch.get_rng_state(),
             epochs=list(map(dict, entries)),
             train_seconds=seconds,
+            samples=loop.samples,
         )
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with private_file(self.path, durable=False) as part:  # a torn one counts as none
             torch.save({name: getattr(state, name) for name in TrainingState.__dataclass_fields__}, part)
 
     def clear(self) -> None:
-        """Remove the file: the trial is over."""
-        self.path.unlink(missing_ok=True)
+        """Remove the file of a trial that is over, unless another one may continue it."""
+        if not self.at_end:
+            self.path.unlink(missing_ok=True)
 
 
 def restore(
     loop: EpochLoop, changes: np.random.Generator, state: TrainingState | None, seconds: float = 0.0
 ) -> TrainingLog:
     """Let a new loop continue from a trial's state; return the log so far.
+
+    Epochs on fewer samples count as the part of an epoch that they are; at least one epoch is left on the new samples.
 
     Args:
         loop: Whose tail has the state's weights.
@@ -122,4 +151,9 @@ def restore(
     loop.restore(state.loop)
     changes.bit_generator.state = state.changes
     torch.set_rng_state(state.noise)
-    return TrainingLog(tuple(state.epochs), seconds + state.train_seconds)
+    done = len(state.epochs)
+    if loop.samples != state.samples:
+        done = min(done * state.samples // loop.samples, loop.recipe.epochs - 1)
+    last = state.epochs[len(state.epochs) - done :]
+    entries = [{**entry, "epoch": 1.0 + number} for number, entry in enumerate(last)]
+    return TrainingLog(tuple(entries), seconds + state.train_seconds)

@@ -24,6 +24,7 @@ from tuner.backends.torch.trial.evolving import room
 from tuner.backends.torch.trial.inputs import TailInputs, TrialInputs, training_inputs
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.scoring import logits, score, scores, sizes
+from tuner.backends.torch.trial.solve_again import solve_again
 from tuner.backends.torch.trial.solved import SolvedSteps
 from tuner.backends.torch.trial.steps import TrialSteps
 from tuner.errors import TrainingError
@@ -77,10 +78,12 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     started = time.perf_counter()
     weights = sample_weights(plan.data, len(training[0]), sum(map(len, training[1:])))
     train = replace(_with_teacher(inputs.train, access, plan, training), weights=weights)
-    fixed = training_inputs(access, plan, training) if plan.shape else train  # without random changes
-    edits = edited(model, plan, opened.extensions, probe_of(fixed, StepLoss.of(task), trial.seed), trial.seed)
+    is_fixed = not (plan.shape or plan.recipe.solve_again)
+    fixed = train if is_fixed else training_inputs(access, plan, training)  # without random changes
+    probe = probe_of(fixed, StepLoss.of(task, plan.recipe), trial.seed)
+    edits = edited(model, plan, opened.extensions, probe, trial.seed)
     tail = edits.tail
-    checkpoint = Checkpoint.of(plan, trial.seed, trial.weights)
+    checkpoint = Checkpoint.of(trial)
     saved = checkpoint.read()
     if saved is not None:
         tail.load_state_dict(saved.tail)
@@ -89,19 +92,25 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     else:
         steps = opened.steps(task, plan, tail, train, trial.seed, opened.extensions)
     order = epoch_order(plan.data, train.labels)
-    loop = EpochLoop(steps, plan.recipe, len(train.labels), trial.seed, order=order)
+    guarded = not plan.traits.changes_shapes and not plan.traits.solves
+    loop = EpochLoop(steps, plan.recipe, len(train.labels), trial.seed, order=order, guarded=guarded)
     start = restore(loop, changes, saved, choosing + time.perf_counter() - started)
     between = BetweenEpochs(
         lambda: score(task, tail, inputs.validation["local"]),
         lambda: room(plan, meter),
-        lambda entries, seconds: checkpoint.write(tail, loop, changes, entries, seconds),
+        lambda entries, seconds: checkpoint.between(tail, loop, changes, entries, seconds),
     )
     log = train_epochs(loop, trial.report, between, start)
+    checkpoint.end(tail, loop, changes, log)
     notes = (*steps.notes, *steps.finish())
     _refuse_broken(tail, plan.recipe)
-    tail = edits.finish(steps.example)
-    values, classes = scores(task, tail, inputs.validation)
-    values |= {"train_seconds": log.seconds, **_prediction(model, plan.split, tail, steps.example, int8)}
+    tail, solving, outputs = edits.finish(steps.example), time.perf_counter(), None
+    if plan.recipe.solve_again:
+        again = solve_again(task, tail, model.trusted_rows, fixed, inputs.validation)
+        notes, outputs = (*notes, again.note), again.outputs
+    solving = time.perf_counter() - solving
+    values, classes = scores(task, tail, inputs.validation, outputs)
+    values |= {"train_seconds": log.seconds + solving, **_prediction(model, plan.split, tail, steps.example, int8)}
     if model.chain and state_hash(model.prefix(plan.split)) != before:
         raise TrainingError(
             "the frozen prefix changed while the tail was trained, so the trial does not count: check whether the "

@@ -81,16 +81,26 @@ def score(task: Task, tail: nn.Module, inputs: TailInputs) -> float:
 
 
 def scores(
-    task: Task, tail: nn.Module, validation: Mapping[str, TailInputs]
+    task: Task,
+    tail: nn.Module,
+    validation: Mapping[str, TailInputs],
+    known: Mapping[str, Floats] | None = None,
 ) -> tuple[dict[str, float], dict[str, ClassCounts]]:
     """Return the scores on each domain's validation samples by the name of the value, and the classes by domain.
+
+    Args:
+        task: What the samples are of.
+        tail: As it was trained.
+        validation: The samples by domain.
+        known: The tail's logits of them by domain, where they were computed before.
 
     Raises:
         TrainingError: Some logits are not finite.
     """
     values, classes = dict[str, float](), dict[str, ClassCounts]()
     for domain, inputs in validation.items():
-        outputs = logits(tail, inputs)
+        outputs = logits(tail, inputs) if known is None else known[domain]
+        require_finite("the tail", outputs)
         values |= domain_scores(task, domain, outputs, inputs.labels)
         classes |= {domain: counts} if (counts := classes_of(task, outputs, inputs.labels)) else {}
     return values, classes

@@ -1,0 +1,191 @@
+"""Heads on frozen features, as a user with scikit-learn and numpy would fit them: an arm of `benchmarks.alternatives`.
+
+Each takes features, float [n, features], and labels, int64 [n], from 0 to `classes` − 1, and returns what scores other
+features, [n, classes]. What can be chosen is chosen on the training samples: C by folds, λ by leave-one-out. With
+`balanced` every class counts alike, however many samples it has: for the user's classes beside many old ones.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from sklearn.covariance import ledoit_wolf
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
+from torch import nn
+from torch.nn import functional
+
+from tuner.arrays import Array, Doubles, Floats, Labels
+
+Scores = Callable[[Array], Array]
+#: Values of C that folds choose from, on features whose mean deviation is 1.
+INVERSE_PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+#: Folds that choose C.
+FOLDS = 5
+#: Most classes with which every fold is fitted; with more, one fold is.
+FEW_CLASSES = 50
+#: Steps of the logistic regression.
+STEPS = 300
+#: Values of λ that leave-one-out chooses from, each in mean variances of a feature, as many as there are samples.
+PENALTIES = tuple(10.0**power for power in np.arange(-4, 2.01, 0.5))
+#: Random projections.
+PROJECTIONS = 4000
+#: Smallest eigenvalue that counts, relative to the largest.
+SMALLEST = 1e-10
+#: Epochs of the dense layer.
+EPOCHS = 50
+#: Samples of a step of the dense layer.
+BATCH = 32
+#: Learning rate of the dense layer: Adam's usual.
+RATE = 1e-3
+
+
+class Fit(Protocol):
+    """Fits a head."""
+
+    def __call__(self, x: Array, y: Labels, classes: int, *, balanced: bool, seed: int) -> Scores:
+        """Return what scores features."""
+        ...
+
+
+def class_weights(y: Labels, classes: int, *, balanced: bool) -> Doubles:
+    """Return the weight of each sample, with a mean of 1."""
+    counts = np.bincount(y, minlength=classes)
+    weights = 1 / counts[y] if balanced else np.ones(len(y))
+    result: Doubles = weights * len(y) / weights.sum()
+    return result
+
+
+def standardised(x: Array, *, each: bool = True) -> Callable[[Array], Floats]:
+    """Return what gives features a deviation of 1: each by itself, or all by the mean of their deviations."""
+    mean, deviation = x.mean(0), x.std(0) + 1e-6
+    divisor = deviation if each else deviation.mean()
+    return lambda rows: ((rows - mean) / divisor).astype(np.float32)
+
+
+def logistic(x: Array, y: Labels, classes: int, *, balanced: bool, seed: int) -> Scores:
+    """Return scikit-learn's logistic regression; folds choose C, and whether each feature is standardised by itself."""
+    scales = [standardised(x, each=each) for each in (False, True)]
+
+    def fitted(rows: Array, scale: Callable[[Array], Floats], penalty: float) -> Any:
+        weight = "balanced" if balanced else None
+        model = LogisticRegression(C=penalty, class_weight=weight, max_iter=STEPS, tol=1e-3)
+        return model.fit(scale(x[rows]), y[rows])
+
+    folds = list(StratifiedKFold(_folds(y), shuffle=True, random_state=seed).split(x, y))
+    used = folds if classes <= FEW_CLASSES else folds[:1]
+    candidates = [(scale, penalty) for scale in scales for penalty in INVERSE_PENALTIES]
+    right = [
+        sum(int((fitted(train, *candidate).predict(candidate[0](x[rest])) == y[rest]).sum()) for train, rest in used)
+        for candidate in candidates
+    ]
+    best = candidates[int(np.argmax(right))]
+    chosen = fitted(np.arange(len(y)), *best)
+
+    def scores(rows: Array) -> Array:
+        answer = np.full((len(rows), classes), -np.inf)
+        answer[:, chosen.classes_] = chosen.predict_log_proba(best[0](rows))
+        return answer
+
+    return scores
+
+
+def _folds(y: Labels) -> int:
+    counts = np.bincount(y)
+    return int(max(2, min(FOLDS, counts[counts > 0].min())))
+
+
+def ridge(x: Array, y: Labels, classes: int, *, balanced: bool, seed: int = 0) -> Scores:  # noqa: ARG001 - a `Fit`
+    """Return ridge regression to one-hot targets, the offset free; λ is that of the best leave-one-out answers.
+
+    With X the centred features, the answer to a sample that is left out is t − r / (1 − h), where r is its residual
+    and h its leverage: every λ takes one decomposition of XXᵀ or XᵀX in all. Of several as good, the largest λ.
+    """
+    rows, targets = x.astype(np.float64), np.eye(classes)[y]
+    weights = class_weights(y, classes, balanced=balanced)
+    root, share = np.sqrt(weights)[:, None], weights / weights.sum()
+    mean, offset = share @ rows, share @ targets
+    centred, wanted = root * (rows - mean), root * (targets - offset)
+    values, left = _decomposed(centred)
+    variance, projected = float((centred**2).sum() / centred.size), left.T @ wanted
+    best, penalty = -1.0, 0.0
+    for factor in PENALTIES:
+        candidate = factor * variance * len(y)
+        shrunk = values / (values + candidate)
+        leverage = (left**2) @ shrunk + share
+        residual = (wanted - left @ (shrunk[:, None] * projected)) / (1 - leverage).clip(1e-9)[:, None]
+        right = ((targets - residual / root).argmax(1) == y) @ weights
+        if right >= best:
+            best, penalty = right, candidate
+    weight = centred.T @ (left @ (projected / (values + penalty)[:, None]))
+    return lambda others: (others.astype(np.float64) - mean) @ weight + offset
+
+
+def _decomposed(x: Doubles) -> tuple[Doubles, Doubles]:
+    """Return the eigenvalues of XXᵀ that are above 0, and its eigenvectors as columns."""
+    if len(x) <= x.shape[1]:
+        values, left = np.linalg.eigh(x @ x.T)
+        kept = values > SMALLEST * values[-1]
+        return values[kept], left[:, kept]
+    values, right = np.linalg.eigh(x.T @ x)
+    kept = values > SMALLEST * values[-1]
+    return values[kept], (x @ right[:, kept]) / np.sqrt(values[kept])
+
+
+def lda(x: Array, y: Labels, classes: int, *, balanced: bool, seed: int) -> Scores:  # noqa: ARG001 - a `Fit`
+    """Return linear discriminant analysis: one covariance, shrunk after Ledoit and Wolf, and equal priors."""
+    rows, occurring = x.astype(np.float64), np.unique(y)
+    means = np.zeros((classes, rows.shape[1]))
+    means[occurring] = [rows[y == label].mean(0) for label in occurring]
+    covariance = ledoit_wolf(rows - means[y], assume_centered=True)[0]
+    weight = np.linalg.solve(covariance + 1e-9 * np.eye(len(covariance)), means.T)
+    offset = np.full(classes, -np.inf)
+    offset[occurring] = -0.5 * (means.T * weight).sum(0)[occurring]
+    return lambda others: others.astype(np.float64) @ weight + offset
+
+
+def ranpac(x: Array, y: Labels, classes: int, *, balanced: bool, seed: int) -> Scores:
+    """Return ridge regression on random projections after a ReLU.
+
+    Source: RanPAC (McDonnell et al., 2023).
+    """
+    projection = np.random.default_rng(seed).standard_normal((x.shape[1], PROJECTIONS)).astype(np.float32)
+
+    def projected(rows: Array) -> Floats:
+        result: Floats = np.maximum(rows.astype(np.float32) @ projection, 0)
+        return result
+
+    head = ridge(projected(x), y, classes, balanced=balanced)
+    return lambda rows: head(projected(rows))
+
+
+def dense(x: Array, y: Labels, classes: int, *, balanced: bool, seed: int) -> Scores:
+    """Return a linear layer after fifty epochs of Adam."""
+    torch.manual_seed(seed)
+    scale, layer = standardised(x), nn.Linear(x.shape[1], classes)
+    inputs, labels = torch.from_numpy(scale(x)), torch.from_numpy(y)
+    weights = torch.from_numpy(class_weights(y, classes, balanced=balanced)).float()
+    optimiser = torch.optim.Adam(layer.parameters(), RATE)
+    for _ in range(EPOCHS):
+        for rows in torch.split(torch.randperm(len(labels)), BATCH):
+            loss = functional.cross_entropy(layer(inputs[rows]), labels[rows], reduction="none") @ weights[rows]
+            optimiser.zero_grad()
+            (loss / len(rows)).backward()  # type: ignore[no-untyped-call]  # torch has no types here
+            optimiser.step()
+
+    def scores(rows: Array) -> Array:
+        with torch.inference_mode():
+            answer: Array = layer(torch.from_numpy(scale(rows))).numpy()
+        return answer
+
+    return scores
+
+
+HEADS: Mapping[str, Fit] = {
+    "logistic": logistic,
+    "ridge": ridge,
+    "lda": lda,
+    "ranpac": ranpac,
+    "dense layer, 50 epochs": dense,
+}

@@ -1,0 +1,162 @@
+"""The plain arms of `benchmarks.alternatives` on small features, and what it concludes from its results."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from benchmarks.alternatives import results_from
+from benchmarks.alternatives_claims import (
+    BEST_LOCAL,
+    DEFAULT,
+    Difference,
+    Measured,
+    Result,
+    claims_of,
+    markdown,
+    mean_of,
+    ours,
+    paired,
+    rows_of,
+)
+from benchmarks.alternatives_heads import HEADS, PENALTIES, class_weights, ridge
+from benchmarks.alternatives_trained import half_of, softmax
+from tuner.arrays import Doubles, Labels
+
+
+def clusters(seed: int, spread: float = 0.7) -> tuple[Doubles, Labels]:
+    """Return 60 samples of three classes in ten dimensions; the centres are the same for every seed."""
+    labels = np.repeat(np.arange(3), 20)
+    centres = 2 * np.random.default_rng(0).standard_normal((3, 10))
+    return centres[labels] + spread * np.random.default_rng(seed).standard_normal((60, 10)), labels
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_every_head_learns_clusters(name: str) -> None:
+    (x, y), (others, truth) = clusters(1), clusters(2)
+    scores = HEADS[name](x.astype(np.float32), y, 3, balanced=False, seed=0)(others.astype(np.float32))
+    assert scores.shape == (60, 3)
+    assert (scores.argmax(1) == truth).mean() > 0.9
+
+
+def test_ridge_takes_the_penalty_with_the_best_answers_to_samples_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = clusters(3, 3.0)
+
+    def answers(factor: float) -> float:
+        """Return the share of right answers, each by a head that is fitted without the sample, at one penalty."""
+        right = 0
+        for left_out in range(len(y)):
+            rest = np.delete(np.arange(len(y)), left_out)
+            same = factor * (np.var(x, 0).mean() * len(y)) / (np.var(x[rest], 0).mean() * len(rest))
+            monkeypatch.setattr("benchmarks.alternatives_heads.PENALTIES", (same,))
+            right += int(ridge(x[rest], y[rest], 3, balanced=False)(x[[left_out]]).argmax() == y[left_out])
+        return right / len(y)
+
+    shares = [answers(factor) for factor in PENALTIES]
+    best = max(index for index, share in enumerate(shares) if share == max(shares))
+    monkeypatch.setattr("benchmarks.alternatives_heads.PENALTIES", PENALTIES)
+    chosen = ridge(x, y, 3, balanced=False)(x)
+    monkeypatch.setattr("benchmarks.alternatives_heads.PENALTIES", (PENALTIES[best],))
+    assert np.allclose(chosen, ridge(x, y, 3, balanced=False)(x))
+    assert len(set(shares)) > 1
+
+
+def test_ridge_is_the_same_with_more_features_than_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = clusters(4, 3.0)
+    narrow = ridge(x, y, 3, balanced=True)(x)
+    wide = np.concatenate([x, np.zeros((60, 100))], axis=1)  # their mean variance is an eleventh
+    monkeypatch.setattr("benchmarks.alternatives_heads.PENALTIES", tuple(11 * factor for factor in PENALTIES))
+    assert np.allclose(narrow, ridge(wide, y, 3, balanced=True)(wide))
+
+
+def test_balanced_classes_weigh_alike() -> None:
+    y = np.array([0] * 8 + [1] * 2)
+    weights = class_weights(y, 2, balanced=True)
+    assert weights[y == 0].sum() == pytest.approx(weights[y == 1].sum()) == pytest.approx(5)
+    assert class_weights(y, 2, balanced=False).tolist() == [1.0] * 10
+
+
+def test_a_tail_begins_after_half_of_the_flops() -> None:
+    assert half_of([1, 1, 1, 1]) == 2
+    assert half_of([9, 1, 1]) == 1
+    assert half_of([1, 1, 9]) == 2
+    assert softmax(np.array([[0.0, 0.0], [1e4, 0.0]])).tolist() == [[0.5, 0.5], [1.0, 0.0]]
+
+
+def test_with_one_seed_the_interval_is_that_of_the_samples() -> None:
+    flags = np.array([[1.0, 0.0, -1.0, 1.0, 0.0, 0.0, 1.0, 0.0]])
+    found = paired([flags])
+    assert found.mean == pytest.approx(25.0)
+    assert found.half == pytest.approx(100 * stats.t.ppf(0.975, 7) * flags.std(ddof=1) / math.sqrt(8))
+
+
+def test_seeds_that_differ_widen_the_interval() -> None:
+    generator = np.random.default_rng(0)
+    alike = generator.choice([-1.0, 0.0, 1.0], size=(3, 400), p=[0.05, 0.85, 0.1])
+    apart = alike.copy()
+    apart[0] = np.minimum(1.0, apart[0] + (generator.random(400) < 0.3))
+    assert paired([apart]).half > 3 * paired([alike]).half
+    assert paired([np.zeros((2, 5))]) == Difference(0.0, 0.0)
+
+
+def test_two_domains_count_alike() -> None:
+    one, other = np.array([[1.0, 0.0, 1.0, 0.0]]), np.zeros((1, 100))
+    assert paired([one, other]).mean == pytest.approx(25.0)
+    assert paired([one, other]).half < paired([one]).half
+    total = mean_of([Difference(1.0, 3.0), Difference(3.0, 4.0)])
+    assert (total.mean, total.half) == (2.0, 2.5)
+
+
+def result(arm: str, right: int, known: int | None = None, seconds: float = 1.0) -> Result:
+    """Return a result with so many of 200 samples right."""
+    flags = [tuple([1] * count + [0] * (200 - count)) for count in (right, known or 0)]
+    return Result(arm, seconds, flags[0], None if known is None else flags[1])
+
+
+def measured(name: str, *results: Result, adds_classes: bool = False) -> Measured:
+    return Measured(name, adds_classes, {one.arm: [one] for one in results})
+
+
+MINE = ours(300, DEFAULT)
+
+
+def test_the_best_simple_arm_is_one_that_is_quick_enough_and_answers_all_classes() -> None:
+    arms = (result("ridge", 180), result("slow", 199, seconds=400.0), result(MINE, 200), result("lda", 170, 100))
+    assert measured("sign", *arms).best_simple(300) == "ridge"
+    assert measured("clothing", *arms, adds_classes=True).best_simple(300) == "lda"
+    assert measured("sign", arms[2]).best_simple(300) is None
+
+
+def test_claims_hold_at_the_unfavourable_end() -> None:
+    equal = measured("digits", result(MINE, 190), result("ridge", 190))
+    assert [claim.met for claim in claims_of([equal], {"digits": [60, 300]})] == [True, False]
+    ahead = measured("digits", result(MINE, 198), result("ridge", 180))
+    assert [claim.met for claim in claims_of([ahead], {"digits": [300]})] == [True, True]
+    uncertain = measured("digits", result(MINE, 191), result("ridge", 190))  # 0.5 ± 1.0 points
+    assert [claim.met for claim in claims_of([uncertain], {"digits": [300]})] == [False, False]
+    missing = measured("digits", result("ridge", 190))
+    assert not any(claim.met for claim in claims_of([missing, ahead], {"digits": [300]})[::2])
+
+
+def test_goals_are_of_the_default_pick() -> None:
+    def goals(local: int, known: int) -> list[bool]:
+        arms = (result(MINE, local, known), result(ours(300, BEST_LOCAL), 200, 200), result("ridge", 100, 100))
+        claims = claims_of([measured("clothing", *arms, adds_classes=True)], {"clothing": [300]})
+        return [claim.met for claim in claims if "goal" in claim.reference]
+
+    assert goals(174, 103) == [True]
+    assert goals(173, 103) == goals(174, 102) == [False]
+
+
+def test_a_table_has_differences_to_each_comparable_arm() -> None:
+    task = measured("clothing", result(MINE, 190, 100), result("ridge", 180), result("lda", 180, 90), adds_classes=True)
+    rows = rows_of(task, 300)
+    assert [row[f"{MINE} − arm"] for row in rows][:2] == ["", ""]
+    assert str(rows[2][f"{MINE} − arm"]).startswith("+5.00 ± ")
+    assert markdown(rows).splitlines()[0].startswith("| task | arm | local % | global % |")
+
+
+def test_results_are_read_as_they_were_written() -> None:
+    text = '[{"arm": "ridge", "seconds": 1.5, "local": [1, 0], "known": null, "note": ""}]'
+    assert results_from(text) == [Result("ridge", 1.5, (1, 0))]
