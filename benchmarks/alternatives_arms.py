@@ -11,7 +11,7 @@ from torch import nn
 
 from benchmarks.alternatives_claims import Result
 from benchmarks.alternatives_heads import HEADS, Fit, ridge
-from benchmarks.alternatives_tasks import Problem
+from benchmarks.alternatives_problem import Problem
 from tuner.arrays import Array, Doubles, Floats, Labels
 from tuner.backends.torch.model.load import load
 from tuner.backends.torch.trial.inputs import inference_prefix

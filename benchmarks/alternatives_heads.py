@@ -20,7 +20,7 @@ from tuner.arrays import Array, Doubles, Floats, Labels
 
 Scores = Callable[[Array], Array]
 #: Values of C that folds choose from, on features whose mean deviation is 1.
-INVERSE_PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+INVERSE_PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 #: Folds that choose C.
 FOLDS = 5
 #: Most classes with which every fold is fitted; with more, one fold is.

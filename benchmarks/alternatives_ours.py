@@ -9,7 +9,7 @@ import numpy as np
 
 import tuner
 from benchmarks.alternatives_claims import BEST_LOCAL, DEFAULT, Result, ours
-from benchmarks.alternatives_tasks import Problem
+from benchmarks.alternatives_problem import Problem
 from tuner.arrays import Array
 from tuner.bundle.format import FILE
 from tuner.results.pick import pick_trial

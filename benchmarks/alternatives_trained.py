@@ -1,6 +1,7 @@
 """The plain arms of `benchmarks.alternatives` that train blocks: a tail on stored features, and fastai's recipe."""
 
 import copy
+import math
 import time
 from collections.abc import Callable
 
@@ -12,7 +13,7 @@ from torch.nn import functional
 from benchmarks.alternatives_arms import BATCH, MIXED, Part, Subject
 from benchmarks.alternatives_claims import Result
 from benchmarks.alternatives_heads import ridge
-from benchmarks.alternatives_tasks import Problem, Together, drawn
+from benchmarks.alternatives_problem import Problem, Together, drawn
 from tuner.arrays import Array, Floats, RowNumbers
 from tuner.augment.maps import augment
 from tuner.backends.torch.model.head import head_of
@@ -25,20 +26,18 @@ from tuner.task import Samples, normalise
 TAIL_EPOCHS = 8
 #: Learning rate of the stored tail, constant.
 TAIL_RATE = 3e-4
+#: A second learning rate, tried where old classes are to be kept: it forgets less.
+GENTLE_RATE = 1e-4
 #: Samples of a step of the stored tail.
 TAIL_BATCH = 16
 #: Label smoothing of the stored tail.
 SMOOTHING = 0.1
 #: Samples of a step of fastai's recipe.
-RECIPE_BATCH = 32
+RECIPE_BATCH = 16
 #: Base learning rate of fastai's recipe: that of `Learner.fine_tune`.
 RECIPE_RATE = 2e-3
 #: Most epochs that fastai's recipe trains all layers for.
 MOST_EPOCHS = 20
-#: Share of the seconds left that its epochs are planned for.
-PLANNED = 0.9
-#: Full steps that are timed before that, on a copy.
-TIMED = 2
 
 
 def stored_tail(problem: Problem, seed: int) -> list[Result]:
@@ -54,7 +53,10 @@ def stored_tail(problem: Problem, seed: int) -> list[Result]:
     for name, others in (("stored tail", None), ("stored tail + global", old)):
         if (others is None) is (problem.adds_classes or name.endswith("global")):
             continue
-        results += _tail(subject, cut, own, others, mixed if others is not None else None, name, seed)
+        together = mixed if others is not None else None
+        results += _tail(subject, cut, own, others, together, name, TAIL_RATE, seed)
+        if problem.adds_classes:
+            results += _tail(subject, cut, own, others, together, f"{name}, {GENTLE_RATE:.0e}", GENTLE_RATE, seed)
     return results
 
 
@@ -65,7 +67,7 @@ def half_of(flops: list[int]) -> int:
 
 
 def _tail(
-    subject: Subject, cut: int, own: Part, old: Part | None, mixed: Samples | None, name: str, seed: int
+    subject: Subject, cut: int, own: Part, old: Part | None, mixed: Samples | None, name: str, rate: float, seed: int
 ) -> list[Result]:
     """Train a tail; return the results of its own head, and of one solved again on the trained features."""
     problem, began = subject.problem, time.perf_counter()
@@ -73,7 +75,7 @@ def _tail(
     tail, parts = copy.deepcopy(subject.model.tail(cut)), [own, *([] if old is None else [old])]
     x, y = (torch.from_numpy(np.concatenate([getattr(part, key) for part in parts])) for key in ("x", "y"))
     freeze_norms(tail.train())
-    optimiser = torch.optim.AdamW(tail.parameters(), TAIL_RATE)
+    optimiser = torch.optim.AdamW(tail.parameters(), rate)
     for _ in range(TAIL_EPOCHS):
         for rows in torch.split(torch.randperm(len(y)), TAIL_BATCH):
             loss = functional.cross_entropy(tail(x[rows]), y[rows], label_smoothing=SMOOTHING)
@@ -167,13 +169,16 @@ def freeze_norms(model: nn.Module) -> None:
 def fastai_recipe(problem: Problem, seed: int, allowed: float) -> list[Result]:
     """Return what the recipe of fastai's `fine_tune` reaches, written in PyTorch; it trains from pixels, augmented.
 
-    The head and the norms train for one epoch; then all layers do for as many as fit into the seconds, 20 at most, with
-    rates that fall towards the input; both by one-cycle schedules. Where the user's classes come beside old ones, as
-    many global samples as the user has are mixed in.
+    The head and the norms train for one epoch; then all layers do for 20 at most, with rates that fall towards the
+    input; both by one-cycle schedules, which end with the seconds where these are too few (half for the first). A new
+    head has a batch norm before it. Where the user's classes come beside old ones, as many global samples as the user
+    has are mixed in.
     """
     subject, began = Subject(problem), time.perf_counter()
     torch.manual_seed(seed)
     task, samples, model = problem.task, problem.own, copy.deepcopy(subject.model.model)
+    if not task.head_rows:
+        normalise_head(model)
     old = problem.mixed(len(samples), seed) if problem.adds_classes else None
     together = samples if old is None else Together(samples, drawn(old, len(samples), seed))
     raw, y = np.stack([together.load(index) for index in range(len(together))]), torch.from_numpy(together.labels)
@@ -182,37 +187,35 @@ def fastai_recipe(problem: Problem, seed: int, allowed: float) -> list[Result]:
     def batch(rows: RowNumbers) -> torch.Tensor:
         return torch.from_numpy(augment(normalise(raw[rows], task.input), generator, operations, 1.0))
 
-    def epochs(net: nn.Module, count: int, rates: list[float], start: float, most: int | None = None) -> None:
-        used = [(part, rate) for part, rate in zip(_groups(net), rates, strict=True) if part]
+    def train(rates: list[float], most: int, start: float, until: float) -> float:
+        """Train for so many epochs, or until a time, which then hurries the schedule; return the epochs."""
+        used = [(part, rate) for part, rate in zip(_groups(model), rates, strict=True) if part]
         groups = [{"params": part, "lr": rate} for part, rate in used]
-        steps = -(-len(y) // RECIPE_BATCH)
         optimiser = torch.optim.AdamW(groups, weight_decay=0.01, betas=(0.9, 0.99), eps=1e-5)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimiser, [rate for _, rate in used], count * steps, pct_start=start, div_factor=5.0
-        )
-        net.train()
-        for _ in range(count):
-            for rows in list(torch.split(torch.randperm(len(y)), RECIPE_BATCH))[:most]:
-                if len(rows) == 1:  # norms have no statistics of one sample
-                    continue
-                optimiser.zero_grad()
-                functional.cross_entropy(net(batch(rows.numpy())), y[rows]).backward()  # type: ignore[no-untyped-call]  # torch has no types here
-                optimiser.step()
-                schedule.step()
+        batches, begin, done = -(-len(y) // RECIPE_BATCH), time.perf_counter(), 0
+        model.train()
+        while (progress := max(done / (most * batches), (time.perf_counter() - begin) / max(1.0, until - begin))) < 1:
+            if done % batches == 0:
+                order = torch.split(torch.randperm(len(y)), RECIPE_BATCH)
+            rows, share = order[done % batches], one_cycle(progress, start)
+            done += 1
+            if len(rows) == 1:  # norms have no statistics of one sample
+                continue
+            for group, (_, rate) in zip(optimiser.param_groups, used, strict=True):
+                group["lr"], group["betas"] = rate * share, (0.95 - 0.1 * share, 0.99)
+            optimiser.zero_grad()
+            functional.cross_entropy(model(batch(rows.numpy())), y[rows]).backward()  # type: ignore[no-untyped-call]  # torch has no types here
+            optimiser.step()
+        return done / batches
 
     trained_norms = {id(value) for norm in _norms(model) for value in norm.parameters()}
     trained = trained_norms | {id(value) for value in _head(model).parameters()}
     for value in model.parameters():
         value.requires_grad_(id(value) in trained)
-    epochs(model, 1, [RECIPE_RATE / 10, RECIPE_RATE / 10, RECIPE_RATE], 0.99)
+    end, rate = began + allowed, RECIPE_RATE / 2
+    train([RECIPE_RATE / 10, RECIPE_RATE / 10, RECIPE_RATE], 1, 0.99, began + allowed / 2)
     model.requires_grad_()
-    timed = time.perf_counter()
-    epochs(copy.deepcopy(model), 1, [0.0, 0.0, 0.0], 0.3, TIMED)
-    taken = (time.perf_counter() - timed) / TIMED * -(-len(y) // RECIPE_BATCH)
-    left = PLANNED * (allowed - (time.perf_counter() - began))
-    count = min(MOST_EPOCHS, max(1, int(left / taken)))
-    rate = RECIPE_RATE / 2
-    epochs(model, count, [rate / 100, rate / 10, rate], 0.3)
+    count = train([rate / 100, rate / 10, rate], MOST_EPOCHS, 0.3, end)
     seconds = time.perf_counter() - began
     model.eval()
 
@@ -223,7 +226,22 @@ def fastai_recipe(problem: Problem, seed: int, allowed: float) -> list[Result]:
         return softmax(np.concatenate(logits))
 
     result = subject.tested(f"fastai recipe {allowed:.0f} s", seconds, scores)
-    return [Result(result.arm, seconds, result.local, result.known, f"{count} epochs of all layers")]
+    return [Result(result.arm, seconds, result.local, result.known, f"{count:.1f} epochs of all layers")]
+
+
+def one_cycle(progress: float, start: float) -> float:
+    """Return the share of the largest rate after a share of the training: a fifth, to all at `start`, to none."""
+    if progress < start:
+        return 0.6 - 0.4 * math.cos(math.pi * progress / start)
+    return 0.5 + 0.5 * math.cos(math.pi * (progress - start) / (1 - start))
+
+
+def normalise_head(model: nn.Module) -> None:
+    """Put a batch norm before the last linear layer, as fastai's heads have it: without, it learns slowly."""
+    found = head_of(model)
+    if found is not None and isinstance(found[1], nn.Linear):
+        parent, _, leaf = found[0].rpartition(".")
+        setattr(model.get_submodule(parent), leaf, nn.Sequential(nn.BatchNorm1d(found[1].in_features), found[1]))
 
 
 def _groups(model: nn.Module) -> list[list[nn.Parameter]]:

@@ -29,7 +29,20 @@ from tuner.process_memory import HUGE_PAGES
 from tuner.search.processes import child, server
 
 #: Environment variables that a process reads when it starts, or when it imports.
-READ_AT_START = ("PYTHON", "OMP_", "OPENBLAS_", "GOMP_", "KMP_", "MKL_", "MALLOC_", "GLIBC_", "LD_", "TORCH", "PYTORCH", "THP_")
+READ_AT_START = (
+    "PYTHON",
+    "OMP_",
+    "OPENBLAS_",
+    "GOMP_",
+    "KMP_",
+    "MKL_",
+    "MALLOC_",
+    "GLIBC_",
+    "LD_",
+    "TORCH",
+    "PYTORCH",
+    "THP_",
+)
 MOST_BYTES = 1_000_000
 SAME_FOR_ALL = {**server.PATIENT_THREADS, **HUGE_PAGES}
 

@@ -38,8 +38,9 @@ class GlobalDatasetMixing(Strategy[Knobs]):
 
     def sample(self, draw: Draw, model: ModelInfo) -> Knobs:  # noqa: ARG002 - the range is the same for every model
         """Draw α, the weight of what it takes, and whether batches are balanced."""
+        most = most_alpha(draw.task)
         return Knobs(
-            alpha=draw.number("alpha", 0.0, most_alpha(draw.task), start=0.05),
+            alpha=draw.number("alpha", 0.0, most, start=min(most, usual_alpha(draw.task))),
             weight=draw.choice("weight", WEIGHTS, start=1.0),
             balance=draw.choice("balance", (False, True), start=False),
         )
@@ -53,6 +54,12 @@ def most_alpha(task: TaskInfo | None) -> float:
     """Return the largest fraction: all of a small global set, 0.1 of a large one; 1 where no task is given."""
     largest = max(task.global_per_class, default=0) if task else 0
     return min(1.0, max(MOST_ALPHA, SMALL_CLASS / largest)) if largest else 1.0
+
+
+def usual_alpha(task: TaskInfo | None) -> float:
+    """Return the fraction to begin with: as many global samples and a half as there are local ones; at least 0.05."""
+    known = sum(task.global_per_class) if task else 0
+    return max(0.05, 1.5 * task.local_train / known) if task and known else 0.05
 
 
 @hookimpl

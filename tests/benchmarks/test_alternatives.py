@@ -21,7 +21,7 @@ from benchmarks.alternatives_claims import (
     rows_of,
 )
 from benchmarks.alternatives_heads import HEADS, PENALTIES, class_weights, ridge
-from benchmarks.alternatives_trained import half_of, softmax
+from benchmarks.alternatives_trained import half_of, one_cycle, softmax
 from tuner.arrays import Doubles, Labels
 
 
@@ -82,6 +82,11 @@ def test_a_tail_begins_after_half_of_the_flops() -> None:
     assert half_of([9, 1, 1]) == 1
     assert half_of([1, 1, 9]) == 2
     assert softmax(np.array([[0.0, 0.0], [1e4, 0.0]])).tolist() == [[0.5, 0.5], [1.0, 0.0]]
+
+
+def test_one_cycle_rises_from_a_fifth_and_ends_at_nothing() -> None:
+    assert [one_cycle(progress, 0.3) for progress in (0.0, 0.3, 1.0)] == pytest.approx([0.2, 1.0, 0.0])
+    assert one_cycle(0.15, 0.3) == pytest.approx(0.6)
 
 
 def test_with_one_seed_the_interval_is_that_of_the_samples() -> None:

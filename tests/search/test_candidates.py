@@ -18,6 +18,7 @@ from tuner.results.records import TrialRecord
 from tuner.search.candidates import Candidates
 from tuner.search.queue import Queue
 from tuner.search.setting import Setting
+from tuner.search.structures import Structures
 from tuner.search.study import Study
 
 KNOBS: dict[str, Knob] = {
@@ -58,7 +59,8 @@ def choosing() -> Callable[..., Candidates]:
 
         directions = [one.optuna_direction for one in ACCURACIES]
         queue = Queue(optuna.create_study(directions=directions), setting(), ())
-        return Candidates(queue, replace(setting(), sampler=sampler), compose)
+        structures = Structures(setting(), compose, lambda _composed, _rung: 1.0)
+        return Candidates(queue, replace(setting(), sampler=sampler), compose, structures)
 
     return make
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -213,3 +214,15 @@ def test_epochs_since_the_best_count_scored_epochs_only() -> None:
     entries: list[Entry] = [{"local_accuracy": 0.5}, {"loss": 1.0}, {"local_accuracy": 0.4}, {"local_accuracy": 0.4}]
     assert epochs_since_best(entries) == 2
     assert epochs_since_best(entries[1:2]) == 0
+
+
+def test_a_warm_up_rises_over_the_first_epoch_and_stays_and_wsd_falls_over_the_last_fifth() -> None:
+    warm = RecipePlan(epochs=10, learning_rate=1.0, schedule="warmup")
+    rates = [scheduled_rate(warm, step, 100) for step in range(100)]
+    assert rates[:11] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.0])
+    assert set(rates[10:]) == {1.0}
+    assert scheduled_rate(replace(warm, epochs=20), 5, 200) == rates[5], "of more epochs it begins alike"
+    falling = [scheduled_rate(replace(warm, schedule="wsd"), step, 100) for step in range(100)]
+    assert falling[:81] == rates[:81]
+    assert falling[90] == pytest.approx(0.5)
+    assert falling[99] == pytest.approx(0.05)

@@ -20,7 +20,7 @@ def export(
     out: Path,
     /,
     *,
-    pick: str = "knee",
+    pick: str = "best",
     trainable: Annotated[bool, Flag] = False,
     int8: Annotated[bool, Flag] = False,
     int8_loss: float | None = None,
@@ -42,9 +42,9 @@ def export(
     out
         The bundle's folder, which must be empty or not exist yet.
     pick
-        A trial's number; an expression: 'global_accuracy >= 50 % and min(train_seconds)'; or a name: knee (the balanced
-        trial), best (highest local accuracy), fastest, smallest or safest (least training time, least training memory,
-        least loss of global accuracy, each of the trials that gain on the user's data).
+        A trial's number; an expression: 'global_accuracy >= 50 % and min(train_seconds)'; or a name: best (highest
+        local accuracy of those that keep the known classes), knee (the balanced trial), fastest, smallest or safest
+        (least training time, least training memory, least loss of global accuracy, of the trials near the best gain).
     trainable
         Let the bundle train again without PyTorch; it then holds features of global samples.
     int8

@@ -27,7 +27,7 @@ def report(
     out
         The file, which is replaced if it exists.
     with_photos
-        Put up to eight of the user's validation photos into the file: those that the knee has wrong.
+        Put up to eight of the user's validation photos into the file: those that the best trial has wrong.
     task
         The run's task, where its file is elsewhere by now, or the run was not made on this device.
     """
@@ -41,7 +41,7 @@ def report(
 
     with run_folder(run) as folder, closing(progress()) as listener, ended_by(limits.end):
         result = Run.open(folder)
-        listener.phase("planning the memory of the knee's training step; drawing")
+        listener.phase("planning the memory of the best training step; drawing")
         path = write(
             result,
             out,

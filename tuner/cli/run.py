@@ -22,6 +22,7 @@ def run(
     trials: Annotated[int | None, Whole] = None,
     forget_at_most: str | None = None,
     stop_when_flat: str | None = None,
+    keep_going: Annotated[bool, Flag] = False,
     backend: str | None = None,
     seed: Annotated[int, Whole] = 0,
     deterministic: Annotated[bool, Flag] = False,
@@ -48,7 +49,7 @@ def run(
     time
         Limit on the whole command, such as 90s, 10m or 1h30m.
     train_time
-        Limit on the training time of each trial, including the time to fill an empty feature store.
+        Limit on the training time of each trial, without the time to fill the feature store.
     memory
         Limit on the memory that a trial adds to its process, such as 512MB.
     storage
@@ -59,6 +60,8 @@ def run(
         Limit on the loss of global accuracy against the untouched model, such as 3%.
     stop_when_flat
         End after this time without a better front, such as 60s.
+    keep_going
+        Use all of --time, even if nothing is left to gain that the validation samples could show.
     backend
         Use only this backend: torch, onnxruntime, or one of a plugin [default: any that is installed].
     seed
@@ -92,6 +95,7 @@ def run(
         "trials": trials,
         "forget_at_most": forget_at_most,
         "stop_when_flat": stop_when_flat,
+        "keep_going": keep_going or None,
     }
     from tuner.cli.fence import ended_after
     from tuner.commands.tune import limits_of, process_started

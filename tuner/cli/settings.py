@@ -15,7 +15,7 @@ MOST_BYTES = 2**20
 FROM_FILE = frozenset(
     {
         *("time", "train-time", "memory", "storage", "trials", "forget-at-most", "stop-when-flat"),
-        *("backend", "seed", "deterministic", "folds", "out", "pick", "enough", "exploration", "window"),
+        *("keep-going", "backend", "seed", "deterministic", "folds", "out", "pick", "enough", "exploration", "window"),
         *("round-time", "keep"),
     }
 )

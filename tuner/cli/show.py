@@ -90,7 +90,7 @@ def _show_run(run: "Run", trial: int | None, *, whole: bool, trials: bool, json_
 
 
 def diff(one: str, other: str, /, *, json_output: Json = False) -> None:
-    """Compare two runs: settings that differ, results, fronts, hypervolume and knees side by side.
+    """Compare two runs: settings that differ, results, fronts, hypervolume and picks side by side.
 
     Parameters
     ----------

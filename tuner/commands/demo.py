@@ -70,7 +70,7 @@ def tune_digits(folder: Path | None, listener: Listener) -> Run:
 
 
 def export_and_predict(result: Run) -> Demo:
-    """Export the knee of a run of `tune_digits` next to it, predict a few samples, and write the report.
+    """Export the best of a run of `tune_digits` next to it, predict a few samples, and write the report.
 
     Raises:
         TunerError: The front is empty, or the bundle's folder is in use.
@@ -86,4 +86,4 @@ def export_and_predict(result: Run) -> Demo:
         label = task.labels[int(task.local.val.labels[index])]
         examples.append(Example(file, personaliser.predict_file(file), label))
     page = report(result, folder / "report.html")
-    return Demo(result.folder, result.knee, bundle, tuple(examples), page, answer(result))
+    return Demo(result.folder, result.best, bundle, tuple(examples), page, answer(result))

@@ -87,8 +87,8 @@ def _results(run: Run) -> dict[str, Any]:
         "front_members": len(members),
         "hypervolume": area(members),
         **{f"best_{one.name}": _best(one, members) for one in run.objectives if members},
-        "knee": run.knee,
-        **(_values(run, run.knee, "knee_") if run.knee is not None else {}),
+        "pick": run.best,
+        **(_values(run, run.best, "pick_") if run.best is not None else {}),
     }
 
 

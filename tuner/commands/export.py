@@ -35,7 +35,7 @@ MOST_POINTS = 100
 def export(
     run: Run,
     out: str | Path,
-    pick: str = "knee",
+    pick: str = "best",
     *,
     trainable: bool = False,
     int8: bool = False,
@@ -55,7 +55,7 @@ def export(
     Args:
         run: A run, finished or interrupted, as `tuner.run` or ``tuner.Run.open`` returns it.
         out: Folder of the bundle, which must be empty or not exist yet.
-        pick: Trial to export: ``knee``, ``best``, ``fastest``, ``smallest`` or ``safest``; a trial's number; or an
+        pick: Trial to export: ``best``, ``knee``, ``fastest``, ``smallest`` or ``safest``; a trial's number; or an
             expression over the values of the front such as ``global_accuracy >= 50 % and min(train_seconds)``.
         trainable: Whether the bundle can train again without PyTorch, by `tuner.runtime.Trainer`, or by
             `tuner.runtime.ExitsTrainer` where it has exits. It then holds features of global samples.

@@ -54,7 +54,7 @@ def report(
             opened.
         ModuleNotFoundError: A library of the extra ``report`` is not installed.
     """
-    winner = run.record(run.front[0] if run.knee is None else run.knee) if run.front else None
+    winner = run.record(run.front[0] if run.best is None else run.best) if run.front else None
     findings = importance(run)
     if winner is not None and winner.plan is not None:
         limits = CommandLimits.read(time, memory)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
 from tuner.results.answer import answer
+from tuner.results.cuts import cuts_of
 from tuner.results.estimates import estimate_errors
 from tuner.results.pick import named_picks
 from tuner.results.records import TrialRecord
@@ -59,6 +60,7 @@ def as_json(run: "Run") -> dict[str, Any]:
         "estimate_errors": {name: asdict(errors) for name, errors in estimate_errors(run.records).items()},
         "shortlist": list(run.shortlist),
         "picks": named_picks(run),
+        "cuts": [asdict(cut) for cut in cuts_of(run.records)],
         "front": [_member(run, trial, plan) for trial in run.front if (plan := run.record(trial).plan) is not None],
         "trials": [_trial(record) for record in run.records],
     }
@@ -77,6 +79,7 @@ def _member(run: "Run", trial: int, plan: TrialPlan) -> dict[str, Any]:
         "values": {objective.name: values[objective.name] for objective in run.objectives},
         "plan": plan.settings(),
         "sentence": describe(plan),
+        "best": trial == run.best,
         "knee": trial == run.knee,
     }
 

@@ -24,7 +24,7 @@ from tuner.results.folder import FILE, RunInfo, read_run
 from tuner.results.lock import lock_folder
 from tuner.results.origin import is_own
 from tuner.results.prior import Prior
-from tuner.search.budget import LIMITS, budget, check_seed
+from tuner.search.budget import KEEP_GOING, LIMITS, budget, check_seed
 from tuner.search.folds import check_folds, check_possible_folds
 from tuner.search.listener import OPENING, Listener
 from tuner.search.processes.family import require_linux
@@ -56,6 +56,7 @@ def run(
     trials: int | None = None,
     forget_at_most: str | None = None,
     stop_when_flat: str | None = None,
+    keep_going: bool = False,
     backend: str | None = None,
     seed: int = 0,
     deterministic: bool = False,
@@ -81,12 +82,14 @@ def run(
         task: A ``task.toml``, a ``file.py:function``, the name of a built-in task, or a task.
         space: Name or file of a search space.
         time: Limit on the whole call, such as ``"10m"``.
-        train_time: Limit on a result's training time, filling an empty feature store included.
+        train_time: Limit on a result's training time, without the time to fill the feature store.
         memory: Limit on the memory that a trial adds to its process, such as ``"512MB"``.
         storage: Limit on stored features and the run folder together.
         trials: Limit on the number of trials.
         forget_at_most: Limit on the loss of global accuracy against the untouched model, such as ``"3%"``.
         stop_when_flat: Time without a better front after which the run ends, such as ``"60s"``.
+        keep_going: Whether to use all of `time`, even if nothing is left to gain that the validation samples could
+            show.
         backend: The only backend to use; any that is installed where it is not given.
         seed: The study's seed: the same seed suggests the same plans.
         deterministic: Whether to use one thread and costs from FLOPs instead of clocks, so that a resumed run equals
@@ -122,7 +125,8 @@ def run(
         KeyboardInterrupt: The user stopped it; the run can be resumed.
     """
     address = shared_address(study, artifacts, deterministic=deterministic)
-    texts = dict(zip(LIMITS, (time, train_time, memory, storage, trials, forget_at_most, stop_when_flat), strict=True))
+    given = (time, train_time, memory, storage, trials, forget_at_most, stop_when_flat, keep_going or None)
+    texts = dict(zip((*LIMITS, KEEP_GOING), given, strict=True))
     search_space = load_space(space)
     first = _prior_of(search_space, earlier, prior)
     limits, number_of_folds = budget(texts, search_space.limits, deterministic=deterministic), check_folds(folds)

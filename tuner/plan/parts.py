@@ -303,8 +303,8 @@ class RuntimePlan:
         threads: Number of its threads.
         precision: Precision of the frozen blocks, in training and in the bundle; the tail's is always float32.
         int8_loss: Largest loss of an accuracy that ``"int8"`` may cost a bundle, as a share: 0.01 is a point.
-        memory_bytes: Limit of what a tail that changes while it trains may take, above the resting process; 0 for no
-            limit. It belongs to the device and is no part of the plan's `key`.
+        memory_bytes: Limit of what training may take, above the resting process; 0 for no limit. It belongs to the
+            device and is no part of the plan's `key`.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID

@@ -293,14 +293,15 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
         plan = replace(plan, data=replace(plan.data, weight=DataPlan().weight))
     if plan.traits.solves or not plan.task.labelled:
         plan = replace(plan, data=replace(plan.data, balance=False))
-    if plan.task.loss != "single-label" and plan.recipe.label_smoothing:
-        plan = replace(plan, recipe=replace(plan.recipe, label_smoothing=0.0))
-    if plan.heads.exits and plan.recipe.solve_again:  # their final head is the exits' teacher
-        plan = replace(plan, recipe=replace(plan.recipe, solve_again=False))
     if not plan.chooses:
         plan = replace(plan, data=replace(plan.data, edit=None))
     norms = plan.traits.trains_norms or (heads.joint > 0 and heads.trains_norms)
-    recipe = effective_recipe(plan.recipe, exits_alone=heads.mode == "exits-only", trains_norms=norms)
+    recipe = replace(
+        plan.recipe,
+        label_smoothing=plan.recipe.label_smoothing * (plan.task.loss == "single-label"),
+        solve_again=plan.recipe.solve_again and not heads.exits,  # their final head is the exits' teacher
+    )
+    recipe = effective_recipe(recipe, exits_alone=heads.mode == "exits-only", trains_norms=norms)
     runtime = effective_runtime(plan.runtime, before_tail=plan.split > 0 and not heads.exits)
     return replace(plan, recipe=recipe, runtime=runtime)
 

@@ -14,8 +14,10 @@ from tuner.store.sizes import scale_bytes
 START_SECONDS = 0.03
 #: Width, in bits, of the codes that a filling pass writes; narrower ones are requantised from them.
 CODED_BITS = 8
-#: Bytes kept of a batch for the backward pass from which on the planned executor pays.
+#: Bytes kept of a batch for the backward pass from which on the planned executor pays where memory is limited; where
+#: it is not, so many times as many. The executor takes two thirds of the memory, and up to twice the time.
 PLANNED_BYTES = 64_000_000
+UNLIMITED = 16
 #: Quantising the prefix takes as long as filling so many samples (MobileNetV2 at 160 pixels: 10 s, 5 ms a sample).
 QUANTISING_SAMPLES = 2000
 #: Width, in bits, of the features that a teacher answers on.
@@ -244,13 +246,18 @@ def kept_bytes(plan: TrialPlan) -> int:
 def worth_planning(plan: TrialPlan) -> bool:
     """Return whether a trial runs its steps by the planned executor, provided the tail can be traced.
 
-    Tracing takes seconds and tens of MB, which do not pay where the eager loop keeps less than `PLANNED_BYTES`. Tails
+    Tracing takes seconds and tens of MB, which do not pay where the eager loop keeps less than `planned_from`. Tails
     that change while they train would have to be traced again and again, and updates of a plugin's optimiser cannot be.
     Exits in a tail that train with it are not part of a traced step.
     """
     if plan.heads.joint or not plan.traits.traceable or plan.recipe.optimiser not in STATE_COPIES:
         return False
-    return kept_bytes(plan) >= PLANNED_BYTES
+    return kept_bytes(plan) >= planned_from(plan)
+
+
+def planned_from(plan: TrialPlan) -> int:
+    """Return the bytes kept of a batch from which on the planned executor pays."""
+    return PLANNED_BYTES * (1 if plan.runtime.memory_bytes else UNLIMITED)
 
 
 def storage_bytes(plan: TrialPlan) -> int:

@@ -120,7 +120,7 @@ def _matrix(run: Run, record: TrialRecord) -> Picture | None:
             for row, other, number in counts.confused
         ]
         text = f"Rows are classes, columns predictions. {'; '.join(wrong) or 'No sample is taken for another class'}."
-        caption = "Rows: the user's class of a validation sample. Columns: what the knee takes it for."
+        caption = "Rows: the user's class of a validation sample. Columns: what the best trial takes it for."
         return Picture(name, title, text, to_svg(figure, name, title, text), caption)
 
 

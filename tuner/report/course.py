@@ -74,21 +74,21 @@ def learning_picture(run: Run) -> Picture | None:
     name, title = "learning", "How the best trials learnt"
     with drawing() as (figure, axes):
         for trial, losses in curves.items():
-            is_knee = trial == run.knee
+            is_best = trial == run.best
             style: dict[str, Any] = (
-                {"color": BLUE, "linewidth": 2.2, "zorder": 4} if is_knee else {"color": GREY, "linewidth": 1.1}
+                {"color": BLUE, "linewidth": 2.2, "zorder": 4} if is_best else {"color": GREY, "linewidth": 1.1}
             )
             epochs = range(1, len(losses) + 1)
             axes.plot(
-                epochs, losses, marker="o", markersize=3.2, label=f"knee (trial {trial})" if is_knee else None, **style
+                epochs, losses, marker="o", markersize=3.2, label=f"best (trial {trial})" if is_best else None, **style
             )
-            if not is_knee:
+            if not is_best:
                 axes.annotate(f"{trial}", (len(losses), losses[-1]), (4, -2), textcoords="offset points", color=MUTED)
         axes.locator_params(axis="x", integer=True)
         axes.set_xlabel("epoch")
         axes.set_ylabel("training loss (mean of the epoch)")
         axes.margins(0.06, 0.08)
-        if run.knee in curves:
+        if run.best in curves:
             figure.legend(loc="outside lower center", labelcolor=MUTED)
         ends = [f"trial {trial} from {losses[0]:.3g} to {losses[-1]:.3g}" for trial, losses in curves.items()]
         text = f"Training loss by epoch: {'; '.join(ends)}."
@@ -97,9 +97,9 @@ def learning_picture(run: Run) -> Picture | None:
 
 
 def _members(run: Run) -> Sequence[int]:
-    """Return the trials worth a look, the knee among them, the last one drawn on top."""
-    others = [trial for trial in run.shortlist or run.front if trial != run.knee][: MOST_CURVES - 1]
-    return others if run.knee is None else [*others, run.knee]
+    """Return the trials worth a look, the best among them, the last one drawn on top."""
+    others = [trial for trial in run.shortlist or run.front if trial != run.best][: MOST_CURVES - 1]
+    return others if run.best is None else [*others, run.best]
 
 
 def _rungs(number: int) -> str:

@@ -74,10 +74,10 @@ def _picture(run: Run, across: Objective, name: str, title: str) -> Picture:
         axes.plot(*_places(across, ordered), color=BLUE, linewidth=1.2, alpha=0.6, zorder=3)
         _dots(axes, across, members, BLUE, 24, "Pareto front", 1.0)
         described = _baselines(run, axes, across)
-        if run.knee is not None and run.knee in points:
-            place = _places(across, [points[run.knee]])
-            knee: dict[str, Any] = {"label": f"knee (trial {run.knee})", "zorder": 7, "linewidths": 1.6}
-            axes.scatter(*place, s=110, facecolors="none", edgecolors=INK, **knee)
+        if run.best is not None and run.best in points:
+            place = _places(across, [points[run.best]])
+            best: dict[str, Any] = {"label": f"best (trial {run.best})", "zorder": 7, "linewidths": 1.6}
+            axes.scatter(*place, s=110, facecolors="none", edgecolors=INK, **best)
         if across.name != GLOBAL.name and _spread(points.values(), across) > MANY_TIMES:
             axes.set_xscale("log")
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -116,9 +116,9 @@ def _baselines(run: Run, axes: "Axes", across: Objective) -> str:
 
 
 def _marked(run: Run, points: Mapping[int, Point]) -> list[Point]:
-    """Return the points that a picture must show: the baselines and the knee."""
+    """Return the points that a picture must show: the baselines and the best."""
     trials = {record.trial for record in baselines(run).values() if record is not None}
-    return [one for trial, one in points.items() if trial in trials or trial == run.knee]
+    return [one for trial, one in points.items() if trial in trials or trial == run.best]
 
 
 def _scaled(run: Run, axes: "Axes", across: Objective, needed: Sequence[Point], points: Sequence[Point]) -> str:

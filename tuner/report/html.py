@@ -55,7 +55,7 @@ def table(names: Sequence[str], rows: Iterable[Sequence[object]], numbers: int =
     lines = [
         tag("tr", "".join(tag("td", text(cell), kind) for cell, kind in zip(row, kinds, strict=True)), mark)
         for place, row in enumerate(rows)
-        for mark in ["knee" if place == marked else ""]
+        for mark in ["best" if place == marked else ""]
     ]
     body = "\n".join(lines)
     return f'<div class="table"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'

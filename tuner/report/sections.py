@@ -134,20 +134,20 @@ def front(run: Run) -> str:
     for trial in members:
         record = run.record(trial)
         values = [_value(run, one, record.values[one.name]) for one in run.objectives]
-        mark = "→ " if trial == run.knee else ""
+        mark = "→ " if trial == run.best else ""
         rows.append([f"{mark}{trial}", *values, describe(record.plan) if record.plan else ""])
-    marked = members.index(run.knee) + 1 if run.knee in members else None
+    marked = members.index(run.best) + 1 if run.best in members else None
     counts = " and ".join(f"{count:,} {domain}" for domain, count in run.scored_samples.items() if count)
     judged = f" (local: {run.folds} folds of local.train, and local.val)" if run.folds else ""
     several, regression = run.info.classes.several, run.info.task.regression
     of = f"{run.info.task.noun}{judged}{'; several labels: macro AUC' if several else ''}"
     scored = f"Scored on {counts} validation {of}."
     bars = "" if several or regression else " Bars and brackets are 95 % intervals (Wilson)."
-    knee = " → is the knee: nearest to the best of everything." if run.knee is not None else ""
+    best = " → is the best on the user's data of those that keep the known classes." if run.best is not None else ""
     others = len(run.front) - len(members)
     more = f" {others} more members are near-equal, or no better than the untouched model." if others else ""
     listed = table(names, rows, len(names) - 1, marked)
-    return pictures([*front_pictures(run), *cost_pictures(run)]) + note(f"{scored}{bars}{knee}{more}") + listed
+    return pictures([*front_pictures(run), *cost_pictures(run)]) + note(f"{scored}{bars}{best}{more}") + listed
 
 
 def spent(run: Run) -> str:
@@ -193,7 +193,7 @@ def photos(findings: Findings) -> str:
         f"({100 * one.probability:.0f} %)</figcaption></figure>"
         for one in findings.photos
     ]
-    line = "Validation photos of the user that the knee has wrong, the surest first. They are inside this file."
+    line = "Validation photos of the user that the best trial has wrong, the surest first. They are inside this file."
     return f'<h3>Misread photos</h3>{note(line)}<div class="photos">{"".join(items)}</div>' if items else ""
 
 
@@ -247,7 +247,7 @@ def following(run: Run) -> str:
     """Return the commands that come next."""
     if not run.front:
         return ""
-    lines = f"tuner export {run.place} BUNDLE --pick knee\ntuner predict BUNDLE FILES"
+    lines = f"tuner export {run.place} BUNDLE\ntuner predict BUNDLE FILES"
     return tag("pre", tag("code", text(lines)))
 
 

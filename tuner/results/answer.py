@@ -14,7 +14,7 @@ LOCAL, GLOBAL = (objective.name for objective in OBJECTIVES[:2])
 
 
 def answer(run: Run) -> str:
-    """Return what the run found, in one sentence: what the knee trains, what it gains, and what it costs.
+    """Return what the run found, in one sentence: what the best trial trains, what it gains, and what it costs.
 
     Accuracies are on validation samples; their intervals are in the table.
 
@@ -23,9 +23,9 @@ def answer(run: Run) -> str:
     """
     if not run.front:
         return f"No trial obeys every limit: {nothing_feasible(run)}."
-    record = run.record(run.front[0] if run.knee is None else run.knee)
+    record = run.record(run.front[0] if run.best is None else run.best)
     if record.plan is None:
-        return f"Trial {record.trial} is the balanced one of the front, but its plan is not in the record."
+        return f"Trial {record.trial} is the best one of the front, but its plan is not in the record."
     before, after = run.info.untouched.get(LOCAL), record.values.get(LOCAL)
     if before is not None and after is not None and after <= before and run.info.task.labelled:
         best, local = max(run.record(trial).values[LOCAL] for trial in run.front), run.objective(LOCAL)

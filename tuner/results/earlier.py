@@ -31,8 +31,8 @@ class Earlier:
 
 
 def earlier_plans(run: Run) -> Earlier:
-    """Return the plans of a run's front that are worth a look, the knee first."""
-    order = sorted(run.shortlist, key=lambda trial: (trial != run.knee, trial))
+    """Return the plans of a run's front that are worth a look, the best first."""
+    order = sorted(run.shortlist, key=lambda trial: (trial != run.best, trial))
     plans = {json.dumps(knobs, sort_keys=True): knobs for knobs in (run.record(trial).knobs for trial in order)}
     return Earlier(tuple(plans.values())[:MOST_PLANS], run.info.identity.task)
 

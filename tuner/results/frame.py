@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-def frame(records: Sequence[TrialRecord], front: Sequence[int], knee: int | None) -> "DataFrame":
+def frame(records: Sequence[TrialRecord], front: Sequence[int], best: int | None) -> "DataFrame":
     """Return one row for each trial; see `tuner.Run.frame`.
 
     Raises:
@@ -21,13 +21,13 @@ def frame(records: Sequence[TrialRecord], front: Sequence[int], knee: int | None
         from pandas import DataFrame, Index
     except ModuleNotFoundError as error:
         raise missing_extra(error) or error from None
-    rows = [{"state": record.state, **_place(record, front, knee), **columns(record)} for record in records]
+    rows = [{"state": record.state, **_place(record, front, best), **columns(record)} for record in records]
     return DataFrame(rows, index=Index([record.trial for record in records], name="trial"))
 
 
-def _place(record: TrialRecord, front: Sequence[int], knee: int | None) -> dict[str, Any]:
+def _place(record: TrialRecord, front: Sequence[int], best: int | None) -> dict[str, Any]:
     """Return where a trial stands in the run."""
-    place = {"rung": record.rung, "on_front": record.trial in front, "knee": record.trial == knee}
+    place = {"rung": record.rung, "on_front": record.trial in front, "best": record.trial == best}
     return place | ({} if record.prior is None else {"prior": record.prior})
 
 

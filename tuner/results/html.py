@@ -22,7 +22,7 @@ def as_html(run: Run) -> str:
     return (
         f"<div><p><b>{escape(title)}</b></p><table><thead><tr><th>trial</th>{names}<th>plan</th></tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table>"
-        f"<p>→ is the knee; accuracies with their 95 % intervals<br>{escape(spent)}</p></div>"
+        f"<p>→ is the best; accuracies with their 95 % intervals<br>{escape(spent)}</p></div>"
     )
 
 
@@ -34,7 +34,7 @@ def _untouched(run: Run, objective: Objective) -> str:
 def _member(run: Run, trial: int) -> str:
     record = run.record(trial)
     cells = [run.text(objective, record.values[objective.name]) for objective in run.objectives]
-    mark = "→ " if trial == run.knee else ""
+    mark = "→ " if trial == run.best else ""
     return _row(f"{mark}{trial}", cells, describe(record.plan) if record.plan else "")
 
 

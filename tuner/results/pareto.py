@@ -4,10 +4,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from operator import le
 
-from tuner.results.objectives import Objective
+from tuner.metrics import wilson
+from tuner.results.objectives import DOMAINS, Objective
 
 COST_UNITS = frozenset({"s", "B"})
 GAIN_SHARE, GLOBAL_DROP = 0.9, 0.05
+#: Global accuracy that the best pick may lose where no limit is given.
+FORGETTING = 0.02
 
 
 def front(values: Mapping[int, Mapping[str, float]], objectives: Sequence[Objective]) -> list[int]:
@@ -79,6 +82,70 @@ def _is_balanced(
     if "global_accuracy" not in value or "global_accuracy" not in untouched:
         return gains
     return gains and value["global_accuracy"] >= untouched["global_accuracy"] - GLOBAL_DROP - 1e-12
+
+
+def best(
+    members: Mapping[int, Mapping[str, float]],
+    untouched: Mapping[str, float],
+    samples: Mapping[str, int],
+    forgetting: float | None = None,
+) -> int | None:
+    """Return the member with the highest local accuracy of those that keep the known classes; None where there is none.
+
+    Of those within a standard error of the highest, the one with the lowest validation loss: it tells apart what so few
+    samples cannot. Where no member keeps the known classes, the one that forgets least.
+
+    Args:
+        members: Values of the front by trial number.
+        untouched: The given model's own accuracies.
+        samples: Number of validation samples by domain.
+        forgetting: Global accuracy that may be lost, as a fraction; `FORGETTING` where it is None.
+    """
+    if not members:
+        return None
+    least = untouched.get("global_accuracy", 0.0) - (FORGETTING if forgetting is None else forgetting) - 1e-12
+    kept = {key: one for key, one in members.items() if one.get("global_accuracy", 1.0) >= least}
+    if not kept:
+        return max(sorted(members), key=lambda key: members[key].get("global_accuracy", 0.0))
+    highest = max(one.get("local_accuracy", 0.0) for one in kept.values())
+    error = math.sqrt(max(0.0, highest * (1 - highest)) / max(1, samples.get("local", 1)))
+    alike = {key: one for key, one in kept.items() if one.get("local_accuracy", 0.0) >= highest - error}
+    if not all("local_loss" in one for one in alike.values()):
+        alike = {key: one for key, one in kept.items() if one.get("local_accuracy", 0.0) == highest}
+
+    def order(key: int) -> tuple[float, float, float, int]:
+        one = alike[key]
+        costs = -one.get("global_accuracy", 0.0), one.get("train_seconds", 0.0)
+        return one.get("local_loss", 0.0), *costs, key
+
+    return min(alike, key=order)
+
+
+def near(
+    values: Mapping[str, float],
+    chosen: Mapping[str, float],
+    samples: Mapping[str, int],
+    objectives: Sequence[Objective],
+) -> bool:
+    """Return whether a member is worth naming next to the chosen one: no difference is sure, or another domain gains.
+
+    Args:
+        values: Of the member.
+        chosen: Of the member that is picked.
+        samples: Number of validation samples by domain.
+        objectives: The study's.
+    """
+    for one in objectives:
+        count = samples.get(DOMAINS.get(one.name, ""), 0)
+        if one.direction != "maximise" or one.name not in values or one.name not in chosen:
+            continue
+        if one.name == "local_accuracy":
+            least = wilson(chosen[one.name], count)[0] if count and one.unit == "%" else 0.9 * chosen[one.name]
+            if values[one.name] >= least:
+                return True
+        elif count and one.unit == "%" and values[one.name] > wilson(chosen[one.name], count)[1]:
+            return True
+    return "local_accuracy" not in values
 
 
 def scaled_loss(objective: Objective, value: Mapping[str, float]) -> float:

@@ -20,8 +20,8 @@ COMPARE: dict[type[ast.cmpop], Callable[[float, float], bool]] = {
 EXAMPLE = "for example 'global_accuracy >= 50 % and min(train_seconds)'"
 #: What each named pick means, for people.
 PICKS: Mapping[str, str] = {
+    "best": "highest local accuracy of those that keep the known classes",
     "knee": "the balanced one",
-    "best": "highest local accuracy",
     "fastest": "least training time of those that gain on the user's data",
     "smallest": "least training memory of those that gain on the user's data",
     "safest": "least loss of global accuracy of those that gain on the user's data",
@@ -55,8 +55,8 @@ def pick_trial(run: Run, pick: str) -> TrialRecord:
     if not candidates:
         raise RunError(f"no member of the front meets {pick!r}: `tuner show {run.place}` lists them")
     if best is None:
-        knee = next((member for member in candidates if member.trial == run.knee), None)
-        return knee or candidates[0]
+        best_ = next((member for member in candidates if member.trial == run.best), None)
+        return best_ or candidates[0]
     sign, name = best
     return min(candidates, key=lambda member: (sign * member.values[name], member.trial))
 
@@ -77,7 +77,7 @@ def _named(run: Run, name: str) -> TrialRecord:
     if name == "knee":
         return run.record(run.front[0] if run.knee is None else run.knee)
     if name == "best":
-        return min(members, key=_by_accuracy)
+        return run.record(run.front[0] if run.best is None else run.best)
     value, sign = _BY[name]
     shown = set(run.shortlist or run.front)
     free = max(run.info.untouched.get("local_accuracy", 0.0), run.info.task.most_frequent)
@@ -85,7 +85,7 @@ def _named(run: Run, name: str) -> TrialRecord:
     if not gaining:
         raise RunError(
             f"--pick {name} chooses among trials that gain on the user's data, but none of {run.place} does: "
-            "pick knee, best or a trial's number"
+            "pick best, knee or a trial's number"
         )
     if any(value not in one.values for one in gaining):
         raise RunError(f"--pick {name} compares {value}, which this run did not measure: pick another")

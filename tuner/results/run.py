@@ -14,7 +14,7 @@ from tuner.results.frame import frame
 from tuner.results.kinds import as_seen, chosen_kind, paced
 from tuner.results.likeness import device_kind
 from tuner.results.objectives import Objective, objective_of
-from tuner.results.pareto import front, knee
+from tuner.results.pareto import best, front, knee, near
 from tuner.results.records import STATES, TrialRecord, comparable
 from tuner.results.shortlist import shortlist, useful
 from tuner.task import Task
@@ -33,6 +33,7 @@ class Run:
         records: Every trial, in order.
         front: Numbers of the Pareto-optimal trials, of the highest rung that was reached.
         knee: The balanced one of these; None where the front is empty.
+        best: The one with the highest local accuracy that keeps the known classes, which is picked by default.
         shortlist: Those of the front that are worth a look: not worse than what comes free, and not near-equal.
         task: The task, where it was given as an object; None where the run holds its name or file.
     """
@@ -42,6 +43,7 @@ class Run:
     records: tuple[TrialRecord, ...]
     front: tuple[int, ...]
     knee: int | None
+    best: int | None = None
     shortlist: tuple[int, ...] = ()
     task: Task | None = field(default=None, repr=False, compare=False)
 
@@ -49,10 +51,10 @@ class Run:
         """Return one line: the task, the trials by state, the front and its knee."""
         states = ", ".join(f"{number} {state}" for state, number in self.counts.items() if number) or "no trial"
         front = f"front of {len(self.front)}" if self.front else "empty front"
-        if self.knee is not None:
-            values = self.record(self.knee).values  # noqa: PD011 - a record's, no frame's
+        if self.best is not None:
+            values = self.record(self.best).values  # noqa: PD011 - a record's, no frame's
             texts = (f"{one.word} {one.text(values[one.name])}" for one in self.objectives)
-            front += f", knee {self.knee}: {', '.join(texts)}"
+            front += f", best {self.best}: {', '.join(texts)}"
         return f"<Run {str(self.folder)!r} of {self.info.task_name}: {states}; {front}>"
 
     @property
@@ -85,14 +87,14 @@ class Run:
     def frame(self) -> "DataFrame":
         """Return the trials as a table of pandas, one row for each, with the trial's number as the index.
 
-        Its columns: ``state``, ``rung``, ``on_front`` and ``knee``; the measured values by their names, such as
+        Its columns: ``state``, ``rung``, ``on_front`` and ``best``; the measured values by their names, such as
         ``local_accuracy`` (a fraction); ``spent_seconds``, ``reason`` and ``sentence``; and as many of
         ``estimate.NAME``, ``constraint.NAME``, ``knob.NAME`` and ``plan.NAME`` as the trials have.
 
         Raises:
             TunerError: pandas is not installed; the message names the extra.
         """
-        return frame(self.records, self.front, self.knee)
+        return frame(self.records, self.front, self.best)
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
@@ -144,11 +146,17 @@ class Run:
             lacking = [one.name for one in info.objectives if not math.isfinite(values.get(one.name, math.nan))]
             if lacking:
                 raise RunError(f"{path}: trial {trial} has no value of {lacking[0]}: run it again")
-        best = tuple(front(members, info.objectives))
-        worth = useful({trial: members[trial] for trial in best}, info.untouched, info.task.most_frequent)
-        middle = knee(worth, info.objectives, info.untouched)
-        run = cls(path, info, records, best, middle, task=task)
-        return replace(run, shortlist=shortlist(worth, info.objectives, run.scored_samples, middle))
+        on_front = tuple(front(members, info.objectives))
+        measured = {record.trial: record.values for record in records if record.trial in on_front}  # noqa: PD011 - a record's
+        worth = useful(measured, info.untouched, info.task.most_frequent)
+        run = cls(path, info, records, on_front, knee(worth, info.objectives, info.untouched), task=task)
+        chosen = best(worth, info.untouched, run.scored_samples, info.config.limits.forgetting)
+        if chosen is not None:
+            worth = {
+                key: one for key, one in worth.items() if near(one, worth[chosen], run.scored_samples, run.objectives)
+            }
+        listed = shortlist(worth, info.objectives, run.scored_samples, chosen)
+        return replace(run, best=chosen, shortlist=listed)
 
     @property
     def scored_samples(self) -> dict[str, int]:

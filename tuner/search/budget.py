@@ -13,6 +13,7 @@ DEFAULT_TRIALS = 20
 MOST_SEED = 2**32 - 1
 COUNT = re.compile(r"[0-9]{1,9}")
 #: Names of the limits, as on the command line.
+KEEP_GOING = "keep-going"
 LIMITS = ("time", "train-time", "memory", "storage", "trials", "forget-at-most", "stop-when-flat")
 
 
@@ -61,6 +62,7 @@ def budget(asked: Mapping[str, str | int | None], defaults: Mapping[str, str], *
         trials=count,
         flat_seconds=None if deterministic else read("stop-when-flat", parse_seconds),
         forgetting=read("forget-at-most", parse_share),
+        keep_going=bool(asked.get(KEEP_GOING)),
     )
 
 

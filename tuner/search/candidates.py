@@ -115,7 +115,8 @@ class Candidates:
             else:
                 gains = self._gains([one for one, _ in new], alike)
                 self.gain = float(gains.max())
-                order = in_order(new, gains)
+                leaves = np.array([max(0.0, 1 - cost / self._setting.seconds_left) for _, cost in new])
+                order = in_order(new, gains * leaves)  # what takes all the time leaves none to build on it
             return next((one for one in order[:TRIES] if admits(one)), order[0])
         except (TunerError, StrategyError):
             return None

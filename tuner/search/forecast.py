@@ -241,6 +241,8 @@ def seconds_errors(plan: TrialPlan, rates: Rates) -> dict[Hashable, float]:
         plan: The plan.
         rates: This device's rates.
     """
+    if plan.traits.solves:  # its seconds say nothing of steps
+        return {("solved", *_kind(plan)): READY_SECONDS}
     start = cost.start_seconds(plan, rates)
     loop, ready, steps = (one(plan, rates) for one in (cost.loop_seconds, cost.ready_seconds, cost.steps_seconds))
     whole = max(1e-9, start + loop)
@@ -255,12 +257,12 @@ def seconds_errors(plan: TrialPlan, rates: Rates) -> dict[Hashable, float]:
 
 
 def with_memory_limit(plan: TrialPlan, setting: Setting) -> TrialPlan:
-    """Return the plan with the study's limit on memory, where its tail changes while it trains.
+    """Return the plan with the study's limit on memory.
 
-    Not with ``--deterministic``: what a process takes is no function of the plan.
+    Not with ``--deterministic`` where the tail changes while it trains: what a process takes is no function of a plan.
     """
     limit = setting.limits.memory_bytes
-    if not plan.traits.changes_shapes or limit is None or setting.deterministic:
+    if limit is None or (plan.traits.changes_shapes and setting.deterministic):
         return plan
     return replace(plan, runtime=replace(plan.runtime, memory_bytes=limit))
 

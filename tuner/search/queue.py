@@ -41,6 +41,11 @@ class Queue:
         self._setting = setting
 
     @property
+    def is_shared(self) -> bool:
+        """Whether other processes take trials from it too."""
+        return False
+
+    @property
     def is_new(self) -> bool:
         """Whether the first plans are still to be put in it."""
         return not self.records

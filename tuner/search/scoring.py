@@ -17,6 +17,7 @@ from tuner.results.kinds import cost_constraints
 from tuner.results.records import Outcome, TrialRecord, TrialState
 from tuner.search.filling import UnfilledError
 from tuner.search.processes.guard import JobResult
+from tuner.search.processes.messages import Failure
 from tuner.search.setting import Setting
 
 #: A trial that fails with less room on the disk may have failed for that.
@@ -58,15 +59,24 @@ def record_of(
     if result.verdict == "deadline":
         reason = "--time: it did not end before the time was up"
         return replace(base, state="killed", reason=reason, constraint={"time": 0.1})
-    if result.failure is not None and result.failure.unsupported:
-        return replace(base, state="rejected", reason=result.failure.text, constraint={"support": 1.0})
-    if result.failure is not None and result.failure.error == DivergedError.__name__:
-        return replace(base, reason=f"diverged: {result.failure.text}", constraint={DIVERGED: 1.0})
     if result.failure is not None:
-        refuse_full_disk(setting, base.plan)
-        notes = (result.failure.trace,) if result.failure.trace else ()
-        return replace(base, reason=result.failure.text, notes=notes, constraint={"failed": 1.0})
+        return _failed_record(setting, base, result.failure)
     return replace(base, reason=f"its process {result.ending}", constraint={"failed": 1.0})
+
+
+def _failed_record(setting: Setting, base: TrialRecord, failure: Failure) -> TrialRecord:
+    """Return the record of a trial that raised.
+
+    Raises:
+        OSError: It failed while the disk was full; see `refuse_full_disk`.
+    """
+    if failure.unsupported:
+        return replace(base, state="rejected", reason=failure.text, constraint={"support": 1.0})
+    if failure.error == DivergedError.__name__:
+        return replace(base, reason=f"diverged: {failure.text}", constraint={DIVERGED: 1.0})
+    refuse_full_disk(setting, base.plan)
+    notes = (failure.trace,) if failure.trace else ()
+    return replace(base, reason=failure.text, notes=notes, constraint={"failed": 1.0})
 
 
 def refuse_full_disk(setting: Setting, plan: TrialPlan | None = None) -> None:

@@ -30,11 +30,14 @@ EPOCHS, RATE = "recipe.epochs", "recipe.learning_rate"
 #: Fewer steps of training say nothing of a structure; fewer epochs do neither.
 LEAST_STEPS, LEAST_EPOCHS = 64, 2
 #: The least training of a structure may take this share of the time that is left; that of a continued line, too.
-CLIMB_SHARE, CONTINUE_SHARE = 0.45, 0.8
+CLIMB_SHARE, CONTINUE_SHARE = 0.6, 0.8
 #: What twice the training may leave of a line's errors: at best, and as expected.
 AT_BEST, EXPECTED = 0.5, 0.75
 #: A line that twice longer training left as it was is not continued, nor one that would grow by less than a quarter.
 LEAST_GROWTH = 1.25
+#: Learning rate of a tail whose model knows classes already, relative to one that may forget all (clothing: at 3e-4 the
+#: known classes fall from 52.6 to 38 %, at 1e-4 they stay, and the user's reach 88.9 %).
+KEEPING = 0.15
 #: A training that diverged is tried again at this share of its learning rate, so often.
 SLOWER, RETRIES = 1 / 3, 2
 
@@ -119,11 +122,24 @@ class Structures:
         self._lines: dict[int, str] = {}
 
     def begin(self, first: Sequence[Composed]) -> None:
-        """Take the study's first plans; they are tried from the cheap end."""
+        """Take the study's first plans; they are tried from the cheap end.
+
+        Where the model knows classes already, at a lower learning rate: it decides how much of them is forgotten.
+        """
         rates = self._setting.rates
+        if self._setting.task.global_per_class:
+            first = [self._slowly(composed) for composed in first]
         if any(composed.plan.traits.solves for composed in first):
             first = [one for one in first if one.plan.traits.solves or not is_head(one.plan)]
         self.anchors = tuple(sorted(map(self.least, first), key=lambda one: cost.trial_seconds(one.plan, rates)))
+
+    def _slowly(self, composed: Composed) -> Composed:
+        """Return a plan at the rate of a model that is not to forget; as it is where it trains nothing, or may not."""
+        knob = composed.knobs.get(RATE)
+        if composed.plan.traits.solves or knob is None or knob.fixed:
+            return composed
+        slower = KEEPING * composed.plan.recipe.learning_rate
+        return self._with(composed.values, {RATE: slower}) or composed
 
     def least(self, composed: Composed) -> Composed:
         """Return a plan at the least training that says something, where its training can be continued."""

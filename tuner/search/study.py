@@ -48,6 +48,8 @@ from tuner.store.store import Store
 #: Filling the first slice may take this share of the time; else it is a smaller one.
 SLICE_SHARE = 0.15
 WEIGHTS = "weights.safetensors"
+#: A run is over where it may gain less than so much of one validation sample.
+SHOWN = 0.25
 
 
 class Study:
@@ -136,7 +138,7 @@ class Study:
             return False
         scores = [record.values for record in self.records if record.trial in members]
         left = self._setting.seconds_left - CLOSING_SECONDS
-        least = max(one.get("global_accuracy", 1.0) for one in scores) * 0.5 / max(1, self._setting.task.local_val)
+        least = max(one.get("global_accuracy", 1.0) for one in scores) * SHOWN / max(1, self._setting.task.local_val)
         return max(self._structures.hope(self.records, 0, left), self._candidates.gain) < least
 
     def front(self) -> list[int]:
@@ -166,12 +168,17 @@ class Study:
             raise
         return replace(composed, plan=with_folds(with_memory_limit(composed.plan, setting), setting.folds))
 
+    @property
+    def _climbs(self) -> bool:
+        """Whether the study decides after each trial which anchor is next; workers that share one take them in order."""
+        return self._candidates.weighs and not self._queue.is_shared
+
     def _enqueue_first(self) -> list[TrialPlan]:
         """Put the plans that suit most tasks first, so that a tiny budget already gives a useful front."""
-        self._first = first = list(anchors(self._setting, self._compose, climbs=self._candidates.weighs))
+        self._first = first = list(anchors(self._setting, self._compose, climbs=self._climbs))
         if self._queue.is_new:
             prior = prior_plans(self._setting, self._compose, self._admission, self._listener)
-            known = first[: len(self._setting.earlier)] if self._candidates.weighs else first
+            known = first[: len(self._setting.earlier)] if self._climbs else first
             enqueue_first(self._queue.enqueue, known, prior, top=self._setting.same_task)
             self._queue.begin()
         return [composed.plan for composed in first]

@@ -96,7 +96,7 @@ class Surrogate:
         self._mean, spread = scores.mean(axis=0), scores.std(axis=0)
         self._spread = np.maximum(spread, LEAST_SPREAD)
         errors = np.clip(1 - scores.max(axis=0), 0.0, 1.0)
-        sampling = [share * (1 - share) / count for share, count in zip(errors, counts, strict=True) if count]
+        sampling = [share * (1 - share) / count for share, count in zip(errors, counts, strict=False) if count]
         noise = max([NOISE, *(variance / wide**2 for variance, wide in zip(sampling, self._spread, strict=False))])
         scaled = (scores - self._mean) / self._spread
         self._factor, self._weights, _ = _solved(self._points, scaled, self._scales, noise)

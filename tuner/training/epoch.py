@@ -15,7 +15,7 @@ from tuner.training.steps import Steps
 
 #: A loss that rises to so many times that of the first steps, and by so much, has diverged; so has one that rises to
 #: so many times the first epoch's, and by so much.
-RISEN, RISEN_BY, WORSE, WORSE_BY = 1.5, 0.5, 1.05, 0.05
+RISEN, RISEN_BY, WORSE, WORSE_BY = 1.5, 0.5, 1.25, 0.2
 #: Number of steps that give the first loss.
 FIRST_STEPS = 4
 #: Called after every step with its number and the number of all steps; returns whether to stop there.

@@ -7,7 +7,7 @@ import numpy as np
 from tuner.arrays import RowNumbers
 from tuner.plan.parts import RecipePlan
 
-#: The learning rate of ``"warmup"`` and ``"wsd"`` rises over so many steps, or a quarter of all if these are fewer.
+#: The learning rate of ``"warmup"`` and ``"wsd"`` rises over so many steps, or those of an epoch if they are fewer.
 WARMUP_STEPS = 32
 #: Share of the steps over which the learning rate of `"wsd"` falls to 0.
 DECAY_SHARE = 0.2
@@ -29,7 +29,7 @@ def scheduled_rate(recipe: RecipePlan, done: int, count: int, constant_until: fl
         passed = [rate for step, rate in recipe.milestones if step <= done]
         return passed[-1] if passed else recipe.learning_rate
     if recipe.schedule in {"warmup", "wsd"}:
-        risen = min(1.0, (done + 1) / max(1, min(WARMUP_STEPS, count // 4)))
+        risen = min(1.0, (done + 1) / max(1, min(WARMUP_STEPS, count // recipe.epochs)))
         left = (count - done) / (DECAY_SHARE * count) if recipe.schedule == "wsd" else 1.0
         return recipe.learning_rate * risen * min(1.0, left)
     share = done / count

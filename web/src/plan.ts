@@ -66,9 +66,15 @@ export function readPlan(content: string): Plan {
   return plan;
 }
 
-function readSchedule({ schedule = "cosine", learning_rate, decay_rate, decay_steps, milestones }: Table): Recipe["rate"] {
+function readSchedule({ schedule = "cosine", epochs, learning_rate, decay_rate, decay_steps, milestones }: Table): Recipe["rate"] {
   const first = Number(learning_rate);
   if (schedule === "constant") return () => first;
+  if (schedule === "warmup" || schedule === "wsd") {
+    return (step, steps) => {
+      const risen = Math.min(1, (step + 1) / Math.max(1, Math.min(32, Math.floor(steps / Number(epochs)))));
+      return first * risen * (schedule === "wsd" ? Math.min(1, (steps - step) / (0.2 * steps)) : 1);
+    };
+  }
   if (schedule === "cosine") return (step, steps) => first * 0.5 * (1 + Math.cos((Math.PI * step) / steps));
   if (schedule === "exponential") return (step) => first * Number(decay_rate ?? 1) ** (step / Number(decay_steps ?? 1));
   if (schedule !== "steps") throw new TunerError(`plan.toml has the schedule ${schedule}, which is not known here: update device-tuner`);

@@ -96,6 +96,8 @@ test("learning rates follow each schedule as in Python, and one that is not know
     return [0, 1, 2, 3].map((step) => Number(recipe.rate(step, 4).toFixed(9)));
   };
   assert.deepEqual(rates('schedule = "constant"'), [0.1, 0.1, 0.1, 0.1]);
+  assert.deepEqual(rates('schedule = "warmup"'), [0.025, 0.05, 0.075, 0.1]);
+  assert.deepEqual(rates('schedule = "wsd"'), [0.025, 0.05, 0.075, 0.1]);
   assert.deepEqual(rates('schedule = "cosine"'), [0.1, 0.085355339, 0.05, 0.014644661]);
   assert.deepEqual(rates('schedule = "exponential"\ndecay_rate = 0.5'), [0.1, 0.05, 0.025, 0.0125]);
   assert.deepEqual(rates('schedule = "exponential"\ndecay_rate = 0.25\ndecay_steps = 2'), [0.1, 0.05, 0.025, 0.0125]);

@@ -69,7 +69,7 @@ def _with_interval(found: RunDiff, side: int, objective: Objective, value: float
 def _text(name: str, value: Any, objectives: Mapping[str, Objective]) -> str:
     if value is None:
         return "–"
-    measure = name.removeprefix("best_").removeprefix("knee_").removeprefix("untouched_")
+    measure = name.removeprefix("best_").removeprefix("pick_").removeprefix("untouched_")
     if isinstance(value, float) and measure in objectives:
         return objectives[measure].text(value)
     if isinstance(value, float) and name.endswith("_seconds"):

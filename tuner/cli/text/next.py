@@ -35,7 +35,7 @@ def next_commands(run: Run, artifacts: str | None = None) -> Iterable[str]:
     """
     folder, bundle = str(run.folder), f"{run.folder.name}-bundle"
     if run.front:
-        yield shlex.join(["tuner", "show", folder, str(run.front[0] if run.knee is None else run.knee)])
+        yield shlex.join(["tuner", "show", folder, str(run.front[0] if run.best is None else run.best)])
         if artifacts is None:
             yield shlex.join(["tuner", "export", folder, bundle])
         else:

@@ -13,7 +13,7 @@ from tuner.units import format_seconds
 WIDEST, NARROWEST, HEIGHT, MARGIN = 72, 24, 14, 10
 BARS = "▁▂▃▄▅▆▇█"
 LOCAL, GLOBAL, SECONDS, _ = OBJECTIVES
-KEY = "● front   ◉ knee   · other trials   ★ untouched   h head only   e everything"
+KEY = "● front   ◉ best   · other trials   ★ untouched   h head only   e everything"
 
 
 def plots(run: Run, width: int) -> str:
@@ -52,8 +52,8 @@ def _marks(run: Run) -> list[tuple[str, Point]]:
     members = [("●", point(run, trial)) for trial in run.front]
     given = [("★", untouched_point(run))]
     bases = [(name[0], point(run, record.trial)) for name, record in baselines(run).items() if record is not None]
-    knee = [] if run.knee is None else [("◉", point(run, run.knee))]
-    return [*others, *members, *given, *bases, *knee]
+    best = [] if run.best is None else [("◉", point(run, run.best))]
+    return [*others, *members, *given, *bases, *best]
 
 
 def _history(run: Run, wide: int) -> str:

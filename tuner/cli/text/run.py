@@ -7,6 +7,7 @@ from rich.table import Table
 
 from tuner.plan.text import describe
 from tuner.results.answer import answer
+from tuner.results.cuts import Cut, cuts_of
 from tuner.results.estimates import EstimateErrors, estimate_errors
 from tuner.results.pick import named_picks, nothing_feasible
 from tuner.results.run import Run
@@ -43,10 +44,12 @@ def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
         console.print(f"{left} more of the front: near-equal, or no better than the untouched model; --all shows them")
     if not run.front:
         console.print(f"the front is empty: {nothing_feasible(run)}")
-    elif run.knee is not None:
+    elif run.best is not None:
         picks = ", ".join(f"{name} {trial}" for name, trial in named_picks(run).items())
         artifacts = "" if run.place == str(run.folder) else " --artifacts WHERE"
-        console.print(f"→ the knee: tuner export {run.place} OUT --pick knee{artifacts} ({picks})", highlight=False)
+        console.print(f"→ the best: tuner export {run.place} OUT{artifacts} (--pick {picks})", highlight=False)
+    if (cuts := cuts_of(run.records)) and len(cuts) > 1:
+        console.print(_cuts(run, cuts))
     if info.spent.phases:
         spent = sorted(info.spent.phases.items(), key=lambda phase: -phase[1])
         console.print("time: " + ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in spent))
@@ -57,6 +60,18 @@ def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
     of_prior = f" · {run.of_prior}" if run.of_prior else ""
     console.print(f"trials: {states}{of_prior} · spent {seconds} · the store now holds {stored}")
     console.print(answer(run), highlight=False)
+
+
+def _cuts(run: Run, cuts: Sequence[Cut]) -> Table:
+    """Return what each number of blocks that train came to."""
+    local = run.objective("local_accuracy")
+    table = Table(box=None, pad_edge=False)
+    for title in ("what trains", "tried", f"best {local.title}", "seconds"):
+        table.add_column(title, justify="left" if title == "what trains" else "right")
+    for cut in cuts:
+        best = "–" if cut.local_accuracy is None else f"{local.text(cut.local_accuracy)} (trial {cut.trial})"
+        table.add_row(cut.name, str(cut.tried), best, f"{cut.seconds:,.1f}")
+    return table
 
 
 def _kinds(run: Run) -> str:
@@ -123,4 +138,4 @@ def _error(values: Mapping[str, float], name: str) -> str:
 
 
 def _mark(run: Run, trial: int) -> str:
-    return "→ " if trial == run.knee else ""
+    return "→ " if trial == run.best else ""

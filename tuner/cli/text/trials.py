@@ -25,7 +25,7 @@ def format_trials(run: Run) -> str:
 
 
 def _row(run: Run, record: TrialRecord) -> list[str]:
-    mark = "→ " if record.trial == run.knee else "* " if record.trial in run.front else ""
+    mark = "→ " if record.trial == run.best else "* " if record.trial in run.front else ""
     values = [one.text(record.values[one.name]) if one.name in record.values else "–" for one in run.objectives]
     return [f"{mark}{record.trial}", record.state, str(record.rung), *values]
 

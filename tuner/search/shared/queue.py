@@ -98,6 +98,11 @@ class SharedQueue(Queue):
         return records if before is self._told else self._heard.here(raw)
 
     @property
+    def is_shared(self) -> bool:
+        """Whether other processes take trials from it too."""
+        return True
+
+    @property
     def is_new(self) -> bool:
         """Whether this worker is to put the first plans in the queue: it made the study, or who did has left."""
         return self.study.user_attrs.get(FIRST) in {self._place.worker, LEFT}

@@ -23,7 +23,7 @@ from tuner.backends.torch.trial.evolving import evolving
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.steps import TrialSteps
 from tuner.plan.trial import TrialPlan
-from tuner.planner.cost import PLANNED_BYTES, kept_bytes, worth_planning
+from tuner.planner.cost import kept_bytes, planned_from, worth_planning
 from tuner.planner.device import STATE_COPIES
 from tuner.task import Task
 from tuner.training.schedule import batches_of
@@ -52,7 +52,7 @@ def planned_or_eager(
         reason = f"the planned executor does not have optimiser {plan.recipe.optimiser}"
     else:
         saved = f"{kept_bytes(plan) / 1e6:,.1f} MB kept for the backward pass"
-        reason = f"{saved}, and the planned executor is used from {PLANNED_BYTES / 1e6:,.0f} MB on"
+        reason = f"{saved}, and the planned executor is used from {planned_from(plan) / 1e6:,.0f} MB on"
     steps = EagerSteps(task, plan, tail, inputs, seed, extensions)
     steps.notes = (f"run by PyTorch's eager loop: {reason}",)
     return steps

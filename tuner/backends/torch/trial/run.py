@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from tuner.backends.torch.trial.evolving import room
 from tuner.backends.torch.trial.inputs import TailInputs, TrialInputs, training_inputs
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.scoring import logits, score, scores, sizes
-from tuner.backends.torch.trial.solve_again import solve_again
+from tuner.backends.torch.trial.solve_again import ALONE, solve_again
 from tuner.backends.torch.trial.solved import SolvedSteps
 from tuner.backends.torch.trial.steps import TrialSteps
 from tuner.errors import TrainingError
@@ -87,10 +88,7 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     saved = checkpoint.read()
     if saved is not None:
         tail.load_state_dict(saved.tail)
-    if plan.traits.solves:
-        steps: TrialSteps = SolvedSteps(task, plan, tail, train)
-    else:
-        steps = opened.steps(task, plan, tail, train, trial.seed, opened.extensions)
+    steps = _steps(opened, trial, tail, train)
     order = epoch_order(plan.data, train.labels)
     guarded = not plan.traits.changes_shapes and not plan.traits.solves
     loop = EpochLoop(steps, plan.recipe, len(train.labels), trial.seed, order=order, guarded=guarded)
@@ -104,27 +102,28 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     checkpoint.end(tail, loop, changes, log)
     notes = (*steps.notes, *steps.finish())
     _refuse_broken(tail, plan.recipe)
-    tail, solving, outputs = edits.finish(steps.example), time.perf_counter(), None
-    if plan.recipe.solve_again:
-        again = solve_again(task, tail, model.trusted_rows, fixed, inputs.validation)
-        notes, outputs = (*notes, again.note), again.outputs
-    solving = time.perf_counter() - solving
-    values, classes = scores(task, tail, inputs.validation, outputs)
-    values |= {"train_seconds": log.seconds + solving, **_prediction(model, plan.split, tail, steps.example, int8)}
+    tail, started = edits.finish(steps.example), time.perf_counter()
+    again = solve_again(task, tail, model.trusted_rows, fixed, inputs.validation) if plan.recipe.solve_again else ALONE
+    seconds = log.seconds + time.perf_counter() - started
+    values, classes = scores(task, tail, inputs.validation, again.outputs)
+    values |= {"train_seconds": seconds, **_prediction(model, plan.split, tail, steps.example, int8)}
     if model.chain and state_hash(model.prefix(plan.split)) != before:
         raise TrainingError(
             "the frozen prefix changed while the tail was trained, so the trial does not count: check whether the "
             "model, or a plugin's edit of the tail, changes weights or buffers of the frozen blocks"
         )
-    trial.weights.parent.mkdir(parents=True, exist_ok=True)
-    tensors = {name: value.contiguous() for name, value in tail.state_dict().items()}
-    remove_parts(trial.weights)
-    with private_file(trial.weights) as part:
-        save_file(tensors, part, mixed_metadata(plan, training))
+    _write(tail, trial.weights, mixed_metadata(plan, training))
     checkpoint.clear()
     values["peak_bytes"] = float(meter.peak_bytes())
-    outcome = Outcome(values, log.entries, log.ended, notes, classes)
+    outcome = Outcome(values, log.entries, log.ended, (*notes, *again.notes), classes)
     return TrainedTail(outcome, log.requested, tail.eval(), len(start.entries))
+
+
+def _steps(opened: OpenTask, trial: Trial, tail: nn.Module, train: TailInputs) -> TrialSteps:
+    """Return what runs the steps of a trial, or solves for its head."""
+    if trial.plan.traits.solves:
+        return SolvedSteps(opened.task, trial.plan, tail, train)
+    return opened.steps(opened.task, trial.plan, tail, train, trial.seed, opened.extensions)
 
 
 def _prediction(
@@ -134,6 +133,15 @@ def _prediction(
     if int8 is None:
         return sizes(model, cut, tail, example)
     return int8.values | sizes(model, cut, tail, example, int8.int8_bytes)
+
+
+def _write(tail: nn.Module, path: Path, metadata: dict[str, str] | None) -> None:
+    """Write a tail's weights, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tensors = {name: value.contiguous() for name, value in tail.state_dict().items()}
+    remove_parts(path)
+    with private_file(path) as part:
+        save_file(tensors, part, metadata)
 
 
 def _with_teacher(train: TailInputs, access: Access, plan: TrialPlan, training: Sequence[Selection]) -> TailInputs:

@@ -13,7 +13,7 @@ from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.errors import TrainingError
-from tuner.metrics import mean_absolute_error, top_k_accuracy
+from tuner.metrics import calibrated_loss, mean_absolute_error, top_k_accuracy
 from tuner.metrics import score as score_outputs
 from tuner.planner.device import FLOAT_BYTES
 from tuner.results.counts import ClassCounts
@@ -116,12 +116,15 @@ def domain_scores(task: Task, domain: str, outputs: Floats, labels: Labels) -> d
         labels: Their labels.
 
     Returns:
-        ``DOMAIN_accuracy``, which is R² of a regression; and ``DOMAIN_top5_accuracy`` where there are more labels than
-        five, or ``DOMAIN_mae``: the mean absolute error in the targets' unit.
+        ``DOMAIN_accuracy``, which is R² of a regression; ``local_loss``, a calibrated cross-entropy, of single labels;
+        and ``DOMAIN_top5_accuracy`` where there are more labels than five, or ``DOMAIN_mae``: the mean absolute error
+        in the targets' unit.
     """
     values, k = {f"{domain}{ACCURACY}": score_outputs(outputs, labels, task.loss)}, task.loss_settings.top_k
     if task.loss == "single-label" and task.labelled and len(task.labels) > k:
         values[f"{domain}{TOP}{k}{ACCURACY}"] = top_k_accuracy(outputs, labels, k)
+    if domain == "local" and task.loss == "single-label" and task.labelled:
+        values["local_loss"] = calibrated_loss(outputs, labels)
     if task.loss == "regression":
         std = task.targets.std if task.targets is not None else ()
         values[f"{domain}{ERROR}"] = mean_absolute_error(outputs, labels, std)

@@ -40,11 +40,15 @@ class SolvedAgain:
     Attributes:
         outputs: Logits of the validation samples with the head that the tail has now, by domain; None where the head
             cannot be solved for.
-        note: For the trial's record.
+        notes: For the trial's record.
     """
 
-    outputs: Mapping[str, Floats] | None
-    note: str
+    outputs: Mapping[str, Floats] | None = None
+    notes: tuple[str, ...] = ()
+
+
+#: A head that is not to be solved for again.
+ALONE = SolvedAgain()
 
 
 def solve_again(
@@ -62,18 +66,16 @@ def solve_again(
     heads = list(heads_of(tail.eval().requires_grad_(), spatial(train.read(np.arange(1)))).values())
     layer = heads[0] if len(heads) == 1 else None
     if layer is None or layer.bias is None or layer.weight.flatten(1).shape[1] > MOST_FEATURES:
-        return SolvedAgain(
-            None, f"head not solved again: it must be one linear layer with a bias and at most {MOST_FEATURES} features"
-        )
+        return _refused(f"it must be one linear layer with a bias and at most {MOST_FEATURES} features")
     own = LinearHead(*(value.detach().double().flatten(1).numpy() for value in (layer.weight, layer.bias[:, None])))
     own = LinearHead(own.weight, own.bias[:, 0])
     try:
         seen = {domain: _features(tail, layer, inputs) for domain, inputs in validation.items()}
         if any(not np.allclose(own.scores(one), outputs, rtol=1e-3, atol=1e-3) for one, outputs in seen.values()):
-            return SolvedAgain(None, "head not solved again: its outputs are not those of the model")
+            return _refused("its outputs are not those of the model")
         solved = _solved(task, own, trusted_rows, _features(tail, layer, train)[0], train)
     except (TrainingError, np.linalg.LinAlgError) as error:
-        return SolvedAgain(None, f"head not solved again: {error}")
+        return _refused(str(error))
     trained = {domain: outputs for domain, (_, outputs) in seen.items()}
     exact = {domain: solved.scores(features).astype(np.float32) for domain, (features, _) in seen.items()}
     before, after = ({name: _score(task, one[name], validation[name]) for name in one} for one in (trained, exact))
@@ -82,11 +84,15 @@ def solve_again(
         before["local"], after["local"], "trained" if keeps else "solved"
     )
     if keeps:
-        return SolvedAgain(trained, note)
+        return SolvedAgain(trained, (note,))
     with torch.no_grad():
         layer.weight.copy_(torch.from_numpy(solved.weight.astype(np.float32)).view_as(layer.weight))
         layer.bias.copy_(torch.from_numpy(solved.bias.astype(np.float32)))
-    return SolvedAgain(exact, note)
+    return SolvedAgain(exact, (note,))
+
+
+def _refused(reason: str) -> SolvedAgain:
+    return SolvedAgain(notes=(f"head not solved again: {reason}",))
 
 
 def _features(tail: nn.Module, layer: nn.Module, inputs: TailInputs) -> tuple[Floats, Floats]:

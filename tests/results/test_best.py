@@ -1,0 +1,71 @@
+"""The default pick, what is named next to it, and the cuts that a run tried."""
+
+from dataclasses import replace
+
+from tests.plan.plans import PLAN
+from tuner.plan.parts import EditTraits, TailEdit
+from tuner.results.cuts import cuts_of
+from tuner.results.objectives import OBJECTIVES
+from tuner.results.pareto import best, near
+from tuner.results.records import TrialRecord, comparable
+
+UNTOUCHED = {"local_accuracy": 0.1, "global_accuracy": 0.5}
+SAMPLES = {"local": 100, "global": 400}
+
+
+def values(local: float, global_: float = 0.5, seconds: float = 1.0, loss: float | None = None) -> dict[str, float]:
+    own = {"local_accuracy": local, "global_accuracy": global_, "train_seconds": seconds}
+    return own if loss is None else {**own, "local_loss": loss}
+
+
+def test_the_best_keeps_the_known_classes() -> None:
+    members = {0: values(0.9, 0.3), 1: values(0.8, 0.49), 2: values(0.7, 0.55)}
+    assert best(members, UNTOUCHED, SAMPLES) == 1
+    assert best(members, UNTOUCHED, SAMPLES, forgetting=0.3) == 0
+    assert best(members, UNTOUCHED, SAMPLES, forgetting=0.0) == 2
+    assert best({0: values(0.9, 0.1), 1: values(0.8, 0.2)}, UNTOUCHED, SAMPLES) == 1, (
+        "none does: the one that forgets least"
+    )
+    assert best({}, UNTOUCHED, SAMPLES) is None
+
+
+def test_of_accuracies_that_so_few_samples_cannot_tell_apart_the_lowest_loss_is_best() -> None:
+    members = {0: values(0.95, loss=0.4), 1: values(0.94, loss=0.2), 2: values(0.8, loss=0.1)}
+    assert best(members, UNTOUCHED, SAMPLES) == 1
+    assert best({0: values(0.95), 1: values(0.94)}, UNTOUCHED, SAMPLES) == 0
+    assert best({0: values(0.95, seconds=9.0), 1: values(0.95)}, UNTOUCHED, SAMPLES) == 1
+
+
+def test_what_is_surely_worse_is_not_named_unless_another_domain_gains() -> None:
+    chosen = values(0.95)
+    assert near(values(0.92), chosen, SAMPLES, OBJECTIVES)
+    assert not near(values(0.6), chosen, SAMPLES, OBJECTIVES)
+    assert near(values(0.6, 0.8), chosen, SAMPLES, OBJECTIVES)
+
+
+def test_a_lower_loss_tells_equal_accuracies_apart_and_no_others() -> None:
+    records = [
+        TrialRecord(trial, "done", PLAN, values=one)
+        for trial, one in enumerate((values(0.9, loss=0.9), values(0.9, loss=0.1), values(0.95, loss=5.0)))
+    ]
+    found = [one["local_accuracy"] for one in comparable(records).values()]
+    assert found[0] < found[1] < found[2]
+    assert found[0] > 0.9 - 0.5 / PLAN.local_scored
+
+
+def test_the_cuts_of_a_run_from_the_head_to_the_whole_model() -> None:
+    head = replace(PLAN, split=19, shape=(TailEdit("s", traits=EditTraits(solves=True)),))
+    records = [
+        TrialRecord(0, "done", head, values=values(0.7), spent_seconds=0.5),
+        TrialRecord(1, "done", replace(PLAN, split=15), values=values(0.8), spent_seconds=2.0, rung=1),
+        TrialRecord(2, "done", replace(PLAN, split=15), values=values(0.75), spent_seconds=4.0),
+        TrialRecord(3, "rejected", replace(PLAN, split=0), reason="--time: needs more"),
+    ]
+    found = cuts_of(records)
+    assert [(cut.name, cut.tried, cut.trial, cut.seconds) for cut in found] == [
+        ("head, solved for", 1, 0, 0.5),
+        ("last 5 of 20 blocks", 2, 2, 6.0),
+        ("the whole model", 0, None, 0.0),
+    ]
+    assert found[1].local_accuracy == 0.75, "of the highest rung"
+    assert found[2].reason == "--time: needs more"

@@ -1,0 +1,174 @@
+"""The ladder of structures: what is tried next, what is continued, and what may still be gained."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.plan.plans import PLAN
+from tests.search.settings import setting
+from tuner.backends.base import CHECKPOINT
+from tuner.plan.parts import EditTraits, RecipePlan, Scalar, TailEdit
+from tuner.plan.trial import TrialPlan
+from tuner.plugin.compose import Composed
+from tuner.plugin.knobs import Choice, Knob, Numeric, ValueSource
+from tuner.results.records import TrialRecord
+from tuner.search.checkpoints import Checkpoints
+from tuner.search.scoring import DIVERGED
+from tuner.search.structures import Structures, can_continue, is_head, structure_of
+
+DEPTH, EPOCHS, RATE = "freeze.trainable_blocks", "recipe.epochs", "recipe.learning_rate"
+KNOBS: dict[str, Knob] = {
+    DEPTH: Choice(DEPTH, (1, 2, 5, 20)),
+    EPOCHS: Numeric(EPOCHS, 1, 64, whole=True, log=True),
+    RATE: Numeric(RATE, 1e-5, 1e-1, whole=False, log=True),
+}
+RECIPE = RecipePlan(schedule="warmup", batch_size=16, solve_again=True)
+SOLVED = TailEdit("solved", traits=EditTraits(solves=True))
+
+
+def plan_of(values: Mapping[str, Scalar]) -> TrialPlan:
+    recipe = replace(RECIPE, epochs=int(values[EPOCHS]), learning_rate=float(values[RATE]))
+    return replace(PLAN, split=20 - int(values[DEPTH]), recipe=recipe)
+
+
+def compose(source: ValueSource) -> Composed:
+    values = {name: source(knob) for name, knob in KNOBS.items()}
+    return Composed(plan_of(values), values, KNOBS)
+
+
+def composed(blocks: int, epochs: int = 8, rate: float = 1e-3) -> Composed:
+    values: dict[str, Scalar] = {DEPTH: blocks, EPOCHS: epochs, RATE: rate}
+    return Composed(plan_of(values), values, KNOBS)
+
+
+def record(trial: int, blocks: int, local: float, epochs: int = 4, **rest: Any) -> TrialRecord:
+    one = composed(blocks, epochs, rest.pop("rate", 1e-3))
+    values = {"local_accuracy": local, "global_accuracy": 0.5}
+    given = {"state": "done", "values": values, **rest}
+    return TrialRecord(trial=trial, plan=one.plan, knobs=one.values, **given)
+
+
+def structures(seconds: Mapping[int, float] | None = None, tried: set[str] | None = None) -> Structures:
+    """Return a ladder of three cuts and a head; a cut of n blocks takes n seconds where nothing else is said."""
+    known = tried or set()
+
+    def takes(one: Composed, _rung: int) -> float:
+        return math.inf if one.plan.key() in known else (seconds or {}).get(one.plan.trainable, one.plan.trainable)
+
+    made = Structures(setting(), compose, takes)
+    head = Composed(replace(PLAN, split=19, shape=(SOLVED,)), {}, {})
+    made.begin([composed(20), composed(2), composed(1), composed(5), head])
+    return made
+
+
+def test_the_ladder_begins_at_the_cheap_end_with_little_training_and_leaves_out_a_head_that_is_solved_for_anyway() -> (
+    None
+):
+    ladder = structures()
+    assert [one.plan.trainable for one in ladder.anchors] == [1, 2, 5, 20]
+    assert ladder.anchors[0].plan.traits.solves
+    steps = {-(-one.plan.train_samples // 16) * one.plan.recipe.epochs for one in ladder.anchors[1:]}
+    assert all(count >= 64 for count in steps)
+    assert all(one.plan.recipe.epochs >= 2 for one in ladder.anchors[1:])
+
+
+def test_each_cut_is_tried_once_on_a_rung_from_the_cheap_end_where_there_is_time() -> None:
+    ladder = structures()
+    head = replace(record(0, 1, 0.6), plan=ladder.anchors[0].plan)
+    records = [head]
+    found = ladder.next(records, 0, 100.0)
+    assert found is not None
+    assert found.plan.trainable == 2
+    records += [record(1, 2, 0.7), record(2, 5, 0.8)]
+    deepest = ladder.next(records, 0, 100.0)
+    assert deepest is not None
+    assert deepest.plan.trainable == 20
+    assert ladder.next(records, 0, 20.0) is None, "it takes 20 s, and 20 s are left"
+    on_another = ladder.next(records, 1, 100.0)
+    assert on_another is not None
+    assert on_another.plan.trainable == 1
+
+
+def test_a_diverged_training_comes_back_at_a_third_of_its_rate_and_its_depth_is_not_blamed() -> None:
+    ladder = structures()
+    broken = record(1, 5, 0.0, rate=3e-3, state="failed", values={}, constraint={DIVERGED: 1.0})
+    records = [replace(record(0, 1, 0.6), plan=ladder.anchors[0].plan), record(2, 2, 0.7), broken]
+    again = ladder.next(records, 0, 100.0)
+    assert again is not None
+    assert again.plan.trainable == 5
+    assert again.plan.recipe.learning_rate == pytest.approx(1e-3)
+    thrice = [*records, *(replace(broken, trial=3 + more) for more in range(2))]
+    after = ladder.next(thrice, 0, 100.0)
+    assert after is not None
+    assert after.plan.recipe.learning_rate == composed(5).plan.recipe.learning_rate, "the anchor: no third retry"
+
+
+def test_the_line_with_most_to_gain_is_continued_for_twice_as_long() -> None:
+    ladder = structures()
+    records = [record(0, 2, 0.7), record(1, 5, 0.9)]
+    longer = ladder.longer(records, 0, 100.0)
+    assert longer is not None
+    assert (longer.composed.plan.trainable, longer.composed.plan.recipe.epochs) == (5, 8)
+    assert longer.gain > 0
+    short_of_time = ladder.longer(records, 0, 4.0)
+    assert short_of_time is None or short_of_time.composed.plan.recipe.epochs < 8
+
+
+def test_a_line_that_longer_training_left_as_it_was_twice_is_given_up() -> None:
+    ladder = structures()
+    line = [record(trial, 5, 0.9, epochs) for trial, epochs in enumerate((4, 8, 16))]
+    assert [one.stalled for one in ladder.lines(line)] == [2]
+    assert ladder.longer(line, 0, 100.0) is None
+    grown = [*line, record(3, 5, 0.95, 32)]
+    assert ladder.longer(grown, 0, 100.0) is not None
+
+
+def test_nothing_is_hoped_for_where_all_is_right_or_all_was_tried() -> None:
+    ladder = structures()
+    assert ladder.hope([], 0, 100.0) == math.inf
+    perfect = {"local_accuracy": 1.0}
+    assert ladder.hope([record(0, 2, 1.0, values=perfect)], 0, 100.0) == 0.0
+    assert ladder.hope([record(0, 2, 0.8)], 0, 100.0) > 0.04
+    done = [
+        record(3 * number + more, blocks, 0.8, 4 * 2**more)
+        for number, blocks in enumerate((2, 5, 20))
+        for more in range(3)
+    ]
+    head = replace(record(90, 1, 0.6), plan=ladder.anchors[0].plan)
+    assert ladder.hope([head, *done], 0, 1000.0) == 0.0
+
+
+def test_what_a_head_and_a_structure_are() -> None:
+    assert is_head(composed(1).plan)
+    assert not is_head(composed(2).plan)
+    assert structure_of(composed(2).plan) == structure_of(composed(2, 16, 1e-2).plan) != structure_of(composed(5).plan)
+    cosine = replace(composed(2).plan, recipe=replace(RECIPE, schedule="cosine"))
+    assert can_continue(composed(2).plan)
+    assert not can_continue(cosine)
+    assert not can_continue(replace(PLAN, shape=(SOLVED,)))
+
+
+def test_a_checkpoint_is_continued_by_longer_training_and_kept_of_the_best_alone(tmp_path: Path) -> None:
+    kept = Checkpoints(setting(), lambda trial: tmp_path / str(trial) / "w")
+    records = [record(0, 5, 0.8), record(1, 5, 0.7, rate=1e-4), record(2, 2, 0.6)]
+    for one in records:
+        (tmp_path / str(one.trial)).mkdir()
+        (tmp_path / str(one.trial) / CHECKPOINT).touch()
+        kept.ended(one)
+    longer = composed(5, 12).plan
+    due = kept.due(longer)
+    assert due is not None
+    assert due.recipe.epochs == 8
+    assert kept.states(longer, None) == (tmp_path / "0" / CHECKPOINT, True)
+    assert kept.states(longer, 1000).keeps is False, "no room for it"
+    assert kept.due(composed(5, 2).plan) is None, "shorter than what was trained"
+    assert kept.due(composed(20, 8).plan) is None
+    kept.prune(records, [])
+    assert [(tmp_path / str(trial) / CHECKPOINT).exists() for trial in range(3)] == [True, False, True]
+    failed = replace(records[0], state="failed")
+    kept.ended(failed)
+    assert not (tmp_path / "0" / CHECKPOINT).exists()
