@@ -26,7 +26,6 @@ from tuner.results.records import SCORED, TrialRecord
 from tuner.search.journal import optuna_values
 from tuner.search.processes.guard import JobLimits
 from tuner.search.processes.remote import RemoteSession, open_remote
-from tuner.search.rates import rates_of
 from tuner.search.setting import participants, wanted_knobs
 from tuner.search.space import load_space
 from tuner.store.store import Store
@@ -184,7 +183,7 @@ def plain(problem: Problem, seed: int, folder: Path, *, constrained: bool) -> Sp
     task, store, spent = task_from(problem.task), Store(folder / "store"), Spent()
     with open_remote(build_host(), problem.task, ["torch"], many_jobs=True) as opened:
         session, guarded = opened["torch"], JobLimits(memory_bytes=problem.memory)
-        composed, rates = Composer(problem.space, task, session), rates_of(session, "torch", measure=True)
+        composed = Composer(problem.space, task, session)
         for _ in range(problem.trials):
             trial, began = study.ask(), time.monotonic()
             plan = composed(optuna_values(trial)).plan
@@ -195,7 +194,6 @@ def plain(problem: Problem, seed: int, folder: Path, *, constrained: bool) -> Sp
                 values, over = None, problem.over(0.0, max(ended.most_bytes, problem.memory + 1))
             else:
                 values = dict(ended.value.values)
-                values["train_seconds"] += cost.filling_seconds(plan, rates)
                 over = problem.over(values["train_seconds"], values["peak_bytes"])
             spent.note(over, values, time.monotonic() - began)
             _tell(study, trial, values, over, constrained=constrained)

@@ -32,6 +32,7 @@ from tuner.search.journal import PROMOTED, RUNG, has_open, next_trial, optuna_va
 from tuner.search.queue import Queue
 from tuner.search.rungs import ETA, Ladder, at_rung, lowest_rung, ranked
 from tuner.search.setting import Setting
+from tuner.search.structures import Structures
 
 #: A budget is the time of so many trials of the table's mean length on the top rung.
 TRIALS = 60
@@ -63,7 +64,10 @@ class Replayed(Setting):
 
 
 #: Knobs that are newer than the tables, as they were without them.
-SINCE: Mapping[str, Scalar] = {"gdm.weight": 1.0, "gdm.balance": False, "runtime.precision": "fp32"}
+SINCE: Mapping[str, Scalar] = {
+    "gdm.weight": 1.0, "gdm.balance": False, "runtime.precision": "fp32",
+    "recipe.label_smoothing": 0.0, "recipe.solve_again": False,
+}  # fmt: skip
 
 
 class Table:
@@ -184,7 +188,7 @@ def study_of(replay: Replay, sampler: BaseSampler | None = None) -> optuna.Study
 
 
 def ours(table: Table, sampler: str, seed: int) -> Replay:
-    """Replay the search of `tuner.run`."""
+    """Replay the search of `tuner.run`; the tables' trainings cannot be continued."""
     replay = Replay(table, seed, floor=max(table.task.most_frequent, table.untouched["local_accuracy"]))
     setting = replace(replay.setting, sampler=sampler)
     study, tried = study_of(replay), dict[int, Composed]()
@@ -195,8 +199,11 @@ def ours(table: Table, sampler: str, seed: int) -> Replay:
     ladder = Ladder(setting, lambda record, rung: expected(tried[record.config], rung))
     first = replay.first()
     ladder.lowest, ladder.floor = lowest_rung([one.plan for one in first], setting), replay.floor
-    candidates = Candidates(Queue(study, setting, ()), setting, table.compose)
-    for one in first:
+    structures = Structures(setting, table.compose, expected)
+    candidates = Candidates(Queue(study, setting, ()), setting, table.compose, structures)
+    if candidates.weighs:
+        structures.begin(first)
+    for one in () if candidates.weighs else first:
         study.enqueue_trial(one.searched)
     while not replay.over:
         begun = time.perf_counter()
@@ -207,7 +214,7 @@ def ours(table: Table, sampler: str, seed: int) -> Replay:
                 place = {RUNG: promotion.rung, PROMOTED: promotion.record.config}
                 study.enqueue_trial(tried[promotion.record.config].searched, place)
             else:
-                best = candidates.best(
+                best = structures.next(replay.records, ladder.lowest, setting.seconds_left) or candidates.best(
                     lambda one: expected(one, ladder.lowest), lambda _one: True, replay.records, ladder.lowest
                 )
                 if best is not None:

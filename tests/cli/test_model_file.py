@@ -45,7 +45,7 @@ def test_handmoji_trains_as_its_file_says_and_is_exported(
     cli: Cli, files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, bundle = tmp_path / "run", tmp_path / "bundle"
-    assert cli("run", files / "handmoji.ini", "--space", "smoke", "--trials", "2", "--out", run)[0] == 0
+    assert cli("run", files / "handmoji.ini", "--space", "smoke", "--trials", "1", "--out", run)[0] == 0
     first = printed_json(capsys, "show", run)["trials"][0]
     assert (first["state"], first["plan"]["split"]) == ("done", 2)  # of three blocks: the backbone is frozen
     recipe = {name: first["plan"]["recipe"][name] for name in ("epochs", "batch_size", "optimiser", "learning_rate")}

@@ -40,7 +40,8 @@ def test_of_a_study_the_winner_is_exported_from_where_its_weights_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("worker", "hint"), [("me", f"{OLD} OUT --pick knee ("), ("", "--pick knee --artifacts WHERE (")]
+    ("worker", "hint"),
+    [("me", f"→ the best: tuner export {OLD} OUT (--pick best "), ("", "OUT --artifacts WHERE (--pick best ")],
 )
 def test_a_study_is_exported_with_artifacts(worker: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     from rich.console import Console

@@ -46,7 +46,7 @@ def test_time_and_growth_are_bars() -> None:
 
 
 def test_an_empty_run_has_only_its_answer() -> None:
-    assert plots(replace(RUN, records=(), front=(), knee=None), 80).startswith("No trial obeys every limit")
+    assert plots(replace(RUN, records=(), front=(), knee=None, best=None), 80).startswith("No trial obeys every limit")
 
 
 def test_the_command_draws_and_takes_no_other_option(capsys: pytest.CaptureFixture[str]) -> None:

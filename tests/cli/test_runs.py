@@ -10,12 +10,14 @@ import pytest
 from tests.cli.printed import printed_json
 from tests.pretrained import with_weights
 from tuner.cli.app import call
+from tuner.plan.toml import to_toml
 from tuner.results.run import Run
 from tuner.runtime import Bundle, Personaliser
 from tuner.task.digits import digits
 
 pytestmark = pytest.mark.slow
-RUN_KEYS = {"task", "space", "seed", "limits", "untouched", "spent", "objectives", "counts", "front", "trials"}
+RUN_KEYS = {"task", "space", "seed", "limits", "untouched", "spent", "objectives", "counts", "cuts", "front", "trials"}
+CUT_KEYS = {"blocks", "of", "tried", "trial", "local_accuracy", "global_accuracy", "seconds", "reason"}
 DRY_RUN_KEYS = [
     *("task", "space", "limits", "strategies", "objectives", "knobs"),
     *("fill_seconds", "fill_samples", "depths"),
@@ -58,22 +60,26 @@ def test_show_prints_what_the_documents_promise(run: Path, capsys: pytest.Captur
         "train_seconds": "minimise",
         "peak_bytes": "minimise",
     }
-    assert sum(member["knee"] for member in shown["front"]) == 1
+    assert [sum(member[name] for member in shown["front"]) for name in ("best", "knee")] == [1, 1]
     for member in shown["front"]:
-        assert set(member) == {"trial", "values", "plan", "sentence", "knee"}
+        assert set(member) == {"trial", "values", "plan", "sentence", "best", "knee"}
         assert set(member["values"]) == {objective["name"] for objective in shown["objectives"]}
-        assert member["sentence"].startswith(("train last ", "train the whole "))
+        assert member["sentence"].startswith(("train last ", "train the whole ", "solve last "))
     for trial in shown["trials"]:
         assert set(trial) >= {"trial", "state", "values", "estimate", "measured", "reason", "plan"}
     assert shown["untouched"]["global_accuracy"] > 0.9
+    assert "local_loss" not in shown["untouched"]  # it is infinite of classes that the model does not know
+    for cut in shown["cuts"]:
+        assert set(cut) == CUT_KEYS
+    assert sum(cut["tried"] for cut in shown["cuts"]) == 3
     assert call(["show", str(run)]) == 0
     assert "untouched: the given model, scored on the classes it knows" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_bundle_predicts_as_its_trial_did(run: Path, bundle: Path) -> None:
     result, task, opened = Run.open(run), digits(), Bundle.open(bundle)
-    assert result.knee is not None
-    values = result.record(result.knee).values
+    assert result.best is not None
+    values = result.record(result.best).values
     personaliser = Personaliser(opened)
     for name, domain in (("local_accuracy", task.local), ("global_accuracy", task.global_)):
         assert domain is not None
@@ -146,7 +152,7 @@ def test_apply_looks_at_its_folder_before_it_trains(
     [
         ("99", 1, "has no trial 99"),
         ("max(local_acuracy)", 2, "did you mean 'local_accuracy'?"),
-        ("bset", 2, "must be one of knee, best, fastest, smallest, safest"),
+        ("bset", 2, "must be one of best, knee, fastest, smallest, safest"),
         ("local_accuracy > 99.99 % and local_accuracy < 0.1", 1, "no member of the front meets"),
     ],
 )
@@ -184,16 +190,19 @@ def test_a_dry_run_counts_what_is_stored_already(run: Path, home: Path, capsys: 
     assert filled["fill_seconds"] < empty["fill_seconds"]
 
 
-def test_describe_with_a_plan_estimates_it(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    drawing = bundle.parent / "step.svg"
-    description = printed_json(capsys, "describe", "digits", "--plan", bundle / "plan.toml", "--picture", drawing)
+def test_describe_with_a_plan_estimates_it(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plans = [record.plan for record in Run.open(run).records if record.plan is not None]
+    drawing, file = tmp_path / "step.svg", tmp_path / "plan.toml"
+    trained = next(plan for plan in plans if not plan.traits.solves)  # a head that is solved for has no step
+    file.write_text(to_toml(trained))
+    description = printed_json(capsys, "describe", "digits", "--plan", file, "--picture", drawing)
     step = description["plan"]["step"]
     assert step["executor"] == "eager"
     assert step["flops"] > 0
     assert 0 < len(step["memory"]["largest"]) <= 10
     assert step["memory"]["max_live_bytes"] == max(event["live_bytes"] for event in step["memory"]["steps"])
     assert drawing.read_text().startswith("<svg")
-    assert call(["describe", "digits", "--plan", str(bundle / "plan.toml")]) == 0
+    assert call(["describe", "digits", "--plan", str(file)]) == 0
     assert "planned peak: " in capsys.readouterr().out
     assert description["blocks"][-1]["name"]
     assert description["plan"]["supported"] == "yes"

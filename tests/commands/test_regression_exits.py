@@ -25,6 +25,7 @@ SPACE = """
 strategies = ["gdm", "freeze", "exits", "cache"]
 objectives = ["local_accuracy", "mean_flops"]
 [knobs]
+gdm.alpha = 0.05
 freeze.trainable_blocks = 1
 cache.by = "cache"
 cache.bits = 8
@@ -40,8 +41,10 @@ per_exit = true
 INIT
 [knobs.recipe]
 epochs = 8
+batch_size = 32
 learning_rate = 1e-2
 optimiser = "adamw"
+schedule = "cosine"
 """
 
 

@@ -107,18 +107,18 @@ def test_two_runs_are_compared(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     run = Run.open(RUN)
     limits = replace(run.info.config.limits, memory_bytes=10**9)
     info = replace(run.info, config=replace(run.info.config, limits=limits, seed=7))
-    weaker = replace(run, folder=tmp_path, info=info, front=(0,), shortlist=(0,), knee=0)
+    weaker = replace(run, folder=tmp_path, info=info, front=(0,), shortlist=(0,), knee=0, best=0)
     found = diff(run, weaker)
     assert found.asked == {"seed": (0, 7), "memory_bytes": (None, 10**9)}
     assert found.notes == ()
     assert found.beaten == (0, 0)  # trial 0 is on both fronts
     assert found.results["hypervolume"][0] > found.results["hypervolume"][1]
-    assert found.results["knee_local_accuracy"] == (
+    assert found.results["pick_local_accuracy"] == (
         run.record(3).values["local_accuracy"],
         run.record(0).values["local_accuracy"],
     )
     assert found.picks[1]["best"] == 0
-    worst = replace(weaker, front=(2,), shortlist=(2,), knee=2)  # trial 0 beats trial 2
+    worst = replace(weaker, front=(2,), shortlist=(2,), knee=2, best=2)  # trial 0 beats trial 2
     assert diff(run, worst).beaten == (0, 1)
     content = printed_json(capsys, "diff", RUN, OLD / "exits" / "run")
     assert content["asked"]["seed"] == [0, 1]
@@ -127,7 +127,7 @@ def test_two_runs_are_compared(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     shown = text(capsys, "diff", RUN, RUN)
     assert "asked: the same of both" in shown
     assert "a trial of B beats 0 of 3 trials on the front of A" in shown
-    assert "  3: 97.2 % (92–99), 90.5 % (86–94), 0.455 s (knee, best, smallest, safest)" in shown
+    assert "  3: 97.2 % (92–99), 90.5 % (86–94), 0.455 s (best, knee, smallest, safest)" in shown
 
 
 def test_runs_of_other_tasks_are_not_compared_sample_by_sample(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,11 +12,13 @@ from tuner.planner.device import UNSCALED_BYTES, FirstSteps, nominal, unscaled_b
 from tuner.testing import example_model, example_task
 
 
-def plan_of(saved_bytes: int, split: int = 0, micro_batches: int = 1) -> TrialPlan:
+def plan_of(saved_bytes: int, split: int = 0, micro_batches: int = 1, memory: int = 10**9) -> TrialPlan:
+    """Return a plan where memory is limited, or none is where `memory` is 0."""
     model = example_model(4)
     blocks = tuple(replace(block, saved_bytes=saved_bytes) for block in model.blocks)
     plan = TrialPlan(replace(model, blocks=blocks), example_task(), split=split)
-    return replace(plan, recipe=replace(plan.recipe, micro_batches=micro_batches))
+    runtime = replace(plan.runtime, memory_bytes=memory)
+    return replace(plan, recipe=replace(plan.recipe, micro_batches=micro_batches), runtime=runtime)
 
 
 @pytest.mark.parametrize(
@@ -26,6 +28,8 @@ def plan_of(saved_bytes: int, split: int = 0, micro_batches: int = 1) -> TrialPl
         (plan_of(2_000_000, split=1), 3 * 0.5),
         (plan_of(20_000_000, micro_batches=2), 2 * 4 * 0.5),  # two forms of step
         (plan_of(1_000), 0.0),  # so small that the eager loop trains it
+        (plan_of(2_000_000, memory=0), 0.0),  # it would take less memory, but more time
+        (plan_of(20_000_000, memory=0), 4 * 0.5),
     ],
 )
 def test_tracing_counts_in_what_a_trial_is_expected_to_take(plan: TrialPlan, seconds: float) -> None:

@@ -22,7 +22,8 @@ class TestExits(StrategyContract):
 
 
 def composed(values: dict[str, Scalar]) -> TrialPlan:
-    return compose([Exits(), Freeze()], preferred_values(values), example_model(20), example_task()).plan
+    depth = {name: value for name, value in values.items() if name == "freeze.trainable_blocks"}
+    return compose([Exits(), Freeze()], preferred_values(values), example_model(20), example_task(), depth).plan
 
 
 def scaled(model: ModelInfo, flops: int) -> ModelInfo:

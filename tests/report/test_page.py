@@ -66,7 +66,7 @@ def counted(run: Run) -> Run:
 
 
 def page_of(run: Run, findings: Findings = Findings()) -> Elements:  # noqa: B008 - frozen
-    winner = run.record(run.front[0] if run.knee is None else run.knee) if run.front else None
+    winner = run.record(run.front[0] if run.best is None else run.best) if run.front else None
     return Elements(page(run, findings, winner))
 
 
@@ -74,10 +74,10 @@ def page_of(run: Run, findings: Findings = Findings()) -> Elements:  # noqa: B00
 def whole() -> str:
     """The page of a run with everything in it."""
     run = counted(run_of("digits"))
-    assert run.knee is not None
+    assert run.best is not None
     importance = {"local_accuracy": {"freeze.trainable_blocks": 0.7, "recipe.epochs": 0.3}}
     photo = Photo("7", "<9>", 0.93, b"\xff\xd8\xff\xe0 no photo of anybody")
-    return page(run, Findings(importance, 24, STEP, photos=(photo,)), run.record(run.knee))
+    return page(run, Findings(importance, 24, STEP, photos=(photo,)), run.record(run.best))
 
 
 def test_the_page_is_complete_and_asks_nothing_of_the_network(whole: str) -> None:
@@ -156,16 +156,16 @@ def test_runs_of_earlier_versions_have_a_report(name: str) -> None:
 def test_an_empty_front_has_a_report() -> None:
     run = run_of("digits")
     records = tuple(replace(one, constraint={"memory": 0.5}, reason="took too much") for one in run.records)
-    text = page_of(replace(run, records=records, front=(), knee=None, shortlist=())).text
+    text = page_of(replace(run, records=records, front=(), knee=None, best=None, shortlist=())).text
     assert "No trial obeys every limit: 4 of 4 trials do not count because of --memory" in text
     assert text.count("took too much") >= 4
 
 
 def test_one_trial_or_none_has_a_report() -> None:
     run = run_of("digits")
-    one = replace(run, records=run.records[:1], front=(0,), knee=0, shortlist=(0,))
+    one = replace(run, records=run.records[:1], front=(0,), knee=0, best=0, shortlist=(0,))
     assert "1 trial was scored on the same samples: too few" in page_of(one, Findings({}, 1)).text
-    none = replace(run, records=(), front=(), knee=None, shortlist=())
+    none = replace(run, records=(), front=(), knee=None, best=None, shortlist=())
     assert "no trial ended" in page_of(none).text
 
 

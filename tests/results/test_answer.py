@@ -26,9 +26,9 @@ def run_of(name: str, classes: Classes = UNNAMED) -> Run:
 
 
 def measured(run: Run, **values: float) -> Run:
-    """Return a run whose knee measured something else."""
+    """Return a run whose best trial measured something else."""
     records = tuple(
-        replace(record, values=record.values | values) if record.trial == run.knee else record for record in run.records
+        replace(record, values=record.values | values) if record.trial == run.best else record for record in run.records
     )
     return replace(run, records=records)
 
@@ -80,7 +80,7 @@ def test_no_gain_is_no_answer() -> None:
 def test_an_empty_front_says_why() -> None:
     run = run_of("digits", DIGITS)
     refused = tuple(replace(record, constraint={"memory": 0.5}, reason="too much") for record in run.records)
-    empty = replace(run, records=refused, front=(), knee=None)
+    empty = replace(run, records=refused, front=(), knee=None, best=None)
     assert answer(empty).startswith("No trial obeys every limit: 4 of 4 trials do not count because of --memory")
 
 

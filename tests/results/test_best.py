@@ -6,7 +6,7 @@ from tests.plan.plans import PLAN
 from tuner.plan.parts import EditTraits, TailEdit
 from tuner.results.cuts import cuts_of
 from tuner.results.objectives import OBJECTIVES
-from tuner.results.pareto import best, near
+from tuner.results.pareto import best, is_alike, is_worth_naming
 from tuner.results.records import TrialRecord, comparable
 
 UNTOUCHED = {"local_accuracy": 0.1, "global_accuracy": 0.5}
@@ -23,9 +23,7 @@ def test_the_best_keeps_the_known_classes() -> None:
     assert best(members, UNTOUCHED, SAMPLES) == 1
     assert best(members, UNTOUCHED, SAMPLES, forgetting=0.3) == 0
     assert best(members, UNTOUCHED, SAMPLES, forgetting=0.0) == 2
-    assert best({0: values(0.9, 0.1), 1: values(0.8, 0.2)}, UNTOUCHED, SAMPLES) == 1, (
-        "none does: the one that forgets least"
-    )
+    assert best({0: values(0.9, 0.1), 1: values(0.8, 0.25)}, UNTOUCHED, SAMPLES) == 1, "none does: the larger sum"
     assert best({}, UNTOUCHED, SAMPLES) is None
 
 
@@ -38,9 +36,16 @@ def test_of_accuracies_that_so_few_samples_cannot_tell_apart_the_lowest_loss_is_
 
 def test_what_is_surely_worse_is_not_named_unless_another_domain_gains() -> None:
     chosen = values(0.95)
-    assert near(values(0.92), chosen, SAMPLES, OBJECTIVES)
-    assert not near(values(0.6), chosen, SAMPLES, OBJECTIVES)
-    assert near(values(0.6, 0.8), chosen, SAMPLES, OBJECTIVES)
+    assert is_worth_naming(values(0.92), chosen, SAMPLES, OBJECTIVES)
+    assert not is_worth_naming(values(0.6), chosen, SAMPLES, OBJECTIVES)
+    assert is_worth_naming(values(0.6, 0.8), chosen, SAMPLES, OBJECTIVES)
+    assert not is_alike(values(0.6, 0.8), chosen, SAMPLES, OBJECTIVES)
+
+
+def test_what_forgets_is_not_alike_however_right_it_is_on_the_users_samples() -> None:
+    assert not is_alike(values(0.96, 0.1), values(0.95), SAMPLES, OBJECTIVES)
+    assert not is_worth_naming(values(0.96, 0.1), values(0.95), SAMPLES, OBJECTIVES)
+    assert is_worth_naming(values(0.99, 0.1), values(0.85), SAMPLES, OBJECTIVES), "surely better on the user's"
 
 
 def test_a_lower_loss_tells_equal_accuracies_apart_and_no_others() -> None:

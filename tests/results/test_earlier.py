@@ -13,11 +13,11 @@ from tuner.results.earlier import MOST_PLANS, Earlier, earlier_plans, newest_run
 from tuner.results.run import Run
 
 
-def run_of(task: str, knobs: Mapping[int, int], knee: int) -> Run:
+def run_of(task: str, knobs: Mapping[int, int], best: int) -> Run:
     """Return what is read of a run: its shortlist, each member with its epochs, and its task."""
     made = SimpleNamespace(
         shortlist=tuple(sorted(knobs)),
-        knee=knee,
+        best=best,
         info=SimpleNamespace(identity=SimpleNamespace(task=task)),
         record=lambda trial: SimpleNamespace(knobs={"recipe.epochs": knobs[trial]}),
     )
@@ -28,11 +28,11 @@ def epochs(earlier: Earlier) -> list[Any]:
     return [plan["recipe.epochs"] for plan in earlier.plans]
 
 
-def test_the_knee_comes_first_and_equal_plans_once() -> None:
-    one = earlier_plans(run_of("a", {1: 10, 4: 40, 6: 10, 7: 70}, knee=4))
+def test_the_best_comes_first_and_equal_plans_once() -> None:
+    one = earlier_plans(run_of("a", {1: 10, 4: 40, 6: 10, 7: 70}, best=4))
     assert epochs(one) == [40, 10, 70]
     assert one.task == "a"
-    many = run_of("a", {number: number for number in range(20)}, knee=19)
+    many = run_of("a", {number: number for number in range(20)}, best=19)
     assert epochs(earlier_plans(many)) == [19, 0, 1, 2, 3, 4]
     assert MOST_PLANS == 6
 

@@ -46,11 +46,11 @@ INFO = RunInfo(
 )
 
 
-def run_of(*records: TrialRecord, front: tuple[int, ...] = (), knee: int | None = None) -> Run:
-    return Run(FOLDER, INFO, records, front, knee)
+def run_of(*records: TrialRecord, front: tuple[int, ...] = (), knee: int | None = None, best: int | None = None) -> Run:
+    return Run(FOLDER, INFO, records, front, knee, best)
 
 
-RUN = run_of(*RECORDS, front=(0, 1, 3, 4), knee=3)
+RUN = run_of(*RECORDS, front=(0, 1, 3, 4), knee=3, best=4)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ RUN = run_of(*RECORDS, front=(0, 1, 3, 4), knee=3)
         ("knee", 3),
         ("0", 0),
         ("2", 2),
-        ("best", 0),
+        ("best", 4),
         ("max(local_accuracy)", 0),
         ("global_accuracy >= 60 % and max(local_accuracy)", 3),
         ("local_accuracy>=80% and min(train_seconds)", 4),
@@ -69,7 +69,8 @@ RUN = run_of(*RECORDS, front=(0, 1, 3, 4), knee=3)
         ("max(local_accuracy) and global_accuracy >= 0.6", 3),
         ("train_seconds < 50 and local_accuracy > 0.7", 4),
         ("global_accuracy >= 0.7 and train_seconds <= 10", 1),
-        ("local_accuracy >= 0.8", 3),
+        ("local_accuracy >= 0.8", 4),
+        ("local_accuracy < 0.8", 1),
         ("local_accuracy > 0.8", 0),
         ("global_accuracy > 0 and global_accuracy < 1 and min(global_accuracy)", 0),
     ],
@@ -80,15 +81,16 @@ def test_a_pick_names_one_trial(pick: str, trial: int) -> None:
 
 def test_a_front_without_a_knee_gives_its_first_member() -> None:
     assert pick_trial(run_of(*RECORDS, front=(1, 3)), "knee").trial == 1
+    assert pick_trial(run_of(*RECORDS, front=(1, 3)), "best").trial == 1
 
 
 @pytest.mark.parametrize(
     ("pick", "message"),
     [
         ("9", "runs/clothing has no trial 9: it has 0 to 4"),
-        ("²", "must be one of knee, best, fastest, smallest, safest, a trial's number, or an expression, got '²'"),
-        ("knees", r"must be one of knee, .*, got 'knees' \(did you mean 'knee'\?\)"),
-        ("best one", "must be one of knee, .*, got 'best one': for example 'global"),
+        ("²", "must be one of best, knee, fastest, smallest, safest, a trial's number, or an expression, got '²'"),
+        ("knees", r"must be one of best, .*, got 'knees' \(did you mean 'knee'\?\)"),
+        ("best one", "must be one of best, .*, got 'best one': for example 'global"),
         ("global_accuracy >= 50", "global_accuracy is a share from 0 to 1, got 50: write 50 %"),
         ("train_seconds < 50 %", "train_seconds is no share, got 50 %: leave out the %"),
         ("global_accuracy >= percent(x)", "compares a value with a number, got 'percent"),
@@ -106,7 +108,7 @@ def test_a_front_without_a_knee_gives_its_first_member() -> None:
         ("0.5 < local_accuracy < 0.9", "cannot read '0.5 < local_accuracy < 0.9'"),
         ("local_accuracy > 0.5 or train_seconds < 3", "cannot read"),
         ("__import__('os')", "supports min and max, got '__import__'"),
-        ("\0", "must be one of knee"),
+        ("\0", "must be one of best"),
     ],
 )
 def test_a_pick_that_means_nothing_is_refused_with_what_would(pick: str, message: str) -> None:
@@ -127,19 +129,19 @@ def gaining_run() -> Run:
     names = ("local_accuracy", "global_accuracy", "train_seconds", "peak_bytes")
     records = [TrialRecord(n, "done", None, values=dict(zip(names, own, strict=True))) for n, own in values.items()]
     info = replace(INFO, untouched={"local_accuracy": 0.1}, task=replace(INFO.task, most_frequent=0.2))
-    return replace(run_of(*records, front=(0, 1, 2, 3, 4, 5), knee=2), info=info, shortlist=(0, 1, 2, 3, 4))
+    return replace(run_of(*records, front=(0, 1, 2, 3, 4, 5), knee=2, best=4), info=info, shortlist=(0, 1, 2, 3, 4))
 
 
-@pytest.mark.parametrize(("pick", "trial"), [("best", 4), ("fastest", 2), ("smallest", 4), ("safest", 2)])
+@pytest.mark.parametrize(("pick", "trial"), [("best", 4), ("fastest", 4), ("smallest", 4), ("safest", 2)])
 def test_a_named_pick_is_no_trial_at_chance(pick: str, trial: int) -> None:
     assert pick_trial(gaining_run(), pick).trial == trial
 
 
 def test_every_name_is_answered_or_refused_with_what_would_do() -> None:
-    assert named_picks(gaining_run()) == {"knee": 2, "best": 4, "fastest": 2, "smallest": 4, "safest": 2}
+    assert named_picks(gaining_run()) == {"best": 4, "knee": 2, "fastest": 4, "smallest": 4, "safest": 2}
     hopeless = replace(gaining_run(), info=replace(INFO, untouched={"local_accuracy": 0.95}))
-    assert named_picks(hopeless) == {"knee": 2, "best": 4}
-    with pytest.raises(RunError, match="none of runs/clothing does: pick knee, best or a trial's number"):
+    assert named_picks(hopeless) == {"best": 4, "knee": 2}
+    with pytest.raises(RunError, match="none of runs/clothing does: pick best, knee or a trial's number"):
         pick_trial(hopeless, "safest")
     with pytest.raises(RunError, match="smallest compares peak_bytes, which this run did not measure"):
         pick_trial(RUN, "smallest")
@@ -174,6 +176,7 @@ def test_an_empty_front_says_which_limit_binds_and_the_nearest_miss() -> None:
 def test_failures_are_no_limit() -> None:
     run = run_of(refused(0, failed=1.0))
     assert nothing_feasible(run) == "1 of 1 trials do not count because of failures; nearest miss: trial 0, reason 0"
+    assert "because of diverged trainings; nearest miss" in nothing_feasible(run_of(refused(0, diverged=1.0)))
 
 
 def test_what_a_backend_cannot_do_is_no_option() -> None:

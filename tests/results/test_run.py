@@ -43,7 +43,7 @@ def test_a_run_is_one_line() -> None:
     run = tuner.Run.open(OLD / "digits" / "run")
     line = repr(run)
     assert line.startswith(f"<Run {str(run.folder)!r} of digits: ")
-    assert f"front of {len(run.front)}, knee {run.knee}: local_accuracy 9" in line
+    assert f"front of {len(run.front)}, best {run.best}: local_accuracy 9" in line
     assert "\n" not in line
     assert len(line) < 300
 
@@ -57,7 +57,7 @@ def test_a_notebook_shows_the_front_as_a_table(name: str) -> None:
     assert header == ["trial", *(one.name.replace("_", " ") for one in run.objectives), "plan"]
     assert untouched[0] == "untouched"
     assert [row[0].removeprefix("→ ") for row in members] == list(map(str, run.shortlist))
-    assert [row[0] for row in members if row[0].startswith("→")] == [f"→ {run.knee}"]
+    assert [row[0] for row in members if row[0].startswith("→")] == [f"→ {run.best}"]
     for trial, row in zip(run.shortlist, members, strict=True):
         assert row[1:-1] == [run.text(one, run.record(trial).values[one.name]) for one in run.objectives]
         assert row[-1].startswith("train ")
@@ -70,7 +70,7 @@ def test_the_frame_has_a_row_for_each_trial_and_a_column_for_each_number(name: s
     table = run.frame()
     assert list(table.index) == [record.trial for record in run.records]
     assert list(table.index[table["on_front"]]) == list(run.front)
-    assert list(table.index[table["knee"]]) == [run.knee]
+    assert list(table.index[table["best"]]) == [run.best]
     for record in run.records:
         row = table.loc[record.trial]
         assert row["state"] == record.state

@@ -16,7 +16,7 @@ import pytest
 
 from tuner.backends.extensions import Extensions
 from tuner.commands.tune import run
-from tuner.errors import TunerError, UnsupportedError
+from tuner.errors import DivergedError, TunerError, UnsupportedError
 from tuner.plan.parts import Scalar
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import nominal
@@ -154,7 +154,9 @@ class InProcess:
         try:
             value = method(**job.arguments, **({"report": report} if job.reports else {}))
         except TunerError as error:
-            return JobResult("failure", failure=Failure(str(error), "", isinstance(error, UnsupportedError)))
+            known = DivergedError.__name__ if isinstance(error, DivergedError) else ""
+            unsupported = isinstance(error, UnsupportedError)
+            return JobResult("failure", failure=Failure(str(error), "", unsupported, error=known))
         except Exception as error:  # noqa: BLE001 - as in a child, whatever a backend raises
             return JobResult(
                 "failure", failure=Failure(f"{type(error).__name__}: {error}", traceback.format_exc(), is_bug=True)

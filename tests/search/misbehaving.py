@@ -22,7 +22,7 @@ import psutil
 from tuner.backends.base import Backend, Exported, Filling, Session, Trial, silent
 from tuner.backends.extensions import Extensions
 from tuner.backends.losses import LossError
-from tuner.errors import TaskError, UnsupportedError
+from tuner.errors import DivergedError, TaskError, UnsupportedError
 from tuner.plan.info import BlockInfo, ModelInfo
 from tuner.plan.parts import Scalar, Stage
 from tuner.plan.trial import TrialPlan
@@ -110,7 +110,7 @@ class MisbehavingSession(Session):
         elif mood == "raise":
             raise ValueError("this is no tensor")
         elif mood == "diverge":
-            raise TaskError("the loss became nan in epoch 1: lower recipe.learning_rate")
+            raise DivergedError("the loss became nan in epoch 1: lower recipe.learning_rate")
         elif mood == "lacking":
             raise UnsupportedError("an operator has no form here")
         elif mood == "nan":
@@ -130,8 +130,9 @@ class MisbehavingSession(Session):
             peak = 1e9
         weights.parent.mkdir(parents=True, exist_ok=True)
         weights.write_bytes(b"weights")
-        score = 1 - 1 / (plan.train_samples + plan.trainable + plan.recipe.epochs)
-        values = {"local_accuracy": score, "global_accuracy": 1 - score / 2, "train_seconds": seconds}
+        score = 1.0 if mood == "right" else 1 - 1 / (plan.train_samples + plan.trainable + plan.recipe.epochs)
+        kept = 1.0 if mood == "right" else 1 - score / 2
+        values = {"local_accuracy": score, "global_accuracy": kept, "train_seconds": seconds}
         return Outcome({**values, "peak_bytes": peak})
 
     def export(self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool) -> Exported:

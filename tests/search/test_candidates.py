@@ -1,4 +1,4 @@
-"""Of a few suggestions, the one expected to bring most per second."""
+"""Of a few suggestions, the one expected to bring most by the end."""
 
 import math
 import random
@@ -126,7 +126,7 @@ def test_before_two_trials_tell_a_short_new_plan_is_taken(choosing: Callable[...
 def test_samplers_that_are_not_weighed_are_taken_at_their_word(
     choosing: Callable[..., Candidates], tried: list[TrialRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Candidates, "_by_gain", lambda *_: pytest.fail("only TPE's are weighed"))
+    monkeypatch.setattr(Candidates, "_gains", lambda *_: pytest.fail("only TPE's are weighed"))
     assert choosing("nsga2").best(second, always, tried, 0) is None
     assert choosing("random").best(second, always, tried, 0) is not None
 
@@ -149,7 +149,7 @@ def test_a_choice_on_another_rung_is_that_of_a_study_that_was_resumed_there(
 def test_objectives_that_are_not_foreseen_leave_the_choice_to_the_sampler(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Candidates, "_by_gain", lambda *_: pytest.fail("its gain is not foreseen"))
+    monkeypatch.setattr(Candidates, "_gains", lambda *_: pytest.fail("its gain is not foreseen"))
     monkeypatch.setattr(Setting, "foreseen", property(lambda _self: False))
     study = begin(Budget(trials=6))
     study.run()

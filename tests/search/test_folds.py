@@ -13,11 +13,11 @@ from tuner.errors import UsageError
 from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan
-from tuner.planner import cost
 from tuner.results.config import Budget
 from tuner.results.counts import ClassCounts
 from tuner.results.records import Outcome
 from tuner.search.admission import Admitted
+from tuner.search.checkpoints import States
 from tuner.search.folds import check_folds, check_possible_folds, joined, train
 from tuner.search.processes.guard import JobResult
 from tuner.search.study import Study
@@ -102,9 +102,8 @@ def test_a_training_without_a_result_ends_the_trial(
     end = time.monotonic() if ending == "stopped" else None
     plan = study._reachable[0]
     setting_now = replace(study._setting, end=end)
-    estimate = cost.estimate(plan, setting_now.rates)
     weights = setting_now.folder / "w.safetensors"
-    result = train(setting_now, session, plan, study._store, weights, estimate, lambda _: None)
+    result = train(setting_now, session, plan, study._store, weights, States(None, keeps=False), lambda _: None)
     assert result.verdict == {"failure": "crashed", "memory": "memory", "stopped": "deadline"}[ending]
     assert result.value is None
     assert not weights.with_name("fold.safetensors").exists()

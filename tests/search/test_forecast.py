@@ -64,10 +64,11 @@ def ask(begin: Begin, planner: Planner) -> Callable[..., Expected]:
         study = begin(deterministic=False)
         setting = replace(study._setting, limits=Budget(memory_bytes=memory), rates=nominal(plan.model))
         forecast = Forecast(setting, {"torch": planner})
-        for one in records:
+        known = [replace(one, plan=with_memory_limit(one.plan, setting)) for one in records if one.plan is not None]
+        for one in known:
             if one.plan is not None:
                 forecast.expected(one.plan, 0, [])
-        return forecast.expected(plan, 0, records)
+        return forecast.expected(with_memory_limit(plan, setting), 0, known)
 
     return asking
 
@@ -190,13 +191,16 @@ def test_memory_that_a_grown_trial_took_is_not_used_for_others(ask: Ask) -> None
     assert peak(ask(plan_of(), [record(growing(), PLANNED + 200_000_000.0)])) == planned(plan_of())
 
 
-def test_a_tail_that_grows_gets_the_limit_and_stays_the_same_plan(begin: Begin) -> None:
+def test_a_plan_gets_the_limit_and_stays_the_same_plan(begin: Begin) -> None:
     setting = replace(begin()._setting, limits=Budget(memory_bytes=5), deterministic=False)
-    limited = with_memory_limit(growing(), setting)
-    assert limited.runtime.memory_bytes == 5
-    assert limited.key() == growing().key()
-    assert with_memory_limit(plan_of(), setting) == plan_of()
-    assert with_memory_limit(growing(), replace(setting, deterministic=True)) == growing()
+    for plan in (growing(), plan_of()):
+        limited = with_memory_limit(plan, setting)
+        assert limited.runtime.memory_bytes == 5
+        assert limited.key() == plan.key()
+        assert with_memory_limit(plan, replace(setting, limits=Budget())) == plan
+    alike = replace(setting, deterministic=True)
+    assert with_memory_limit(growing(), alike) == growing(), "what it takes by then is no function of the plan"
+    assert with_memory_limit(plan_of(), alike).runtime.memory_bytes == 5
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ def build(outputs: int = 4) -> nn.Module:
 """
 SPACE = """
 strategies = ["freeze", "cache"]
+sampler = "random"  # of plans that are weighed, none that would be refused is taken
 [knobs]
 runtime.backend = "torch"
 freeze.trainable_blocks = { low = 4, high = 1000 }
@@ -40,6 +41,7 @@ schedule = "constant"
 patience = 0
 freeze_bn = true
 micro_batches = 1
+solve_again = false
 """
 
 

@@ -18,11 +18,11 @@ epochs = { low = 1, high = 20 }
 
 
 @pytest.mark.slow
-def test_the_second_run_begins_with_the_knee_of_the_first(tune: Callable[..., Run], tmp_path: Path) -> None:
+def test_the_second_run_begins_with_the_best_of_the_first(tune: Callable[..., Run], tmp_path: Path) -> None:
     first = tune(trials=3)
     second = tune(trials=1, out=tmp_path / "second")
-    assert first.knee is not None
-    assert second.records[0].knobs == first.record(first.knee).knobs
+    assert first.best is not None
+    assert second.records[0].knobs == first.record(first.best).knobs
     afresh = tune(trials=1, out=tmp_path / "afresh", earlier="none", seed=5)
     assert afresh.records[0].knobs == first.records[0].knobs  # the first anchor
     named = tune(trials=1, out=tmp_path / "named", earlier=tmp_path / "run", deterministic=True)

@@ -18,7 +18,7 @@ from tuner.plugin.knobs import Choice, Knob, Numeric, ValueSource
 from tuner.results.records import TrialRecord
 from tuner.search.checkpoints import Checkpoints
 from tuner.search.scoring import DIVERGED
-from tuner.search.structures import Structures, can_continue, is_head, structure_of
+from tuner.search.structures import KEEPING, Structures, can_continue, is_head, structure_of
 
 DEPTH, EPOCHS, RATE = "freeze.trainable_blocks", "recipe.epochs", "recipe.learning_rate"
 KNOBS: dict[str, Knob] = {
@@ -52,16 +52,17 @@ def record(trial: int, blocks: int, local: float, epochs: int = 4, **rest: Any) 
     return TrialRecord(trial=trial, plan=one.plan, knobs=one.values, **given)
 
 
-def structures(seconds: Mapping[int, float] | None = None, tried: set[str] | None = None) -> Structures:
-    """Return a ladder of three cuts and a head; a cut of n blocks takes n seconds where nothing else is said."""
-    known = tried or set()
+HEAD = replace(PLAN, split=19, shape=(SOLVED,))
 
-    def takes(one: Composed, _rung: int) -> float:
-        return math.inf if one.plan.key() in known else (seconds or {}).get(one.plan.trainable, one.plan.trainable)
+
+def structures() -> Structures:
+    """Return a ladder of three cuts and a head, which was tried on rung 0; a cut of n blocks takes n seconds."""
+
+    def takes(one: Composed, rung: int) -> float:
+        return math.inf if one.plan == HEAD and rung == 0 else one.plan.trainable
 
     made = Structures(setting(), compose, takes)
-    head = Composed(replace(PLAN, split=19, shape=(SOLVED,)), {}, {})
-    made.begin([composed(20), composed(2), composed(1), composed(5), head])
+    made.begin([composed(20), composed(2), composed(1), composed(5), Composed(HEAD, {}, {})])
     return made
 
 
@@ -104,7 +105,13 @@ def test_a_diverged_training_comes_back_at_a_third_of_its_rate_and_its_depth_is_
     thrice = [*records, *(replace(broken, trial=3 + more) for more in range(2))]
     after = ladder.next(thrice, 0, 100.0)
     assert after is not None
-    assert after.plan.recipe.learning_rate == composed(5).plan.recipe.learning_rate, "the anchor: no third retry"
+    assert after in ladder.anchors, "no third retry"
+
+
+def test_a_model_that_is_not_to_forget_is_trained_at_a_lower_rate() -> None:
+    assert PLAN.task.global_per_class
+    rates = [one.plan.recipe.learning_rate for one in structures().anchors[1:]]
+    assert rates == pytest.approx([KEEPING * 1e-3] * 3)
 
 
 def test_the_line_with_most_to_gain_is_continued_for_twice_as_long() -> None:

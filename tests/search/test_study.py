@@ -16,6 +16,8 @@ from tuner.results.objectives import OBJECTIVES
 from tuner.results.records import TrialRecord
 from tuner.search import ending
 from tuner.search.journal import open_study
+from tuner.search.scoring import DIVERGED
+from tuner.search.structures import KEEPING, SLOWER
 from tuner.search.study import Study
 
 Begin = Callable[..., Study]
@@ -42,21 +44,28 @@ def plans(study: Study) -> list[tuple[int, str]]:
     return [(one.plan.trainable, one.plan.cache.by) for one in study.records if one.plan is not None]
 
 
-def test_anchors_come_first(begin: Begin) -> None:
-    study = begin(Budget(trials=4))
+def test_each_anchors_structure_is_tried_once_from_the_cheap_end(begin: Begin) -> None:
+    study = begin(Budget(trials=6))
+    assert study._queue.study.trials == [], "the next one is chosen after each trial"
     study.run()
-    assert plans(study)[:3] == [(1, "cache"), (3, "cache"), (4, "none")]
-    first = study.records[0].knobs
-    assert first["recipe.epochs"] == 8
-    assert first["recipe.learning_rate"] == 1e-3
-    assert first["gdm.alpha"] == 0.05
+    assert plans(study)[:3] == [(1, "cache"), (2, "cache"), (4, "none")]
+    cheap, deeper, whole = (record.knobs for record in study.records[:3])
+    assert cheap["recipe.epochs"] == 20, "64 steps would be more than the space has"
+    assert cheap["gdm.alpha"] == 0.09, "a half more than the 12 local samples, of 200"
+    assert cheap["recipe.learning_rate"] == pytest.approx(KEEPING * 1e-3), "the model knows classes already"
+    rates = [float(knobs["recipe.learning_rate"]) for knobs in (cheap, deeper, whole)]
+    assert rates == sorted(rates, reverse=True)
+    anchors = [one.plan.key() for one in study._structures.anchors]
+    tried = [record.plan.key() for record in study.records if record.plan is not None]
+    assert tried[:3] == anchors
+    assert not set(tried[3:]) & set(anchors)
 
 
-@pytest.mark.parametrize(("step_seconds", "anchors"), [(0.1, 3), (5.0, 2)])
-def test_full_fine_tuning_is_no_anchor_where_it_takes_over_a_tenth_of_the_time(
+@pytest.mark.parametrize(("step_seconds", "anchors"), [(0.1, 3), (5.0, 1)])
+def test_an_anchor_after_the_first_takes_at_most_a_tenth_of_the_time_where_they_are_tried_in_order(
     begin: Begin, step_seconds: float, anchors: int
 ) -> None:
-    study = begin(Budget(time_seconds=100.0), deterministic=False, step_seconds=step_seconds)
+    study = begin(Budget(time_seconds=100.0), deterministic=False, step_seconds=step_seconds, sampler="random")
     assert len(study._queue.study.trials) == anchors
 
 
@@ -79,6 +88,9 @@ def test_no_plan_is_trained_twice(begin: Begin, stand_in: Any) -> None:
         "recipe.patience": 0,
         "recipe.freeze_bn": True,
         "recipe.micro_batches": 1,
+        "recipe.label_smoothing": 0.0,
+        "recipe.solve_again": False,
+        "freeze.trainable_blocks": (1, 2, 3, 4),
     }
     study = begin(Budget(trials=100), strategies=("freeze",), wanted=few)
     study.run()
@@ -157,11 +169,38 @@ def test_a_trial_that_raises_is_failed_and_keeps_its_traceback(begin: Begin, moo
     assert [record.state for record in study.records] == ["failed", "failed", "failed", "done"]
     assert raised.reason == "ValueError: this is no tensor"
     assert "in train" in raised.notes[0]
-    assert diverged.reason.startswith("the loss became nan in epoch 1: lower")
+    assert diverged.reason.startswith("diverged: the loss became nan in epoch 1: lower")
     assert diverged.notes == ()
     assert strange.reason == "it gave no finite value of train_seconds"
-    assert [broken.get("failed") for broken in constraints(tmp_path)] == [1.0, 1.0, 1.0, None]
+    assert [broken.get("failed") for broken in constraints(tmp_path)] == [1.0, None, 1.0, None]
+    assert constraints(tmp_path)[1] == {DIVERGED: 1.0}
     assert study.front() == [well.trial]
+
+
+def test_a_training_that_diverged_is_tried_again_at_a_third_of_its_rate(begin: Begin, moods: Moods) -> None:
+    moods("well", "diverge", "well")
+    study = begin(Budget(trials=4))
+    study.run()
+    _, diverged, slower, next_ = study.records
+    assert (diverged.state, diverged.constraint) == ("failed", {DIVERGED: 1.0})
+    assert slower.state == "done"
+    assert slower.knobs["recipe.learning_rate"] == pytest.approx(SLOWER * float(diverged.knobs["recipe.learning_rate"]))
+    rest = [{**one.knobs, "recipe.learning_rate": 0.0} for one in (diverged, slower)]
+    assert rest[0] == rest[1]
+    assert plans(study)[1:] == [(2, "cache"), (2, "cache"), (4, "none")], "then the ladder goes on"
+    assert next_.state == "done"
+
+
+@pytest.mark.parametrize("keep_going", [False, True])
+def test_a_study_with_a_time_limit_ends_where_nothing_is_left_to_gain_unless_it_is_to_keep_going(
+    begin: Begin, moods: Moods, keep_going: bool
+) -> None:
+    moods("right")
+    study = begin(Budget(time_seconds=3.0 if keep_going else 60.0, keep_going=keep_going), deterministic=False)
+    study.run()
+    own = "nothing is left to gain that the validation samples could show"
+    assert (study.ended == own) is not keep_going
+    assert study.ended.startswith("the time is up") is keep_going
 
 
 def test_a_strategy_that_raises_three_times_is_removed_from_the_study(begin: Begin, heard: Any) -> None:
@@ -182,7 +221,7 @@ def test_a_strategy_that_is_removed_leaves_the_knobs_that_draw_it_as_they_were(
 ) -> None:
     strategies = ("gdm", "freeze", "bias", "cuts", "cache")
     wanted: dict[str, Scalar] = {"bias.scales": False, "gdm.weight": 1.0, "gdm.balance": False}
-    study = begin(Budget(trials=40), strategies=strategies, sampler=sampler, wanted=wanted)
+    study = begin(Budget(trials=60), strategies=strategies, sampler=sampler, wanted=wanted)
     study.run()
     failed = [record.trial for record in study.records if record.state == "failed"]
     assert len(failed) >= 3
@@ -259,4 +298,4 @@ def test_a_record_is_json(begin: Begin) -> None:
     study = begin(Budget(trials=1))
     study.run()
     content = json.loads(json.dumps(study.records[0].to_dict()))
-    assert content["sentence"].startswith("train last 1 of 4 blocks on 12 local + 10 global samples")
+    assert content["sentence"].startswith("train last 1 of 4 blocks on 12 local + 18 global samples")

@@ -54,7 +54,7 @@ class PlanDescription:
     Attributes:
         sentence: The plan in a sentence.
         supported: ``yes``, or the reason why the plan's backend cannot carry it out.
-        train_seconds: Cost on an empty store: filling and epochs.
+        train_seconds: Cost of training on stored features.
         peak_bytes: Memory in addition to the idle process.
         storage_bytes: Size of stored features and trained weights.
         flops: FLOPs of the whole trial on an empty store.

@@ -52,7 +52,7 @@ class Depth:
     Attributes:
         trainable: Number of trained blocks.
         sentence: The plan in a sentence.
-        train_seconds: Cost on an empty store: filling and epochs.
+        train_seconds: Cost of training on stored features.
         spend_seconds: Cost now: epochs, scoring, and filling of what is not stored yet.
         peak_bytes: Memory in addition to the idle process.
         storage_bytes: Size of stored features and trained weights.

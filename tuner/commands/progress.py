@@ -122,7 +122,7 @@ class Progress(Listener):
         on = "all samples" if rung == 0 else f"1/{2**rung} of the samples"
         self._front = f"front: hypervolume {area:.3f} on {on}"
         if gain is not None:
-            self._front += f", expected to grow by {gain:.3f} until the end"
+            self._front += f", may grow by {gain:.3f} until the end"
 
     def close(self) -> None:
         """Remove the panel, and print no more reminders."""

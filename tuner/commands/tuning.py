@@ -31,7 +31,7 @@ from tuner.search.listener import FINISHING, LOOKING, Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.rates import rates_of
-from tuner.search.setting import MEASURING_SHARE, Setting, cores, wanted_knobs
+from tuner.search.setting import Setting, cores, measuring_seconds, wanted_knobs
 from tuner.search.space import Space, check_knobs
 from tuner.store.disk import StoreFull
 from tuner.store.engine_choice import choose_engine
@@ -216,7 +216,7 @@ class Tuning:
             session,
             backend,
             measure=not config.deterministic,
-            within=math.inf if end is None else max(0.0, MEASURING_SHARE * (end - started)),
+            within=math.inf if end is None else measuring_seconds(end - started),
             listener=self._listener,
         )
         self._phases["measuring"] = time.monotonic() - started

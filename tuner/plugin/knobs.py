@@ -48,11 +48,12 @@ class Numeric:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of a few values. `start` is tried first; None for the first of them."""
+    """One of a few values. `start` is tried first; None for the first of them; a search space may ask for `legal`."""
 
     name: str
     options: tuple[Scalar, ...]
     start: Scalar | None = field(default=None, repr=False)
+    legal: Numeric | None = field(default=None, repr=False, compare=False)
 
     @property
     def fixed(self) -> bool:
@@ -114,10 +115,10 @@ class Draw:
         Raises:
             KnobError: Nothing that the search space asks for is legal here.
         """
-        full = self._full(name)
-        if usual and full not in self._wanted:
-            return int(self._draw(Choice(full, tuple(usual), start if start in usual else None)))
-        return int(self._draw(Numeric(full, low, high, whole=True, log=log, start=start)))
+        legal = Numeric(self._full(name), low, high, whole=True, log=log, start=start)
+        if usual:
+            return int(self._draw(Choice(legal.name, tuple(usual), start if start in usual else None, legal)))
+        return int(self._draw(legal))
 
     def number(self, name: str, low: float, high: float, *, log: bool = False, start: float | None = None) -> float:
         """Draw a number in ``[low, high]``; arguments as for `integer`.
@@ -169,6 +170,7 @@ def narrow(legal: Knob, wanted: Wanted) -> Knob:
     Raises:
         KnobError: Nothing is left.
     """
+    legal = legal.legal or legal if isinstance(legal, Choice) else legal
     if isinstance(wanted, Numeric):
         if not isinstance(legal, Numeric):
             raise KnobError(

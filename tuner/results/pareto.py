@@ -93,7 +93,8 @@ def best(
     """Return the member with the highest local accuracy of those that keep the known classes; None where there is none.
 
     Of those within a standard error of the highest, the one with the lowest validation loss: it tells apart what so few
-    samples cannot. Where no member keeps the known classes, the one that forgets least.
+    samples cannot. Where no member keeps the known classes, the one with the
+    largest sum of both accuracies.
 
     Args:
         members: Values of the front by trial number.
@@ -106,7 +107,7 @@ def best(
     least = untouched.get("global_accuracy", 0.0) - (FORGETTING if forgetting is None else forgetting) - 1e-12
     kept = {key: one for key, one in members.items() if one.get("global_accuracy", 1.0) >= least}
     if not kept:
-        return max(sorted(members), key=lambda key: members[key].get("global_accuracy", 0.0))
+        return max(sorted(members), key=lambda key: _both(members[key]))
     highest = max(one.get("local_accuracy", 0.0) for one in kept.values())
     error = math.sqrt(max(0.0, highest * (1 - highest)) / max(1, samples.get("local", 1)))
     alike = {key: one for key, one in kept.items() if one.get("local_accuracy", 0.0) >= highest - error}
@@ -121,13 +122,17 @@ def best(
     return min(alike, key=order)
 
 
-def near(
+def _both(values: Mapping[str, float]) -> float:
+    return values.get("local_accuracy", 0.0) + values.get("global_accuracy", 0.0)
+
+
+def is_alike(
     values: Mapping[str, float],
     chosen: Mapping[str, float],
     samples: Mapping[str, int],
     objectives: Sequence[Objective],
 ) -> bool:
-    """Return whether a member is worth naming next to the chosen one: no difference is sure, or another domain gains.
+    """Return whether no accuracy of a member is surely below that of the chosen one.
 
     Args:
         values: Of the member.
@@ -135,17 +140,30 @@ def near(
         samples: Number of validation samples by domain.
         objectives: The study's.
     """
-    for one in objectives:
-        count = samples.get(DOMAINS.get(one.name, ""), 0)
-        if one.direction != "maximise" or one.name not in values or one.name not in chosen:
-            continue
-        if one.name == "local_accuracy":
-            least = wilson(chosen[one.name], count)[0] if count and one.unit == "%" else 0.9 * chosen[one.name]
-            if values[one.name] >= least:
-                return True
-        elif count and one.unit == "%" and values[one.name] > wilson(chosen[one.name], count)[1]:
-            return True
-    return "local_accuracy" not in values
+    return all(values[one.name] >= _interval(one, chosen, samples)[0] for one in _scores(objectives, values, chosen))
+
+
+def is_worth_naming(
+    values: Mapping[str, float],
+    chosen: Mapping[str, float],
+    samples: Mapping[str, int],
+    objectives: Sequence[Objective],
+) -> bool:
+    """Return whether a member is alike, or some accuracy of it is surely above that of the chosen one."""
+    scores = _scores(objectives, values, chosen)
+    gains = any(_interval(one, values, samples)[0] > chosen[one.name] for one in scores)
+    return gains or is_alike(values, chosen, samples, objectives)
+
+
+def _scores(objectives: Sequence[Objective], *members: Mapping[str, float]) -> list[Objective]:
+    """Return the accuracies on a domain's samples that all members have."""
+    return [one for one in objectives if one.name in DOMAINS and all(one.name in member for member in members)]
+
+
+def _interval(objective: Objective, values: Mapping[str, float], samples: Mapping[str, int]) -> tuple[float, float]:
+    """Return the 95 % interval of an accuracy; of another score a tenth of it on both sides."""
+    share, count = values[objective.name], samples.get(DOMAINS[objective.name], 0)
+    return wilson(share, count) if count and objective.unit == "%" else (0.9 * share, 1.1 * share)
 
 
 def scaled_loss(objective: Objective, value: Mapping[str, float]) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 from tuner.errors import RunError, UsageError, nearest
 from tuner.results.objectives import ACCURACY
+from tuner.results.pareto import is_alike
 from tuner.results.records import TrialRecord, binding
 from tuner.results.run import Run
 
@@ -82,6 +83,10 @@ def _named(run: Run, name: str) -> TrialRecord:
     shown = set(run.shortlist or run.front)
     free = max(run.info.untouched.get("local_accuracy", 0.0), run.info.task.most_frequent)
     gaining = [one for one in members if one.trial in shown and one.values.get("local_accuracy", 0.0) > free]
+    if run.best is not None and name in {"fastest", "smallest"}:
+        chosen = run.record(run.best).values
+        alike = [one for one in gaining if is_alike(one.values, chosen, run.scored_samples, run.objectives)]
+        gaining = alike or gaining
     if not gaining:
         raise RunError(
             f"--pick {name} chooses among trials that gain on the user's data, but none of {run.place} does: "

@@ -153,4 +153,5 @@ def _told_apart(record: TrialRecord) -> Mapping[str, float]:
 
 def binding(name: str) -> str:
     """Return the name of a record's constraint as text for people."""
-    return {"failed": "failures", "support": "missing support of the backend"}.get(name, f"--{name}")
+    texts = {"failed": "failures", "diverged": "diverged trainings", "support": "missing support of the backend"}
+    return texts.get(name, f"--{name}")

@@ -14,7 +14,7 @@ from tuner.results.frame import frame
 from tuner.results.kinds import as_seen, chosen_kind, paced
 from tuner.results.likeness import device_kind
 from tuner.results.objectives import Objective, objective_of
-from tuner.results.pareto import best, front, knee, near
+from tuner.results.pareto import best, front, is_worth_naming, knee
 from tuner.results.records import STATES, TrialRecord, comparable
 from tuner.results.shortlist import shortlist, useful
 from tuner.task import Task
@@ -48,7 +48,7 @@ class Run:
     task: Task | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        """Return one line: the task, the trials by state, the front and its knee."""
+        """Return one line: the task, the trials by state, the front and its best trial."""
         states = ", ".join(f"{number} {state}" for state, number in self.counts.items() if number) or "no trial"
         front = f"front of {len(self.front)}" if self.front else "empty front"
         if self.best is not None:
@@ -153,7 +153,9 @@ class Run:
         chosen = best(worth, info.untouched, run.scored_samples, info.config.limits.forgetting)
         if chosen is not None:
             worth = {
-                key: one for key, one in worth.items() if near(one, worth[chosen], run.scored_samples, run.objectives)
+                key: one
+                for key, one in worth.items()
+                if is_worth_naming(one, worth[chosen], run.scored_samples, run.objectives)
             }
         listed = shortlist(worth, info.objectives, run.scored_samples, chosen)
         return replace(run, best=chosen, shortlist=listed)

@@ -43,7 +43,7 @@ def shortlist(
         members: Values by trial number.
         objectives: What counts.
         samples: Number of validation samples by domain.
-        first: The member that is kept in any case, such as the knee.
+        first: The member that is kept in any case, such as the best.
         most: The largest number of members.
     """
     order = sorted(members, key=lambda trial: (trial != first, objectives[0].loss(members[trial]), trial))

@@ -16,6 +16,8 @@ from tuner.search.processes.guard import JobLimits
 from tuner.search.setting import CLOSING_SECONDS, RUN_RESERVE, Setting
 from tuner.store.store import Store, disk_bytes
 
+#: A trial is asked to stop so many times as long before the end as solving and scoring are expected to take.
+ENDING_MARGIN = 1.5
 #: With each plan that is refused for memory in a row, one that fits less surely may be tried; after so many, one that
 #: fits by its estimate. If it does fit, estimates are surer from there on; if not, they rise.
 REFUSALS = 10
@@ -188,12 +190,18 @@ class Check(NamedTuple):
         return f"--{self.name}: needs {needs}, but {limit / self.scale:,.3g} {self.unit} are left"
 
 
-def trial_limits(setting: Setting, plan: TrialPlan) -> JobLimits:
-    """Return the limits of a trial's job: it is asked to stop in time to be solved and scored before the time is up."""
+def trial_limits(setting: Setting, plan: TrialPlan, slower: float = 1.0) -> JobLimits:
+    """Return the limits of a trial's job: it is asked to stop in time to be solved and scored before the time is up.
+
+    Args:
+        setting: The study's.
+        plan: Of the trial.
+        slower: How many times as long as by the device's rates it is expected to take.
+    """
     end, memory, file = setting.end, setting.limits.memory_bytes, setting.limits.storage_bytes
     if end is None:
         return JobLimits(memory_bytes=memory, file_bytes=file)
-    scoring = max(0.5, cost.ending_seconds(plan, setting.rates))
+    scoring = max(0.5, ENDING_MARGIN * max(1.0, slower) * cost.ending_seconds(plan, setting.rates))
     return JobLimits(end - CLOSING_SECONDS - scoring, end - CLOSING_SECONDS / 2, memory, file)
 
 

@@ -81,6 +81,7 @@ def train(
     weights: Path,
     states: States,
     progress: Progress,
+    slower: float = 1.0,
 ) -> JobResult[Outcome]:
     """Carry a plan out: all its trainings, one after the other, as one result.
 
@@ -92,6 +93,7 @@ def train(
         weights: Where the weights go that were trained on all samples.
         states: Which checkpoint it continues, and whether it leaves one.
         progress: Called with progress.
+        slower: How many times as long as by the device's rates it is expected to take.
 
     Returns:
         What the training on all samples measured, its accuracies joined with those of the folds. The first training
@@ -105,7 +107,7 @@ def train(
         names = setting.objective_names if not one.data.fold else ()
         seed = seeded(setting.seed, one.line())
         job = Trial(one, seed, store, file, objectives=names, earlier=states.earlier, keeps=states.keeps)
-        limits = trial_limits(setting, one)
+        limits = trial_limits(setting, one, slower)
         try:
             result = session.try_train(job, limits, _naming_fold(progress, one))
         finally:

@@ -33,8 +33,13 @@ class Improvement:
         """Seconds since the front last became better; 0 where there is none yet."""
         return max(0.0, time.monotonic() - self._at)
 
-    def note(self, records: Sequence[TrialRecord]) -> None:
-        """Compare the front of some trials with the best so far: on a higher rung it is better in any case."""
+    def note(self, records: Sequence[TrialRecord], hope: float | None = None) -> None:
+        """Compare the front of some trials with the best so far: on a higher rung it is better in any case.
+
+        Args:
+            records: The finished trials.
+            hope: By how much the area may grow at best, where the study knows; else it is read from how it grew.
+        """
         now = time.monotonic()
         members = comparable(records)
         if not members:
@@ -46,8 +51,8 @@ class Improvement:
         if size > self._sizes[-1][1] * (1 + FLAT):
             self._sizes.append((now, size))
             self._at = now
-        left = self._setting.seconds_left
-        self._listener.front(self._sizes[-1][1], rung, expected_growth(self._sizes, now, left))
+        gain = expected_growth(self._sizes, now, self._setting.seconds_left) if hope is None else hope
+        self._listener.front(self._sizes[-1][1], rung, gain)
 
 
 def expected_growth(sizes: Sequence[tuple[float, float]], now: float, left: float) -> float | None:

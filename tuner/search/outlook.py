@@ -33,6 +33,8 @@ class Curve(NamedTuple):
 class Outlook:
     """Judges the trials of one study; not those with exits or edits of the tail, whose curves jump, or with folds.
 
+    Nor those that end in a head that is solved for: what it scores is not in the loss of the head before.
+
     Args:
         setting: The study's. Where it has other objectives than accuracies and costs, or is deterministic, every trial
             runs to its end: at which step a request to stop arrives depends on the clock.
@@ -62,8 +64,9 @@ class Outlook:
             for record in records
             if record.rung == rung and eligible(record) and record.state == "done" and record.epochs
         ]
+        jumps = plan.traits.changes_shapes or bool(plan.heads.exits)
         self._plan, self._losses, self._gave_up = (
-            None if plan.traits.changes_shapes or plan.heads.exits or plan.data.folds else plan,
+            None if jumps or plan.data.folds or plan.recipe.solve_again else plan,
             [],
             False,
         )

@@ -28,6 +28,9 @@ CLOSING_SECONDS = 0.8
 RUN_RESERVE = 2_000_000
 #: Measuring the device takes at most this share of the time that is left.
 MEASURING_SHARE = 0.1
+#: A run that begins measures for so long, or for this share of its time if that is longer: what is not measured is
+#: computed from FLOPs and corrected by the first trials, and the next run continues.
+FIRST_MEASURING_SECONDS, FIRST_MEASURING_SHARE = 2.5, 0.01
 #: The sampler that keeps its generations in the trials of the study.
 GENERATIONS = "nsga2"
 CORE_STRATEGIES = ("recipe", "none", "runtime")
@@ -92,6 +95,11 @@ class Setting:
     def seconds_left(self) -> float:
         """Seconds until the command must be over; infinite where it need not."""
         return math.inf if self.end is None else self.end - time.monotonic()
+
+
+def measuring_seconds(left: float) -> float:
+    """Return for how long a run that has so many seconds left may measure the device before its first trial."""
+    return max(0.0, min(MEASURING_SHARE * left, max(FIRST_MEASURING_SECONDS, FIRST_MEASURING_SHARE * left)))
 
 
 def cores() -> int:

@@ -29,8 +29,9 @@ from tuner.search.setting import Setting
 EPOCHS, RATE = "recipe.epochs", "recipe.learning_rate"
 #: Fewer steps of training say nothing of a structure; fewer epochs do neither.
 LEAST_STEPS, LEAST_EPOCHS = 64, 2
-#: The least training of a structure may take this share of the time that is left; that of a continued line, too.
-CLIMB_SHARE, CONTINUE_SHARE = 0.6, 0.8
+#: Shares of the time that is left which may be taken by the least training of a structure, by that of all that are not
+#: tried yet, and by a line that is continued.
+CLIMB_SHARE, LADDER_SHARE, CONTINUE_SHARE = 0.5, 0.7, 0.8
 #: What twice the training may leave of a line's errors: at best, and as expected.
 AT_BEST, EXPECTED = 0.5, 0.75
 #: A line that twice longer training left as it was is not continued, nor one that would grow by less than a quarter.
@@ -38,6 +39,8 @@ LEAST_GROWTH = 1.25
 #: Learning rate of a tail whose model knows classes already, relative to one that may forget all (clothing: at 3e-4 the
 #: known classes fall from 52.6 to 38 %, at 1e-4 they stay, and the user's reach 88.9 %).
 KEEPING = 0.15
+#: A limit on forgetting from which on it is allowed.
+CARELESS = 0.5
 #: A training that diverged is tried again at this share of its learning rate, so often.
 SLOWER, RETRIES = 1 / 3, 2
 
@@ -79,6 +82,12 @@ class Line:
     def epochs(self) -> int:
         """Number of epochs of the longest training."""
         return plan_of(self.last).recipe.epochs
+
+    @property
+    def continued(self) -> list[TrialRecord]:
+        """The trials that trained for longer than the first one."""
+        first = min(self.records, key=lambda one: one.trial)
+        return [one for one in self.records if plan_of(one).recipe.epochs > plan_of(first).recipe.epochs]
 
     @property
     def stalled(self) -> int:
@@ -127,7 +136,8 @@ class Structures:
         Where the model knows classes already, at a lower learning rate: it decides how much of them is forgotten.
         """
         rates = self._setting.rates
-        if self._setting.task.global_per_class:
+        forgetting = self._setting.limits.forgetting
+        if self._setting.task.global_per_class and (forgetting is None or forgetting < CARELESS):
             first = [self._slowly(composed) for composed in first]
         if any(composed.plan.traits.solves for composed in first):
             first = [one for one in first if one.plan.traits.solves or not is_head(one.plan)]
@@ -189,11 +199,42 @@ class Structures:
                 found.setdefault(self._lines[record.trial], []).append(record)
         return [Line(tuple(sorted(each, key=lambda one: plan_of(one).recipe.epochs))) for each in found.values()]
 
+    def tried_for(self, records: Sequence[TrialRecord], rung: int) -> tuple[float, float]:
+        """Return for how many seconds lines were continued on a rung, and plans varied, as was expected of them.
+
+        It follows from the records alone: a study that is resumed goes on as it would have.
+        """
+        here = [one for one in records if one.rung == rung and one.state != "rejected" and one.same_as is None]
+        longer = {record.trial for line in self.lines(here) for record in line.continued}
+        first = [one.values for one in self.anchors]
+        seconds = [0.0, 0.0]
+        for record in here:
+            if record.estimate is None or record.promoted is not None or record.prior is not None:
+                continue
+            if record.trial in longer:
+                seconds[0] += record.estimate.spend_seconds
+            elif record.knobs not in first:
+                seconds[1] += record.estimate.spend_seconds
+        return seconds[0], seconds[1]
+
     def _untried(self, records: Sequence[TrialRecord], rung: int, left: float) -> list[Composed]:
-        """Return the anchors whose structure was not tried on a rung, and for which there is time."""
-        tried = {structure_of(one.plan) for one in records if one.plan and one.rung == rung and _says(one)}
-        untried = [one for one in self.anchors if structure_of(one.plan) not in tried]
-        return [one for one in untried if self._seconds(one, rung) <= CLIMB_SHARE * left]
+        """Return the anchors whose structure was not tried on a rung, and for which there is time, the cheapest first.
+
+        The deepest cut that there is time for goes first where there is none for all: shallow ones bring less.
+        """
+        plans = [one.plan for one in records if one.plan and one.rung == rung and _says(one)]
+        tried, heads = set(map(structure_of, plans)), {plan.line() for plan in plans if is_head(plan)}
+
+        def is_new(plan: TrialPlan) -> bool:
+            return plan.line() not in heads if is_head(plan) else structure_of(plan) not in tried
+
+        untried = [one for one in self.anchors if is_new(one.plan)]
+        seconds = ((one, self._seconds(one, rung)) for one in untried)
+        chosen, total = list[Composed](), 0.0
+        for one, takes in reversed([pair for pair in seconds if math.isfinite(pair[1])]):
+            if takes <= CLIMB_SHARE * left and total + takes <= LADDER_SHARE * left:
+                chosen, total = [one, *chosen], total + takes
+        return chosen
 
     def _slower(self, records: Sequence[TrialRecord], rung: int) -> Composed | None:
         """Return a plan whose training diverged, at a lower learning rate; None where there is none left to try."""
@@ -215,12 +256,12 @@ class Structures:
             return None
         epochs, plan = 2 * line.epochs, plan_of(line.last)
         longer = self._with(line.last.knobs, {EPOCHS: epochs})
-        if longer is None or longer.plan.line() != plan.line():
+        if longer is None or longer.plan.line() != plan.line() or not can_continue(longer.plan):
             return None
         takes = self._seconds(longer, rung)
+        if not math.isfinite(takes):
+            return None
         if takes > CONTINUE_SHARE * left:
-            if not math.isfinite(takes):
-                return None
             epochs = line.epochs + int(line.epochs * CONTINUE_SHARE * left / takes)
             longer = self._with(line.last.knobs, {EPOCHS: epochs})
         if longer is None or longer.plan.recipe.epochs < LEAST_GROWTH * line.epochs:

@@ -78,7 +78,6 @@ class Study:
         self._structures = Structures(setting, self._compose, self._seconds_on)
         self._candidates = Candidates(queue, setting, self._compose, self._structures)
         self._outlook, self._checkpoints = Outlook(setting), Checkpoints(setting, self._weights)
-        self._tried_for = {"longer": 0.0, "varied": 0.0}
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._where = ""
         self._composed: dict[int, Composed] = {}
@@ -137,9 +136,14 @@ class Study:
         if self._queue.has_waiting() or not (members := self.front()):
             return False
         scores = [record.values for record in self.records if record.trial in members]
-        left = self._setting.seconds_left - CLOSING_SECONDS
         least = max(one.get("global_accuracy", 1.0) for one in scores) * SHOWN / max(1, self._setting.task.local_val)
-        return max(self._structures.hope(self.records, 0, left), self._candidates.gain) < least
+        perfect = any(one.get("local_accuracy", 0.0) == one.get("global_accuracy", 1.0) == 1.0 for one in scores)
+        return self._hope() < least and (perfect or self._candidates.gain < least)
+
+    def _hope(self) -> float:
+        """Return by how much the area under the front may grow at best, on the rung that plans are tried on."""
+        left = self._setting.seconds_left - CLOSING_SECONDS
+        return self._structures.hope(self.records, self._ladder.lowest, left)
 
     def front(self) -> list[int]:
         """Return the numbers of the trials on the Pareto front."""
@@ -170,7 +174,7 @@ class Study:
 
     @property
     def _climbs(self) -> bool:
-        """Whether the study decides after each trial which anchor is next; workers that share one take them in order."""
+        """Whether the study decides after each trial which anchor is next; workers that share one take all in order."""
         return self._candidates.weighs and not self._queue.is_shared
 
     def _enqueue_first(self) -> list[TrialPlan]:
@@ -219,13 +223,9 @@ class Study:
             return self._vary()
         if (next_ := self._structures.next(self.records, rung, left)) is not None:
             return next_
-        longer, what = self._structures.longer(self.records, rung, left), "varied"
-        chosen = self._vary()
-        if longer is not None and (chosen is None or self._tried_for["longer"] <= self._tried_for["varied"]):
-            chosen, what = longer.composed, "longer"
-        if chosen is not None and math.isfinite(takes := self._seconds_on(chosen, rung)):
-            self._tried_for[what] += takes
-        return chosen
+        chosen, longer = self._vary(), self._structures.longer(self.records, rung, left)
+        for_longer, for_varied = self._structures.tried_for(self.records, rung)
+        return longer.composed if longer is not None and for_longer <= for_varied else chosen
 
     def _vary(self) -> Composed | None:
         """Return the plan that is expected to bring most, of suggestions and variations of good ones."""
@@ -295,7 +295,8 @@ class Study:
         self._outlook.begin(plan, expected.estimate, rung, self.records)
         session, weights = self._sessions[plan.runtime.backend], self._weights(trial.number)
         states = self._checkpoints.states(plan, self._admission.storage_left())
-        result = train(setting, session, plan, self._store, weights, states, self._progress)
+        slower = expected.estimate.train_seconds / max(1e-9, expected.plain.train_seconds)
+        result = train(setting, session, plan, self._store, weights, states, self._progress, slower)
         self._seconds[f"rung {rung}"] += time.monotonic() - training
         if result.failure is not None:
             self._strikes.count_fault(result.failure.edit, result.failure.text, composed)
@@ -349,7 +350,7 @@ class Study:
         self.records.append(record)
         if record.plan is not None and _trained(record):
             self._seen[record.plan.key()] = record
-        self._improvement.note(self.records)
+        self._improvement.note(self.records, self._hope() if self._climbs else None)
 
     def _weights(self, number: int) -> Path:
         return self._setting.folder / "trials" / str(number) / WEIGHTS

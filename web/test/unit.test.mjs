@@ -98,6 +98,8 @@ test("learning rates follow each schedule as in Python, and one that is not know
   assert.deepEqual(rates('schedule = "constant"'), [0.1, 0.1, 0.1, 0.1]);
   assert.deepEqual(rates('schedule = "warmup"'), [0.025, 0.05, 0.075, 0.1]);
   assert.deepEqual(rates('schedule = "wsd"'), [0.025, 0.05, 0.075, 0.1]);
+  const { recipe } = own.readPlan('[recipe]\nepochs = 100\nbatch_size = 8\nlearning_rate = 0.1\nschedule = "wsd"');
+  assert.deepEqual([0, 79, 80, 90, 99].map((step) => Number(recipe.rate(step, 100).toFixed(9))), [0.1, 0.1, 0.1, 0.05, 0.005]);
   assert.deepEqual(rates('schedule = "cosine"'), [0.1, 0.085355339, 0.05, 0.014644661]);
   assert.deepEqual(rates('schedule = "exponential"\ndecay_rate = 0.5'), [0.1, 0.05, 0.025, 0.0125]);
   assert.deepEqual(rates('schedule = "exponential"\ndecay_rate = 0.25\ndecay_steps = 2'), [0.1, 0.05, 0.025, 0.0125]);

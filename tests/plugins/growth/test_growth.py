@@ -200,17 +200,20 @@ def test_a_trial_that_was_cut_short_while_it_grew_continues_to_the_same_weights(
 
 def test_a_file_that_is_another_trials_or_torn_is_no_checkpoint(tmp_path: Path) -> None:
     plan = replace(TrialPlan(example_model(4), example_task()), shape=(TailEdit("grow-tail", (), GROWS),))
-    one = Checkpoint.of(plan, 1, tmp_path / "weights.safetensors")
+    trial = Trial(plan, 1, Store(tmp_path / "store"), tmp_path / "weights.safetensors")
+    one = Checkpoint.of(trial)
     assert one.read() is None
     one.path.write_bytes(b"PK torn")
     assert one.read() is None
     saved = {"key": one.key, "tail": {}, "loop": {}, "changes": {}, "noise": torch.zeros(1), "epochs": []}
-    torch.save({**saved, "train_seconds": 1.0}, one.path)
+    torch.save({**saved, "train_seconds": 1.0, "samples": 8}, one.path)
     found = one.read()
     assert found is not None
     assert found.train_seconds == 1.0
-    assert Checkpoint.of(plan, 2, tmp_path / "weights.safetensors").read() is None
-    assert not Checkpoint.of(replace(plan, shape=()), 1, one.path).kept
+    assert Checkpoint.of(replace(trial, seed=2)).read() is None
+    plain = Checkpoint.of(replace(trial, plan=replace(plan, shape=())))
+    assert not plain.each_epoch
+    assert plain.read() is None
 
 
 @pytest.mark.slow

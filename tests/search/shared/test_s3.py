@@ -81,7 +81,7 @@ def test_a_third_folder_exports_what_two_workers_have_sent_to_a_bucket(
     sent = [item["Key"] for item in server.client.list_objects_v2(Bucket="weights", Prefix="fleet/")["Contents"]]
     assert all(key.startswith("fleet/digits/") for key in sent)
     assert len(sent) >= len(other.front) > 0
-    with run_to_export(study, "knee", place) as found:
+    with run_to_export(study, "best", place) as found:
         tuner.export(tuner.Run.open(found.folder, task), tmp_path / "third")
     assert (tmp_path / "third" / "weights.safetensors").read_bytes() == b"weights"
 
@@ -91,7 +91,7 @@ def test_a_third_folder_exports_what_two_workers_have_sent_to_a_bucket(
         (place, rf"the weights of trial \d+ are not in {place}: give --artifacts as the workers have it"),
         ("s3://others/digits", f"there is no bucket others at {server.url}: make it there, or correct --artifacts"),
     ):
-        with pytest.raises(RunError, match=line), run_to_export(study, "knee", elsewhere):
+        with pytest.raises(RunError, match=line), run_to_export(study, "best", elsewhere):
             pass
     with pytest.raises(RunError, match="there is no bucket others at"):
         BucketStore(Bucket("others")).check()

@@ -3,6 +3,7 @@
 import copy
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import optuna
@@ -14,7 +15,9 @@ from tuner.errors import RunError
 from tuner.plugin.compose import Composed
 from tuner.results.config import Budget
 from tuner.results.folder import TRIALS
+from tuner.results.records import Outcome
 from tuner.results.run import Run
+from tuner.search.processes.guard import JobResult
 from tuner.search.shared.address import read_address
 from tuner.search.shared.content import RECORD, RUN
 from tuner.search.shared.fetching import StudyReader
@@ -53,7 +56,7 @@ def test_of_two_who_claim_a_plan_at_the_same_time_the_first_has_it(join: Join) -
     for _ in range(3):
         one.step()
     one.hear(), other.hear()
-    chosen = one.study._suggest()
+    chosen = one.study._vary()
     assert chosen is not None
     place = {"rung": 0}
     other.queue.is_taken = lambda _plan: False  # it looked before the first one began
@@ -101,7 +104,7 @@ def chosen_by(worker: Worker) -> Composed:
     """Return a plan that the study of a worker suggests."""
     for _ in range(3):
         worker.step()
-    chosen = worker.study._suggest()
+    chosen = worker.study._vary()
     assert chosen is not None
     return chosen
 
@@ -253,8 +256,20 @@ def test_a_kind_refuses_for_itself_and_another_tries(join: Join) -> None:
     assert large.queue.learnable(0, []) == []
 
 
-def test_a_study_is_shown_as_a_run_by_kind(join: Join, address: str, tmp_path: Any) -> None:
+def test_a_study_is_shown_as_a_run_by_kind(
+    join: Join, address: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     board, phone = join("board"), join("phone", device=PHONE, slower=10.0)
+    session = phone.study._sessions["misbehaving"]
+    really = session.try_train
+
+    def slowly(*job: Any) -> JobResult[Outcome]:
+        done = really(*job)
+        assert done.value is not None
+        values = {**done.value.values, "train_seconds": 10 * done.value.values["train_seconds"]}
+        return replace(done, value=replace(done.value, values=values))
+
+    monkeypatch.setattr(session, "try_train", slowly)
     for _ in range(3):
         board.step()
         phone.step()
@@ -271,7 +286,7 @@ def test_a_study_is_shown_as_a_run_by_kind(join: Join, address: str, tmp_path: A
         assert run.front
         assert run.place == address
         seconds[device.name] = run.record(0).values["train_seconds"]
-    assert seconds[PHONE.name] > seconds[BOARD.name]
+    assert seconds[PHONE.name] > 5 * seconds[BOARD.name]
     with pytest.raises(RunError, match=r"--kind must name one kind of device, got 'x': the kinds are .*Phone, 1 core"):
         Run.open(folder, kind="x")
 

@@ -23,8 +23,9 @@ from tuner.plan.parts import RecipePlan
 TOLERANCE = 1e-4
 #: How many times as far as PyTorch's own float32 a step may stray from double precision.
 STRAYS = 2.0
-#: Steps and learning rate of the check: where rounding still shows less than a wrong formula would.
-STEPS: Mapping[str, tuple[int, float]] = {"sgd": (20, 2e-3), "adam": (5, 1e-4), "adamw": (5, 1e-4)}
+#: Steps and learning rate of the check: where rounding still shows less than a wrong formula would. At 1e-4, twelve
+#: blocks of MobileNetV2 stray by 4e-4 in five steps of AdamW, at 3e-5 by 4e-6.
+STEPS: Mapping[str, tuple[int, float]] = {"sgd": (20, 2e-3), "adam": (5, 3e-5), "adamw": (5, 3e-5)}
 
 
 def random_labels(recipe: RecipePlan, outputs: int, loss: LossKind) -> list[Labels]:

@@ -28,7 +28,7 @@ from tuner.backends.torch.trial.scoring import logits, score, scores, sizes
 from tuner.backends.torch.trial.solve_again import ALONE, solve_again
 from tuner.backends.torch.trial.solved import SolvedSteps
 from tuner.backends.torch.trial.steps import TrialSteps
-from tuner.errors import TrainingError
+from tuner.errors import DivergedError, TrainingError
 from tuner.files import private_file, remove_parts
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan
@@ -158,6 +158,6 @@ def _refuse_broken(tail: nn.Module, recipe: RecipePlan) -> None:
     """Refuse to score weights that are not numbers: the last step, or half an epoch, may have broken them unseen."""
     for name, value in tail.state_dict().items():
         if value.is_floating_point() and not bool(value.isfinite().all()):
-            raise TrainingError(
+            raise DivergedError(
                 f"{name} is no longer finite: lower recipe.learning_rate, which is {recipe.learning_rate:g}"
             )

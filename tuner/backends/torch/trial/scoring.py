@@ -124,7 +124,8 @@ def domain_scores(task: Task, domain: str, outputs: Floats, labels: Labels) -> d
     if task.loss == "single-label" and task.labelled and len(task.labels) > k:
         values[f"{domain}{TOP}{k}{ACCURACY}"] = top_k_accuracy(outputs, labels, k)
     if domain == "local" and task.loss == "single-label" and task.labelled:
-        values["local_loss"] = calibrated_loss(outputs, labels)
+        loss = calibrated_loss(outputs, labels)
+        values |= {"local_loss": loss} if np.isfinite(loss) else {}  # a model without the users' classes has none
     if task.loss == "regression":
         std = task.targets.std if task.targets is not None else ()
         values[f"{domain}{ERROR}"] = mean_absolute_error(outputs, labels, std)
