@@ -72,7 +72,7 @@ def test_no_step_of_pytorch_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_tail_without_an_onnx_form_is_unsupported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(lower.FORMS, torch.ops.aten.convolution_backward.default)
-    monkeypatch.setattr(lower, "core_aten_decompositions", dict)
+    monkeypatch.setattr(lower, "_rules", dict)  # not what they are listed from: they are kept for the next test
     with pytest.raises(UnsupportedError, match=r"aten\.convolution_backward.* has no ONNX form: .* --backend torch"):
         trained(OrtBackend(), barely_pretrained(), tmp_path, RecipePlan(epochs=1), 1)
 
@@ -87,7 +87,9 @@ def test_a_study_on_one_backend_trains_on_no_other(
     assert [record.state for record in records] == ["done"] * 3
     assert {record.plan.runtime.backend for record in records if record.plan} == {backend}
     said = {"onnxruntime": "trained by ONNX Runtime: ", "torch": "run by PyTorch"}[backend]
-    assert [[note.startswith(said) for note in record.notes] for record in records] == [[True]] * 3
+    trained = [record for record in records if record.plan and not record.plan.traits.solves]
+    assert trained
+    assert all(record.notes[0].startswith(said) for record in trained)
     front = json.loads(capsys.readouterr().out)["front"]
     assert front
     assert {"by ONNX Runtime" in trial["sentence"] for trial in front} == {backend == "onnxruntime"}

@@ -120,6 +120,14 @@ def test_refusals_reach_optuna_as_log_of_value_over_limit(begin: Begin, tmp_path
         assert record.reason.startswith("--memory: needs ")
 
 
+def test_a_line_whose_longer_training_would_be_over_a_limit_is_left_for_another(begin: Begin) -> None:
+    study = begin(Budget(trials=20, train_seconds=0.3))
+    study.run()
+    assert study.ended == "20 trials are done"
+    refused = [record.plan.key() for record in study.records if record.state == "rejected" and record.plan is not None]
+    assert len(refused) == len(set(refused)) > 0
+
+
 def test_a_plan_may_break_several_limits(begin: Begin) -> None:
     study = begin(Budget(trials=1, memory_bytes=1000, train_seconds=1e-3, storage_bytes=10))
     study.run()

@@ -42,7 +42,7 @@ class Recipe(Strategy[RecipePlan]):
             learning_rate=draw.number("learning_rate", 1e-6, 1.0, log=True, start=1e-3),
             weight_decay=draw.number("weight_decay", 0.0, 0.1),
             schedule=draw.choice("schedule", get_args(Schedule), start="warmup"),
-            patience=draw.integer("patience", 0, 50),
+            patience=draw.integer("patience", 0, 50, start=0),
             freeze_bn=draw.choice("freeze_bn", (True, False)),
             micro_batches=draw.choice("micro_batches", (1, 2, 4, 8)),
             label_smoothing=draw.number("label_smoothing", 0.0, 0.3, start=0.1),

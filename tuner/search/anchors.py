@@ -1,11 +1,13 @@
 """The first plans of a study: each strategy's anchors, and the start values of all knobs."""
 
 import logging
+import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tuner.errors import PlanError
+from tuner.plan.parts import Scalar
 from tuner.plan.trial import TrialPlan
 from tuner.planner import cost
 from tuner.plugin.calls import CALL_SECONDS, fault, limited
@@ -18,14 +20,23 @@ from tuner.search.setting import Setting
 log = logging.getLogger(__name__)
 #: An anchor that trains is tried only if it is expected to take at most this share of the time.
 ANCHOR_SHARE = 0.1
+#: The same of a plan of an earlier run, which did well there.
+EARLIER_SHARE = 0.3
 #: Plans drawn to learn what a study may ask the store for.
 DRAWN = 128
+
+
+def earlier(setting: Setting, compose: Callable[[ValueSource], Composed]) -> Iterator[Composed]:
+    """Yield the plans of an earlier run to try first, each once, but for those that would take too long here."""
+    for composed in _each_once(setting.earlier, compose):
+        if not _is_too_long(composed.plan, setting, EARLIER_SHARE):
+            yield composed
 
 
 def anchors(
     setting: Setting, compose: Callable[[ValueSource], Composed], *, climbs: bool = False
 ) -> Iterator[Composed]:
-    """Yield the plans to try first, each once: an earlier run's, then the anchors; else what the start values give.
+    """Yield the strategies' anchors, each once; where there is none, what the start values give.
 
     Args:
         setting: The study's.
@@ -35,13 +46,19 @@ def anchors(
     Raises:
         TunerError: The search space and the strategies do not fit.
     """
+    share = math.inf if climbs else ANCHOR_SHARE
+    for number, composed in enumerate(_each_once(_values(setting.strategies, setting), compose)):
+        if number == 0 or not _is_too_long(composed.plan, setting, share):
+            yield composed
+
+
+def _each_once(plans: Iterable[Mapping[str, Scalar]], compose: Callable[[ValueSource], Composed]) -> Iterator[Composed]:
+    """Yield plans that can be composed, each once."""
     seen: set[str] = set()
-    for values in (*setting.earlier, *_values(setting.strategies, setting)):
+    for values in plans:
         try:
             composed = compose(preferred_values(values))
         except (PlanError, StrategyError):  # its own trials will say what it raises
-            continue
-        if seen and not climbs and _is_too_long(composed.plan, setting):
             continue
         if composed.plan.key() not in seen:
             seen.add(composed.plan.key())
@@ -72,8 +89,7 @@ def _values(strategies: Sequence[Strategy[Any]], setting: Setting) -> list[Any]:
     return found or [{}]
 
 
-def _is_too_long(plan: TrialPlan, setting: Setting) -> bool:
+def _is_too_long(plan: TrialPlan, setting: Setting, share: float) -> bool:
+    """Return whether a plan is expected to take more than a share of the study's time."""
     time = setting.limits.time_seconds
-    if time is None:
-        return False
-    return cost.estimate(plan, setting.rates).spend_seconds > ANCHOR_SHARE * time
+    return time is not None and cost.estimate(plan, setting.rates).spend_seconds > share * time

@@ -12,6 +12,7 @@ from tuner.planner import cost
 from tuner.results.records import SCORED, TrialRecord
 from tuner.search.setting import Setting
 from tuner.search.structures import can_continue, structure_of
+from tuner.training.schedule import DECAY_SHARE
 
 #: A checkpoint takes about so many times the bytes of the weights: with the two means that Adam keeps of gradients.
 COPIES = 3
@@ -56,7 +57,8 @@ class Checkpoints:
         record = self._continued(plan)
         if record is None or record.plan is None:
             return None
-        done = record.plan.recipe.epochs * record.plan.train_samples / max(1, plan.train_samples)
+        stable = 1 - DECAY_SHARE if plan.recipe.schedule == "wsd" else 1.0  # it continues from before the decay
+        done = math.floor(stable * record.plan.recipe.epochs) * record.plan.train_samples / max(1, plan.train_samples)
         left = max(1, math.ceil(plan.recipe.epochs - done))
         return replace(plan, recipe=replace(plan.recipe, epochs=left))
 

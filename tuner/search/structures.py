@@ -167,22 +167,50 @@ class Structures:
             rung: Rung that plans are first tried on.
             left: Seconds that are left.
         """
-        return self._slower(records, rung) or next(iter(self._untried(records, rung, left)), None)
+        return self._slower(records, rung, left) or next(iter(self._untried(records, rung, left)), None)
 
-    def longer(self, records: Sequence[TrialRecord], rung: int, left: float) -> Prospect | None:
-        """Return the line to continue: the one that is expected to add most; None where none is worth it."""
+    def longer(
+        self,
+        records: Sequence[TrialRecord],
+        rung: int,
+        left: float,
+        admits: Callable[[Composed], bool] = lambda _composed: True,
+    ) -> Prospect | None:
+        """Return the line to continue: the one that is expected to add most; None where none is worth it.
+
+        Args:
+            records: The finished trials.
+            rung: Rung that plans are first tried on.
+            left: Seconds that are left.
+            admits: Returns whether a plan is within the limits.
+        """
         here = [record for record in records if record.rung == rung and eligible(record) and record.plan]
         found = [one for line in self.lines(here) if (one := self._longer(line, here, rung, left)) is not None]
-        return max(found, key=lambda one: one.gain, default=None)
+        best = sorted(found, key=lambda one: one.gain, reverse=True)
+        return next((one for one in best if admits(one.composed)), None)
 
-    def hope(self, records: Sequence[TrialRecord], rung: int, left: float) -> float:
-        """Return by how much the area under the front may grow at best: by untried anchors, by longer training."""
+    def hope(
+        self,
+        records: Sequence[TrialRecord],
+        rung: int,
+        left: float,
+        admits: Callable[[Composed], bool] = lambda _composed: True,
+    ) -> float:
+        """Return by how much the area under the front may grow at best: by untried anchors, by longer training.
+
+        Args:
+            records: The finished trials.
+            rung: Rung that plans are tried on.
+            left: Seconds that are left.
+            admits: Returns whether a plan is within the limits.
+        """
         here = [record for record in records if record.rung == rung and eligible(record) and record.plan]
         best = _best(here)
         untried = self._untried(records, rung, left)
         gains = [_gain(here, _fewer_errors(best, AT_BEST))] if untried and best else []
         for line in self.lines(here):
-            if (longer := self._longer(line, here, rung, left)) is not None:
+            longer = self._longer(line, here, rung, left)
+            if longer is not None and admits(longer.composed):
                 doublings = math.log2(longer.composed.plan.recipe.epochs / line.epochs)
                 values = line.last.values
                 hoped = _fewer_errors(values, AT_BEST**doublings)
@@ -236,7 +264,7 @@ class Structures:
                 chosen, total = [one, *chosen], total + takes
         return chosen
 
-    def _slower(self, records: Sequence[TrialRecord], rung: int) -> Composed | None:
+    def _slower(self, records: Sequence[TrialRecord], rung: int, left: float) -> Composed | None:
         """Return a plan whose training diverged, at a lower learning rate; None where there is none left to try."""
         for record in records:
             if record.plan is None or record.rung != rung or DIVERGED not in record.constraint:
@@ -246,7 +274,8 @@ class Structures:
             slower = self._with(record.knobs, {RATE: SLOWER * record.plan.recipe.learning_rate})
             if slower is None or again > RETRIES or slower.plan.recipe == record.plan.recipe:
                 continue
-            if math.isfinite(self._seconds(slower, rung)):
+            takes = self._seconds(slower, rung)
+            if math.isfinite(takes) and takes <= CLIMB_SHARE * left:
                 return slower
         return None
 

@@ -21,7 +21,7 @@ from tuner.plugin.sources import preferred_values
 from tuner.results.pareto import front
 from tuner.results.records import SCORED, TrialRecord, comparable
 from tuner.search.admission import Admission, Admitted, Refused
-from tuner.search.anchors import anchors, reachable
+from tuner.search.anchors import anchors, earlier, reachable
 from tuner.search.candidates import Candidates
 from tuner.search.checkpoints import Checkpoints
 from tuner.search.ending import reason_to_end
@@ -98,8 +98,8 @@ class Study:
         if lowest is None:
             lowest = lowest_rung(first, self._setting) if first else 0
         if first and self._candidates.weighs:
-            self._structures.begin(self._first)
-            first = [composed.plan for composed in self._structures.anchors]
+            self._structures.begin(self._anchors)
+            first += [composed.plan for composed in self._structures.anchors]
         if self._setting.same_task and first:  # its features are most likely stored
             self._filler.prepare(first[:1], SLICE_SHARE * self._setting.seconds_left)
         self._reachable = list(reachable(self._compose))
@@ -143,7 +143,7 @@ class Study:
     def _hope(self) -> float:
         """Return by how much the area under the front may grow at best, on the rung that plans are tried on."""
         left = self._setting.seconds_left - CLOSING_SECONDS
-        return self._structures.hope(self.records, self._ladder.lowest, left)
+        return self._structures.hope(self.records, self._ladder.lowest, left, self._admits)
 
     def front(self) -> list[int]:
         """Return the numbers of the trials on the Pareto front."""
@@ -179,11 +179,13 @@ class Study:
 
     def _enqueue_first(self) -> list[TrialPlan]:
         """Put the plans that suit most tasks first, so that a tiny budget already gives a useful front."""
-        self._first = first = list(anchors(self._setting, self._compose, climbs=self._climbs))
+        known = list(earlier(self._setting, self._compose))
+        self._anchors = list(anchors(self._setting, self._compose, climbs=self._climbs))
+        first = [*known, *self._anchors]
         if self._queue.is_new:
             prior = prior_plans(self._setting, self._compose, self._admission, self._listener)
-            known = first[: len(self._setting.earlier)] if self._climbs else first
-            enqueue_first(self._queue.enqueue, known, prior, top=self._setting.same_task)
+            top = self._setting.same_task and bool(known)
+            enqueue_first(self._queue.enqueue, known if self._climbs else first, prior, top=top)
             self._queue.begin()
         return [composed.plan for composed in first]
 
@@ -223,19 +225,20 @@ class Study:
             return self._vary()
         if (next_ := self._structures.next(self.records, rung, left)) is not None:
             return next_
-        chosen, longer = self._vary(), self._structures.longer(self.records, rung, left)
+        chosen, longer = self._vary(), self._structures.longer(self.records, rung, left, self._admits)
         for_longer, for_varied = self._structures.tried_for(self.records, rung)
         return longer.composed if longer is not None and for_longer <= for_varied else chosen
 
     def _vary(self) -> Composed | None:
         """Return the plan that is expected to bring most, of suggestions and variations of good ones."""
-
-        def admits(composed: Composed) -> bool:
-            plan = at_rung(composed.plan, self._ladder.lowest)
-            return isinstance(self._admission.admit(plan, self.records, composed.plan), Admitted)
-
         rung = self._ladder.lowest
-        return self._candidates.best(lambda one: self._seconds_on(one, rung), admits, self.records, rung)
+        return self._candidates.best(lambda one: self._seconds_on(one, rung), self._admits, self.records, rung)
+
+    def _admits(self, composed: Composed) -> bool:
+        """Return whether a plan is within the limits on the rung that plans are first tried on."""
+        plan = at_rung(composed.plan, self._ladder.lowest)
+        due = self._checkpoints.due(plan)
+        return isinstance(self._admission.admit(plan, self.records, composed.plan, due), Admitted)
 
     def _seconds_on(self, composed: Composed, rung: int) -> float:
         """Return what it takes to try a plan on a rung now; infinity where it was tried there."""

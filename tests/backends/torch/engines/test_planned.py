@@ -131,6 +131,9 @@ def test_what_cannot_be_traced_runs_eagerly_and_the_notes_say_why(task: Task, wh
 def test_small_steps_run_eagerly(task: Task, whole: TrialPlan) -> None:
     steps = planned_or_eager(task, whole, nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), rows((1, 8, 8)), 0)
     assert type(steps) is EagerSteps
+    assert "the planned executor is used from 1,024 MB on" in steps.notes[0]
+    limited = replace(whole, runtime=replace(whole.runtime, memory_bytes=10**9))
+    steps = planned_or_eager(task, limited, nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), rows((1, 8, 8)), 0)
     assert "the planned executor is used from 64 MB on" in steps.notes[0]
 
 

@@ -210,8 +210,9 @@ def test_what_is_considered_costs_its_features(loaded: OpenModel, plan: TrialPla
     rates, plain = nominal(loaded.info), replace(plan, data=replace(plan.data, edit=None))
     more = plan.pool_samples - plain.train_samples
     assert more == 3 * plain.global_samples
-    filling = cost.train_seconds(plan, rates) - cost.train_seconds(plain, rates)
-    assert filling >= more * cost.fill_seconds(plan, rates)
+    dear, cheap = (cost.estimate(one, rates, one.pool_samples).spend_seconds for one in (plan, plain))
+    assert dear - cheap >= more * cost.fill_seconds(plan, rates)
+    assert cost.train_seconds(plan, rates) - cost.train_seconds(plain, rates) < more * cost.fill_seconds(plan, rates)
     values = np.prod(plan.model.blocks[plan.split].in_shape)
     assert cost.feature_bytes(plan) - cost.feature_bytes(plain) == more * values
     uncached = [replace(one, cache=CachePlan()) for one in (plan, plain)]

@@ -71,7 +71,7 @@ class Checkpoint:
         changes = trial.plan.traits.changes_shapes
         key = f"{trial.plan.key() if changes else trial.plan.line()}/{trial.seed}"
         at_end = trial.keeps and not changes
-        return cls(trial.weights.with_name(CHECKPOINT), key, changes, at_end, trial.earlier if at_end else None)
+        return cls(trial.weights.with_name(CHECKPOINT), key, changes, at_end, None if changes else trial.earlier)
 
     def read(self) -> TrainingState | None:
         """Return the trial's state; None where it starts anew, or where the files are other trials' or torn."""
