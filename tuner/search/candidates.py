@@ -34,7 +34,7 @@ WEIGHED = "tpe"
 #: A variation moves a number by so much of its range, in the mean.
 STRIDE = 0.15
 #: Plans whose expected gain is at least this share of the largest are worth the same: the cheapest of them is tried.
-ALIKE = 0.7
+ALIKE = 0.9
 #: Heads alone may be this share of the trials, but for the first few: they differ by less than scores can show.
 HEADS_SHARE, FIRST_HEADS = 0.15, 3
 #: Before so many trials tell, a plan may take a share of the time that is left.

@@ -257,11 +257,12 @@ class Structures:
             return plan.line() not in heads if is_head(plan) else structure_of(plan) not in tried
 
         untried = [one for one in self.anchors if is_new(one.plan)]
-        seconds = ((one, self._seconds(one, rung)) for one in untried)
-        chosen, total = list[Composed](), 0.0
-        for one, takes in reversed([pair for pair in seconds if math.isfinite(pair[1])]):
-            if takes <= CLIMB_SHARE * left and total + takes <= LADDER_SHARE * left:
-                chosen, total = [one, *chosen], total + takes
+        seconds = [(one, takes) for one in untried if math.isfinite(takes := self._seconds(one, rung))]
+        filling = min((takes for one, takes in seconds if is_head(one.plan)), default=0.0)  # it is paid once
+        chosen, total = list[Composed](), filling
+        for one, takes in reversed(seconds):
+            if takes <= CLIMB_SHARE * left and total + takes - filling <= LADDER_SHARE * left:
+                chosen, total = [one, *chosen], total + takes - filling
         return chosen
 
     def _slower(self, records: Sequence[TrialRecord], rung: int, left: float) -> Composed | None:

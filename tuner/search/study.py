@@ -133,12 +133,21 @@ class Study:
         limits = self._setting.limits
         if limits.keep_going or limits.trials is not None or self._ladder.lowest or not self._candidates.weighs:
             return False
-        if self._queue.has_waiting() or not (members := self.front()):
+        if self._queue.has_waiting() or not self.front():
             return False
-        scores = [record.values for record in self.records if record.trial in members]
-        least = max(one.get("global_accuracy", 1.0) for one in scores) * SHOWN / max(1, self._setting.task.local_val)
+        scores = self._front_scores()
         perfect = any(one.get("local_accuracy", 0.0) == one.get("global_accuracy", 1.0) == 1.0 for one in scores)
-        return self._hope() < least and (perfect or self._candidates.gain < least)
+        return self._hope() < self._shown and (perfect or self._candidates.gain < self._shown)
+
+    def _front_scores(self) -> list[Mapping[str, float]]:
+        members = set(self.front())
+        return [record.values for record in self.records if record.trial in members]
+
+    @property
+    def _shown(self) -> float:
+        """What the validation samples can just show: what a share of one of them adds to the area under the front."""
+        most = max((one.get("global_accuracy", 1.0) for one in self._front_scores()), default=1.0)
+        return most * SHOWN / max(1, self._setting.task.local_val)
 
     def _hope(self) -> float:
         """Return by how much the area under the front may grow at best, on the rung that plans are tried on."""
@@ -218,7 +227,8 @@ class Study:
     def _choose(self) -> Composed | None:
         """Return the plan to try next; None where Optuna is to be asked.
 
-        The ladder of structures comes first. Then lines are continued and plans are varied, for about as long.
+        The ladder of structures comes first. Then lines are continued and plans are varied, for about as long, as far
+        as what varied plans may bring can be shown.
         """
         rung, left = self._ladder.lowest, self._setting.seconds_left - CLOSING_SECONDS
         if not self._candidates.weighs:
@@ -226,8 +236,10 @@ class Study:
         if (next_ := self._structures.next(self.records, rung, left)) is not None:
             return next_
         chosen, longer = self._vary(), self._structures.longer(self.records, rung, left, self._admits)
+        if longer is None:
+            return chosen
         for_longer, for_varied = self._structures.tried_for(self.records, rung)
-        return longer.composed if longer is not None and for_longer <= for_varied else chosen
+        return longer.composed if for_longer <= for_varied or self._candidates.gain < self._shown else chosen
 
     def _vary(self) -> Composed | None:
         """Return the plan that is expected to bring most, of suggestions and variations of good ones."""
