@@ -127,7 +127,7 @@ def test_two_runs_are_compared(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     shown = text(capsys, "diff", RUN, RUN)
     assert "asked: the same of both" in shown
     assert "a trial of B beats 0 of 3 trials on the front of A" in shown
-    assert "  3: 97.2 % (92–99), 90.5 % (86–94), 0.455 s (best, knee, smallest, safest)" in shown
+    assert "  3: 97.2 % (92–99), 90.5 % (86–94), 0.455 s (best, knee, fastest, smallest, safest)" in shown
 
 
 def test_runs_of_other_tasks_are_not_compared_sample_by_sample(capsys: pytest.CaptureFixture[str]) -> None:

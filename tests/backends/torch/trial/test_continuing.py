@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from tests.backends.torch.plans import plan_of
@@ -103,3 +104,14 @@ def test_a_rate_at_which_the_loss_rises_ends_the_training(task: Task, loaded: Op
     wild = replace(plan(task, loaded, 8), recipe=replace(RECIPE, epochs=8, optimiser="sgd", learning_rate=30.0))
     with pytest.raises(DivergedError, match=r"in epoch \d: lower recipe\.learning_rate, which is 30"):
         run(opened(TorchBackend(), task), wild, tmp_path / "wild")
+
+
+def test_a_rate_that_decays_is_continued_from_before_its_decay(task: Task, loaded: OpenModel, tmp_path: Path) -> None:
+    decayed = replace(plan(task, loaded, 5), recipe=replace(RECIPE, epochs=5, schedule="wsd"))
+    run(opened(TorchBackend(), task), decayed, tmp_path / "first")
+    state = torch.load(tmp_path / "first" / CHECKPOINT, weights_only=True)
+    assert len(state["epochs"]) == 4
+    longer = replace(decayed, recipe=replace(decayed.recipe, epochs=7))
+    then = run(opened(TorchBackend(), task), longer, tmp_path / "then", tmp_path / "first" / CHECKPOINT)
+    assert [epoch["loss"] for epoch in then.epochs][:4] == [epoch["loss"] for epoch in state["epochs"]]
+    assert len(then.epochs) == 7
