@@ -35,8 +35,10 @@ WEIGHED = "tpe"
 STRIDE = 0.15
 #: Plans whose expected gain is at least this share of the largest are worth the same: the cheapest of them is tried.
 ALIKE = 0.9
-#: Heads alone may be this share of the trials, but for the first few: they differ by less than scores can show.
-HEADS_SHARE, FIRST_HEADS = 0.15, 3
+#: Heads alone may take this share of the trials, or of the time, but for the first few: they hardly differ.
+HEADS_SHARE, FIRST_HEADS = 0.1, 3
+#: Starting a trial takes about so long, whatever it trains.
+START_SECONDS = 0.3
 #: Before so many trials tell, a plan may take a share of the time that is left.
 LEAST_TRIALS, FIRST_SHARE = 2, 0.05
 #: Random plans that show which knobs there are.
@@ -175,8 +177,9 @@ class Candidates:
         """Return whether a plan's learning rate suits its depth, and it is not one more head among many."""
         plan, knob = composed.plan, composed.knobs.get(RATE)
         if is_head(plan):
-            heads = sum(record.plan is not None and is_head(record.plan) for record in alike)
-            return heads < max(FIRST_HEADS, HEADS_SHARE * len(alike))
+            heads = [record for record in alike if record.plan is not None and is_head(record.plan)]
+            few = len(heads) < max(FIRST_HEADS, HEADS_SHARE * len(alike))
+            return few or _seconds_of(heads) < HEADS_SHARE * _seconds_of(alike)
         return knob is None or knob.fixed or plan.recipe.learning_rate <= most_rate(plan)
 
     def _gains(self, plans: Sequence[Composed], alike: Sequence[TrialRecord]) -> Doubles:
@@ -198,6 +201,11 @@ class Candidates:
         best = scores[scores[:, 0].argmax()]
         mean[strange], deviation[strange] = best, np.maximum(deviation[strange], UNKNOWN * (1 - best))
         return expected_gain(np.minimum(mean, 1.0), deviation, [tuple(row) for row in scores.tolist()], 1.0)
+
+
+def _seconds_of(records: Sequence[TrialRecord]) -> float:
+    """Return for how long some trials were expected to run."""
+    return sum(START_SECONDS + (one.estimate.spend_seconds if one.estimate is not None else 0.0) for one in records)
 
 
 def in_order(new: Sequence[tuple[Composed, float]], gains: Doubles) -> list[Composed]:
