@@ -18,7 +18,7 @@ from tuner.plugin.knobs import Choice, Knob, Numeric, ValueSource
 from tuner.results.records import TrialRecord
 from tuner.search.checkpoints import Checkpoints
 from tuner.search.scoring import DIVERGED
-from tuner.search.structures import KEEPING, Structures, can_continue, is_head, structure_of
+from tuner.search.structures import KEEPING, UNKNOWN_PACE, Structures, can_continue, is_head, structure_of
 
 DEPTH, EPOCHS, RATE = "freeze.trainable_blocks", "recipe.epochs", "recipe.learning_rate"
 KNOBS: dict[str, Knob] = {
@@ -179,3 +179,19 @@ def test_a_checkpoint_is_continued_by_longer_training_and_kept_of_the_best_alone
     failed = replace(records[0], state="failed")
     kept.ended(failed)
     assert not (tmp_path / "0" / CHECKPOINT).exists()
+
+
+def test_a_line_is_expected_to_learn_as_fast_as_it_did_the_last_time() -> None:
+    ladder = structures()
+    paces = {
+        "new": [record(0, 5, 0.8)],
+        "fast": [record(0, 5, 0.8), record(1, 5, 0.95, 8)],
+        "slow": [record(0, 5, 0.8), record(1, 5, 0.85, 8)],
+        "stalled": [record(0, 5, 0.8), record(1, 5, 0.8, 8)],
+    }
+    found = {name: ladder.lines(records)[0].pace for name, records in paces.items()}
+    assert found == {"new": UNKNOWN_PACE, "fast": 0.5, "slow": pytest.approx(0.75), "stalled": 1.0}
+    deep, shallow = record(0, 20, 0.78), record(1, 2, 0.85)
+    longer = ladder.longer([deep, shallow, record(2, 2, 0.855, 8)], 0, 1000.0)
+    assert longer is not None
+    assert longer.composed.plan.trainable == 20, "how fast it learns is not known yet"

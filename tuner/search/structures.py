@@ -32,8 +32,9 @@ LEAST_STEPS, LEAST_EPOCHS = 64, 2
 #: Shares of the time that is left which may be taken by the least training of a structure, by that of all that are not
 #: tried yet, and by a line that is continued.
 CLIMB_SHARE, LADDER_SHARE, CONTINUE_SHARE = 0.5, 0.7, 0.8
-#: What twice the training may leave of a line's errors: at best, and as expected.
-AT_BEST, EXPECTED = 0.5, 0.75
+#: What twice the training may leave of a line's errors at best, and as expected of one that was not continued yet: how
+#: fast a structure learns is not known before, so that each that may win is continued once.
+AT_BEST, UNKNOWN_PACE = 0.5, 0.55
 #: A line that twice longer training left as it was is not continued, nor one that would grow by less than a quarter.
 LEAST_GROWTH = 1.25
 #: Learning rate of a tail whose model knows classes already, relative to one that may forget all (clothing: at 3e-4 the
@@ -97,6 +98,18 @@ class Line:
         while count + 1 < len(scores) and scores[-1 - count] <= scores[-2 - count]:
             count += 1
         return count
+
+    @property
+    def pace(self) -> float:
+        """What twice the training is expected to leave of its local errors: as the last time, at least `AT_BEST`."""
+        if len(self.records) == 1:
+            return UNKNOWN_PACE
+        before, after = self.records[-2:]
+        errors = [1.0 - one.values.get("local_accuracy", 0.0) for one in (before, after)]
+        doublings = math.log2(plan_of(after).recipe.epochs / plan_of(before).recipe.epochs)
+        if errors[0] <= 0 or doublings <= 0:
+            return 1.0
+        return min(1.0, max(AT_BEST, math.pow(errors[1] / errors[0], 1 / doublings)))
 
 
 class Prospect(NamedTuple):
@@ -297,7 +310,7 @@ class Structures:
         if longer is None or longer.plan.recipe.epochs < LEAST_GROWTH * line.epochs:
             return None
         doublings = math.log2(longer.plan.recipe.epochs / line.epochs)
-        expected = _fewer_errors(line.last.values, (EXPECTED if not line.stalled else 0.9) ** doublings)
+        expected = _fewer_errors(line.last.values, math.pow(line.pace, doublings))
         return Prospect(longer, _gain(here, expected))
 
     def _with(self, values: Mapping[str, Scalar], changed: Mapping[str, Scalar]) -> Composed | None:
