@@ -192,6 +192,6 @@ def test_a_line_is_expected_to_learn_as_fast_as_it_did_the_last_time() -> None:
     found = {name: ladder.lines(records)[0].pace for name, records in paces.items()}
     assert found == {"new": UNKNOWN_PACE, "fast": 0.5, "slow": pytest.approx(0.75), "stalled": 1.0}
     deep, shallow = record(0, 20, 0.78), record(1, 2, 0.85)
-    longer = ladder.longer([deep, shallow, record(2, 2, 0.855, 8)], 0, 1000.0)
+    longer = structures().longer([deep, shallow, record(2, 2, 0.855, 8)], 0, 1000.0)
     assert longer is not None
     assert longer.composed.plan.trainable == 20, "how fast it learns is not known yet"
