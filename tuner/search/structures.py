@@ -154,7 +154,9 @@ class Structures:
             first = [self._slowly(composed) for composed in first]
         if any(composed.plan.traits.solves for composed in first):
             first = [one for one in first if one.plan.traits.solves or not is_head(one.plan)]
-        self.anchors = tuple(sorted(map(self.least, first), key=lambda one: cost.trial_seconds(one.plan, rates)))
+        heads, tails = ([one for one in first if is_head(one.plan) is wanted] for wanted in (True, False))
+        tails = sorted(map(self.least, tails), key=lambda one: cost.trial_seconds(one.plan, rates))
+        self.anchors = (*map(self.least, heads), *tails)
 
     def _slowly(self, composed: Composed) -> Composed:
         """Return a plan at the rate of a model that is not to forget; as it is where it trains nothing, or may not."""
