@@ -8,7 +8,7 @@ of its own. `tuner run` divides the user's samples into training and validation;
 
 Tasks: photos of sign digits, of 25 objects (Caltech) and of clothing, small images (CIFAR-10 at 96 pixels), all with
 MobileNetV2; handwritten digits; sounds (ESC-10, the fifth fold is the test) and one speaker's digits with YAMNet;
-one person's muscle signals. There is no accelerometer data beside the project, so no such task.
+one person's muscle signals. There is no accelerometer data at hand, so no such task.
 
 Arms:
 

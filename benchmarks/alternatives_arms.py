@@ -19,9 +19,9 @@ from tuner.search.setting import cores
 from tuner.task import Samples, stratified_holdout
 from tuner.task.data.samples import mean_of_wholes, wholes
 
-#: Most global samples that an arm trains on beside the user's.
+#: Most global samples that an arm trains on in addition to the user's.
 MIXED = 2000
-#: Share of the user's samples that tells how large the scores of a head beside the old one are.
+#: Share of the user's samples that tells how large the scores of a head next to the old one are.
 HELD_OUT = 0.2
 #: Samples that go through the network at a time.
 BATCH = 32
@@ -98,7 +98,7 @@ def heads(problem: Problem, seed: int) -> list[Result]:
     """Return what heads on frozen features reach, all on one pass over the samples, whose seconds each arm has.
 
     With global data, each head is fitted a second time on the user's and at most 2,000 global samples, every class
-    counting alike; and a ridge head of the user's classes is put beside the old head.
+    counting alike; and a ridge head of the user's classes is put next to the old head.
     """
     subject = Subject(problem)
     own, test, mixed = subject.frozen(problem.own), subject.frozen(problem.test), problem.mixed(MIXED, seed)
@@ -129,7 +129,7 @@ def heads(problem: Problem, seed: int) -> list[Result]:
         scores, seconds = given_scores(layer, own.x), 0.0
     every = np.arange(len(problem.task.labels))
     local, answers = (rows_right(every, scores(part.x), part.y) for part in (test, known))
-    name = "ridge beside the old head" if problem.adds_classes else "untouched"
+    name = "ridge next to the old head" if problem.adds_classes else "untouched"
     return [*results, Result(name, seconds, local, answers)]
 
 

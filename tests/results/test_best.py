@@ -68,7 +68,7 @@ def test_the_cuts_of_a_run_from_the_head_to_the_whole_model() -> None:
     ]
     found = cuts_of(records)
     assert [(cut.name, cut.tried, cut.trial, cut.seconds) for cut in found] == [
-        ("head, solved for", 1, 0, 0.5),
+        ("head alone, in closed form", 1, 0, 0.5),
         ("last 5 of 20 blocks", 2, 2, 6.0),
         ("the whole model", 0, None, 0.0),
     ]

@@ -109,8 +109,8 @@ def dry_run(
 ) -> DryRun:
     """Preview a run; train nothing.
 
-    Every depth that the space allows is estimated as the study would, with the recipe that it tries first, as far as
-    the space allows that.
+    Every depth that the space allows is estimated as the study would, with the start values of the recipe, as far as
+    the space allows them; a study that climbs the ladder of cuts begins with fewer epochs.
 
     Args:
         task: Task, as for `tuner.run`.

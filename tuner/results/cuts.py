@@ -34,7 +34,7 @@ class Cut:
     def name(self) -> str:
         """What trains, for people."""
         if not self.blocks:
-            return "head, solved for"
+            return "head alone, in closed form"
         return "the whole model" if self.blocks == self.of else f"last {self.blocks} of {self.of} blocks"
 
 
