@@ -72,8 +72,8 @@ class ClosedForm(Strategy[Knobs]):
         return replace(plan, split=plan.model.num_blocks - 1, shape=(*plan.shape, edit))
 
     def anchors(self, model: ModelInfo) -> Sequence[Mapping[str, Scalar]]:  # noqa: ARG002 - the same of every model
-        """Return the start values with few global samples and with none: nothing else costs as little."""
-        return ({"gdm.alpha": 0.05}, {"gdm.alpha": 0.0})
+        """Return the start values with few global samples, with the usual number and with none: heads cost little."""
+        return ({"gdm.alpha": 0.05}, {}, {"gdm.alpha": 0.0})
 
 
 def solved(tail: Tail, settings: Mapping[str, Any]) -> Any:

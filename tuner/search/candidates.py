@@ -186,7 +186,8 @@ class Candidates:
         """Return by how much plans are expected to enlarge the area under the front by the end, float64 [n].
 
         Plans are weighed as they are after as many epochs as any was trained. What is known of none of a structure is
-        what the best plan of others scores, give or take half its errors.
+        what the best plan of others scores, give or take half its errors; one that was tried brings at most what half
+        the errors of its own best trial would.
         """
         if self._surrogate is None:
             self._surrogate = Surrogate(Coordinates(self._searched()))
@@ -200,7 +201,8 @@ class Candidates:
         strange = [structure_of(one.plan) not in tried for one in plans]
         best = scores[scores[:, 0].argmax()]
         mean[strange], deviation[strange] = best, np.maximum(deviation[strange], UNKNOWN * (1 - best))
-        return expected_gain(np.minimum(mean, 1.0), deviation, [tuple(row) for row in scores.tolist()], 1.0)
+        gains = expected_gain(np.minimum(mean, 1.0), deviation, [tuple(row) for row in scores.tolist()], 1.0)
+        return np.minimum(gains, [self._structures.most(one.plan, alike) for one in plans])
 
 
 def _seconds_of(records: Sequence[TrialRecord]) -> float:

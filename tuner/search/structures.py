@@ -27,8 +27,8 @@ from tuner.search.scoring import DIVERGED
 from tuner.search.setting import Setting
 
 EPOCHS, RATE = "recipe.epochs", "recipe.learning_rate"
-#: Fewer steps of training say nothing of a structure; fewer epochs do neither.
-LEAST_STEPS, LEAST_EPOCHS = 64, 2
+#: Fewer steps of training say nothing of a structure; nor does one epoch, but for a long one.
+LEAST_STEPS, LEAST_EPOCHS, LONG_EPOCH = 64, 2, 128
 #: Shares of the time that is left which may be taken by the least training of a structure, by that of all that are not
 #: tried yet, and by a line that is continued.
 CLIMB_SHARE, LADDER_SHARE, CONTINUE_SHARE = 0.5, 0.7, 0.8
@@ -172,7 +172,8 @@ class Structures:
         if knob is None or knob.fixed or not can_continue(composed.plan):
             return composed
         steps = math.ceil(composed.plan.train_samples / composed.plan.recipe.batch_size)
-        return self._with(composed.values, {EPOCHS: max(LEAST_EPOCHS, math.ceil(LEAST_STEPS / steps))}) or composed
+        least = 1 if steps >= LONG_EPOCH else max(LEAST_EPOCHS, math.ceil(LEAST_STEPS / steps))
+        return self._with(composed.values, {EPOCHS: least}) or composed
 
     def next(self, records: Sequence[TrialRecord], rung: int, left: float) -> Composed | None:
         """Return the plan to try next: a slower one of a training that diverged, or the next anchor of the ladder.
@@ -231,6 +232,22 @@ class Structures:
                 hoped = _fewer_errors(values, AT_BEST**doublings)
                 gains.append(_gain(here, {**hoped, **_best_global(best, values)}))
         return max(gains, default=0.0) if here else math.inf
+
+    def most(self, plan: TrialPlan, here: Sequence[TrialRecord]) -> float:
+        """Return by how much a plan may enlarge the area under the front at best; infinity where that is not known.
+
+        A structure that was tried may lose half of the errors that its best trial has left.
+
+        Args:
+            plan: Plan to try.
+            here: The finished trials of its rung.
+        """
+        structure = structure_of(plan)
+        alike = _best([one for one in here if one.plan is not None and structure_of(one.plan) == structure])
+        if not alike:
+            return math.inf
+        known = max(here, key=lambda one: one.values.get("global_accuracy", 0.0)).values
+        return _gain(here, {**_fewer_errors(alike, AT_BEST), **_best_global(known, alike)})
 
     def lines(self, records: Sequence[TrialRecord]) -> list[Line]:
         """Return the lines of trials on one rung whose training can be continued."""
