@@ -139,8 +139,7 @@ def run(task: str | Task, **options: Any) -> Run:
         if begun is None:
             begun = stack.enter_context(lock_folder(folder, resume=asked.resume))
         shared = stack.enter_context(sharing(address, listener, interrupt, end, asked.artifacts, most))
-        about = (asked, config, space, outline, folder, listener, interrupt, started, end, host, prior, shared)
-        tuning = Tuning(*about)
+        tuning = Tuning(asked, config, space, outline, folder, listener, interrupt, started, end, host, prior, shared)
         if begun:
             tuning.resume()
         try:

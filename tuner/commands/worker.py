@@ -1,7 +1,7 @@
 """A worker that joins a study by its address alone: what the study says of its task, if that may be believed."""
 
 from collections.abc import Iterable
-from pathlib import Path
+from dataclasses import replace
 
 from tuner.errors import RunError
 from tuner.plugin.core import build_host
@@ -11,16 +11,14 @@ from tuner.search.shared.address import Address
 from tuner.search.space import shipped
 
 
-def look_up(
-    address: Address, task: str | None, space: str | None, plugins: Iterable[Path | str]
-) -> tuple[str, RunRequest]:
-    """Return the task of a study, and what it asks of every worker; limits on time, memory and storage are each one's.
+def look_up(address: Address, task: str | None, space: str | None, own: RunRequest) -> tuple[str, RunRequest]:
+    """Return the task of a study, and what is asked of a worker of it.
 
     Args:
         address: Where the study is.
         task: The task, where the user names it: its file is elsewhere here, or the study was not begun on this device.
         space: The search space, likewise.
-        plugins: Files of local plugins, likewise.
+        own: What the worker has for itself; local plugins, likewise.
 
     Raises:
         RunError: There is no such study, or it names code and was not begun on this device.
@@ -33,7 +31,7 @@ def look_up(
         info = info_of(find_study(storage, address).user_attrs, address)
     finally:
         close(storage)
-    config, given = info.config, tuple(map(str, plugins))
+    config, given = info.config, tuple(map(str, own.plugins))
     name, place = task or config.task, space or config.space
     if name.startswith("<"):
         raise RunError(f"the study {address.shown} is of a task given in Python: call tuner.run(task, study=...) there")
@@ -49,7 +47,8 @@ def look_up(
         ]
         if found := next((reason for reason in what if reason), ""):
             raise RunError(f"the study {address.shown} was not begun on this device, and {found}")
-    return name, RunRequest(
+    return name, replace(
+        own,
         space=place,
         train_time=None if config.limits.train_seconds is None else f"{config.limits.train_seconds:f}s",
         trials=config.limits.trials,
