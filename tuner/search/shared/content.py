@@ -18,6 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tuner.errors import PlanError, RunError, first_line
 from tuner.plan.trial import TrialPlan
+from tuner.results.config import OWN_OPTIONS, RunRequest
 from tuner.results.folder import Identity, RunInfo, Spent, checked_info
 from tuner.results.kinds import Kind
 from tuner.results.objectives import Objective
@@ -81,7 +82,8 @@ def make_study(
 def as_attribute(info: RunInfo) -> dict[str, Any]:
     """Return what others need to know of a run: nothing that is of one worker."""
     own: dict[str, Any] = dict.fromkeys(OWN_LIMITS)
-    config = replace(info.config, limits=replace(info.config.limits, **own))
+    asked = {name: getattr(RunRequest(), name) for name in OWN_OPTIONS if name != "plugins"}
+    config = replace(info.config, **asked, limits=replace(info.config.limits, **own))
     blank = replace(info, untouched={}, untouched_classes={}, spent=Spent(), worker="", kind="", kinds={})
     return asdict(replace(blank, config=config))
 
