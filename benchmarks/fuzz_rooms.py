@@ -96,11 +96,12 @@ def read_task(path: Path) -> None:
 
 def read_space(path: Path) -> None:
     """Read a search space and its limits."""
-    from tuner.search.budget import LIMITS, budget
+    from tuner.results.config import RunRequest
+    from tuner.search.budget import budget
     from tuner.search.space import load_space
 
     space = load_space(str(path))
-    budget(dict.fromkeys(LIMITS), space.limits, deterministic=False)
+    budget(RunRequest(), space.limits)
 
 
 def read_plan(path: Path) -> None:

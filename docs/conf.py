@@ -75,9 +75,7 @@ def command_line() -> str:
     """Return every command and its options as cyclopts documents them, in the order of the alphabet."""
     from tuner.cli.app import app
 
-    text = (
-        app.generate_docs(output_format="markdown").replace("```console", "```text").replace(" *[default: False]*", "")
-    )
+    text = app.generate_docs(output_format="markdown").replace("```console", "```text")
     return "\n".join(f"\n## {section}" for section in sorted(text.split("\n## ")[1:]) if section.startswith("tuner "))
 
 

@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +25,7 @@ from tuner.cli.settings import FROM_FILE
 from tuner.plan.example import example_model, example_task
 from tuner.plugin.core import build_host
 from tuner.plugin.lookup import select
+from tuner.results.config import RunRequest, option_name
 from tuner.search.space import check_knobs, load_space, shipped
 from tuner.task import Task
 from tuner.task.file import schema
@@ -68,7 +70,8 @@ def commands() -> dict[str, set[str]]:
             full = f"{path} {name}".strip()
             walk(command, full)
             if command.default_command is not None:
-                words = {word for argument in command.assemble_argument_collection() for word in argument.names}
+                arguments = command.assemble_argument_collection(default_parameter=app.default_parameter)
+                words = {word for argument in arguments for word in argument.names}
                 options[full] = {word for word in words if word.startswith("--")}
 
     walk(app, "")
@@ -160,6 +163,13 @@ def test_every_option_in_a_table_exists() -> None:
         assert options <= known[command.removeprefix("tuner ")], command
         seen += len(options)
     assert seen >= 40
+
+
+def test_the_table_of_a_run_has_the_options_of_its_request_in_their_order() -> None:
+    section = text(ROOT / "docs" / "commands.md").partition("## tuner run TASK")[2].partition("\n## ")[0]
+    options = [option_name(field.name) for field in fields(RunRequest)]
+    assert re.findall(r"^\| `--([a-z-]+)`", section, re.MULTILINE) == [*options, "dry-run", "json"]
+    assert {f"--{option}" for option in options} < commands()["run"]
 
 
 def test_every_key_of_a_task_file_is_described() -> None:

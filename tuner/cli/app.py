@@ -16,7 +16,7 @@ from tuner.cli.dashboard import dashboard
 from tuner.cli.describe import describe
 from tuner.cli.init import init
 from tuner.cli.labels import labels_app
-from tuner.cli.options import ReaderGoneError, print_line
+from tuner.cli.options import EVERY, ReaderGoneError, print_line
 from tuner.cli.plugins import plugins_app
 from tuner.cli.prior import prior_app
 from tuner.cli.report import report
@@ -41,15 +41,14 @@ app = App(
     result_action="return_value",
     suppress_keyboard_interrupt=False,  # `call` reports it in one line
     config=[from_environment, from_project],
+    default_parameter=EVERY,
     help_format="plaintext",  # markdown would cost a quarter of the time that --help takes
 )
 
 
-app.command(bundle_app)
-app.command(store_app)
-app.command(prior_app)
-app.command(labels_app)
-app.command(plugins_app)
+for group in (bundle_app, store_app, prior_app, labels_app, plugins_app):
+    group.default_parameter = EVERY
+    app.command(group)
 for command in (
     init,
     run,

@@ -1,12 +1,11 @@
 """The command `tuner dashboard`."""
 
 from contextlib import suppress
-from typing import Annotated
 
-from tuner.cli.options import Whole, print_line
+from tuner.cli.options import print_line
 
 
-def dashboard(run: str, /, *, port: Annotated[int, Whole] = 0) -> None:
+def dashboard(run: str, /, *, port: int = 0) -> None:
     """Show a run in the browser with optuna-dashboard, on this device only, until Ctrl-C.
 
     Parameters

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tuner.cli.options import Flag, Json, Whole, print_line, stdout_console
+from tuner.cli.options import Json, print_line, stdout_console
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 def show(
     folder: str,
-    trial: Annotated[int | None, Whole] = None,
+    trial: int | None = None,
     /,
     *,
-    whole: Annotated[bool, Parameter(name="--all", negative="")] = False,
-    trials: Annotated[bool, Flag] = False,
-    plot: Annotated[bool, Flag] = False,
+    whole: Annotated[bool, Parameter(name="--all")] = False,
+    trials: bool = False,
+    plot: bool = False,
     kind: str = "",
     json_output: Json = False,
 ) -> None:

@@ -1,9 +1,10 @@
 """The command `tuner worker`."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
-from tuner.cli.options import Flag, Json, LocalPlugins, Memory, Out, Time
+from tuner.cli.options import Json, LocalPlugins, Memory, Out, Time
+from tuner.results.config import Place, Size
 
 
 def worker(
@@ -14,12 +15,12 @@ def worker(
     space: str | None = None,
     time: Time = None,
     memory: Memory = None,
-    storage: str | None = None,
+    storage: Size | None = None,
     out: Out = None,
     store: Path | None = None,
     plugin: LocalPlugins = (),
-    artifacts: str | None = None,
-    resume: Annotated[bool, Flag] = False,
+    artifacts: Place | None = None,
+    resume: bool = False,
     json_output: Json = False,
 ) -> None:
     """Join a study that several workers share, with the task, the search space and the limits that it names.
@@ -47,23 +48,16 @@ def worker(
     from tuner.commands.worker import look_up
     from tuner.search.shared.address import read_address
 
-    joined = look_up(read_address(study), task, space, plugin)
-    config = joined.info.config
-    run(
-        joined.task,
-        space=joined.space,
+    found, shared = look_up(read_address(study), task, space, plugin)
+    request = replace(
+        shared,
         time=time,
         memory=memory,
         storage=storage,
-        **joined.limits,  # type: ignore[arg-type]  # mypy does not follow the names of a dictionary
-        backend=config.backend,
-        seed=config.seed,
-        folds=config.folds or None,
         out=out,
         store=store,
-        plugin=tuple(map(Path, joined.plugins)),
         resume=resume,
         study=study,
         artifacts=artifacts,
-        json_output=json_output,
     )
+    run(found, request=request, json_output=json_output)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import TunerError, UsageError
 from tuner.plan.info import ModelInfo
+from tuner.results.config import RunRequest
 from tuner.results.folder import JOURNAL, Identity, RunInfo, open_records, write_run
 from tuner.results.kinds import Kind
 from tuner.results.objectives import Objective
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
     from tuner.search.shared.joining import SharedStudy
 
 
-def shared_address(study: str | None, artifacts: str | Path | None, *, deterministic: bool) -> Address | None:
+def shared_address(asked: RunRequest) -> Address | None:
     """Return the address of the study that a run is a worker of; None for a run of its own.
 
     Raises:
         UsageError: It is no address, the artifacts cannot be there, or the run is to be repeatable.
     """
-    if study is not None and deterministic:
+    study, artifacts = asked.study, asked.artifacts
+    if study is not None and asked.deterministic:
         raise UsageError("--deterministic runs have one worker, and --study several: leave one of them out")
     if study is None and artifacts is not None:
         raise UsageError("--artifacts is where the workers of a study put weights: give --study too, or leave it out")

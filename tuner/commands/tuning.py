@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from tuner.backends.base import Session
 from tuner.commands.few_samples import few_samples
 from tuner.commands.sharing import check_same, kinds_of, open_queue, share_spent, share_untouched
-from tuner.commands.spending import spent_so_far, store_cap
 from tuner.errors import RunError
 from tuner.plan.info import ModelInfo
 from tuner.plugin.given import given_plans, with_given
@@ -19,7 +18,7 @@ from tuner.plugin.host import Host
 from tuner.plugin.strategy import Strategy
 from tuner.plugin.versions import differences, taking_part
 from tuner.results.classes import Classes
-from tuner.results.config import RunConfig
+from tuner.results.config import RunConfig, RunRequest
 from tuner.results.earlier import Earlier, earlier_plans, newest_run, remember_run
 from tuner.results.folder import Identity, RunInfo, Spent, read_run, write_run
 from tuner.results.likeness import device_kind
@@ -31,12 +30,13 @@ from tuner.search.listener import FINISHING, LOOKING, Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.rates import rates_of
-from tuner.search.setting import Setting, cores, measuring_seconds, wanted_knobs
+from tuner.search.setting import RUN_RESERVE, Setting, cores, measuring_seconds, wanted_knobs
 from tuner.search.space import Space, check_knobs
 from tuner.store.disk import StoreFull
 from tuner.store.engine_choice import choose_engine
-from tuner.store.store import Store, open_store
+from tuner.store.store import Store, disk_bytes, open_store
 from tuner.task.info import TaskOutline
+from tuner.units import format_bytes
 
 #: In place of a run: no plan of an earlier one is tried first.
 NO_RUN = "none"
@@ -54,21 +54,23 @@ class Tuning:
     """One call of `run`.
 
     Args:
-        config: What was asked.
+        asked: What was asked.
+        config: What it came to.
         space: The search space.
         task: The task.
         folder: The run's folder.
         listener: Receives progress.
         interrupt: The user's request to stop.
         started: Clock (`time.monotonic`) from which the time counts.
+        end: Clock at which the command must be over; None for never.
         host: What is installed.
-        earlier: A run whose front is tried first, or ``none``; the newest one alike where it is not given.
         prior: Plans of which those that suit the task are tried first.
         shared: The study that this run is a worker of; None for a run of its own.
     """
 
     def __init__(
         self,
+        asked: RunRequest,
         config: RunConfig,
         space: Space,
         task: TaskOutline,
@@ -76,13 +78,14 @@ class Tuning:
         listener: Listener,
         interrupt: Interrupt,
         started: float,
+        end: float | None,
         host: Host,
-        earlier: str | Path | None = None,
         prior: Prior | None = None,
         shared: "SharedStudy | None" = None,
     ) -> None:
-        self._config, self._space, self._task = config, space, task
-        self._folder, self._listener, self._interrupt, self._started = folder, listener, interrupt, started
+        self._asked, self._config, self._space, self._task = asked, config, space, task
+        self._folder, self._listener, self._interrupt = folder, listener, interrupt
+        self._started, self._end = started, end
         self._threads = 1 if config.deterministic else cores()
         self._host = host
         self._identity = Identity(
@@ -96,7 +99,7 @@ class Tuning:
         self._scores: dict[str, Any] = {}
         self._plugins: dict[str, str] = {}
         self._phases: dict[str, float] = {}
-        self._from, self._prior, self._shared, self._worker = earlier, prior, shared, ""
+        self._prior, self._shared, self._worker = prior, shared, ""
 
     def resume(self) -> None:
         """Take over what earlier sessions spent and measured.
@@ -125,22 +128,19 @@ class Tuning:
 
     def tune(
         self,
-        store_folder: Path | None,
         sessions: Mapping[str, RemoteSession],
         strategies: Sequence[Strategy[Any]],
         objectives: Sequence[Objective],
-        end: float | None,
     ) -> None:
         """Run the study, and write what was spent.
 
         Args:
-            store_folder: The feature store's folder; the user's own where it is not given.
             sessions: The task, opened on each backend; the first measures this device.
             strategies: Strategies that take part.
             objectives: The study's objectives.
-            end: Clock (`time.monotonic`) at which the command must be over; None for never.
         """
-        store, backends = open_store(store_folder, *store_cap(self._config, self._folder)), list(sessions)
+        folder = None if self._asked.store is None else Path(self._asked.store)
+        store, backends = open_store(folder, *self._store_cap()), list(sessions)
         for line in (*self._task.notes, *few_samples(self._task, self._config.folds)):
             self._listener.say(line)
         self._plugins = taking_part(self._host, (strategy.name for strategy in strategies), backends)
@@ -150,7 +150,7 @@ class Tuning:
 
         session, shared = sessions[backends[0]], self._shared
         check_same(shared, self._identity, session.model, objectives)
-        setting = self._setting(session, backends[0], strategies, objectives, end)
+        setting = self._setting(session, backends[0], strategies, objectives)
         self._choose_engine(store, setting)
         info = self._info(setting)
         write_run(self._folder, info)  # first: a folder with a journal and without run.json is no run
@@ -193,7 +193,6 @@ class Tuning:
         backend: str,
         strategies: Sequence[Strategy[Any]],
         objectives: Sequence[Objective],
-        end: float | None,
     ) -> Setting:
         """Return the study's setting.
 
@@ -202,10 +201,9 @@ class Tuning:
             backend: Its name.
             strategies: Strategies that take part.
             objectives: The study's objectives.
-            end: Clock (`time.monotonic`) at which the command must be over; None for never.
         """
         self._listener.phase(LOOKING)
-        config, model, task = self._config, session.model, self._task.info
+        config, end, model, task = self._config, self._end, session.model, self._task.info
         strategies = with_given(strategies, self._task.given)
         if model.note:
             self._listener.say(model.note)
@@ -249,10 +247,9 @@ class Tuning:
         Raises:
             TunerError: What was named cannot be read.
         """
-        if self._from == NO_RUN:
-            return Earlier()
-        if self._from is not None:
-            return earlier_plans(Run.open(self._from))
+        named = self._asked.earlier
+        if named is not None:
+            return Earlier() if named == NO_RUN else earlier_plans(Run.open(named))
         if self._shared is not None or self._config.deterministic or self._prior:
             return Earlier()
         newest = newest_run(model)
@@ -290,5 +287,23 @@ class Tuning:
         )
 
     def _spent(self, study: "Study | None") -> Spent:
-        seconds = 0.0 if self._shared is None else self._shared.seconds
-        return spent_so_far(self._earlier, self._started, self._phases, study, seconds)
+        """Return what the run has spent, earlier sessions included; `study` is None before there is one."""
+        seconds = time.monotonic() - self._started
+        if study is None:
+            return Spent(self._earlier.seconds + seconds)
+        now = {**self._phases, **study.phases}
+        if self._shared is not None and self._shared.seconds:
+            now["database"] = self._shared.seconds
+        now["other"] = seconds - sum(now.values())
+        before = self._earlier.phases
+        summed = {name: before.get(name, 0.0) + now.get(name, 0.0) for name in {**before, **now}}
+        return Spent(self._earlier.seconds + seconds, study.storage_bytes(), study.filled_samples, summed)
+
+    def _store_cap(self) -> tuple[int | None, str]:
+        """Return the bytes that are left to the store, and the limit in words."""
+        storage = self._config.limits.storage_bytes
+        if storage is None:
+            return None, ""
+        used = RUN_RESERVE + disk_bytes(self._folder)
+        limit = f"--storage {format_bytes(storage)}, of which {format_bytes(used)} are for the run's folder,"
+        return max(0, storage - used), limit

@@ -1,46 +1,20 @@
 """A worker that joins a study by its address alone: what the study says of its task, if that may be believed."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.errors import RunError
 from tuner.plugin.core import build_host
-from tuner.results.folder import RunInfo
+from tuner.results.config import RunRequest
 from tuner.results.origin import is_own
 from tuner.search.shared.address import Address
 from tuner.search.space import shipped
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """What a worker is to do, in the words of ``tuner run``.
-
-    Attributes:
-        task: Name or file of the task.
-        space: Name or file of the search space.
-        plugins: Files of local plugins.
-        info: What the study says of itself.
-    """
-
-    task: str
-    space: str
-    plugins: tuple[str, ...]
-    info: RunInfo
-
-    @property
-    def limits(self) -> dict[str, str | int | None]:
-        """Limits that all workers share; those on the whole command, on memory and on storage are each worker's."""
-        limits = self.info.config.limits
-        return {
-            "train_time": None if limits.train_seconds is None else f"{limits.train_seconds:f}s",
-            "trials": limits.trials,
-            "forget_at_most": None if limits.forgetting is None else f"{limits.forgetting:f}",
-        }
-
-
-def look_up(address: Address, task: str | None, space: str | None, plugins: Iterable[Path | str]) -> Joined:
-    """Return what a study asks of a worker.
+def look_up(
+    address: Address, task: str | None, space: str | None, plugins: Iterable[Path | str]
+) -> tuple[str, RunRequest]:
+    """Return the task of a study, and what it asks of every worker; limits on time, memory and storage are each one's.
 
     Args:
         address: Where the study is.
@@ -75,7 +49,16 @@ def look_up(address: Address, task: str | None, space: str | None, plugins: Iter
         ]
         if found := next((reason for reason in what if reason), ""):
             raise RunError(f"the study {address.shown} was not begun on this device, and {found}")
-    return Joined(name, place, given or config.plugins, info)
+    return name, RunRequest(
+        space=place,
+        train_time=None if config.limits.train_seconds is None else f"{config.limits.train_seconds:f}s",
+        trials=config.limits.trials,
+        forget_at_most=None if config.limits.forgetting is None else f"{config.limits.forgetting:f}",
+        backend=config.backend,
+        seed=config.seed,
+        folds=config.folds or None,
+        plugins=given or config.plugins,
+    )
 
 
 def _tasks() -> Iterable[str]:

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,6 +24,7 @@ from tuner.commands.interruption import terminated_as_interrupted
 from tuner.commands.sharing import shared_address, warn_of_password
 from tuner.errors import RunError, TunerError, UsageError, first_line, missing_extra
 from tuner.fleet.worker import News, Part, Process, Worker
+from tuner.results.config import RunRequest
 
 if TYPE_CHECKING:
     from tuner.fleet.display import Display
@@ -60,13 +61,11 @@ def _main(arguments: list[str]) -> int:
     common = split(arguments)
     options, rest = _parser().parse_known_args(common.rest)
     asked = _asked(rest)
-    if asked.get("dry_run"):
-        raise UsageError("--dry-run starts no workers: ask `tuner run TASK --dry-run`")
-    study = options.study or asked.get("study")
-    address = shared_address(study, asked.get("artifacts"), deterministic=bool(asked.get("deterministic")))
+    study = options.study or asked.study
+    address = shared_address(replace(asked, study=study))
     if address is None:
         raise UsageError("workers need a study that they share: give --study, such as postgresql://host/db")
-    base = Path(options.out or asked.get("out") or FOLDER).absolute()
+    base = Path(options.out or asked.out or FOLDER).absolute()
     workers = [Worker(number, str(base / str(number))) for number in range(1, options.workers + 1)]
     passed = ["-v"] * common.verbosity + rest
     parts = [part_of(one, passed, str(study), os.environ) for one in workers]
@@ -106,14 +105,18 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _asked(arguments: Sequence[str]) -> Mapping[str, Any]:
+def _asked(arguments: Sequence[str]) -> RunRequest:
     """Return what options of `tuner run` say, those of the environment included.
 
     Raises:
         CycloptsError: They are none of its options.
+        UsageError: One is ``--dry-run``.
     """
     _, bound, _ = app.parse_args(["run", *arguments], exit_on_error=False, print_error=False)
-    return bound.arguments
+    if bound.arguments.get("dry_run"):
+        raise UsageError("--dry-run starts no workers: ask `tuner run TASK --dry-run`")
+    asked: RunRequest = bound.arguments.get("request", RunRequest())
+    return asked
 
 
 def part_of(worker: Worker, arguments: Sequence[str], study: str, environment: Mapping[str, str]) -> Part:

@@ -54,7 +54,7 @@ def named(join: Join, address: str) -> Named:
     join("one")
 
     def name(*, own: bool = False, marked: RunConfig | None = None, **changed: Any) -> None:
-        config = RunConfig("digits", "smoke", **changed) if "task" not in changed else RunConfig(**changed)
+        config = RunConfig(**{"task": "digits", "space": "smoke", **changed})
         mark = mark_of(marked or config) if own or marked else "0" * 64
         storage = open_storage(read_address(address))
         study = optuna.load_study(study_name="tuner", storage=storage)
@@ -85,23 +85,23 @@ def test_code_that_a_study_from_elsewhere_names_is_refused(
     with pytest.raises(RunError, match=f"was not begun on this device, and {what}$"):
         look_up(read_address(address), None, None, ())
     named(own=True, **changed)
-    joined = look_up(read_address(address), None, None, ())
+    _, joined = look_up(read_address(address), None, None, ())
     assert joined.plugins == changed.get("plugins", ())
 
 
 def test_a_mark_is_of_the_code_that_it_was_made_for(named: Named, address: str) -> None:
-    named(marked=RunConfig("digits", "smoke"), plugins=("/theirs/mine.py",))
+    named(marked=RunConfig("digits", space="smoke"), plugins=("/theirs/mine.py",))
     with pytest.raises(RunError, match="was not begun on this device"):
         look_up(read_address(address), None, None, ())
 
 
 def test_what_comes_with_tuner_and_what_the_user_names_is_taken(named: Named, address: str) -> None:
     named()
-    joined = look_up(read_address(address), None, None, ())
-    assert (joined.task, joined.space, joined.plugins) == ("digits", "smoke", ())
+    task, joined = look_up(read_address(address), None, None, ())
+    assert (task, joined.space, joined.plugins) == ("digits", "smoke", ())
     named(task="/theirs/net.py:task", space="theirs.toml", plugins=("/theirs/mine.py",))
-    joined = look_up(read_address(address), "net.py:task", "space.toml", (Path("mine.py"),))
-    assert (joined.task, joined.space, joined.plugins) == ("net.py:task", "space.toml", ("mine.py",))
+    task, joined = look_up(read_address(address), "net.py:task", "space.toml", (Path("mine.py"),))
+    assert (task, joined.space, joined.plugins) == ("net.py:task", "space.toml", ("mine.py",))
 
 
 def test_a_task_that_was_given_in_python_is_on_its_device_only(named: Named, address: str) -> None:

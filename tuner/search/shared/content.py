@@ -40,8 +40,9 @@ NOT_FOR = "not-for"
 #: Values that each trial that was scored has.
 COSTS = ("train_seconds", "peak_bytes")
 NAMES = {"folds": "number of folds"}
-#: Limits that each worker has for itself.
+#: Limits that each worker has for itself, and options.
 OWN_LIMITS = ("time_seconds", "memory_bytes", "storage_bytes", "flat_seconds")
+OWN_OPTIONS = ("time", "memory", "storage", "stop_when_flat", "earlier", "prior", "out", "store", "artifacts")
 
 
 def find_study(storage: BaseStorage, address: Address) -> optuna.Study:
@@ -80,8 +81,9 @@ def make_study(
 
 def as_attribute(info: RunInfo) -> dict[str, Any]:
     """Return what others need to know of a run: nothing that is of one worker."""
-    own: dict[str, Any] = dict.fromkeys(OWN_LIMITS)
-    config = replace(info.config, limits=replace(info.config.limits, **own))
+    limits: dict[str, Any] = dict.fromkeys(OWN_LIMITS)
+    options: dict[str, Any] = dict.fromkeys(OWN_OPTIONS)
+    config = replace(info.config, resume=False, limits=replace(info.config.limits, **limits), **options)
     blank = replace(info, untouched={}, untouched_classes={}, spent=Spent(), worker="", kind="", kinds={})
     return asdict(replace(blank, config=config))
 
