@@ -25,7 +25,7 @@ from tuner.cli.settings import FROM_FILE
 from tuner.plan.example import example_model, example_task
 from tuner.plugin.core import build_host
 from tuner.plugin.lookup import select
-from tuner.results.config import RunRequest, option_name
+from tuner.results.config import OWN_OPTIONS, RunRequest, option_name
 from tuner.search.space import check_knobs, load_space, shipped
 from tuner.task import Task
 from tuner.task.file import schema
@@ -71,7 +71,7 @@ def commands() -> dict[str, set[str]]:
             walk(command, full)
             if command.default_command is not None:
                 arguments = command.assemble_argument_collection(default_parameter=app.default_parameter)
-                words = {word for argument in arguments for word in argument.names}
+                words = {word for argument in arguments if argument.parse for word in argument.names}
                 options[full] = {word for word in words if word.startswith("--")}
 
     add_commands_of_plugins()
@@ -170,7 +170,9 @@ def test_the_table_of_a_run_has_the_options_of_its_request_in_their_order() -> N
     section = text(ROOT / "docs" / "commands.md").partition("## tuner run TASK")[2].partition("\n## ")[0]
     options = [option_name(field.name) for field in fields(RunRequest)]
     assert re.findall(r"^\| `--([a-z-]+)`", section, re.MULTILINE) == [*options, "dry-run", "json"]
-    assert {f"--{option}" for option in options} < commands()["run"]
+    known = commands()
+    assert known["run"] == {f"--{option}" for option in [*options, "dry-run", "json"]}
+    assert known["worker"] == {f"--{option_name(name)}" for name in (*OWN_OPTIONS, "task", "space", "json")}
 
 
 def test_every_key_of_a_task_file_is_described() -> None:

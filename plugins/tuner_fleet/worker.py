@@ -1,13 +1,18 @@
 """The command `tuner worker`: join a study by its address alone, if what it says of its task may be believed."""
 
-from collections.abc import Iterable
+import re
 from dataclasses import replace
-from pathlib import Path
+from typing import Annotated
 
-from tuner.cli.options import Json, LocalPlugins, Memory, Out, Time
+from cyclopts import Parameter
+
+from tuner.cli.options import Json
+from tuner.cli.run import DEFAULTS, run
 from tuner.errors import RunError
-from tuner.results.config import Place, RunRequest, Size
+from tuner.results.config import OWN_OPTIONS, RunRequest
 from tuner_fleet.address import Address, read_address
+
+OWN = Parameter(parse=re.compile(f"^(request|{'|'.join(OWN_OPTIONS)})$"))
 
 
 def worker(
@@ -16,14 +21,7 @@ def worker(
     *,
     task: str | None = None,
     space: str | None = None,
-    time: Time = None,
-    memory: Memory = None,
-    storage: Size | None = None,
-    out: Out = None,
-    store: Path | None = None,
-    plugin: LocalPlugins = (),
-    artifacts: Place | None = None,
-    resume: bool = False,
+    request: Annotated[RunRequest, OWN] = DEFAULTS,
     json_output: Json = False,
 ) -> None:
     """Join a study that several workers share, with the task, the search space and the limits that it names.
@@ -36,44 +34,19 @@ def worker(
         The study's task, where its file is elsewhere here, or the study was not begun on this device.
     space
         The study's search space, likewise.
-    storage
-        Limit on stored features and the run folder together, such as 2GB.
-    out
-        This worker's own folder [default: runs/TASK].
-    store
-        The feature store's folder [default: in the user's cache].
-    artifacts
-        A folder, or s3://BUCKET/PREFIX, where workers put the weights of the front for whoever exports.
-    resume
-        Continue as the worker whose folder is --out.
     """
-    from tuner.cli.run import run  # not needed for --help
-
-    found, shared = look_up(read_address(study), task, space, plugin)
-    request = replace(
-        shared,
-        time=time,
-        memory=memory,
-        storage=storage,
-        out=out,
-        store=store,
-        resume=resume,
-        study=study,
-        artifacts=artifacts,
-    )
-    run(found, request=request, json_output=json_output)
+    named, asked = look_up(read_address(study), task, space, request)
+    run(named, request=replace(asked, study=study), json_output=json_output)
 
 
-def look_up(
-    address: Address, task: str | None, space: str | None, plugins: Iterable[Path | str]
-) -> tuple[str, RunRequest]:
-    """Return the task of a study, and what it asks of every worker; limits on time, memory and storage are each one's.
+def look_up(address: Address, task: str | None, space: str | None, own: RunRequest) -> tuple[str, RunRequest]:
+    """Return the task of a study, and what is asked of a worker of it.
 
     Args:
         address: Where the study is.
         task: The task, where the user names it: its file is elsewhere here, or the study was not begun on this device.
         space: The search space, likewise.
-        plugins: Files of local plugins, likewise.
+        own: What the worker has for itself; local plugins, likewise.
 
     Raises:
         RunError: There is no such study, or it names code and was not begun on this device.
@@ -89,7 +62,7 @@ def look_up(
         info = info_of(find_study(storage, address).user_attrs, address)
     finally:
         close(storage)
-    config, given = info.config, tuple(map(str, plugins))
+    config, given = info.config, tuple(map(str, own.plugins))
     name, place = task or config.task, space or config.space
     if name.startswith("<"):
         raise RunError(f"the study {address.shown} is of a task given in Python: call tuner.run(task, study=...) there")
@@ -107,7 +80,8 @@ def look_up(
         ]
         if found := next((reason for reason in what if reason), ""):
             raise RunError(f"the study {address.shown} was not begun on this device, and {found}")
-    return name, RunRequest(
+    return name, replace(
+        own,
         space=place,
         train_time=None if config.limits.train_seconds is None else f"{config.limits.train_seconds:f}s",
         trials=config.limits.trials,

@@ -139,8 +139,7 @@ def run(task: str | Task, **options: Any) -> Run:
         if begun is None:
             begun = stack.enter_context(lock_folder(folder, resume=asked.resume))
         access = stack.enter_context(open_study(host, asked, listener.say, interrupt, end, most))
-        about = (asked, config, space, outline, folder, listener, interrupt, started, end, host, prior, access)
-        tuning = Tuning(*about)
+        tuning = Tuning(asked, config, space, outline, folder, listener, interrupt, started, end, host, prior, access)
         if begun:
             tuning.resume()
         try:

@@ -4,7 +4,7 @@ import math
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,10 +49,11 @@ if TYPE_CHECKING:
     from tuner.search.study import Study
 
 
+@dataclass(eq=False)
 class Tuning:
     """One call of `run`.
 
-    Args:
+    Attributes:
         asked: What was asked.
         config: What it came to.
         space: The search space.
@@ -67,38 +68,33 @@ class Tuning:
         access: The run's way to its study.
     """
 
-    def __init__(
-        self,
-        asked: RunRequest,
-        config: RunConfig,
-        space: Space,
-        task: TaskOutline,
-        folder: Path,
-        listener: Listener,
-        interrupt: Interrupt,
-        started: float,
-        end: float | None,
-        host: Host,
-        prior: Prior | None,
-        access: StudyAccess,
-    ) -> None:
-        self._asked, self._config, self._space, self._task = asked, config, space, task
-        self._folder, self._listener, self._interrupt = folder, listener, interrupt
-        self._started, self._end = started, end
-        self._threads = 1 if config.deterministic else cores()
-        self._host = host
+    asked: RunRequest
+    config: RunConfig
+    space: Space
+    task: TaskOutline
+    folder: Path
+    listener: Listener
+    interrupt: Interrupt
+    started: float
+    end: float | None
+    host: Host
+    prior: Prior | None
+    access: StudyAccess
+
+    def __post_init__(self) -> None:
+        self._threads = 1 if self.config.deterministic else cores()
         self._identity = Identity(
-            task=task.info.fingerprint,
-            space=repr(replace(space, limits={})),
-            seed=config.seed,
-            deterministic=config.deterministic,
-            folds=config.folds,
+            task=self.task.info.fingerprint,
+            space=repr(replace(self.space, limits={})),
+            seed=self.config.seed,
+            deterministic=self.config.deterministic,
+            folds=self.config.folds,
         )
         self._earlier = Spent()
         self._scores: dict[str, Any] = {}
         self._plugins: dict[str, str] = {}
         self._phases: dict[str, float] = {}
-        self._prior, self._access, self._worker = prior, access, ""
+        self._worker = ""
 
     def resume(self) -> None:
         """Take over what earlier sessions spent and measured.
@@ -106,7 +102,7 @@ class Tuning:
         Raises:
             RunError: They were of another task, space or seed; which, and the way out.
         """
-        info = read_run(self._folder)
+        info = read_run(self.folder)
         changed = [
             NAMES.get(field.name, field.name)
             for field in fields(Identity)
@@ -114,16 +110,16 @@ class Tuning:
         ]
         if changed:
             raise RunError(
-                f"{self._folder} was made with another {' and '.join(changed)}, which --resume cannot change: "
+                f"{self.folder} was made with another {' and '.join(changed)}, which --resume cannot change: "
                 "give the same, or another --out"
             )
-        if self._config.study != info.config.study:
+        if self.config.study != info.config.study:
             of = f"of --study {info.config.study}" if info.config.study else "a run of its own, without --study"
-            raise RunError(f"{self._folder} is {of}, which --resume cannot change: give the same, or another --out")
+            raise RunError(f"{self.folder} is {of}, which --resume cannot change: give the same, or another --out")
         self._worker = info.worker
         self._earlier, self._scores = info.spent, {name: getattr(info, name) for name in GIVEN}
-        if changed_plugins := differences(self._host, info.plugins):
-            self._listener.say(f"warning: {changed_plugins}")
+        if changed_plugins := differences(self.host, info.plugins):
+            self.listener.say(f"warning: {changed_plugins}")
 
     def tune(
         self,
@@ -138,21 +134,21 @@ class Tuning:
             strategies: Strategies that take part.
             objectives: The study's objectives.
         """
-        folder = None if self._asked.store is None else Path(self._asked.store)
+        folder = None if self.asked.store is None else Path(self.asked.store)
         store, backends = open_store(folder, *self._store_cap()), list(sessions)
-        for line in (*self._task.notes, *few_samples(self._task, self._config.folds)):
-            self._listener.say(line)
-        self._plugins = taking_part(self._host, (strategy.name for strategy in strategies), backends)
+        for line in (*self.task.notes, *few_samples(self.task, self.config.folds)):
+            self.listener.say(line)
+        self._plugins = taking_part(self.host, (strategy.name for strategy in strategies), backends)
         with warnings.catch_warnings():  # in a notebook, on a progress bar that Optuna is not asked for
             warnings.filterwarnings("ignore", "IProgress not found")
             from tuner.search.study import Study  # while the child imports its tensor library
 
-        session, access = sessions[backends[0]], self._access
+        session, access = sessions[backends[0]], self.access
         access.require_same(self._identity, session.model.fingerprint, [one.name for one in objectives])
         setting = self._setting(session, backends[0], strategies, objectives)
         self._choose_engine(store, setting)
         info = self._info(setting)
-        write_run(self._folder, info)  # first: a folder with a journal and without run.json is no run
+        write_run(self.folder, info)  # first: a folder with a journal and without run.json is no run
         queue, info = access.join(setting, info)
 
         def untouched(share: float) -> dict[str, float]:
@@ -160,31 +156,31 @@ class Tuning:
             nonlocal info
             if info.untouched and info.untouched_share == share:
                 return info.untouched
-            given = session.untouched(store, self._threads, share=share, folds=self._config.folds if share == 1 else 0)
+            given = session.untouched(store, self._threads, share=share, folds=self.config.folds if share == 1 else 0)
             if not info.untouched or share > info.untouched_share:
                 scores: dict[str, Any] = dict(zip(GIVEN, (given.values, given.classes, share), strict=True))
                 info = replace(info, **scores, spent=self._spent(study))
-                write_run(self._folder, info)
+                write_run(self.folder, info)
                 access.share_untouched(scores)
-                self._listener.untouched(given.values, objectives, info.untouched_samples)
+                self.listener.untouched(given.values, objectives, info.untouched_samples)
             return given.values
 
-        study = Study(setting, self._host, queue, sessions, store, untouched, self._listener, self._interrupt)
+        study = Study(setting, self.host, queue, sessions, store, untouched, self.listener, self.interrupt)
         study.prepare()
         if info.untouched:
-            self._listener.untouched(info.untouched, objectives, info.untouched_samples)
-        self._listener.resumed(study.records)
+            self.listener.untouched(info.untouched, objectives, info.untouched_samples)
+        self.listener.resumed(study.records)
         try:
             study.run()
-            self._listener.phase(FINISHING)
+            self.listener.phase(FINISHING)
         finally:
             info = replace(info, ended=study.ended or info.ended, spent=self._spent(study), kinds=access.kinds)
-            write_run(self._folder, info)
+            write_run(self.folder, info)
             store.close()
             access.spend(info.spent)
         if study.front():
-            remember_run(setting.model, self._folder)
-        self._listener.say(f"ended: {study.ended}")
+            remember_run(setting.model, self.folder)
+        self.listener.say(f"ended: {study.ended}")
 
     def _setting(
         self,
@@ -201,20 +197,20 @@ class Tuning:
             strategies: Strategies that take part.
             objectives: The study's objectives.
         """
-        self._listener.phase(LOOKING)
-        config, end, model, task = self._config, self._end, session.model, self._task.info
-        strategies = with_given(strategies, self._task.given)
+        self.listener.phase(LOOKING)
+        config, end, model, task = self.config, self.end, session.model, self.task.info
+        strategies = with_given(strategies, self.task.given)
         if model.note:
-            self._listener.say(model.note)
-        check_knobs(self._space, strategies, model, task)
+            self.listener.say(model.note)
+        check_knobs(self.space, strategies, model, task)
         started = time.monotonic()
-        self._phases["starting"] = started - self._started
+        self._phases["starting"] = started - self.started
         rates = rates_of(
             session,
             backend,
             measure=not config.deterministic,
             within=math.inf if end is None else measuring_seconds(end - started),
-            listener=self._listener,
+            listener=self.listener,
         )
         self._phases["measuring"] = time.monotonic() - started
         earlier = self._plans_of_run(model)
@@ -222,9 +218,9 @@ class Tuning:
         return Setting(
             strategies=strategies,
             objectives=objectives,
-            wanted=wanted_knobs(self._space, config.backend, deterministic=config.deterministic),
-            sampler=self._space.sampler,
-            rungs=self._space.rungs,
+            wanted=wanted_knobs(self.space, config.backend, deterministic=config.deterministic),
+            sampler=self.space.sampler,
+            rungs=self.space.rungs,
             seed=config.seed,
             deterministic=config.deterministic,
             model=model,
@@ -232,12 +228,12 @@ class Tuning:
             rates=rates,
             earlier=(*given, *earlier.plans),
             same_task=bool(given) or (bool(earlier.task) and earlier.task == self._identity.task),
-            portfolio=self._prior,
+            portfolio=self.prior,
             limits=config.limits,
             end=end,
-            folder=self._folder,
+            folder=self.folder,
             folds=config.folds,
-            kind=self._access.kind,
+            kind=self.access.kind,
         )
 
     def _plans_of_run(self, model: ModelInfo) -> Earlier:
@@ -246,15 +242,15 @@ class Tuning:
         Raises:
             TunerError: What was named cannot be read.
         """
-        named = self._asked.earlier
+        named = self.asked.earlier
         if named is not None:
             return Earlier() if named == NO_RUN else earlier_plans(Run.open(named))
-        if self._config.study or self._config.deterministic or self._prior:
+        if self.config.study or self.config.deterministic or self.prior:
             return Earlier()
         newest = newest_run(model)
-        if newest is None or newest.folder.absolute() == self._folder.absolute() or not newest.shortlist:
+        if newest is None or newest.folder.absolute() == self.folder.absolute() or not newest.shortlist:
             return Earlier()
-        self._listener.say(f"starting from the front of {newest.folder} (--from none starts afresh)")
+        self.listener.say(f"starting from the front of {newest.folder} (--from none starts afresh)")
         return earlier_plans(newest)
 
     def _choose_engine(self, store: Store, setting: Setting) -> None:
@@ -263,23 +259,23 @@ class Tuning:
         try:
             choose_engine(store, setting.model.fingerprint, self._threads, setting.rates.prefix_kind)
         except StoreFull as error:
-            self._listener.say(f"warning: {error}")
+            self.listener.say(f"warning: {error}")
 
     def _info(self, setting: Setting) -> RunInfo:
         """Return the content of ``run.json`` at the start."""
         return RunInfo(
             identity=self._identity,
-            config=self._config,
-            task_name=self._task.info.name,
-            space_name=self._space.name,
+            config=self.config,
+            task_name=self.task.info.name,
+            space_name=self.space.name,
             threads=self._threads,
             model=setting.model,
             task=setting.task,
             objectives=tuple(setting.objectives),
             spent=self._spent(None),
             plugins=self._plugins,
-            mark=mark_of(self._config),
-            classes=Classes.of(self._task),
+            mark=mark_of(self.config),
+            classes=Classes.of(self.task),
             device=device_kind(),
             worker=self._worker,
             **self._scores,
@@ -287,12 +283,12 @@ class Tuning:
 
     def _spent(self, study: "Study | None") -> Spent:
         """Return what the run has spent, earlier sessions included; `study` is None before there is one."""
-        seconds = time.monotonic() - self._started
+        seconds = time.monotonic() - self.started
         if study is None:
             return Spent(self._earlier.seconds + seconds)
         now = {**self._phases, **study.phases}
-        if self._access.seconds:
-            now["database"] = self._access.seconds
+        if self.access.seconds:
+            now["database"] = self.access.seconds
         now["other"] = seconds - sum(now.values())
         before = self._earlier.phases
         summed = {name: before.get(name, 0.0) + now.get(name, 0.0) for name in {**before, **now}}
@@ -300,9 +296,9 @@ class Tuning:
 
     def _store_cap(self) -> tuple[int | None, str]:
         """Return the bytes that are left to the store, and the limit in words."""
-        storage = self._config.limits.storage_bytes
+        storage = self.config.limits.storage_bytes
         if storage is None:
             return None, ""
-        used = RUN_RESERVE + disk_bytes(self._folder)
+        used = RUN_RESERVE + disk_bytes(self.folder)
         limit = f"--storage {format_bytes(storage)}, of which {format_bytes(used)} are for the run's folder,"
         return max(0, storage - used), limit

@@ -12,6 +12,8 @@ from tuner.reading import text_from
 
 #: Options by the names of their fields, where they are not the same words.
 OPTIONS = {"earlier": "from", "plugins": "plugin"}
+#: Fields of a request that each worker of a shared study has for itself: the options of `tuner worker`.
+OWN_OPTIONS = ("time", "memory", "storage", "plugins", "out", "store", "resume", "artifacts")
 
 Duration = Annotated[str, Parameter(metavar="DURATION")]
 Size = Annotated[str, Parameter(metavar="SIZE")]
@@ -52,7 +54,7 @@ class RunRequest:
         store: The feature store's folder [default: in the user's cache].
         resume: Continue the run in --out.
         study: Address of a study that several workers share, such as postgresql://host/db: begin it, or join it.
-        artifacts: With --study: folder, or s3://BUCKET/PREFIX, where workers put the weights of the front for export.
+        artifacts: Folder, or s3://BUCKET/PREFIX, where workers of a study put the weights of the front for export.
     """
 
     space: str = "board-10min"

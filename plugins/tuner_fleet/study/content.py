@@ -18,6 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tuner.errors import PlanError, RunError, first_line
 from tuner.plan.trial import TrialPlan
+from tuner.results.config import OWN_OPTIONS, RunRequest
 from tuner.results.folder import Identity, RunInfo, Spent, checked_info
 from tuner.results.kinds import Kind
 from tuner.results.objectives import Objective
@@ -40,9 +41,8 @@ NOT_FOR = "not-for"
 #: Values that each trial that was scored has.
 COSTS = ("train_seconds", "peak_bytes")
 NAMES = {"folds": "number of folds"}
-#: Limits that each worker has for itself, and options.
+#: Limits that each worker has for itself.
 OWN_LIMITS = ("time_seconds", "memory_bytes", "storage_bytes", "flat_seconds")
-OWN_OPTIONS = ("time", "memory", "storage", "stop_when_flat", "earlier", "prior", "out", "store", "artifacts")
 
 
 def find_study(storage: BaseStorage, address: Address) -> optuna.Study:
@@ -81,9 +81,9 @@ def make_study(
 
 def as_attribute(info: RunInfo) -> dict[str, Any]:
     """Return what others need to know of a run: nothing that is of one worker."""
-    limits: dict[str, Any] = dict.fromkeys(OWN_LIMITS)
-    options: dict[str, Any] = dict.fromkeys(OWN_OPTIONS)
-    config = replace(info.config, resume=False, limits=replace(info.config.limits, **limits), **options)
+    own: dict[str, Any] = dict.fromkeys(OWN_LIMITS)
+    asked = {name: getattr(RunRequest(), name) for name in OWN_OPTIONS if name != "plugins"}
+    config = replace(info.config, **asked, limits=replace(info.config.limits, **own))
     blank = replace(info, untouched={}, untouched_classes={}, spent=Spent(), worker="", kind="", kinds={})
     return asdict(replace(blank, config=config))
 

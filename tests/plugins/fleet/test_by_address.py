@@ -12,7 +12,7 @@ import pytest
 from tests.search.conftest import SPACE
 from tuner.cli.app import call
 from tuner.errors import RunError
-from tuner.results.config import RunConfig
+from tuner.results.config import RunConfig, RunRequest
 from tuner.results.origin import mark_of
 from tuner.results.run import Run
 from tuner_fleet.address import read_address
@@ -83,31 +83,31 @@ def test_code_that_a_study_from_elsewhere_names_is_refused(
 ) -> None:
     named(**changed)
     with pytest.raises(RunError, match=f"was not begun on this device, and {what}$"):
-        look_up(read_address(address), None, None, ())
+        look_up(read_address(address), None, None, RunRequest())
     named(own=True, **changed)
-    _, joined = look_up(read_address(address), None, None, ())
+    _, joined = look_up(read_address(address), None, None, RunRequest())
     assert joined.plugins == changed.get("plugins", ())
 
 
 def test_a_mark_is_of_the_code_that_it_was_made_for(named: Named, address: str) -> None:
     named(marked=RunConfig("digits", space="smoke"), plugins=("/theirs/mine.py",))
     with pytest.raises(RunError, match="was not begun on this device"):
-        look_up(read_address(address), None, None, ())
+        look_up(read_address(address), None, None, RunRequest())
 
 
 def test_what_comes_with_tuner_and_what_the_user_names_is_taken(named: Named, address: str) -> None:
     named()
-    task, joined = look_up(read_address(address), None, None, ())
+    task, joined = look_up(read_address(address), None, None, RunRequest())
     assert (task, joined.space, joined.plugins) == ("digits", "smoke", ())
     named(task="/theirs/net.py:task", space="theirs.toml", plugins=("/theirs/mine.py",))
-    task, joined = look_up(read_address(address), "net.py:task", "space.toml", (Path("mine.py"),))
+    task, joined = look_up(read_address(address), "net.py:task", "space.toml", RunRequest(plugins=(Path("mine.py"),)))
     assert (task, joined.space, joined.plugins) == ("net.py:task", "space.toml", ("mine.py",))
 
 
 def test_a_task_that_was_given_in_python_is_on_its_device_only(named: Named, address: str) -> None:
     named(own=True, task="<made-up>")
     with pytest.raises(RunError, match="is of a task given in Python: call"):
-        look_up(read_address(address), None, None, ())
+        look_up(read_address(address), None, None, RunRequest())
 
 
 @pytest.mark.slow
