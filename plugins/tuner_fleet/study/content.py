@@ -41,8 +41,9 @@ NOT_FOR = "not-for"
 #: Values that each trial that was scored has.
 COSTS = ("train_seconds", "peak_bytes")
 NAMES = {"folds": "number of folds"}
-#: Limits that each worker has for itself.
+#: Limits that each worker has for itself; and their names where a trial breaks them: that says nothing of other workers.
 OWN_LIMITS = ("time_seconds", "memory_bytes", "storage_bytes", "flat_seconds")
+OWN_CONSTRAINTS = frozenset({"time", "storage"})
 
 
 def find_study(storage: BaseStorage, address: Address) -> optuna.Study:
@@ -216,3 +217,9 @@ def _require_costs(record: TrialRecord) -> None:
 def as_line(record: TrialRecord) -> str:
     """Return a record as a line of a run's file."""
     return json.dumps(record.to_dict(), separators=(",", ":")) + "\n"
+
+
+def is_of_its_worker(record: TrialRecord) -> bool:
+    """Return whether a trial was refused or killed for limits of its worker alone."""
+    broken = record.constraint.keys()
+    return record.state in {"rejected", "killed"} and bool(broken) and broken <= OWN_CONSTRAINTS

@@ -15,7 +15,6 @@ from tuner.errors import RunError, TunerError
 from tuner.results.folder import Identity, RunInfo, Spent, write_run
 from tuner.results.kinds import Kind
 from tuner.search.access import StudyAccess
-from tuner.search.device import this_device
 from tuner.search.processes.guard import Interrupt
 from tuner.search.setting import CLOSING_SECONDS, Setting
 from tuner_fleet.address import Address
@@ -34,6 +33,7 @@ from tuner_fleet.study.content import (
     make_study,
     require_same,
 )
+from tuner_fleet.study.device import this_device
 from tuner_fleet.study.heartbeat import BEAT, GRACE, Heartbeat
 from tuner_fleet.study.queue import Place, SharedQueue
 

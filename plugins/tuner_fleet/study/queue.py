@@ -14,7 +14,7 @@ from tuner.files import write_private
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import Composed
 from tuner.results.folder import TRIALS, append_record
-from tuner.results.kinds import Kind, is_of_its_worker
+from tuner.results.kinds import Kind
 from tuner.results.records import TrialRecord
 from tuner.search.journal import CONSTRAINT, record_constraints, sampler_of, values_of
 from tuner.search.queue import Queue
@@ -49,6 +49,7 @@ from tuner_fleet.study.content import (
     RECORD,
     WORKER,
     as_line,
+    is_of_its_worker,
     record_in,
 )
 from tuner_fleet.study.heard import Heard

@@ -9,12 +9,12 @@ from tuner.errors import RunError
 from tuner.files import write_private
 from tuner.results.folder import TRIALS, RunInfo, write_run
 from tuner.results.records import SCORED, TrialRecord
-from tuner.search.device import this_device
 from tuner_fleet.address import Address
 from tuner_fleet.artifacts.place import read_artifacts
 from tuner_fleet.artifacts.weights import fetch_weights, file_of
 from tuner_fleet.storage.patient import close, open_storage
 from tuner_fleet.study.content import as_line, find_study, info_of, record_in
+from tuner_fleet.study.device import this_device
 
 
 class Reader:
