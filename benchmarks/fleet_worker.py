@@ -111,7 +111,7 @@ class Worker:
         self._space = load_space("smoke")
         self._strategies, objectives = participants(build_host(), self._space)
         self._wanted = wanted_knobs(self._space, "torch", deterministic=True)
-        self._shared = SharedStudy(read_address(part.url), Listener(), Interrupt(), None)
+        self._shared = SharedStudy(read_address(part.url), Listener().say, Interrupt(), None)
         self.timed = Timed(time.sleep, lambda _line: None)
         self._shared._storage = patient(self._shared._plain, self.timed)  # noqa: SLF001 - to time each call
         identity = Identity("task", "smoke", 0, deterministic=False)

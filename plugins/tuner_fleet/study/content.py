@@ -41,7 +41,7 @@ NOT_FOR = "not-for"
 #: Values that each trial that was scored has.
 COSTS = ("train_seconds", "peak_bytes")
 NAMES = {"folds": "number of folds"}
-#: Limits that each worker has for itself; and their names where a trial breaks them: that says nothing of other workers.
+#: Limits that each worker has for itself; and those that a trial may break: that says nothing of others.
 OWN_LIMITS = ("time_seconds", "memory_bytes", "storage_bytes", "flat_seconds")
 OWN_CONSTRAINTS = frozenset({"time", "storage"})
 
