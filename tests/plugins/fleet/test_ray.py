@@ -101,8 +101,8 @@ def test_a_worker_is_given_the_variables_that_tuner_run_reads(
     for variable, content in given.items():
         monkeypatch.setenv(variable, content)
     _, bound, _ = app.parse_args(["run", "digits"], exit_on_error=False, print_error=False)
-    assert str(bound.arguments["study"]) == URL
-    assert bound.arguments[option] is not None
+    assert bound.arguments["request"].study == URL
+    assert str(getattr(bound.arguments["request"], option)) == value
 
 
 def node(cores: float, *, is_alive: bool = True) -> dict[str, Any]:
