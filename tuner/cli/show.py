@@ -50,7 +50,7 @@ def show(
     if trials + whole + plot + (trial is not None) > 1 or (plot and json_output):
         raise UsageError("show takes one of a trial's number, --trials, --all and --plot: leave the others out")
     from tuner.commands.reading import open_run
-    from tuner.search.shared.address import is_address
+    from tuner.reading import is_address
 
     card = None if is_address(folder) else card_at(Path(folder))
     if card is not None:

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec
 
 from tuner.commands.interruption import stopping
 from tuner.commands.run import Run
-from tuner.commands.sharing import shared_address, sharing
+from tuner.commands.study import check_study, open_study
 from tuner.commands.tuning import NO_RUN, Tuning
 from tuner.errors import RunError, UsageError, disk_error, nearest
 from tuner.events import Event, Events, log
@@ -99,7 +99,7 @@ def run(task: str | Task, **options: Any) -> Run:
         KeyboardInterrupt: The user stopped it; the run can be resumed.
     """
     asked = _call(options)
-    address, space = shared_address(asked), load_space(asked.space)
+    space = load_space(asked.space)
     prior = _prior_of(space, asked)
     limits, folds = budget(asked, space.limits), check_folds(asked.folds)
     started = time.monotonic() if asked.started is None else asked.started
@@ -116,7 +116,7 @@ def run(task: str | Task, **options: Any) -> Run:
             limits=limits,
             folds=folds,
             plugins=tuple(map(text_from, host.local)),
-            study="" if address is None else address.shown,
+            study=check_study(host, asked),
         )
         strategies, objectives = participants(host, space)
         check_measured(host, objectives, backends := backends_of(host, asked.backend))
@@ -138,8 +138,8 @@ def run(task: str | Task, **options: Any) -> Run:
         listener.begins(folder)
         if begun is None:
             begun = stack.enter_context(lock_folder(folder, resume=asked.resume))
-        shared = stack.enter_context(sharing(address, listener, interrupt, end, asked.artifacts, most))
-        tuning = Tuning(asked, config, space, outline, folder, listener, interrupt, started, end, host, prior, shared)
+        access = stack.enter_context(open_study(host, asked, listener.say, interrupt, end, most))
+        tuning = Tuning(asked, config, space, outline, folder, listener, interrupt, started, end, host, prior, access)
         if begun:
             tuning.resume()
         try:

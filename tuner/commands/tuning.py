@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.backends.base import Session
 from tuner.commands.few_samples import few_samples
-from tuner.commands.sharing import check_same, kinds_of, open_queue, share_spent, share_untouched
 from tuner.errors import RunError
 from tuner.plan.info import ModelInfo
 from tuner.plugin.given import given_plans, with_given
@@ -26,6 +25,7 @@ from tuner.results.objectives import Objective
 from tuner.results.origin import mark_of
 from tuner.results.prior import Prior
 from tuner.results.run import Run
+from tuner.search.access import StudyAccess
 from tuner.search.listener import FINISHING, LOOKING, Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession
@@ -46,7 +46,6 @@ NAMES = {"folds": "number of folds"}
 GIVEN = ("untouched", "untouched_classes", "untouched_share")
 
 if TYPE_CHECKING:
-    from tuner.search.shared.joining import SharedStudy
     from tuner.search.study import Study
 
 
@@ -66,7 +65,7 @@ class Tuning:
         end: Clock at which the command must be over; None for never.
         host: What is installed.
         prior: Plans of which those that suit the task are tried first.
-        shared: The study that this run is a worker of; None for a run of its own.
+        access: The run's way to its study.
     """
 
     asked: RunRequest
@@ -79,8 +78,8 @@ class Tuning:
     started: float
     end: float | None
     host: Host
-    prior: Prior | None = None
-    shared: "SharedStudy | None" = None
+    prior: Prior | None
+    access: StudyAccess
 
     def __post_init__(self) -> None:
         self._threads = 1 if self.config.deterministic else cores()
@@ -144,13 +143,13 @@ class Tuning:
             warnings.filterwarnings("ignore", "IProgress not found")
             from tuner.search.study import Study  # while the child imports its tensor library
 
-        session, shared = sessions[backends[0]], self.shared
-        check_same(shared, self._identity, session.model, objectives)
+        session, access = sessions[backends[0]], self.access
+        access.require_same(self._identity, session.model.fingerprint, [one.name for one in objectives])
         setting = self._setting(session, backends[0], strategies, objectives)
         self._choose_engine(store, setting)
         info = self._info(setting)
         write_run(self.folder, info)  # first: a folder with a journal and without run.json is no run
-        queue, info = open_queue(shared, setting, info)
+        queue, info = access.join(setting, info)
 
         def untouched(share: float) -> dict[str, float]:
             """Score the given model on a share of the validation samples; `run.json` keeps the largest's scores."""
@@ -162,7 +161,7 @@ class Tuning:
                 scores: dict[str, Any] = dict(zip(GIVEN, (given.values, given.classes, share), strict=True))
                 info = replace(info, **scores, spent=self._spent(study))
                 write_run(self.folder, info)
-                share_untouched(shared, scores)
+                access.share_untouched(scores)
                 self.listener.untouched(given.values, objectives, info.untouched_samples)
             return given.values
 
@@ -175,10 +174,10 @@ class Tuning:
             study.run()
             self.listener.phase(FINISHING)
         finally:
-            info = replace(info, ended=study.ended or info.ended, spent=self._spent(study), kinds=kinds_of(shared))
+            info = replace(info, ended=study.ended or info.ended, spent=self._spent(study), kinds=access.kinds)
             write_run(self.folder, info)
             store.close()
-            share_spent(shared, info)
+            access.spend(info.spent)
         if study.front():
             remember_run(setting.model, self.folder)
         self.listener.say(f"ended: {study.ended}")
@@ -234,7 +233,7 @@ class Tuning:
             end=end,
             folder=self.folder,
             folds=config.folds,
-            kind="" if self.shared is None else self.shared.kind,
+            kind=self.access.kind,
         )
 
     def _plans_of_run(self, model: ModelInfo) -> Earlier:
@@ -246,7 +245,7 @@ class Tuning:
         named = self.asked.earlier
         if named is not None:
             return Earlier() if named == NO_RUN else earlier_plans(Run.open(named))
-        if self.shared is not None or self.config.deterministic or self.prior:
+        if self.config.study or self.config.deterministic or self.prior:
             return Earlier()
         newest = newest_run(model)
         if newest is None or newest.folder.absolute() == self.folder.absolute() or not newest.shortlist:
@@ -288,8 +287,8 @@ class Tuning:
         if study is None:
             return Spent(self._earlier.seconds + seconds)
         now = {**self._phases, **study.phases}
-        if self.shared is not None and self.shared.seconds:
-            now["database"] = self.shared.seconds
+        if self.access.seconds:
+            now["database"] = self.access.seconds
         now["other"] = seconds - sum(now.values())
         before = self._earlier.phases
         summed = {name: before.get(name, 0.0) + now.get(name, 0.0) for name in {**before, **now}}

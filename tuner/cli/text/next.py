@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from dataclasses import fields, replace
 from pathlib import Path
 
+from tuner.commands.reading import shown_place
 from tuner.results.config import RunRequest, option_name
 from tuner.results.run import Run
-from tuner.search.shared.address import read_address
 
 
 def continue_command(task: str, request: RunRequest, folder: Path | None, *, as_json: bool = False) -> str:
@@ -20,7 +20,7 @@ def continue_command(task: str, request: RunRequest, folder: Path | None, *, as_
         as_json: Whether the result was asked for as JSON.
     """
     if request.study is not None:
-        request = replace(request, study=read_address(request.study).shown)
+        request = replace(request, study=shown_place(request.study))
     if folder is not None:
         request = replace(request, out=folder, resume=True)
     words = ["tuner", "run", task]
