@@ -38,7 +38,7 @@ from tuner.planner.nntrainer.layers import (
 )
 from tuner.planner.nntrainer.network import Network, Node
 from tuner.process_memory import PeakMeter, return_freed
-from tuner.search.setting import cores
+from tuner.processors import usable_processors
 
 STEPS = 3
 RATE = 1e-3
@@ -180,7 +180,7 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("arm", choices=ARMS)
     asked = parser.parse_args()
-    torch.set_num_threads(cores())
+    torch.set_num_threads(usable_processors())
     network = read_ini(asked.file)
     print(json.dumps(planned(network) if asked.arm == "planned" else eager(network)))
 

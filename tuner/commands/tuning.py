@@ -18,6 +18,7 @@ from tuner.plugin.given import given_plans, with_given
 from tuner.plugin.host import Host
 from tuner.plugin.strategy import Strategy
 from tuner.plugin.versions import differences, taking_part
+from tuner.processors import usable_processors
 from tuner.results.classes import Classes
 from tuner.results.config import RunConfig
 from tuner.results.earlier import Earlier, earlier_plans, newest_run, remember_run
@@ -31,7 +32,7 @@ from tuner.search.listener import FINISHING, LOOKING, Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.rates import rates_of
-from tuner.search.setting import Setting, cores, measuring_seconds, wanted_knobs
+from tuner.search.setting import Setting, measuring_seconds, wanted_knobs
 from tuner.search.space import Space, check_knobs
 from tuner.store.disk import StoreFull
 from tuner.store.engine_choice import choose_engine
@@ -83,7 +84,7 @@ class Tuning:
     ) -> None:
         self._config, self._space, self._task = config, space, task
         self._folder, self._listener, self._interrupt, self._started = folder, listener, interrupt, started
-        self._threads = 1 if config.deterministic else cores()
+        self._threads = 1 if config.deterministic else usable_processors()
         self._host = host
         self._identity = Identity(
             task=task.info.fingerprint,
