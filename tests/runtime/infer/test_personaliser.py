@@ -93,7 +93,7 @@ def test_the_temperature_divides_the_logits(make: Make, pointing: Make, sample: 
     (bundle / "bundle.json").write_text(json.dumps(content))
     expected = pytest.approx(math.e / (math.e + 2), rel=1e-5)
     assert Personaliser(bundle, threads=1).predict(sample(0)).probability == expected
-    content["exits"]["temperatures"] = [4.0, 1.0]  # of each exit: the one temperature of older bundles is not read
+    content["exits"]["temperatures"] = [4.0, 1.0]  # of each exit
     (bundle / "bundle.json").write_text(json.dumps(content))
     every = Personaliser(bundle, threads=1).every_exit(sample(0)[None])[:, 0, 0]
     assert [every[0], math.log(every[1] / (1 - every[1]) * 2)] == [expected, pytest.approx(4.0, rel=1e-4)]
