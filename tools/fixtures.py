@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import tuner
-from tests.fixtures.signals import task
+from tests.fixtures.tones import task
 
 FIXTURES = Path(__file__).resolve().parent.parent / "tests" / "fixtures"
 
