@@ -12,7 +12,7 @@ import numpy as np
 from tuner.bundle.format import file_hash
 
 ROOT = Path(__file__).parent.parent
-FIXTURES = ROOT / "tests" / "fixtures" / "02e8440"
+FIXTURES = ROOT / "tests" / "fixtures"
 TASK = """
 [model]
 factory = "tuner.models.digits:build"
@@ -57,7 +57,7 @@ def rooms(folder: Path) -> tuple[Room, ...]:
         np.savez(folder / f"{name}.npz", x_train=x_train, x_val=x_val, y_train=y, y_val=y)
     (folder / "task.toml").write_text(TASK)
     (folder / "prior.toml").write_text("[[plan]]\n[plan.knobs]\n'recipe.epochs' = 3\n'freeze.trainable_blocks' = 1\n")
-    runs = tuple(FIXTURES / name / "run" for name in ("digits", "exits", "grown"))
+    runs = tuple(FIXTURES / name / "run" for name in ("digits", "exits", "signals"))
     bundles = tuple(FIXTURES / name / "bundle" for name in ("digits", "exits"))
     served = folder / "served"
     shutil.copytree(bundles[1], served)

@@ -258,10 +258,10 @@ def test_the_trainers_table_has_its_signatures() -> None:
     table = text(ROOT / "docs" / "commands.md")
     (constructor,) = re.findall(r"`tuner\.runtime\.Trainer\((.*?)\)`", table)
     assert constructor == _arguments(tuner.runtime.Trainer.__init__)
-    rows = re.findall(r"`((?:add|features|add_features|train|accuracy|global_accuracy|save))\((.*?)\)`", table)
+    rows = re.findall(r"`((?:add|train|accuracy|global_accuracy|save))\((.*?)\)`", table)
     for name, arguments in rows:
         assert arguments == _arguments(getattr(tuner.runtime.Trainer, name)).removesuffix(", watch=…"), name
-    assert len(rows) >= 7
+    assert len(rows) >= 5
 
 
 def _arguments(function: Any) -> str:

@@ -207,8 +207,8 @@ def plugins_of_run(info: RunInfo, folder: Path, given: Iterable[str]) -> list[st
     recorded = [file for file in map(path_from, info.config.plugins) if local_plugin(file).name not in names]
     if recorded and not is_own(info.config, info.mark):
         raise RunError(
-            f"{folder} has no mark of this device (it was made elsewhere, by an earlier version, or before the cache "
-            f"was deleted), and its plugin {recorded[0]} is code: read it, then give it by --plugin"
+            f"{folder} has no mark of this device (it was made elsewhere, or before the cache was deleted), and its "
+            f"plugin {recorded[0]} is code: read it, then give it by --plugin"
         )
     return recorded
 

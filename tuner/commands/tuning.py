@@ -16,6 +16,7 @@ from tuner.plugin.given import given_plans, with_given
 from tuner.plugin.host import Host
 from tuner.plugin.strategy import Strategy
 from tuner.plugin.versions import differences, taking_part
+from tuner.processors import usable_processors
 from tuner.results.classes import Classes
 from tuner.results.config import RunConfig, RunRequest
 from tuner.results.earlier import Earlier, earlier_plans, newest_run, remember_run
@@ -30,7 +31,7 @@ from tuner.search.listener import FINISHING, LOOKING, Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.rates import rates_of
-from tuner.search.setting import RUN_RESERVE, Setting, cores, measuring_seconds, wanted_knobs
+from tuner.search.setting import RUN_RESERVE, Setting, measuring_seconds, wanted_knobs
 from tuner.search.space import Space, check_knobs
 from tuner.store.disk import StoreFull
 from tuner.store.engine_choice import choose_engine
@@ -82,7 +83,7 @@ class Tuning:
     access: StudyAccess
 
     def __post_init__(self) -> None:
-        self._threads = 1 if self.config.deterministic else cores()
+        self._threads = 1 if self.config.deterministic else usable_processors()
         self._identity = Identity(
             task=self.task.info.fingerprint,
             space=repr(replace(self.space, limits={})),

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import psutil
 
+from tuner.processors import usable_processors
 from tuner.results.kinds import Device
-from tuner.search.setting import cores
 
 #: Libraries whose version changes what training takes.
 LIBRARIES = ("onnxruntime", "torch")
@@ -22,7 +22,7 @@ def this_device() -> Device:
     limit = _read(GROUP_LIMIT).strip()
     nbytes = min(total, int(limit)) if limit.isdigit() else total
     versions = {name: found for name in LIBRARIES if (found := _version(name))}
-    return Device(_processor(), platform.machine(), cores(), round(nbytes / 2**30), versions)
+    return Device(_processor(), platform.machine(), usable_processors(), round(nbytes / 2**30), versions)
 
 
 def _processor() -> str:

@@ -81,13 +81,10 @@ def test_it_learns_new_samples_and_forgets_little(bundle: Path, tmp_path: Path) 
     assert (made / "train").stat().st_mode & 0o077 == 0
 
 
-def test_features_and_samples_train_alike(bundle: Path) -> None:
+def test_smaller_batches_train_otherwise(bundle: Path) -> None:
     samples, labels = photos(20)
-    ours, theirs = Trainer(bundle, threads=1), Trainer(bundle, threads=1)
+    ours, smaller = Trainer(bundle, threads=1), Trainer(bundle, threads=1)
     ours.add(samples, labels)
-    theirs.add_features(theirs.features(samples), labels)
-    assert ours.train(epochs=1) == theirs.train(epochs=1)
-    smaller = Trainer(bundle, threads=1)
     smaller.add(samples, labels)
     assert smaller.train(epochs=1, batch_size=5) != ours.train(epochs=1)
 
@@ -112,8 +109,6 @@ def test_what_a_trainer_cannot_take_is_reported(bundle: Path) -> None:
         trainer.add([np.zeros((2, 8, 8), np.float32)], ["1"])
     with pytest.raises(BundleError, match="there are 2 samples and 1 labels"):
         trainer.add(samples[:2], ["1"])
-    with pytest.raises(BundleError, match=r"features of 2 labels must have shape"):
-        trainer.add_features(np.zeros((1, 3), np.float32), ["1", "2"])
     trainer.add(samples, labels)
     with pytest.raises(TunerError, match=f"takes batches of at most {BATCH} samples, but recipe.batch_size is 64"):
         trainer.train(batch_size=64)
@@ -132,8 +127,13 @@ def test_bundles_of_other_versions_and_losses_are_refused(bundle: Path, tmp_path
     assert train is not None
     with pytest.raises(BundleError, match="has bundle format 9, this version reads 1: update tuner"):
         Trainer(changed(bundle, tmp_path / "a", format=9))
-    with pytest.raises(BundleError, match="has training format 9, this version reads 1 and 3: update tuner"):
+    with pytest.raises(BundleError, match="has training format 9, this version reads 1: update tuner"):
         Trainer(changed(bundle, tmp_path / "b", train={**train.to_dict(), "format": 9}))
+    for number, (kind, way_out) in enumerate(
+        [("closed-form", "use tuner.runtime.SolvingTrainer"), ("by-hand", "update tuner")]
+    ):
+        with pytest.raises(BundleError, match=f"has a training of kind '{kind}', not Trainer's: {way_out}"):
+            Trainer(changed(bundle, tmp_path / f"k{number}", train={**train.to_dict(), "kind": kind}))
     with pytest.raises(
         BundleError, match="loss must be single-label or multi-label or regression, got 'hinge': update tuner"
     ):

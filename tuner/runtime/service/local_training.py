@@ -9,14 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.bundle.format import Bundle
-from tuner.bundle.info import FOLDS
+from tuner.bundle.info import FOLDS, TrainKind
 from tuner.bundle.rounds import device_folder
 from tuner.errors import BundleError
 from tuner.runtime.service.round import RoundTraining
 from tuner.runtime.service.truth import LABEL_SEPARATOR, has_label
 from tuner.runtime.train.answer import Answer
 from tuner.runtime.train.exits_trainer import ExitsTrainer
-from tuner.runtime.train.files import SOLVED_FORMAT
 from tuner.runtime.train.solving_trainer import SolvingTrainer
 from tuner.runtime.train.trainer import Trainer
 
@@ -111,5 +110,5 @@ def trainer_of(bundle: Bundle, threads: int | None = None) -> Trainer | ExitsTra
     """
     if bundle.exits:
         return ExitsTrainer(bundle, threads)
-    is_solved = bundle.info.train is not None and bundle.info.train.format == SOLVED_FORMAT
+    is_solved = bundle.info.train is not None and bundle.info.train.kind == TrainKind.CLOSED_FORM
     return SolvingTrainer(bundle, threads) if is_solved else Trainer(bundle, threads)

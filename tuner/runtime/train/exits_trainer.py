@@ -36,7 +36,6 @@ from tuner.runtime.train.exit_targets import entropy, exit_targets, regressed
 from tuner.runtime.train.files import (
     CHECK,
     EXIT_WEIGHTS,
-    EXITS_FORMAT,
     LOGITS_OF,
     REPLAY,
     plan_of,
@@ -79,7 +78,7 @@ class ExitsTrainer:
         folder, policy = self.bundle.folder, self.bundle.exits
         if policy is None:
             raise BundleError(f"{folder} has no exits to train: use tuner.runtime.Trainer")
-        train_info(self.bundle, EXITS_FORMAT)
+        train_info(self.bundle, "ExitsTrainer")
         self.policy = policy
         self.plan = plan_of(self.bundle)
         self._threads, self._seed = threads or usable_processors(), seed

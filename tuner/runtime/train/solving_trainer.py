@@ -10,7 +10,7 @@ from tuner.errors import BundleError
 from tuner.ridge.sums import coded
 from tuner.ridge.union import Domain, union_head
 from tuner.runtime.infer.inputs import Sample
-from tuner.runtime.train.files import SOLVED, SOLVED_FORMAT
+from tuner.runtime.train.files import SOLVED
 from tuner.runtime.train.solved import SolvedFile
 from tuner.runtime.train.trainer import Trainer
 from tuner.training.epoch import Watch
@@ -36,7 +36,7 @@ class SolvingTrainer(Trainer):
         BundleError: The bundle cannot be used, or has no head that is solved for.
     """
 
-    _formats = (SOLVED_FORMAT,)
+    _trainer = "SolvingTrainer"
 
     def _open(self, info: TrainInfo) -> None:
         self._file = SolvedFile.load(self.bundle)

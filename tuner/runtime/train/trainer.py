@@ -13,7 +13,7 @@ from tuner.arrays import Array, Flags, Floats, Labels
 from tuner.augment.maps import augment
 from tuner.augment.operations import active_operations
 from tuner.bundle.format import MODEL, WEIGHTS, Bundle, successor
-from tuner.bundle.info import TrainInfo
+from tuner.bundle.info import TrainInfo, TrainKind
 from tuner.bundle.onnxfile import with_weights
 from tuner.bundle.scores import DeviceScores
 from tuner.bundle.tensors import read_tensors
@@ -30,13 +30,11 @@ from tuner.runtime.train.adapters import Adapters
 from tuner.runtime.train.answer import Answer, answers_to
 from tuner.runtime.train.files import (
     ADAPTERS,
-    ADAPTERS_FORMAT,
     CHECK,
     MERGE,
     REPLAY,
     STEP,
     TAIL,
-    TAIL_FORMAT,
     plan_of,
     replay_of,
     train_info,
@@ -72,14 +70,14 @@ class Trainer:
         BundleError: The bundle cannot be used, or was not exported to be trained.
     """
 
-    _formats: ClassVar[tuple[int, ...]] = (TAIL_FORMAT, ADAPTERS_FORMAT)
+    _trainer: ClassVar[str] = "Trainer"
 
     def __init__(self, bundle: Bundle | str | Path, threads: int | None = None, seed: int = 0) -> None:
         return_freed()
         self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
         if self.bundle.exits:
             raise BundleError(f"{self.bundle.folder} trains its exits: use tuner.runtime.ExitsTrainer")
-        info = train_info(self.bundle, *self._formats)
+        info = train_info(self.bundle, self._trainer)
         self.plan = plan_of(self.bundle)
         self._threads, self._seed = threads or usable_processors(), seed
         self._replay, self._check = replay_of(self.bundle, REPLAY), replay_of(self.bundle, CHECK)
@@ -93,7 +91,7 @@ class Trainer:
     def _open(self, info: TrainInfo) -> None:
         """Open what trains, and what gives the logits."""
         file = self.bundle.file
-        adapters = Adapters(file(ADAPTERS), file(MERGE)) if info.format == ADAPTERS_FORMAT else None
+        adapters = Adapters(file(ADAPTERS), file(MERGE)) if info.kind == TrainKind.ADAPTERS else None
         self._training = TailTraining(file(STEP), adapters, self._threads, self._seed)
         self._tail = Tail(file(TAIL), self._threads)
 
@@ -114,24 +112,6 @@ class Trainer:
         """
         for features, rows in self._batches(samples, labels):
             self._keep(features, rows)
-
-    def add_features(self, features: Floats, labels: Sequence[Label]) -> None:
-        """Take new samples as the frozen blocks' features of them.
-
-        Args:
-            features: float32 [n, ...], as `features` returns them.
-            labels: Label of each, among the bundle's.
-
-        Raises:
-            BundleError: Features have another shape, or a label is not the bundle's.
-        """
-        shape = self._replay.codec.shape
-        if features.shape != (len(labels), *shape):
-            raise BundleError(
-                f"features of {len(labels)} labels must have shape [{len(labels)}, {', '.join(map(str, shape))}], "
-                f"got {list(features.shape)}: give what `features` returns"
-            )
-        self._keep(features, label_rows(labels, self.bundle))
 
     def features(self, samples: Sequence[Sample]) -> Floats:
         """Return what the frozen blocks make of samples, float32 [n, ...].
