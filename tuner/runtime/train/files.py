@@ -34,8 +34,12 @@ def train_info(bundle: Bundle, *wanted: int) -> TrainInfo:
         wanted: Formats that are expected.
 
     Raises:
-        BundleError: It was not exported to be trained, or for another version.
+        BundleError: It was not exported to be trained, or for another version or trainer.
     """
+    if bundle.exits and EXITS_FORMAT not in wanted:
+        raise BundleError(f"{bundle.folder} trains its exits: use tuner.runtime.ExitsTrainer")
+    if not bundle.exits and EXITS_FORMAT in wanted:
+        raise BundleError(f"{bundle.folder} has no exits to train: use tuner.runtime.Trainer")
     info = bundle.info.train
     if info is None:
         raise BundleError(f"{bundle.folder} cannot be trained: export it with `tuner export RUN OUT --trainable`")

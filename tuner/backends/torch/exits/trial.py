@@ -37,7 +37,7 @@ from tuner.results.counts import ClassCounts
 from tuner.results.records import Outcome
 from tuner.runtime.infer.calibration import exits_taken
 from tuner.runtime.infer.confidence import confidences
-from tuner.runtime.train.exit_calibration import ExitCalibration, calibrate_exits
+from tuner.runtime.train.calibration import ExitCalibration, calibrate_exits
 from tuner.training.epoch import EpochLoop
 from tuner.training.epochs import BetweenEpochs, TrainingLog, train_epochs
 
