@@ -78,7 +78,6 @@ class ExitsProcedure(TailProcedure):
             )
             return TrainingLog(seconds=time.perf_counter() - started)
         load_starts(self.heads, begun)
-        started = time.perf_counter()
         loss = StepLoss.of(opened.task)
         steps = HeadsSteps(plan, self.heads, self.final, self.inputs.train, opened.extensions, loss=loss)
         samples = len(self.inputs.train.labels)
