@@ -231,7 +231,7 @@ def export(name: str, folder: Path) -> dict[str, Any]:
 
 
 def eager(name: str, steps: int) -> dict[str, Any]:
-    """Return the eager loop's peak and step times: `tuner.backends.torch.trial.run`'s step on one batch."""
+    """Return the eager loop's peak and step times: `tuner.backends.torch.trial.tail`'s step on one batch."""
     tail, shape = _built(name)
     inputs, labels = spatial(torch.randn(BATCH, *shape)), torch.randint(0, OUTPUTS, (BATCH,))
     tail.train()

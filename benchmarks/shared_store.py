@@ -43,8 +43,8 @@ from tuner.backends.torch.measure import measure
 from tuner.backends.torch.model.load import OpenModel, load
 from tuner.backends.torch.trial.inputs import TailInputs, augmenting, tail_inputs
 from tuner.backends.torch.trial.opened import OpenTask
-from tuner.backends.torch.trial.run import train_tail
 from tuner.backends.torch.trial.scoring import score
+from tuner.backends.torch.trial.tail import TailProcedure
 from tuner.plan.parts import CachePlan, RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import FILL_BATCH
@@ -136,7 +136,7 @@ def _trained(here: Access, plan: TrialPlan) -> float:
     with tempfile.TemporaryDirectory() as folder:
         task = OpenTask(here.task, load(here.task), Extensions(), EagerSteps)  # a trial changes the tail it is given
         started = time.perf_counter()
-        train_tail(Trial(plan, 0, here.store, Path(folder) / "weights.safetensors"), task)
+        TailProcedure(Trial(plan, 0, here.store, Path(folder) / "weights.safetensors"), task).carry_out()
         return time.perf_counter() - started
 
 

@@ -35,7 +35,7 @@ from tuner.plan.trial import TrialPlan, normal_form
 from tuner.processors import usable_processors
 from tuner.runtime import Personaliser, Trainer
 from tuner.runtime.service.gate import Rules
-from tuner.runtime.service.local_training import LocalTrainer, local_training
+from tuner.runtime.service.local_training import local_training
 from tuner.runtime.service.ring import RingSample
 from tuner.runtime.service.round import run_round
 from tuner.task import Domain, InputSpec, ModelSpec, Samples, Subset, Task
@@ -208,9 +208,10 @@ def lived(bundle: Path, path: Path, seed: int) -> Lived:
 
 def deployed(bundle: Bundle, samples: Sequence[RingSample], folder: Path) -> Path:
     """Return the model that the round would have put in place without a gate."""
-    trainer = LocalTrainer(bundle, folder, threads=1)
+    trainer = Trainer(bundle, threads=1)
     trainer.add([sample.sample for sample in samples], [str(sample.label) for sample in samples])
-    return trainer.train()
+    trainer.train()
+    return trainer.save(folder / "deployed")
 
 
 def accuracies(trainer: Trainer, test: Known, popularity: npt.NDArray[np.float64]) -> tuple[float, float]:

@@ -20,7 +20,7 @@ class TorchBackend(Backend):
         "torch.fx.experimental.symbolic_shapes",  # shape propagation imports it: once here instead of in every child
         "torch.utils.flop_counter",
         "tuner.backends.torch.session",
-        "tuner.backends.torch.trial.run",
+        "tuner.backends.torch.trial.tail",
         "tuner.backends.torch.engines.planned",
         "tuner.backends.torch.measure",
     )

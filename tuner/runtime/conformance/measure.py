@@ -24,12 +24,12 @@ from tuner.runtime.infer.chain import Chain
 from tuner.runtime.infer.personaliser import Personaliser
 from tuner.runtime.infer.prediction import Prediction
 from tuner.runtime.train.adapters import Adapters
-from tuner.runtime.train.exit_calibration import calibrate_exits
+from tuner.runtime.train.calibration import calibrate_exits
 from tuner.runtime.train.exit_targets import exit_targets
+from tuner.runtime.train.exits import exit_weights
 from tuner.runtime.train.files import (
     ADAPTERS,
     CHECK,
-    EXIT_WEIGHTS,
     LOGITS_OF,
     MERGE,
     REPLAY,
@@ -38,7 +38,7 @@ from tuner.runtime.train.files import (
     plan_of,
     replay_of,
 )
-from tuner.runtime.train.solving_trainer import SolvingTrainer
+from tuner.runtime.train.solved import SolvingTrainer
 from tuner.task import decode_image, normalise
 from tuner.training.schedule import scheduled_rate
 
@@ -136,10 +136,8 @@ def _calibrated(bundle: Bundle, plan: TrialPlan, threads: int) -> dict[str, Arra
     rows = np.arange(min(MOST_CALIBRATED, len(check)))
     if policy is None or not len(rows) or STEP_OF.format(0) not in bundle.info.files:
         return {}
-    chain, state = Chain.of(bundle, threads), read_tensors(bundle.file(EXIT_WEIGHTS))
-    features, truth, logits = check.read(rows), check.labels[rows], list[Floats]()
-    for at in range(len(policy.thresholds)):
-        own = {name.removeprefix(f"{at}."): value for name, value in state.items() if name.startswith(f"{at}.")}
+    chain, features, truth, logits = Chain.of(bundle, threads), check.read(rows), check.labels[rows], list[Floats]()
+    for at, own in enumerate(exit_weights(bundle)):
         logits.append(Tail(bundle.file(LOGITS_OF.format(at)), threads).logits(features, own))
         features, final = chain.step(at + 1, features)
     heads, costs = replace(plan.heads, tolerance=policy.tolerance), Costs(policy.shares, (0.0,) * len(logits))
@@ -177,9 +175,7 @@ def _steps(
 def _begin(bundle: Bundle, train: TrainInfo) -> tuple[Any, Mapping[str, Array]]:
     """Return the file of the step, and the weights that it begins with."""
     if train.kind == TrainKind.EXITS:
-        state = read_tensors(bundle.file(EXIT_WEIGHTS))
-        own = {name.removeprefix("0."): value for name, value in state.items() if name.startswith("0.")}
-        return bundle.file(STEP_OF.format(0)), own
+        return bundle.file(STEP_OF.format(0)), exit_weights(bundle)[0]
     weights: Mapping[str, Array] = read_tensors(bundle.file(WEIGHTS), train.weights)
     if train.kind == TrainKind.ADAPTERS:
         weights = Adapters(bundle.file(ADAPTERS), bundle.file(MERGE)).begin(weights)

@@ -42,6 +42,10 @@ def train_info(bundle: Bundle, trainer: str) -> TrainInfo:
     Raises:
         BundleError: It was not exported to be trained, for another version, or is trained by another class.
     """
+    if bundle.exits and trainer != TRAINERS[TrainKind.EXITS]:
+        raise BundleError(f"{bundle.folder} trains its exits: use tuner.runtime.ExitsTrainer")
+    if not bundle.exits and trainer == TRAINERS[TrainKind.EXITS]:
+        raise BundleError(f"{bundle.folder} has no exits to train: use tuner.runtime.Trainer")
     info = bundle.info.train
     if info is None:
         raise BundleError(f"{bundle.folder} cannot be trained: export it with `tuner export RUN OUT --trainable`")

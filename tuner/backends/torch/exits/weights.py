@@ -14,7 +14,7 @@ from tuner.bundle.info import Section
 from tuner.errors import BundleError
 from tuner.files import private_file
 from tuner.ridge.sums import Sums
-from tuner.runtime.train.exit_calibration import ExitCalibration
+from tuner.runtime.train.calibration import ExitCalibration
 
 #: Key of the calibration in the file's metadata, and the beginning of the names of the heads' weights.
 METADATA = Section.EXITS.value

@@ -36,7 +36,7 @@ from tuner.results.objectives import ACCURACY
 from tuner.runtime.infer.calibration import Costs, exits_taken
 from tuner.runtime.infer.chain import Chain
 from tuner.runtime.infer.confidence import confidences
-from tuner.runtime.train.exit_calibration import ExitCosts, calibrate_exits
+from tuner.runtime.train.calibration import ExitCosts, calibrate_exits
 from tuner.runtime.train.files import EXIT_WEIGHTS
 from tuner.task import Subset, Task
 

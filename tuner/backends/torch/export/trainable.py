@@ -34,7 +34,7 @@ from tuner.ort.session import Session
 from tuner.plan.trial import TrialPlan
 from tuner.runtime.train.adapters import Adapters
 from tuner.runtime.train.files import ADAPTERS, CHECK, MERGE, REPLAY, STEP, TAIL
-from tuner.runtime.train.tail_training import TailTraining
+from tuner.runtime.train.tail import TailTraining
 
 
 def refuse_untrainable(tail: nn.Module, state: Mapping[str, Any], plan: TrialPlan) -> None:

@@ -26,7 +26,7 @@ from tuner.runtime.service.local_training import local_training
 from tuner.runtime.service.monitor import Watch
 from tuner.runtime.service.orchestrator import World
 from tuner.runtime.train.exit_targets import entropy, exit_targets
-from tuner.runtime.train.exits_trainer import LEAST
+from tuner.runtime.train.exits import LEAST
 from tuner.task import Task, normalise
 from tuner.task.builtin import digits
 from tuner.task.info import task_info

@@ -101,7 +101,7 @@ def test_a_whole_model_with_norms_that_train_is_trained_from_pixels(tmp_path: Pa
 def test_what_a_trainer_cannot_take_is_reported(bundle: Path) -> None:
     samples, labels = photos(BATCH + 1)
     trainer = Trainer(bundle, threads=1)
-    with pytest.raises(BundleError, match="nothing new to train on: add samples and their labels first"):
+    with pytest.raises(BundleError, match="nothing new to train on: add samples first"):
         trainer.train()
     with pytest.raises(BundleError, match=r"digits has no label 'x'.*`tuner apply` trains new ones"):
         trainer.add(samples[:1], ["x"])

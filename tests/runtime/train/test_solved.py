@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from tests.runtime.bundles import trainable_bundle
 from tuner.arrays import Array
 from tuner.bundle.format import FILE, WEIGHTS, Bundle, seal
-from tuner.bundle.rounds import device_folder, install_round, rounds_in_use
+from tuner.bundle.rounds import install_round, rounds_in_use
 from tuner.commands.forget import forget
 from tuner.commands.watch import ring_of
 from tuner.errors import BundleError
@@ -22,7 +22,7 @@ from tuner.plan.parts import EditTraits, TailEdit
 from tuner.ridge.sums import coded, step_of
 from tuner.ridge.union import Domain, UnionSettings, union_head
 from tuner.runtime import Personaliser, Policy, SolvingTrainer, Trainer
-from tuner.runtime.service.local_training import LocalTrainer, local_training, trainer_of
+from tuner.runtime.service.local_training import local_training, trainer_of
 from tuner.runtime.service.ring import RingSample
 from tuner.runtime.service.round import run_round
 from tuner.runtime.train.files import SOLVED
@@ -145,9 +145,9 @@ def test_a_round_of_the_service_solves(bundle: Path) -> None:
     ]
     training = local_training(bundle, threads=1)
     assert training is not None
-    fold = LocalTrainer(Bundle.open(bundle), device_folder(bundle), threads=1)
-    fold.add(samples, labels)
-    without = [answer.label for answer in fold.answers_without(range(30))]
+    trainer = SolvingTrainer(bundle, threads=1)
+    trainer.add(samples, labels)
+    without = [answer.label for answer in trainer.answers_without(range(30), samples[:30])]
     assert np.mean([one == label for one, label in zip(without, labels[:30], strict=True)]) > 0.5
     result = run_round(Personaliser(bundle, threads=1), ring, training, Policy().rules)
     assert result.made is not None, result.verdict.reason
