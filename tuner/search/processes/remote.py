@@ -17,9 +17,9 @@ from tuner.planner.device import FirstSteps, Rates
 from tuner.planner.memory.step import StepPlan
 from tuner.plugin.host import Host
 from tuner.results.records import Outcome
-from tuner.search.processes.family import require_linux
 from tuner.search.processes.guard import Interrupt, JobLimits, JobResult, Progress
 from tuner.search.processes.messages import Job, Start
+from tuner.search.processes.process_tree import require_linux
 from tuner.search.processes.supervisor import Supervisor
 from tuner.store.store import Store
 from tuner.task import Task
