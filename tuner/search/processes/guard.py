@@ -59,7 +59,6 @@ class JobResult(Generic[T]):
         out_of_memory: Whether the system killed a process meanwhile because memory ran out.
         seconds: Wall time.
         most_bytes: The largest memory seen, above the resting size.
-        over_seconds: For a memory kill, from the first reading over the limit to the kill.
     """
 
     verdict: Verdict
@@ -69,7 +68,6 @@ class JobResult(Generic[T]):
     out_of_memory: bool = False
     seconds: float = 0.0
     most_bytes: int = 0
-    over_seconds: float = 0.0
 
     @property
     def ending(self) -> str:
@@ -135,7 +133,6 @@ class Guard:
 
     Attributes:
         most_bytes: The largest memory seen, above the baseline.
-        over_seconds: For a memory kill, from the first reading over the limit to the kill.
         heard_all: Whether its process has said its last word, and is about to end by itself.
 
     Args:
@@ -161,9 +158,8 @@ class Guard:
         self._is_asked = False
         self._warnings = 0
         self._woken_at = time.monotonic()
-        self._read_at, self._poll_seconds, self._above = 0.0, POLL_SECONDS, 0
+        self._poll_seconds, self._above = POLL_SECONDS, 0
         self.most_bytes = 0
-        self.over_seconds = 0.0
         self.heard_all = False
 
     def watch(self) -> tuple[Verdict, Any]:
@@ -209,7 +205,7 @@ class Guard:
             self._channel.send(b"s")
 
     def _limit(self) -> tuple[Verdict, Any] | None:
-        now = self._read_at = time.monotonic()
+        now = time.monotonic()
         if now - self._woken_at >= WAKE_SECONDS:
             self._woken_at = now
             self._memory.wake()
@@ -232,7 +228,6 @@ class Guard:
             return None
         if above > limit:
             kill_group(self._memory.pid)
-            self.over_seconds = time.monotonic() - self._read_at
             return "memory", above
         is_hasty = above > NEAR_SHARE * limit or above - self._above > FAST_SHARE * limit
         self._above, self._poll_seconds = above, HASTY_SECONDS if is_hasty else POLL_SECONDS

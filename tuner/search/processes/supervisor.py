@@ -108,7 +108,6 @@ class Supervisor:
             out_of_memory=oom_kills() > killed_before,
             seconds=time.monotonic() - started,
             most_bytes=guard.most_bytes,
-            over_seconds=guard.over_seconds,
         )
 
     def task(self, limits: JobLimits) -> TaskOutline:
