@@ -41,7 +41,7 @@ from tuner.process_memory import KEPT_BYTES, MEMORY_LIMIT, PeakMeter, return_fre
 from tuner.search.processes.channel import receive
 from tuner.search.processes.messages import OUT_OF, Failure, Job, Start, encode, encode_progress
 from tuner.search.processes.process_tree import adopt_orphans, bound_processes, die_with_parent, end_descendants, state
-from tuner.task import Task, load_task
+from tuner.task import Task, open_task
 from tuner.task.info import outline
 
 EXIT_PARENT_GONE = 3
@@ -185,7 +185,9 @@ def _preload(modules: Iterable[str]) -> None:
 def _loaded(start: Start, host: Host) -> Task:
     """Return the task that is to be opened."""
     ask = host.backend(start.backends[0]).input_defaults
-    task = load_task(start.task, host.tasks, defaults_of=ask) if isinstance(start.task, str) else start.task
+    task = start.task
+    if isinstance(task, str):
+        task = open_task(task, host.tasks, host.task_files, defaults_of=ask)
     return task if start.adapt is None else start.adapt(task)
 
 
