@@ -37,8 +37,8 @@ from tuner.task import Task
 Kind = Literal["progress", "result", "failure", "task", "opened", "forked", "exited"]
 #: What is done, by the name of that; and what it is out of.
 OUT_OF = {"step": "steps", "filled": "of"}
-#: Texts of progress messages; all else are numbers.
-TEXTS = ("warning", "where", "figure")
+#: Numbers of progress messages that the parent reckons with.
+NUMBERS = ("step", "filled", "loss", "seconds", "resting_bytes")
 #: Types that JSON has, or has as text; of a text, half a character is a question mark.
 PLAIN: Mapping[Any, Callable[[Any], Any]] = {
     int: int,
@@ -174,12 +174,12 @@ def encode_progress(progress: Mapping[str, Any]) -> bytes:
     if not isinstance(progress, Mapping):
         raise MessageError(f"a progress message must be a table of numbers and texts, got {progress!r:.100}")
     values = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in progress.items()}
-    for name in (*values, *(whole for part, whole in OUT_OF.items() if part in values)):
-        if name not in TEXTS and not isinstance(values.get(name), int | float):
+    numbers = [name for name in NUMBERS if name in values]
+    for name in (*numbers, *(OUT_OF[name] for name in numbers if name in OUT_OF)):
+        if not isinstance(values.get(name), int | float):
             raise MessageError(f"a progress message must give {name} as a number, got {values.get(name)!r:.100}")
-    return encode(
-        "progress", {**values, **{name: str(values[name])[:MOST_LETTERS] for name in TEXTS if name in values}}
-    )
+    texts = {name: value[:MOST_LETTERS] for name, value in values.items() if isinstance(value, str)}
+    return encode("progress", {**values, **texts})
 
 
 def result_from(method: str, value: Any) -> Any:
@@ -210,7 +210,7 @@ def build(declared: Any, value: Any) -> Any:
     """
     if declared in PLAIN:
         return PLAIN[declared](value)
-    if is_dataclass(declared):
+    if is_dataclass(declared) and isinstance(declared, type):
         types = _types(declared)
         return declared(**{name: build(types[name], part) for name, part in value.items()})
     origin, parts = get_origin(declared), get_args(declared)
