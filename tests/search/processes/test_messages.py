@@ -56,10 +56,14 @@ def test_numbers_of_numpy_and_lone_surrogates_cross() -> None:
 @pytest.mark.parametrize(
     ("method", "value", "line"),
     [
-        ("train", {"values": {"a": "high"}}, "could not convert string to float: 'high'"),
+        (
+            "train",
+            {"values": {"a": "high"}},
+            "what train returned: values: a: could not convert string to float: 'high'",
+        ),
         ("train", {"values": {"a": None}}, "must be a string or a real number, not 'NoneType'"),
         ("train", {"values": {}, "epochs": [{"epoch": 1}]}, "every epoch must have a loss, but one has none"),
-        ("train", None, "train returned what it must not: "),
+        ("train", None, "what train returned: "),
         ("missing", math.nan, "cannot convert float NaN to integer"),
         ("model", {"name": "m", "fingerprint": "f", "outputs": 3, "blocks": []}, "at least one block, got none"),
         ("model", {"name": "m"}, "missing 3 required positional arguments"),

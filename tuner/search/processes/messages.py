@@ -194,7 +194,7 @@ def result_from(method: str, value: Any) -> Any:
     try:
         result = build(get_type_hints(getattr(declared, "fget", declared))["return"], value)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise MessageError(f"{method} returned what it must not: {error}") from None
+        raise MessageError(f"what {method} returned: {error}") from None
     if isinstance(result, ModelInfo) and not result.blocks:
         raise MessageError("a model must have at least one block, got none")
     if isinstance(result, Outcome) and not all("loss" in epoch for epoch in result.epochs):
@@ -212,7 +212,7 @@ def build(declared: Any, value: Any) -> Any:
         return PLAIN[declared](value)
     if is_dataclass(declared) and isinstance(declared, type):
         types = _types(declared)
-        return declared(**{name: build(types[name], part) for name, part in value.items()})
+        return declared(**{name: _part(name, types[name], part) for name, part in value.items()})
     origin, parts = get_origin(declared), get_args(declared)
     if origin is UnionType:
         return None if value is None else build(parts[0], value)
@@ -221,8 +221,15 @@ def build(declared: Any, value: Any) -> Any:
         return tuple(build(part, item) for part, item in zip(kinds, value, strict=True))
     if origin in {dict, Mapping}:
         pairs = value.items() if isinstance(value, dict) else value
-        return {build(parts[0], key): build(parts[1], item) for key, item in pairs}
+        return {build(parts[0], key): _part(key, parts[1], item) for key, item in pairs}
     return value
+
+
+def _part(name: Any, declared: Any, value: Any) -> Any:
+    try:
+        return build(declared, value)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 @cache
