@@ -27,8 +27,8 @@ from tuner.results.prior import Prior
 from tuner.search.budget import budget, check_seed
 from tuner.search.folds import check_folds, check_possible_folds
 from tuner.search.listener import OPENING, Listener, together
-from tuner.search.processes.family import require_linux
 from tuner.search.processes.guard import Interrupt
+from tuner.search.processes.process_tree import require_linux
 from tuner.search.processes.remote import open_remote
 from tuner.search.setting import (
     CLOSING_SECONDS,

@@ -7,8 +7,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Collection
+from contextlib import suppress
 
 from tuner.errors import RunError
 
@@ -38,13 +38,14 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def die_with_parent(parent: int) -> None:
+def die_with_parent(parent: int, number: int = _KILL) -> None:
     """Have this process killed when its parent ends, whatever it is doing.
 
     Args:
         parent: Its process id: where it has ended already, so does this process.
+        number: The signal that it is sent then; 0 for none.
     """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
 
@@ -59,12 +60,12 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def descendants(pid: int, spare: Collection[int] = ()) -> list[int]:
-    """Return the children of a process, theirs, and so on, without those to spare and what these have started."""
+def descendants(pid: int, excluded: Collection[int] = ()) -> list[int]:
+    """Return the children of a process, theirs, and so on, without excluded ones and what these have started."""
     found: dict[int, None] = {}
     pending = [pid]
     while pending:
-        born = [child for child in children(pending.pop()) if child not in spare and child not in found]
+        born = [child for child in children(pending.pop()) if child not in excluded and child not in found]
         found |= dict.fromkeys(born)
         pending += born
     return list(found)
@@ -91,36 +92,16 @@ def kill_group(leader: int, number: int = _KILL) -> None:
         os.killpg(leader, number)
 
 
-def end_descendants(pid: int, spare: Collection[int] = ()) -> None:
+def end_descendants(pid: int, excluded: Collection[int] = ()) -> None:
     """Kill all that a process has started: they are stopped first, as they may start others meanwhile."""
     for number, done in ((signal.SIGSTOP, "TZX"), (signal.SIGKILL, "ZX")):
         until = time.monotonic() + END_SECONDS
-        while found := descendants(pid, spare):
-            for one in found:
-                kill(one, number)
-            if all(state(one) in done for one in found) or time.monotonic() >= until:
+        while found := descendants(pid, excluded):
+            for child in found:
+                kill(child, number)
+            if all(state(child) in done for child in found) or time.monotonic() >= until:
                 break  # what waits for a disk ends when it can
             time.sleep(0.001)
-
-
-@contextmanager
-def own_priority() -> Iterator[None]:
-    """Give this thread the priority back that it has now, where `take_precedence` changes it."""
-    policy = os.sched_getscheduler(0), os.sched_getparam(0)
-    try:
-        yield
-    finally:
-        if os.sched_getscheduler(0) != policy[0]:
-            os.sched_setscheduler(0, *policy)
-
-
-def take_precedence() -> None:
-    """Let this thread run before all that double: hundreds of them would take its turns. Only root may do so.
-
-    Nor has root a bound on processes, see `bound_processes`.
-    """
-    with suppress(PermissionError):
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
 
 
 def bound_processes(more: int) -> None:
