@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.plugins.audio.sounds import tone, write
 from tests.sessions import opened
-from tests.sounds import tone, write
 from tuner.backends.torch.backend import TorchBackend
 from tuner.cli.app import call
 from tuner.commands import labels
@@ -19,7 +19,7 @@ from tuner.task.label_names import likeness, most_alike
 
 TASK = """
 [model]
-factory = "tuner.models.yamnet:yamnet"
+factory = "tuner_audio.yamnet:yamnet"
 arguments = { outputs = 3, layers = 2 }
 [global]
 kind = "audio"

@@ -10,7 +10,6 @@ import numpy as np
 from safetensors.numpy import save
 
 from tuner.arrays import Array, Flags, Floats, Labels
-from tuner.augment.maps import augment
 from tuner.augment.operations import active_operations
 from tuner.bundle.format import MODEL, WEIGHTS, Bundle, successor
 from tuner.bundle.info import TrainInfo
@@ -44,6 +43,7 @@ from tuner.runtime.train.files import (
 from tuner.runtime.train.mixed_rows import mixed_rows
 from tuner.runtime.train.tail_training import TailTraining
 from tuner.task import normalise
+from tuner.task.inputs import input_kind
 from tuner.training.epoch import Watch
 from tuner.training.schedule import batches_of
 
@@ -259,6 +259,7 @@ class Trainer:
         if not strength:
             return rows
         operations = active_operations(self.plan.task.augment, cached=self.plan.split > 0)
+        augment = input_kind(self.bundle.input.kind).augment
         generator = np.random.default_rng((self._seed, 1))
         return replace(rows, read=lambda numbers: augment(rows.read(numbers), generator, operations, strength))
 

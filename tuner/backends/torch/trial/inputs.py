@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from tuner.arrays import Floats, Labels, RowNumbers
-from tuner.augment.maps import augment
 from tuner.augment.operations import active_operations
 from tuner.backends.torch.features.access import VALIDATION_BITS, Access
 from tuner.backends.torch.features.engines import prefix_engine
@@ -22,6 +21,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.planner.cost import feature_bits
 from tuner.planner.device import FILL_BATCH
 from tuner.task import Task, normalise
+from tuner.task.inputs import input_kind
 
 Change = Callable[[Floats], Floats]
 
@@ -101,7 +101,7 @@ class TrialInputs:
         Raises:
             LookupError: The features are coded, and the cut has no scales yet.
         """
-        cut, change = plan.split, augmenting(plan, changes)
+        cut, change = plan.split, augmenting(access.task, plan, changes)
         scored = validation_selections(access.task, plan.data)
         train = training_inputs(access, plan, training, change)
         if not plan.cached:
@@ -223,12 +223,13 @@ def inference_prefix(model: OpenModel, cut: int) -> nn.Module:
     return fast(model.chain.prefix(cut)) if model.chain is not None and cut > 0 else nn.Identity()
 
 
-def augmenting(plan: TrialPlan, seed: int | np.random.Generator) -> Change:
+def augmenting(task: Task, plan: TrialPlan, seed: int | np.random.Generator) -> Change:
     """Return the plan's random changes, drawn from the trial's own generator or from a given one."""
     if not plan.cache.augment:
         return unchanged
     generator = seed if isinstance(seed, np.random.Generator) else np.random.default_rng((seed, 1))
     operations, strength = active_operations(plan.task.augment, cached=plan.cached), plan.cache.augment
+    augment = input_kind(task.input.kind).augment
     return lambda maps: augment(maps, generator, operations, strength)
 
 

@@ -12,9 +12,9 @@ from tuner.backends.torch.model.graph import chain
 from tuner.backends.torch.model.load import load
 from tuner.backends.torch.model.weights import fit
 from tuner.errors import TaskError
-from tuner.models.yamnet import yamnet, yamnet_256
 from tuner.task import ArraySamples, Domain, InputSpec, ModelSpec, Pretrain, Task
 from tuner.task.file.variables import default_data
+from tuner_audio.yamnet import yamnet, yamnet_256
 
 DATA = default_data(Path(__file__).parent.parent)
 
@@ -71,7 +71,7 @@ def test_only_the_head_is_pretrained_where_the_weights_have_none(
     patches = generator.normal(size=(12, 1, 64, 96)).astype(np.float32) + 8 * labels[:, 1, None, None, None]
     samples = ArraySamples(patches, labels, InputSpec(kind="arrays"))
     spec = ModelSpec(
-        "tuner.models.yamnet:yamnet_256",
+        "tuner_audio.yamnet:yamnet_256",
         (("outputs", 2),),
         str(tmp_path / "y.pth"),
         Pretrain(epochs=40, learning_rate=0.05, batch_size=12),
@@ -89,8 +89,8 @@ def test_only_the_head_is_pretrained_where_the_weights_have_none(
 @pytest.mark.data
 @pytest.mark.skipif(DATA is None, reason="no shared data")
 def test_the_published_weights_tell_sounds_apart() -> None:
-    from tests.sounds import soundfile  # noqa: F401
-    from tuner.task.data.audio import read_clip
+    from tests.plugins.audio.sounds import soundfile  # noqa: F401
+    from tuner_audio.bands import read_clip
 
     assert DATA is not None
     model = yamnet_256(2)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save_model
 
-from tests.sounds import tone, write
+from tests.plugins.audio.sounds import tone, write
 from tuner.bundle.format import Bundle, file_hash
 from tuner.cli.app import call
 from tuner.commands.watch import Event, SampleSource, ring_of, watch
