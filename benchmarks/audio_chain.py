@@ -45,9 +45,9 @@ from tuner.backends.torch.trial.untouched import untouched
 from tuner.plan.parts import DataPlan, RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.task import Domain, Task, open_task
-from tuner.task.data.audio import RATE, read_clip, seconds_of
 from tuner.task.data.samples import Subset
 from tuner.task.partition import recording_folds
+from tuner_audio.bands import RATE, read_clip, seconds_of
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "sounds" / "task.toml"
 FOLDS, PARTS, EPOCHS, BATCH = (1, 2, 3, 4, 5), (1, 2, 3, 4, 5), 10, 32

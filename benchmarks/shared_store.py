@@ -158,7 +158,7 @@ def _arm(here: Access, plan: TrialPlan) -> tuple[Callable[[], object], Callable[
     picks = training_selections(task, plan)
     stored = Reader(here, plan.split, plan.cache.bits, picks) if plan.cached else None
     tail = copy.deepcopy(loaded.tail(plan.split))
-    rows = tail_inputs(task, loaded, plan.split, picks, stored, augmenting(plan, 0))
+    rows = tail_inputs(task, loaded, plan.split, picks, stored, augmenting(task, plan, 0))
     steps = EagerSteps(task, plan, tail, rows, 0)
     generator = np.random.default_rng(0)
     some = [Selection(pick.partition, pick.samples, pick.indices[:SCORED]) for pick in validation_selections(task)[:1]]

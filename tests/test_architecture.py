@@ -37,7 +37,7 @@ ARROW = (
 #: A file that nears this is split by subject, not packed.
 MOST_LINES = {"tuner": 400, "plugins": 400, "tests": 400, "tools": 400, "benchmarks": 400, "examples": 400}
 #: First-party plugins that offer no strategy.
-GUESTS = {"tuner_fleet", "tuner_nntrainer"}
+GUESTS = {"tuner_audio", "tuner_fleet", "tuner_nntrainer"}
 #: Names of the first-party plugins and strategies: as the first word of a string, one is knowledge of a plugin.
 STRATEGIES = (
     *(
@@ -221,7 +221,7 @@ def test_only_the_search_and_the_fleet_know_optuna() -> None:
 def test_only_the_torch_backend_the_models_and_lowerings_know_torch() -> None:
     paths = sources("tuner", "plugins")
     users = set().union(*(importers(library, paths) for library in TENSOR_LIBRARIES))
-    rooms = ("tuner/backends/torch/", "tuner/models/", "tuner/testing/")
+    rooms = ("tuner/backends/torch/", "tuner/models/", "tuner/testing/", "plugins/tuner_audio/yamnet.py")
     strangers = {
         user
         for user in users

@@ -16,7 +16,7 @@ from tuner.bundle.table import MOST, Table
 from tuner.errors import BundleError
 from tuner.metrics import LossKind
 from tuner.task import InputSpec, TargetScale
-from tuner.task.spec import SampleKind
+from tuner.task.inputs import input_kind
 
 #: Versions of ``bundle.json``, and of what ``train/`` holds.
 FORMAT = 1
@@ -262,12 +262,12 @@ def _shape(table: Table) -> tuple[int, ...]:
 def _input(content: Mapping[str, Any], section: Table) -> InputSpec:
     """Read ``input``; a key that this version does not know is an error of `InputSpec`."""
     kind = section.text("kind")
-    if kind not in get_args(SampleKind):
-        raise section.wrong("kind", f"one of {', '.join(get_args(SampleKind))}", kind)
     sizes = {name: section.integer(name, None, least=1, most=_MOST_SIZE) for name in ("size", "resize")}
     lengths = {name: section.integer(name, None, least=1, most=_MOST_INPUT) for name in ("window", "hop")}
     scales = {name: section.numbers(name, ()) for name in ("mean", "std")}
-    return InputSpec(**{**content, "kind": kind, **sizes, **lengths, **scales})
+    spec = InputSpec(**{**content, "kind": kind, **sizes, **lengths, **scales})
+    input_kind(kind).check(spec)
+    return spec
 
 
 def _loss(kind: str) -> LossKind:

@@ -186,7 +186,9 @@ def predict(
 
 
 def _check_timeline(kind: str, *, csv_output: bool) -> None:
-    if csv_output or kind != "audio":
+    from tuner.task.inputs import input_kind
+
+    if csv_output or not input_kind(kind).timed:
         what = "a line of CSV has no seconds" if csv_output else f"the bundle takes {kind}"
         raise UsageError(f"--timeline shows the seconds of sounds, but {what}: leave it out")
 

@@ -14,6 +14,7 @@ from tuner.metrics import LossKind
 from tuner.reading import text_from
 from tuner.task.data.images import normalise
 from tuner.task.data.samples import Samples
+from tuner.task.inputs import input_kind
 from tuner.task.spec import USUAL_LOSS, GivenTraining, InputSpec, LabelMap, LossSettings, ModelSpec, TargetScale
 
 MOST_NAME_BYTES = 200
@@ -89,6 +90,7 @@ class Task:
 
     def __post_init__(self) -> None:
         _check_name(self.name)
+        input_kind(self.input.kind).check(self.input)
         rows = len(self.labels)
         if len(set(self.labels)) != rows:
             raise TaskError(f"{self.name}: labels must differ from each other, got {_repeated(self.labels)!r} twice")

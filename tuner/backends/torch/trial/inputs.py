@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from tuner.arrays import Floats, Labels, RowNumbers
-from tuner.augment.maps import augment
 from tuner.augment.operations import active_operations
 from tuner.backends.torch.features.access import VALIDATION_BITS, Access
 from tuner.backends.torch.features.engines import prefix_engine
@@ -22,6 +21,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import feature_bits
 from tuner.planner.device import FILL_BATCH
 from tuner.task import Task, normalise
+from tuner.task.inputs import input_kind
 
 Change = Callable[[Floats], Floats]
 
@@ -195,12 +195,13 @@ def inference_prefix(model: OpenModel, cut: int) -> nn.Module:
     return fast(model.chain.prefix(cut)) if model.chain is not None and cut > 0 else nn.Identity()
 
 
-def augmenting(plan: TrialPlan, seed: int | np.random.Generator) -> Change:
+def augmenting(task: Task, plan: TrialPlan, seed: int | np.random.Generator) -> Change:
     """Return the plan's random changes, drawn from the trial's own generator or from a given one."""
     if not plan.cache.augment:
         return unchanged
     generator = seed if isinstance(seed, np.random.Generator) else np.random.default_rng((seed, 1))
     operations, strength = active_operations(plan.task.augment, cached=plan.cached), plan.cache.augment
+    augment = input_kind(task.input.kind).augment
     return lambda maps: augment(maps, generator, operations, strength)
 
 

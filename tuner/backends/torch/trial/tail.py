@@ -61,7 +61,7 @@ class TailProcedure(Procedure):
     def _train(self) -> TrainingLog:
         trial, plan, task = self.trial, self.plan, self.opened.task
         changes = np.random.default_rng((trial.seed, 1))
-        train = training_inputs(self.access, plan, self.training, augmenting(plan, changes))
+        train = training_inputs(self.access, plan, self.training, augmenting(self.access.task, plan, changes))
         self.validation = validation_inputs(self.access, plan)
         started = time.perf_counter()
         weights = sample_weights(plan.data, len(self.training[0]), sum(map(len, self.training[1:])))

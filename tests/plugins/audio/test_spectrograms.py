@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tuner.arrays import Floats
-from tuner.augment.maps import augment
 from tuner.augment.operations import active_operations, check_operations
 from tuner.errors import StoreError
+from tuner_audio.kind import AUDIO
 
 
 def maps(count: int = 40, shape: tuple[int, ...] = (3, 20, 30)) -> Floats:
@@ -14,7 +14,7 @@ def maps(count: int = 40, shape: tuple[int, ...] = (3, 20, 30)) -> Floats:
 
 
 def changed(op: str, strength: float = 1.0, given: Floats | None = None) -> Floats:
-    return augment(maps() if given is None else given, np.random.default_rng(1), frozenset({op}), strength)
+    return AUDIO.augment(maps() if given is None else given, np.random.default_rng(1), frozenset({op}), strength)
 
 
 @pytest.mark.parametrize(("op", "axis"), [("time-mask", 3), ("frequency-mask", 2)])
@@ -48,13 +48,13 @@ def test_nothing_happens_without_strength_or_without_positions() -> None:
 def test_the_same_generator_gives_the_same_maps_and_all_act_on_stored_ones() -> None:
     ops = frozenset({"time-shift", "time-mask", "frequency-mask"})
     assert active_operations(ops, cached=True) == ops
-    first, second = (augment(maps(), np.random.default_rng(3), ops, 0.5) for _ in range(2))
+    first, second = (AUDIO.augment(maps(), np.random.default_rng(3), ops, 0.5) for _ in range(2))
     assert np.array_equal(first, second)
     assert first.dtype == np.float32
 
 
 def test_operations_of_pictures_are_refused_for_sounds_and_the_other_way_round() -> None:
     with pytest.raises(StoreError, match="sounds cannot be changed by 'crop'"):
-        check_operations(frozenset({"crop"}), "audio")
+        AUDIO.check_operations(frozenset({"crop"}))
     with pytest.raises(StoreError, match="no augmentation 'time-mask'"):
         check_operations(frozenset({"time-mask"}))

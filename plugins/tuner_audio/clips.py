@@ -1,10 +1,9 @@
-"""A data entry of sounds: a folder of class folders, or a CSV manifest; each sound gives overlapping patches."""
+"""Patches of the sounds that a task lists, decoded when they are asked for."""
 
 import hashlib
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from threading import Lock
 
@@ -12,18 +11,14 @@ import numpy as np
 
 from tuner.arrays import Floats, Labels
 from tuner.errors import TaskError
-from tuner.metrics import LossKind
-from tuner.reading import kind_of, open_regular
-from tuner.task.data.audio import OFFSET, RATE, STEP, SUFFIXES, ClipHeader, read_clip, read_header
-from tuner.task.data.entry import Entry, Origin, empty_partition, no_such_data, targets_of, unreadable
-from tuner.task.data.listing import read_folder, read_manifest
-from tuner.task.data.npz import PartitionName
-from tuner.task.data.readable import FileCheck, kept
+from tuner.reading import open_regular
+from tuner.task.data.entry import unreadable
+from tuner.task.data.readable import FileCheck
 from tuner.task.data.samples import ID_BYTES, Samples, content_id
 from tuner.task.data.signals import window_begins
 from tuner.task.spec import InputSpec
+from tuner_audio.bands import OFFSET, RATE, STEP, ClipHeader, read_clip, read_header
 
-_MARK = "#"
 _BLOCK_BYTES = 2**20  # of a file, hashed at a time
 #: Log-mel bands that are kept, so that neighbouring patches do not decode their sound again.
 _MOST_KEPT_BYTES = 64_000_000
@@ -126,78 +121,6 @@ class _KeptBands:
         return _KeptBands, ()
 
 
-def read_clips(
-    path: Path,
-    partition: PartitionName,
-    spec: InputSpec,
-    loss: LossKind,
-    recording: str | None = None,
-    check: FileCheck | None = None,
-) -> Entry:
-    """Read which sounds an entry lists, and list their patches.
-
-    Args:
-        path: Absolute path of a folder of class folders, or of a ``.csv`` manifest; ``folder#PATTERN`` takes the files
-            of such a name only, with ``*`` for any letters and ``[1-3]`` for one of some.
-        partition: Which partition it is, for messages.
-        spec: Frames of a patch and the hop.
-        loss: Whether a sound may have several labels.
-        recording: Regular expression whose match in a file's name is the name of the recording that the sound was cut
-            from; a manifest's session takes its place.
-        check: Notes sounds that cannot be read, which are then left out; without it none is decoded.
-
-    Raises:
-        TaskError: The entry is missing, empty or malformed.
-    """
-    name, _, pattern = (str(path), "", "") if kind_of(path) != "nothing" else str(path).rpartition(_MARK)
-    name = name or str(path)  # there is no mark
-    source = Path(name)
-    kind = kind_of(source)
-    if kind == "nothing":
-        raise no_such_data(source, partition)
-    try:
-        if kind == "folder":
-            files, labels = read_folder(source, SUFFIXES, "sounds")
-            sessions = [""] * len(files)
-        elif source.suffix.lower() == ".csv":
-            files, labels, sessions = read_manifest(source, loss, sessions=True)
-        else:
-            raise TaskError(
-                f"{source}: sounds must be in a folder of class folders or a .csv manifest, got {source.suffix!r}"
-            )
-    except OSError as error:
-        raise unreadable(error, source) from error
-    chosen = [not pattern or fnmatchcase(file.name, pattern) for file in files]
-    files, labels, sessions = kept(files, chosen), kept(labels, chosen), kept(sessions, chosen)
-    if not files:
-        raise empty_partition(path, partition, "sound")
-    decodable = check.readable(files, read_clip) if check is not None else [True] * len(files)
-    found = [_header(file, check) if whole else None for file, whole in zip(files, decodable, strict=True)]
-    keep = [header is not None for header in found]
-    if check is not None and not any(keep):
-        raise check.error(path)
-    files, labels, sessions = kept(files, keep), kept(labels, keep), kept(sessions, keep)
-    headers = [header for header in found if header is not None]
-    recordings = [session or _recording(file, recording) for file, session in zip(files, sessions, strict=True)]
-    counts = [len(window_begins(header.frames(spec.window or 0), spec)) for header in headers]
-    names, places = np.unique(recordings, return_inverse=True)
-    origin = Origin(tuple(names.tolist()), ("",) * len(names), np.repeat(places.astype(np.int64), counts))
-    classes, targets = targets_of(labels, loss, source)
-    notes = tuple(
-        f"{file}: {note}"
-        for file, header in zip(files, headers, strict=True)
-        if (note := header.note(spec.window or 0))
-    )
-    return Entry(
-        str(path),
-        classes,
-        np.repeat(targets, counts, axis=0),
-        lambda rows: ClipSamples(files, headers, recordings, rows, spec),
-        origin,
-        notes,
-    )
-
-
 def _file_id(path: Path) -> str:
     """Hash a file of any size as `content_id` hashes its bytes."""
     digest = hashlib.blake2b(digest_size=ID_BYTES)
@@ -210,7 +133,12 @@ def _file_id(path: Path) -> str:
         raise unreadable(error, path) from error
 
 
-def _header(file: Path, check: FileCheck | None) -> ClipHeader | None:
+def header_of(file: Path, check: FileCheck | None) -> ClipHeader | None:
+    """Return what a sound's header says; None, and noted, where it cannot be read.
+
+    Raises:
+        TaskError: It cannot be read, and `check` is None.
+    """
     try:
         return read_header(file)
     except TaskError as error:
@@ -220,7 +148,7 @@ def _header(file: Path, check: FileCheck | None) -> ClipHeader | None:
         return None
 
 
-def _recording(file: Path, pattern: str | None) -> str:
+def recording_of(file: Path, pattern: str | None) -> str:
     """Return the name of the recording that a sound was cut from: its own path where nothing says so.
 
     Raises:

@@ -12,11 +12,11 @@ from tuner.backends.torch.model.graph import chain
 from tuner.backends.torch.model.load import load
 from tuner.backends.torch.model.weights import fit
 from tuner.errors import TaskError
-from tuner.models.yamnet import yamnet, yamnet_256
-from tuner.task import ArraySamples, Domain, InputSpec, ModelSpec, Pretrain, Task
+from tuner.task import ArraySamples, Domain, InputSpec, ModelSpec, Pretrain, Task, open_task
 from tuner.task.file.variables import default_data
+from tuner_audio.yamnet import yamnet, yamnet_256
 
-DATA = default_data(Path(__file__).parent.parent)
+DATA = default_data(Path(__file__).parents[2])
 
 
 def published(seed: int = 0) -> dict[str, torch.Tensor]:
@@ -71,7 +71,7 @@ def test_only_the_head_is_pretrained_where_the_weights_have_none(
     patches = generator.normal(size=(12, 1, 64, 96)).astype(np.float32) + 8 * labels[:, 1, None, None, None]
     samples = ArraySamples(patches, labels, InputSpec(kind="arrays"))
     spec = ModelSpec(
-        "tuner.models.yamnet:yamnet_256",
+        "tuner_audio.yamnet:yamnet_256",
         (("outputs", 2),),
         str(tmp_path / "y.pth"),
         Pretrain(epochs=40, learning_rate=0.05, batch_size=12),
@@ -88,9 +88,22 @@ def test_only_the_head_is_pretrained_where_the_weights_have_none(
 
 @pytest.mark.data
 @pytest.mark.skipif(DATA is None, reason="no shared data")
+def test_the_clips_of_a_recording_are_on_one_side_of_the_example() -> None:
+    from tests.plugins.audio.sounds import soundfile  # noqa: F401
+
+    task = open_task(str(Path(__file__).parents[3] / "examples" / "sounds" / "task.toml"), look=False)
+    sides = [{samples.origin(at) for at in range(len(samples))} for _, samples in task.partitions()]
+    assert all(sides)
+    assert len(set().union(*sides)) == sum(len(side) for side in sides) > 150
+    assert len(task.labels) == len(task.head_rows) == 24
+    assert (task.local.train.labels.sum(axis=1) >= 2).all()  # whoever has a label has its parents
+
+
+@pytest.mark.data
+@pytest.mark.skipif(DATA is None, reason="no shared data")
 def test_the_published_weights_tell_sounds_apart() -> None:
-    from tests.sounds import soundfile  # noqa: F401
-    from tuner.task.data.audio import read_clip
+    from tests.plugins.audio.sounds import soundfile  # noqa: F401
+    from tuner_audio.bands import read_clip
 
     assert DATA is not None
     model = yamnet_256(2)

@@ -8,11 +8,11 @@ import pytest
 from scipy.signal import ShortTimeFFT
 from scipy.signal.windows import hann
 
-from tests.sounds import tone, write
+from tests.plugins.audio.sounds import tone, write
 from tests.task.conftest import Load
 from tuner.errors import TaskError
-from tuner.task.data.audio import BANDS, RATE, log_mel, mel_weights, read_clip, read_header
 from tuner.task.data.samples import content_id, wholes
+from tuner_audio.bands import BANDS, RATE, log_mel, mel_weights, read_clip, read_header
 
 
 def reference(waveform: np.ndarray) -> np.ndarray:
@@ -133,7 +133,7 @@ def test_blocks_are_resampled_as_the_whole(tmp_path: Path) -> None:
 
 
 AUDIO = {
-    "model.factory": "tuner.models.yamnet:yamnet_256",
+    "model.factory": "tuner_audio.yamnet:yamnet_256",
     "model.arguments": {"outputs": 2},
     "local.kind": "audio",
     "local.train": "l#[12]-*",

@@ -2,13 +2,15 @@
 
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save_model
 
-from tests.sounds import tone, write
+from tests.plugins.audio.sounds import tone, write
 from tuner.bundle.format import Bundle, file_hash
 from tuner.cli.app import call
 from tuner.commands.watch import Event, SampleSource, ring_of, watch
@@ -162,6 +164,30 @@ def test_names_of_the_user_stand_for_labels_and_those_more_general(
     made(tmp_path / "stray", label_map={"hum": ["middle"]})
     with pytest.raises(BundleError, match="label_map has 'middle', which is none of its labels"):
         Bundle.read(tmp_path / "stray")
+
+
+def test_a_device_loads_the_kind_alone(bundle: Path, clip: Path) -> None:
+    code = (
+        "import sys; from tuner.runtime import Personaliser; Personaliser(sys.argv[1]).predict_file(sys.argv[2]); "
+        "print(*{name.split('.')[0] for name in sys.modules}, *(name for name in sys.modules if 'plugin' in name))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(bundle), str(clip)], capture_output=True, text=True, check=True, timeout=60
+    )
+    loaded = done.stdout.split()
+    assert [name for name in loaded if name.startswith("tuner_")] == ["tuner_audio"]
+    assert not {"torch", "pydantic", "pluggy", "tuner.plugin"} & {*loaded}
+
+
+def test_without_its_plugin_a_bundle_is_refused(
+    bundle: Path, clip: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNER_PLUGINS", "-audio")
+    assert call(["predict", str(bundle), str(clip)]) == 1
+    message = capsys.readouterr().err
+    assert "bundle.json: kind must be one of arrays, images, signals, got 'audio'" in message
+    assert message.endswith("install the plugin that offers it, or take that out of TUNER_PLUGINS\n")
+    assert message.count("\n") == 1
 
 
 def test_mistakes_are_one_line_each(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

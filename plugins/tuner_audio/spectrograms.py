@@ -9,9 +9,26 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.arrays import Floats
+from tuner.augment.maps import changes_nothing
+from tuner.errors import StoreError, nearest
 
+#: Random changes of log-mel patches [C, bands, frames]; these act on inputs and on stored maps alike.
+SPECTRAL = frozenset({"frequency-mask", "time-mask", "time-shift"})
 _FARTHEST = 0.1  # shift of full strength, in lengths of the map
 _WIDEST = 0.2  # masked span of full strength, likewise
+_AXES = 4
+
+
+def check_spectral_operations(ops: frozenset[str]) -> None:
+    """Refuse operations that sounds cannot take.
+
+    Raises:
+        StoreError: There is one.
+    """
+    for op in sorted(ops - SPECTRAL):
+        raise StoreError(
+            f"sounds cannot be changed by {op!r}{nearest(op, SPECTRAL)}: use frequency-mask, time-mask or time-shift"
+        )
 
 
 def augment_spectrograms(maps: Floats, generator: np.random.Generator, ops: frozenset[str], strength: float) -> Floats:
@@ -22,11 +39,19 @@ def augment_spectrograms(maps: Floats, generator: np.random.Generator, ops: froz
         generator: Generator of the trial; the same state gives the same maps.
         ops: `time-shift` (by up to `round(0.1 * strength * frames)`, the edge repeated), `time-mask` (a span of up to
             `round(0.2 * strength * frames)` takes each channel's mean), `frequency-mask` (likewise of bands).
-        strength: From 0 to 1.
+        strength: From 0 (maps are returned as they are, and so are those of one position) to 1.
 
     Returns:
         float32, the shape of `maps`.
+
+    Raises:
+        StoreError: An operation is another, the maps have another number of axes, or the strength is out of range.
     """
+    check_spectral_operations(ops)
+    if changes_nothing(maps, ops, strength):
+        return maps
+    if maps.ndim != _AXES:
+        raise StoreError(f"maps must have shape [n, C, bands, frames], got {list(maps.shape)}")
     if "time-shift" in ops:
         maps = _shifted(maps, generator, strength)
     count, _, bands, frames = maps.shape
