@@ -40,6 +40,7 @@ from tuner.results.portfolio import portfolio
 from tuner.results.prior import Prior, read_prior, write_prior
 from tuner.results.records import TrialRecord, eligible
 from tuner.results.run import Run
+from tuner.search.access import StudyAccess
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession, open_remote
@@ -129,7 +130,7 @@ class Bench:
             )
             config = RunConfig.of(request, task=self._name, folds=0, plugins=(), study="", limits=Budget(trials=TRIALS))
             about = (request, config, space, outline, folder, Until(budget), Interrupt(), time.monotonic(), None)
-            tuning = Tuning(*about, self._host, prior)
+            tuning = Tuning(*about, self._host, prior, StudyAccess())
             with suppress(EnoughError):
                 tuning.tune(self._sessions, strategies, objectives_for(outline, objectives))
             (folder / DONE).write_text("")
