@@ -62,7 +62,7 @@ def test_no_tensor_library_is_loaded(code: str) -> None:
 def test_plugins_are_listed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["plugins", "--json"]) == 0
     listing = json.loads(capsys.readouterr().out)
-    assert list(listing) == ["plugins", "strategies", "backends", "objectives", "tasks", "problems"]
+    assert list(listing) == ["plugins", "strategies", "backends", "objectives", "tasks", "input_kinds", "problems"]
     names = {strategy["name"] for strategy in listing["strategies"]}
     assert {"recipe", "runtime", "gdm", "freeze", "cache"} <= names
     assert "torch" in listing["backends"]

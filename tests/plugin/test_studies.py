@@ -17,7 +17,7 @@ from tuner.plugin import StudyOpener, StudyReader, hookimpl
 from tuner.plugin.core import build_host
 from tuner.results.run import Run
 
-OLD = Path(__file__).parent.parent / "fixtures" / "02e8440" / "digits" / "run"
+OLD = Path(__file__).parent.parent / "fixtures" / "digits" / "run"
 ADDRESS = "postgresql://me:s3cret@127.0.0.1:1/db"
 
 
@@ -41,7 +41,7 @@ class Copied(StudyOpener):
         return 0
 
     def write(self, folder: Path) -> None:
-        for name in ("run.json", "journal.log"):
+        for name in ("run.json", "journal.log", "trials.jsonl"):
             shutil.copy(OLD / name, folder)
 
     def fetch(self, trial: int, artifacts: str | Path, folder: Path) -> None:

@@ -77,6 +77,11 @@ _HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    """Return the public names, those that were not used yet among them."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: a bundle's runtime needs few of these modules."""
     if name not in _HOMES:

@@ -171,7 +171,7 @@ def test_a_damaged_file_is_refused_in_one_line(bundle: Path, tmp_path: Path) -> 
         seal(copy, {name: value for name, value in about.items() if name != "files"})
         with pytest.raises(BundleError, match=message):
             SolvingTrainer(copy, threads=1)
-    with pytest.raises(BundleError, match="training format 4"):
+    with pytest.raises(BundleError, match=r"of kind 'closed-form', not Trainer's: use tuner\.runtime\.SolvingTrainer"):
         Trainer(bundle)
 
 
