@@ -26,7 +26,8 @@ def names_defined() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
     for path, tree in sources().items():
         parts = path.relative_to(ROOT).with_suffix("").parts
         parts = parts[1:] if parts[0] == "plugins" else parts
-        modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = set(_bound(tree.body))
+        name = ".".join(parts[:-1] if parts[-1] in {"__init__", "__main__"} else parts)
+        modules.setdefault(name, set()).update(_bound(tree.body))
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 parents = {f"<{getattr(base, 'attr', getattr(base, 'id', ''))}>" for base in node.bases}

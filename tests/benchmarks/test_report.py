@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.report import Claim, finish, interval, median_interval, times_faster
+from benchmarks.lib.report import Claim, finish, interval, median_interval, times_faster
 
 
 def test_figures_of_numpy_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ import optuna
 import pytest
 from sqlalchemy import create_engine, event
 
-from benchmarks.postgres import Server
+from benchmarks.fleet.servers import Server
 from tuner.errors import RunError
 from tuner.search.shared.address import read_address
 from tuner.search.shared.drivers import DEFAULTS, engine_arguments
