@@ -194,14 +194,14 @@ def claims_of(tasks: Sequence[Measured], seconds: Mapping[str, Sequence[int]]) -
         text = f"{task.name}: {mine} is at most {BEHIND} points behind the best simple arm"
         measured = "no result" if difference is None else f"{difference} points, at least {difference.low:+.2f}"
         met = difference is not None and difference.low >= -BEHIND
-        claims.append(Claim(text, f"{best}, best on the test itself", measured, "quality", met))
+        claims.append(Claim(text, f"{best}, best on the test itself", measured, met))
         claims += [_goal(task, limit, wanted) for (name, limit), wanted in GOALS.items()
                    if name == task.name and limit in seconds[name]]  # fmt: skip
     total = mean_of(found) if len(found) == len(tasks) and found else None
     measured = "not every task has a result" if total is None else f"{total} points, at least {total.low:+.2f}"
     text = f"ours is at least {AHEAD} points ahead of the best simple arm in the mean over {len(tasks)} tasks"
     met = total is not None and total.low >= AHEAD
-    return [*claims, Claim(text, "each task's best simple arm", measured, "quality", met)]
+    return [*claims, Claim(text, "each task's best simple arm", measured, met)]
 
 
 def _goal(task: Measured, seconds: int, wanted: Sequence[float]) -> Claim:
@@ -211,4 +211,4 @@ def _goal(task: Measured, seconds: int, wanted: Sequence[float]) -> Claim:
     met = bool(reached) and all(have is not None and have >= goal for have, goal in zip(reached, wanted, strict=True))
     measured = " / ".join("–" if have is None else f"{have:.1f}" for have in reached) or "no result"
     text = f"{task.name}: {arm} has at least {' / '.join(f'{goal:.1f}' for goal in wanted)} %, in the mean over seeds"
-    return Claim(text, "this project's goal", measured, "quality", met)
+    return Claim(text, "this project's goal", measured, met)

@@ -126,9 +126,7 @@ def spoken(seed: int) -> Problem:
     if task.local.test is None or task.global_ is None or task.global_.test is None:
         raise ValueError("the spoken digits have tests")
     own = replace(
-        task,
-        local=Domain(task.local.train, task.local.val),
-        global_=Domain(task.global_.train, task.global_.val),
+        task, local=Domain(task.local.train, task.local.val), global_=Domain(task.global_.train, task.global_.val)
     )
     return Problem(own, task.local.test, task.global_.test, whole=True)
 

@@ -71,19 +71,7 @@ class Kinds:
         folders = ("--out", str(out), "--store", str(base / f"store-{name}"))
         with (base / f"{name}.log").open("wb") as log:
             return subprocess.Popen(
-                [
-                    TASKSET,
-                    "-c",
-                    cores,
-                    sys.executable,
-                    "-m",
-                    "tuner",
-                    "run",
-                    *asked,
-                    "--trials",
-                    str(trials),
-                    *folders,
-                ],
+                [TASKSET, "-c", cores, sys.executable, "-m", "tuner", "run", *asked, "--trials", str(trials), *folders],
                 env={**os.environ, "TUNER_CACHE": str(base / "cache")},
                 stdout=log,
                 stderr=log,
@@ -154,7 +142,7 @@ def translated(kinds: Kinds, trials: int, origins: Sequence[str]) -> tuple[list[
         worst = _worst([row for row in rows if (row["trials of its own"] == 0) == few])
         claim = f"seconds that a kind shows of another's trials are what they take there, {when}: median within {BOUND}"
         busy = f"{equal:.2f} times between equal devices, one after the other"
-        claims.append(Claim(claim, "project's bound", f"{worst:.2f} times; {busy}", "ratio", worst <= BOUND))
+        claims.append(Claim(claim, "project's bound", f"{worst:.2f} times; {busy}", worst <= BOUND))
     return rows, claims
 
 
@@ -267,8 +255,8 @@ def together(kinds: Kinds, trials: int) -> tuple[list[Row], list[Claim]]:
     wrong = sum(int(str(row["refused, but fit"])) for row in rows)
     fits = "no plan is refused for --memory that fits, by what other kinds measured of it"
     return rows, [
-        Claim(rules, "0", measured, "exact", done >= trials and not doubled and not others),
-        Claim(fits, "0", str(wrong), "exact", not wrong),
+        Claim(rules, "0", measured, done >= trials and not doubled and not others),
+        Claim(fits, "0", str(wrong), not wrong),
     ]
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,6 @@ class Claim:
         claim: The sentence, with its bound.
         reference: The paper's or rival's figure, or the bound's source.
         measured: What this run found.
-        kind: `exact` (arithmetic), `ratio` (of medians, both arms in this run), `quality` (paired over seeds).
         met: Whether the bound holds.
         why: Where it is not met: the measured reason.
     """
@@ -37,7 +36,6 @@ class Claim:
     claim: str
     reference: str
     measured: str
-    kind: Literal["exact", "ratio", "quality"]
     met: bool
     why: str = ""
 

@@ -164,21 +164,18 @@ def judge(rows: Sequence[Row], kills: Mapping[str, Sequence[float]]) -> list[Cla
             "--time is never exceeded by more than 2 % + 3 s, even when one trial sleeps forever",
             "project's bound",
             "; ".join(f"{row['what']}: {row['over s']} s over {row['limit s']} s" for row in rows),
-            "ratio",
             within and slept["exit"] == 0,
         ),
         Claim(
             "the trial that sleeps is killed, and what was done before it is kept",
             "project's bound",
             f"{slept['done']} done, {slept['killed']} killed, exit {slept['exit']}",
-            "exact",
             slept["killed"] == 1 and 1 <= int(str(slept["done"])) <= SLEEPS_FROM,
         ),
         Claim(
             "a trial over --memory is killed within 100 ms of crossing",
             "project's bound",
             f"{1000 * worst:.0f} ms at most, median {1000 * median(everything):.0f} ms of {len(everything)}; {load}",
-            "ratio",
             worst <= KILL_SECONDS,
         ),
     ]

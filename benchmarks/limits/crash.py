@@ -163,14 +163,14 @@ def of_kills(tallies: dict[str, Tally]) -> tuple[list[Row], list[Claim]]:
         ("no kill ends in a traceback", f"{traces} of {kills}", traces == 0),
         ("the sequence of trials is the undisturbed run's", f"{identical} of {ran} runs", identical == ran),
     ]
-    return rows, [Claim(claim, "all", measured, "exact", met) for claim, measured, met in answers]
+    return rows, [Claim(claim, "all", measured, met) for claim, measured, met in answers]
 
 
 def of_cuts(home: Path, step: int) -> tuple[list[Row], list[Claim]]:
     """Return a row for each file, and what they show."""
     rows, bad = cut(home, step)
     measured = f"{bad} of {sum(int(str(row['cuts'])) for row in rows)} cuts failed"
-    return rows, [Claim("cut files open, and no finished trial is lost", "all", measured, "exact", bad == 0)]
+    return rows, [Claim("cut files open, and no finished trial is lost", "all", measured, bad == 0)]
 
 
 def of_disks(rows: list[Row]) -> tuple[list[Row], list[Claim]]:
@@ -178,13 +178,13 @@ def of_disks(rows: list[Row]) -> tuple[list[Row], list[Claim]]:
     tried = [row for row in rows if "code" in row]
     fine = sum(bool(row["identical"]) and not row["traceback"] and not row["lost"] for row in tried)
     claim = "a full disk is one line, and the resumed run is the undisturbed one"
-    return rows, [Claim(claim, "all", f"{fine} of {len(tried)}", "exact", fine == len(tried))]
+    return rows, [Claim(claim, "all", f"{fine} of {len(tried)}", fine == len(tried))]
 
 
 def of_suspended(row: Row) -> tuple[list[Row], list[Claim]]:
     """Return the row, and what it shows."""
     same = bool(row["identical"])
-    return [row], [Claim("a suspended run is the undisturbed one", "yes", str(same), "exact", same)]
+    return [row], [Claim("a suspended run is the undisturbed one", "yes", str(same), same)]
 
 
 def main() -> None:

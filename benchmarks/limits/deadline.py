@@ -166,7 +166,6 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
             f"no command exceeds its deadline by more than {TIME_SHARE:.0%} + {TIME_SECONDS:g} s",
             limit,
             f"{len(late)} of {len(rows)} do; {most:.2f} s at most",
-            "exact",
             not late,
             "; ".join(f"{row['misdeed']}: {row['over s']} s" for row in late),
         ),
@@ -174,21 +173,18 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
             f"a job's processes never take more than the limit and {MEMORY_SHARE:.0%}",
             limit,
             f"{group} MB at most, {bound:.0f} MB are allowed",
-            "exact",
             group <= bound,
         ),
         Claim(
             f"the parent's resident memory is at most {PARENT_BYTES / 1e6:.0f} MB",
             limit,
             f"{parent} MB at most",
-            "exact",
             parent <= PARENT_BYTES / 1e6,
         ),
         Claim(
             "a command ends with its result or with one line, and leaves no process",
             limit,
             f"{len(odd)} of {len(rows)} do not",
-            "exact",
             not odd,
             "; ".join(f"{row['misdeed']}: exit {row['exit']}, {row['left']} left" for row in odd),
         ),
@@ -202,7 +198,6 @@ def slope_claim(row: Row, trials: int) -> Claim:
         f"a trial adds less than {SLOPE_BYTES / 1e3:.0f} kB to the parent's memory over {trials} trivial trials",
         "project's bound",
         f"{slope:.1f} kB; {row['parent MB']} MB at most",
-        "exact",
         slope < SLOPE_BYTES / 1e3,
     )
 

@@ -83,7 +83,6 @@ def claims(records: tuple[TrialRecord, ...], trials: int) -> list[Claim]:
             f"no trial is killed for memory in {trials} trials under {limit}",
             "project's bound",
             f"{len(killed)} of {len(ran)} killed, {len(failed)} failed; the most that one took is {most / 1e6:.0f} MB",
-            "exact",
             len(ran) >= trials and not killed and not failed,
             "; ".join(f"trial {one.trial}: {one.reason}" for one in killed + failed),
         ),
@@ -91,7 +90,6 @@ def claims(records: tuple[TrialRecord, ...], trials: int) -> list[Claim]:
             "plans that do not fit are refused unrun, by the planner's figure",
             "project's bound",
             f"{len(refused)} of {len(records)} plans",
-            "exact",
             bool(refused),
         ),
     ]

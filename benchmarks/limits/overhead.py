@@ -238,7 +238,6 @@ def judge(
                 f"{name} takes under {START_SECONDS} s and loads no tensor library",
                 "project's bound",
                 said + (", ".join(libraries[name]) or "none"),
-                "ratio",
                 median(seconds[name]) < START_SECONDS and not libraries[name],
                 busy(),
             )
@@ -254,7 +253,6 @@ def judge(
             "project's bound",
             f"{own:.1f} s of {whole:.1f} s, {100 * own / whole:.1f} %, on clothing photos ({parts['trials']:.0f} "
             f"trials ended, warm store, work {work:.1f} s); start-up {parts['start-up']:.1f} s beside it",
-            "ratio",
             own <= OWN_SHARE * whole,
             busy(),
         )

@@ -120,7 +120,7 @@ def _claims(rows: Sequence[Row]) -> list[Claim]:
 
     def claim(text: str, found: float, limit: float, why: str = "") -> None:
         met = found <= limit
-        claims.append(Claim(text, "bound of the project", f"{found:.3f}", "ratio", met, "" if met else why))
+        claims.append(Claim(text, "bound of the project", f"{found:.3f}", met, "" if met else why))
 
     by_arm = {str(row["arm"]): {key: value for key, value in row.items() if isinstance(value, float)} for row in rows}
     for name, (peak, step, trained) in BOUNDS.items():

@@ -225,19 +225,18 @@ def claims_of(problem: Problem, results: Mapping[str, Result]) -> list[Claim]:
     mean, low = _lower(ours.right["global"], results["untouched"].right["global"])
     told = f"{100 * mean:+.1f} points, at least {100 * low:+.1f}"
     rule = f"{name}: {OURS} keeps the untouched global accuracy but for {100 * LOST:.0f} point"
-    claims.append(Claim(rule, "untouched, paired", told, "quality", low >= -LOST))
+    claims.append(Claim(rule, "untouched, paired", told, low >= -LOST))
     parts = [_lower(ours.right[domain], results[GRADIENT].right[domain]) for domain in ("local", "global")]
     both = sum(mean for mean, _ in parts) / 2
     half = math.hypot(*(mean - low for mean, low in parts)) / 2
     rule = f"{name}: the mean of local and global accuracy is larger than the gradient head's"
     told = f"{100 * both:+.1f} points, at least {100 * (both - half):+.1f}"
-    claims.append(Claim(rule, "gradient head, paired", told, "quality", both - half > 0))
+    claims.append(Claim(rule, "gradient head, paired", told, both - half > 0))
     claims.append(
         Claim(
             f"{name}: within {SECONDS:.0f} s of the processor",
             "issue",
             f"{ours.seconds:.2f} s",
-            "ratio",
             ours.seconds <= SECONDS,
         )
     )
@@ -248,7 +247,7 @@ def claims_of(problem: Problem, results: Mapping[str, Result]) -> list[Claim]:
                 low, high = wilson(float(right.mean()), len(right))
                 rule = f"clothing, {domain}: {head} is at most {100 * BEHIND:.0f} points behind {wanted:.3f}"
                 told = f"{right.mean():.3f} ({low:.3f}–{high:.3f})"
-                claims.append(Claim(rule, f"{wanted:.3f}", told, "quality", low >= wanted - BEHIND))
+                claims.append(Claim(rule, f"{wanted:.3f}", told, low >= wanted - BEHIND))
     return claims
 
 

@@ -205,7 +205,6 @@ def alarmed(rows: Sequence[Row], labels: str) -> Claim:
         f"labels {labels}: at most one stream in ten has a false alarm in its {BEFORE} samples before the change",
         "none published: PersEPhonEE gives no figure",
         f"{sum(own)} of {len(own)}, at most {100 * high:.1f} % (Wilson)",
-        "quality",
         high <= MOST_ALARMED,
     )
 
@@ -218,7 +217,6 @@ def noticed(rows: Sequence[Row], kind: str, labels: str) -> Claim:
         f"{kind}, labels {labels}: the change is noticed within {AFTER} samples in four of five streams",
         "none published: PersEPhonEE gives no figure",
         f"median delay {delay:g} samples, noticed in {count} of {len(rows)}, at least {100 * low:.0f} % (Wilson)",
-        "quality",
         low >= LEAST_NOTICED,
     )
 
@@ -232,7 +230,6 @@ def quiet(rows: Sequence[Row], kind: str, labels: str) -> Claim:
         f"{kind}, labels {labels}: at most one stream in five has an alarm in the {AFTER} samples after the change",
         "none published: PersEPhonEE gives no figure",
         f"{count} of {len(rows)}, at most {100 * high:.0f} % (Wilson); {100 * accuracy:.1f} % are right",
-        "quality",
         high <= 1 - LEAST_NOTICED,
     )
 
@@ -249,7 +246,6 @@ def regained(rows: Sequence[Row], kind: str) -> Claim:
         f"{100 * gain:+.1f} ± {100 * half:.1f} points (95 %), from {100 * accuracy['accuracy before'].mean():.1f} %; "
         f"{sum(int(str(row['accepted'])) for row in rows)} of {sum(int(str(row['rounds'])) for row in rows)} rounds "
         "accepted",
-        "quality",
         gain - half > (0 if changes else -LOST),
     )
 

@@ -166,10 +166,10 @@ def main() -> None:
     slowest = max(rows, key=lambda row: float(str(row["trace s"])) + float(str(row["export s"])))
     seconds = float(str(slowest["trace s"])) + float(str(slowest["export s"]))
     text = f"trace and export ≤ {SECONDS:g} s"
-    claims.append(Claim(text, "design", f"{seconds:.1f} s, {slowest['tail']}", "ratio", seconds <= SECONDS))
+    claims.append(Claim(text, "design", f"{seconds:.1f} s, {slowest['tail']}", seconds <= SECONDS))
     text = f"base package alone trains after f16, batch {MEMORY_BATCH}, in ≤ {RESIDENT / 1e6:g} MB"
     said = f"{memory['base'] / 1e6:.0f} MB, PyTorch {memory['torch'] / 1e6:.0f} MB"
-    claims.append(Claim(text, "design", said, "ratio", memory["base"] <= RESIDENT))
+    claims.append(Claim(text, "design", said, memory["base"] <= RESIDENT))
     finish("ort_training", rows, claims, asked.json)
 
 
@@ -177,7 +177,7 @@ def _claim(row: Row, text: str, key: str, bound: float) -> Claim:
     value = float(str(row[key]))
     why = "" if value <= bound else f"{row['ort ms']:.1f} ms a step against {row['torch ms']:.1f}"
     said = f"{value:.3g}, {row['tail']}"
-    return Claim(text, "design", said, "ratio", value <= bound, why)
+    return Claim(text, "design", said, value <= bound, why)
 
 
 def _measured(name: str, tail: Tail, folder: Path, steps: int) -> Row:

@@ -76,10 +76,7 @@ def bundles(folder: Path) -> dict[str, Path]:
         parts.append((Segment(features[begin:end], following.shape[1], last=end == edges[-1]).eval(), carried))
         carried = following
     whole = Segment(features, carried.shape[1], last=True).eval()
-    return {
-        "one piece": written(folder / "whole", [(whole, parts[0][1])]),
-        "chain": written(folder / "chain", parts),
-    }
+    return {"one piece": written(folder / "whole", [(whole, parts[0][1])]), "chain": written(folder / "chain", parts)}
 
 
 def written(folder: Path, parts: list[tuple[Segment, torch.Tensor]]) -> Path:
@@ -140,14 +137,12 @@ def measured(name: str, folder: Path, repetitions: int) -> tuple[Row, list[Claim
             f"{name}: a prediction costs at most {most} ms more than bare ONNX Runtime",
             f"the bound, {most} ms",
             f"{median(excess):.3f} ms, at most {high:.3f} ms (95 %, median of paired differences; minima {least:.3f})",
-            "ratio",
             high <= most,
         ),
         Claim(
             f"{name}: resident memory is at most {MOST_MEMORY} × bare ONNX Runtime's",
             f"the bound, {MOST_MEMORY} ×",
             f"{memory:.2f} × (the most of three processes over the least of three)",
-            "ratio",
             memory <= MOST_MEMORY,
         ),
     ]

@@ -240,7 +240,6 @@ def judged(figures: Sequence[Lived]) -> list[Claim]:
             own,
             f"{harmed} of {len(figures)}, at most {100 * most_harmed:.1f} % (Wilson); deploying every round "
             f"{int((gains < 0).sum())} ({users})",
-            "quality",
             most_harmed <= HARMED,
         ),
         Claim(
@@ -248,7 +247,6 @@ def judged(figures: Sequence[Lived]) -> list[Claim]:
             own,
             f"{100 * float((gains * accepted).mean()):+.2f} points, against {100 * float(gains.mean()):+.2f}: "
             f"{100 * kept:.1f} %; above 90 % by {100 * excess:+.2f} ± {100 * half:.2f} points",
-            "quality",
             excess - half >= 0,
             _missed(figures),
         ),
@@ -256,7 +254,6 @@ def judged(figures: Sequence[Lived]) -> list[Claim]:
             "accepted rounds lose at most a point on all classes alike, in the mean, at the lower end of the interval",
             "the gate's own rule, there on its check samples",
             f"{100 * lost[0]:+.2f} ± {100 * lost[1]:.2f} points; deployed always {100 * float(forgotten.mean()):+.2f}",
-            "quality",
             lost[0] - lost[1] >= -FORGOTTEN,
         ),
     ]

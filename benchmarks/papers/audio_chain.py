@@ -288,7 +288,7 @@ def quality(first: Scores, whole: Scores) -> list[Claim]:
 
 
 def _loss(claim: str, reference: str, values: npt.NDArray[np.float64], bound: float) -> Claim:
-    return Claim(claim, reference, f"{_pair(interval(values))} ({len(values)} folds)", "quality",
+    return Claim(claim, reference, f"{_pair(interval(values))} ({len(values)} folds)",
                  sum(interval(values)) <= bound)  # fmt: skip
 
 
@@ -299,9 +299,9 @@ def ratios(seconds: Mapping[str, Sequence[float]], speed: float) -> list[Claim]:
         times, low, _ = times_faster(seconds, slow, fast)
         measured = f"{times:.2f}×, at least {low:.2f}× (95 % of {len(seconds[slow])} paired steps)"
         claim = f"{'LF(3)' if slow == LAST else 'LF(1)'}: an epoch on stored features is 5× faster"
-        claims.append(Claim(claim, reference, measured, "ratio", low >= EPOCH_FASTER))
+        claims.append(Claim(claim, reference, measured, low >= EPOCH_FASTER))
     claims.append(Claim("log-mel bands take at most a 200th of real time on one core", "project's bound",
-                        f"{speed:,.0f}×, with decoding", "ratio", speed >= REAL_TIME))  # fmt: skip
+                        f"{speed:,.0f}×, with decoding", speed >= REAL_TIME))  # fmt: skip
     return claims
 
 

@@ -134,21 +134,18 @@ def judge(sizes: list[Size]) -> list[Claim]:
             f"codes of all {len(sizes)} settings take exactly images × C × H × W × bits / 8",
             "arithmetic",
             f"{sum(size.record_mib == size.arithmetic_mib for size in sizes)} of {len(sizes)} equal",
-            "exact",
             exact,
         ),
         Claim(
             "the arithmetic lies within +0/+1.8 MiB under the paper's figures (ResNet-18 at 4 bits: +4)",
             "Cache-and-Reuse, tables 2 and 4",
             f"paper over arithmetic by {min(over_paper):.2f} to {max(over_paper):.2f} MiB, {sum(within)} within",
-            "exact",
             all(within),
         ),
         Claim(
             "index, checksums, header and shared scales add at most 1.8 MiB to codes and scales of records' own",
             "Cache-and-Reuse adds 0.1 to 3.7 MiB",
             f"{min(over_disk):.2f} to {max(over_disk):.2f} MiB; scales of their own take up to {own:.1%} of the codes",
-            "exact",
             all(on_disk),
         ),
     ]

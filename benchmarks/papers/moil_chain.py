@@ -284,17 +284,17 @@ def ratios(seconds: Mapping[str, Sequence[float]]) -> list[Claim]:
     ):  # fmt: skip
         times, low, _ = times_faster(seconds, slow, fast)
         measured = f"{times:.2f}×, at least {low:.2f}× (95 % of {len(seconds[slow])} paired steps)"
-        claims.append(Claim(claim.format(f"{bound:g}"), reference, measured, "ratio", low >= bound))
+        claims.append(Claim(claim.format(f"{bound:g}"), reference, measured, low >= bound))
     return claims
 
 
 def _at_most(bound: float, claim: str, reference: str, values: npt.NDArray[np.float64], why: str = "") -> Claim:
-    return Claim(claim, reference, _points(values), "quality", sum(interval(values)) <= bound, why)
+    return Claim(claim, reference, _points(values), sum(interval(values)) <= bound, why)
 
 
 def _at_least(bound: float, claim: str, reference: str, values: npt.NDArray[np.float64]) -> Claim:
     mean, half = interval(values)
-    return Claim(claim, reference, _points(values), "quality", mean - half >= bound)
+    return Claim(claim, reference, _points(values), mean - half >= bound)
 
 
 def _points(values: npt.NDArray[np.float64]) -> str:

@@ -104,7 +104,7 @@ def ratio_claim(text: str, reference: str, seconds: Seconds, least: float) -> Cl
     measured = f"{median(ratios):.2f}×, {low:.2f} to {high:.2f} (95 % of {len(ratios)} paired steps)"
     single, two = (1e3 * median(seconds[name]) / BATCH for name in ("single", "two"))
     why = f"a step takes {single:.2f} ms an image against {two:.2f}"
-    return Claim(text, reference, measured, "ratio", low >= least, "" if low >= least else why)
+    return Claim(text, reference, measured, low >= least, "" if low >= least else why)
 
 
 def by_flops(here: Access, split: int) -> float:

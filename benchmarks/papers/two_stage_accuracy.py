@@ -172,7 +172,7 @@ def _lost(scores: Mapping[str, Sequence[float]], before: str, after: str) -> npt
 def _at_most(bound: float, claim: str, reference: str, lost: npt.NDArray[np.float64]) -> Claim:
     mean, half = interval(lost)
     measured = f"{100 * -mean:+.2f} ± {100 * half:.2f} points (95 %, {len(lost)} seeds)"
-    return Claim(claim, reference, measured, "quality", mean + half <= bound)
+    return Claim(claim, reference, measured, mean + half <= bound)
 
 
 def _at_least(bound: float, claim: str, reference: str, gained: npt.NDArray[np.float64]) -> Claim:

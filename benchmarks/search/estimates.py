@@ -84,7 +84,6 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
             f"≤ {BOUND}×",
             f"at most {max(off):.2f}×, {median(off):.2f}× in the median, {sum(one <= BOUND for one in off)} of "
             f"{len(off)} plans within",
-            "ratio",
             max(off) <= BOUND,
         )
     ]

@@ -103,7 +103,7 @@ def claims(spent: Mapping[str, Mapping[str, Sequence[Spent]]], off: Sequence[Row
     found = list[Claim]()
 
     def claim(text: str, said: str, *, met: bool) -> None:
-        found.append(Claim(text, "project's bound", said, "quality", met))
+        found.append(Claim(text, "project's bound", said, met))
 
     def total(arm: str, what: Callable[[Spent], float]) -> float:
         return sum(what(one) for by_arm in spent.values() for one in by_arm.get(arm, ()))

@@ -166,7 +166,6 @@ def claims(differences: Mapping[str, Sequence[float]]) -> list[Claim]:
             "project's bound; 95 % intervals of differences paired by seed",
             f"larger on {len(better)} ({', '.join(better) or 'none'}), certainly so on {len(sure)}; "
             f"certainly smaller on {', '.join(worse) or 'none'}",
-            "quality",
             len(better) >= needed and not worse,
         )
     ]

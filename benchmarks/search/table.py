@@ -126,7 +126,7 @@ def claims(
         said = f"below on {', '.join(better) or 'none'}; may be more than {WORSE} above {', '.join(worse) or 'none'}"
         met = len(better) >= min(2, len(tasks)) and not worse
         why = "" if met else f"intervals of {min(counts.values())} seeds and more"
-        found.append(Claim(text, "project's bound; 95 % intervals of paired differences", said, "quality", met, why))
+        found.append(Claim(text, "project's bound; 95 % intervals of paired differences", said, met, why))
     return found
 
 

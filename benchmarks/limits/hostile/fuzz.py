@@ -185,7 +185,6 @@ def main() -> None:
         "every changed file is read or refused in one line",
         "project's bound",
         f"{len(findings)} findings in {sum(counts.values()):,} files",
-        "exact",
         not findings,
     )
     finish("fuzz", [*rows, *wrong], [claim], arguments.json)

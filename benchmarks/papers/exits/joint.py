@@ -101,11 +101,11 @@ def claims(right: dict[tuple[str, float], np.ndarray]) -> list[Claim]:
             text = f"{gain:+.1f} ± {half:.1f} points, {len(change)} seeds"
             reference = "Shallow-Deep Networks train both together"
             claim = f"exits {kind}, weight {joint:g}: exits gain"
-            found.append(Claim(claim, reference, text, "quality", gain - half > 0))
+            found.append(Claim(claim, reference, text, gain - half > 0))
             own, own_half = interval(change[:, -1])
             text = f"{own:+.1f} ± {own_half:.1f} points, {len(change)} seeds"
             claim = f"exits {kind}, weight {joint:g}: the final head loses at most 1 point"
-            found.append(Claim(claim, reference, text, "quality", own - own_half >= -1))
+            found.append(Claim(claim, reference, text, own - own_half >= -1))
     return found
 
 

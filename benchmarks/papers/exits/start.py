@@ -154,7 +154,7 @@ def claims(right: dict[str, list[list[float]]]) -> list[Claim]:
         claim = f"{begun}, against {without}: exits gain"
         mirrors = begun.endswith("mirrored")
         reference = "Cache-and-Reuse changes stored maps" if mirrors else "PersEPhonEE trains exits offline first"
-        found.append(Claim(claim, reference, text, "quality", min(gains) > 0))
+        found.append(Claim(claim, reference, text, min(gains) > 0))
     return found
 
 

@@ -127,7 +127,7 @@ def claims_of(
                 f"{100 * found.drop[0]:.2f} ± {100 * found.drop[1]:.2f} points, {len(own)} users"
             )
             claim = f"{classes} classes, {arm}: leaving early is ≥ {bound}× faster, accuracy drop ≤ 1 point"
-            claims.append(Claim(claim, f"PersEPhonEE: {paper}", said, "quality", not why, why))
+            claims.append(Claim(claim, f"PersEPhonEE: {paper}", said, not why, why))
     return claims
 
 
@@ -145,5 +145,5 @@ def step_claims(seconds: Mapping[str, Sequence[float]]) -> list[Claim]:
         said = ratio(seconds, "whole model", name)
         why = "" if times >= bound else "the heads' own forward and backward pass take what is left"
         claims.append(Claim(f"a training step of {name} is ≥ {bound:g}× faster than of the whole model",
-                            "PersEPhonEE: 2× to 22.7×", said, "ratio", times >= bound, why))  # fmt: skip
+                            "PersEPhonEE: 2× to 22.7×", said, times >= bound, why))  # fmt: skip
     return claims

@@ -16,12 +16,7 @@ from tuner.backends.torch.exits.logits import exit_logits
 from tuner.backends.torch.exits.steps import HeadsSteps
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
-from tuner.backends.torch.features.selection import (
-    Selection,
-    training_selections,
-    whole_partition,
-    withheld_selection,
-)
+from tuner.backends.torch.features.selection import Selection, training_selections, whole_partition, withheld_selection
 from tuner.backends.torch.model.load import load
 from tuner.backends.torch.task_loss import CROSS_ENTROPY
 from tuner.plan.heads import HeadsPlan

@@ -146,14 +146,12 @@ def recovered(name: str, found: Found) -> list[Claim]:
             "(classes), growth recovers",
             f"{100 * gain:+.2f} ± {100 * half:.2f} points ({count}) of {100 * fixed_lost:.2f} lost, "
             f"with {of(found['RIC'], 'flops') / of(found['full size'], 'flops'):.2f} of the full FLOPs",
-            "quality",
             gain - half > 0,
         ),
         Claim(
             f"{name}: after stage 2, growth is at most {100 * BEHIND:.0f} point behind full size",
             "this benchmark's own bound",
             f"{-100 * behind:+.2f} ± {100 * behind_half:.2f} points ({count})",
-            "quality",
             behind + behind_half <= BEHIND,
         ),
     ]

@@ -73,28 +73,24 @@ def claims(rows: dict[str, list[Row]]) -> list[Claim]:
             f"DSPA's jump is at most +{MOST_JUMP} and below noisy Net2Wider's and CGaP's in every seed",
             "project's bound; reconstruction: −0.15 … −0.02 against +0.19 … +0.67",
             f"at most +{MOST_JUMP} in {small} of {seeds}, below both in {below} of {seeds}",
-            "quality",
             small == below == seeds,
         ),
         Claim(
             f"DSPA's next-epoch loss is the lowest in at least {-(-3 * seeds // 5)} of {seeds} seeds",
             "project's bound; reconstruction: 3 of 3",
             f"{lowest} of {seeds}",
-            "quality",
             5 * lowest >= 3 * seeds,
         ),
         Claim(
             f"exact Net2Wider does not change the loss: by at most {MOST_EXACT:g} in every seed",
             "Net2Net: the function stays",
             f"at most {exact:.1e}",
-            "exact",
             exact <= MOST_EXACT,
         ),
         Claim(
             "DSPA's next-epoch loss is below exact Net2Wider's, at the unfavourable end of the interval",
             "MDLdroidLite, text: 2.84× to 4.88× faster than other adapters, none of which is exact",
             f"{gap:+.3f} ± {half:.3f} (95 %, {seeds} seeds)",
-            "quality",
             gap + half < 0,
         ),
     ]

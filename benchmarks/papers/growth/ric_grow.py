@@ -39,6 +39,7 @@ import numpy as np
 import torch
 
 from benchmarks.lib.kept import Kept
+from benchmarks.lib.places import DATA
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
 from benchmarks.papers.growth.arms import WEIGHTS, final_widths, fresh, pruned, searched, trained
 from benchmarks.papers.growth.ric_grow_claims import (
@@ -54,11 +55,12 @@ from benchmarks.papers.growth.ric_grow_claims import (
     same,
     table,
 )
-from benchmarks.papers.growth.tasks import emg, mnist
 from tuner.plan.parts import RecipePlan
 from tuner.results.records import Outcome
 from tuner.search.setting import cores
-from tuner.task import Task
+from tuner.task import Domain, Task, load_task
+from tuner.task.data.samples import ArraySamples
+from tuner.task.spec import InputSpec, ModelSpec
 from tuner_growth.edit import Edit
 
 MNIST_RECIPE = {
@@ -80,6 +82,23 @@ PEOPLE = (
     "female0", "female1", "male0", "male1", "male2", "male3", "male4", "male5", "male6", "male7", "male8", "male9",
 )  # fmt: skip
 QUICK_PEOPLE = 2
+QUICK_TRAIN, QUICK_TEST = 6_000, 2_000
+MNIST_MEAN, MNIST_STD = 0.1307 * 255, 0.3081 * 255
+EMG_TASK = """
+name = "emg"
+[model]
+factory = "tuner.models.{factory}"
+arguments = {{ channels = 8, time = 100, outputs = 7{more} }}
+[local]
+kind = "signals"
+train = "{data}/emg/myo.npz#eval/{person}/training0"
+val = "{data}/emg/myo.npz#eval/{person}/test1"
+[input]
+window = 100
+hop = 20
+[augment]
+ops = ["noise", "drift", "pool", "shift"]
+"""
 #: Seeds or people, from the first, on which all arms are carried out.
 WHOLE = {MNIST: 1, LENET: 3, MOBILENET: 3}
 #: Periods that RIC looks ahead.
@@ -188,6 +207,32 @@ def arms_of(network: str, place: int, kept: Kept, *, quick: bool, whole: bool) -
                 (*key, "S-search", caps), partial(searched, task, caps, recipe, place, folder, augment)
             )
     return found, -(-len(task.local.train) // recipe.batch_size)
+
+
+def mnist(*, quick: bool) -> Task:
+    """Return MNIST as a task with LeNet-2D [20-50-500], fresh; its test images are what arms are scored on."""
+    spec = InputSpec(kind="arrays", mean=(MNIST_MEAN,), std=(MNIST_STD,))
+
+    def samples(split: str, count: int | None) -> ArraySamples:
+        with np.load(DATA / "mnist" / "mnist.npz") as content:
+            images, labels = content[f"x_{split}"], content[f"y_{split}"]
+        chosen = np.random.default_rng(0).permutation(len(labels))[:count]
+        return ArraySamples(images[chosen].astype(np.float32), labels[chosen].astype(np.int64), spec, f"x_{split}")
+
+    train, test = samples("train", QUICK_TRAIN if quick else None), samples("test", QUICK_TEST if quick else None)
+    digits = tuple(str(digit) for digit in range(10))
+    rows = tuple(range(10))
+    model = ModelSpec("tuner.models.lenet:lenet_2d")
+    return Task("mnist", model, spec, "single-label", Domain(train, test), None, digits, rows, rows)
+
+
+def emg(person: str, factory: str) -> Task:
+    """Return one person's muscle signals as a task with a fresh network of full size, a MobileNet with norms."""
+    more = ", norms = true" if factory.startswith("mobilenet") else ""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "task.toml"
+        path.write_text(EMG_TASK.format(factory=factory, data=DATA.resolve(), person=person, more=more))
+        return load_task(str(path), {})
 
 
 if __name__ == "__main__":

@@ -72,7 +72,6 @@ def small(network: str, title: str, arms: tuple[Sequence[Outcome], ...]) -> Clai
         + (f" and {fewer}× fewer FLOPs" if fewer > 1 else ""),
         PAPER[network],
         f"{parameters:.1f}×, {flops:.1f}×, {points(loss, half, len(full))}",
-        "quality",
         met,
         "" if met else f"the same widths from scratch: {-100 * structure:+.2f} points",
     )
@@ -85,7 +84,6 @@ def ends_well(title: str, opt: Sequence[Outcome], ric: Sequence[Outcome]) -> Cla
         f"{title}: growing costs at most 0.5 points against the final widths trained from scratch",
         "MDLdroidLite's arm _Opt",
         points(loss, half, len(ric)),
-        "quality",
         loss + half <= OPT_LOSS,
     )
 
@@ -99,7 +97,6 @@ def same(lenet: Arms, mobilenet: Arms) -> Claim:
         f"full MobileNet-1D is within {100 * SAME:.0f} points of full LeNet-1D",
         "MDLdroidLite Tables 4 and 5, sEMG: 87.15 against 87.8",
         points(loss, half, len(pairs)),
-        "quality",
         loss + half <= SAME,
     )
 
@@ -120,7 +117,6 @@ def of_speed(name: str, full: Sequence[Outcome], ric: Sequence[Outcome]) -> Clai
         f"RIC trains {name} to the full network's accuracy less 0.5 points at least {FASTER}× as fast",
         "MDLdroidLite, text: 4.6× on LeNet with HAR",
         f"{ratio:.1f}×" if ratio else "not reached",
-        "ratio",
         met,
         "" if met else f"RIC needs {needed[0] or 'more than all'} epochs, full size {needed[1]}; {learnt(full, ric)}",
     )
@@ -138,7 +134,6 @@ def of_control(name: str, ric: Sequence[Outcome], batches: int) -> Claim:
         f"{name}: the controller takes at most {100 * MOST_CONTROL:.0f} % of training",
         "project's bound",
         f"{100 * share:.1f} %",
-        "ratio",
         met,
         ""
         if met
