@@ -17,8 +17,8 @@ from benchmarks.lib.places import DATA
 from benchmarks.lib.setup import Joined, clothing
 from benchmarks.search.prior_tasks import person
 from tuner.task import Domain, FileSamples, InputSpec, ModelSpec, Samples, Subset, Task, stratified_holdout
+from tuner.task.builtin import digits
 from tuner.task.data.samples import ArraySamples
-from tuner.task.digits import digits
 
 #: Mean of ImageNet's pixels.
 MEAN = (0.485, 0.456, 0.406)

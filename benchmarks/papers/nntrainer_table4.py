@@ -25,10 +25,10 @@ from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
 from benchmarks.papers.table4_measured import measured
 from tuner.planner.memory.lifetimes import Tensor
 from tuner.planner.memory.placement import PLANNERS, max_live
-from tuner.planner.nntrainer.ini import read_ini
-from tuner.planner.nntrainer.layers import Activation, Conv2d, Input, Operation
-from tuner.planner.nntrainer.network import Layer, LayerInput, Network, network
-from tuner.planner.nntrainer.training import training_step
+from tuner_nntrainer.file.ini import read_ini
+from tuner_nntrainer.network.layers import Activation, Conv2d, Input, Operation
+from tuner_nntrainer.network.network import Layer, LayerInput, Network, network
+from tuner_nntrainer.network.training import training_step
 
 MODELS = EXAMPLES / "nntrainer"
 KIB = 1024

@@ -29,7 +29,7 @@ from tuner.backends.torch.model.load import load
 from tuner.plan.parts import RecipePlan
 from tuner.results.records import Outcome
 from tuner.store.store import Store
-from tuner.task import Subset, Task, load_task
+from tuner.task import Subset, Task, open_task
 from tuner_growth.edit import Edit
 
 EXAMPLES = EXAMPLES / "continual"
@@ -59,7 +59,7 @@ def main() -> None:
     asked = options.parse_args()
     os.environ.setdefault("TUNER_DATA", str(DATA))
     seeds = 1 if asked.quick else len(PAIRS)
-    digits = load_task(f"{EXAMPLES / 'new_digits.py'}:task", {})
+    digits = open_task(f"{EXAMPLES / 'new_digits.py'}:task", {})
     stages = {"new digits": [digits] * seeds, "new person": [another(*pair) for pair in PAIRS[:seeds]]}
     rows: list[Row] = []
     claims: list[Claim] = []
@@ -180,7 +180,7 @@ def another(old: str, new: str) -> Task:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "task.toml"
         path.write_text(text.replace("../emg", str(EXAMPLES.parent / "emg")), encoding="utf-8")
-        return load_task(str(path), {})
+        return open_task(str(path), {})
 
 
 if __name__ == "__main__":

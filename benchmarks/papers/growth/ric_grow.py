@@ -58,7 +58,7 @@ from benchmarks.papers.growth.ric_grow_claims import (
 from tuner.plan.parts import RecipePlan
 from tuner.results.records import Outcome
 from tuner.search.setting import cores
-from tuner.task import Domain, Task, load_task
+from tuner.task import Domain, Task, open_task
 from tuner.task.data.samples import ArraySamples
 from tuner.task.spec import InputSpec, ModelSpec
 from tuner_growth.edit import Edit
@@ -232,7 +232,7 @@ def emg(person: str, factory: str) -> Task:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "task.toml"
         path.write_text(EMG_TASK.format(factory=factory, data=DATA.resolve(), person=person, more=more))
-        return load_task(str(path), {})
+        return open_task(str(path), {})
 
 
 if __name__ == "__main__":

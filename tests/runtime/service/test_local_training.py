@@ -23,7 +23,7 @@ from tuner.runtime.service.local_training import LocalTrainer, local_training
 from tuner.runtime.service.monitor import Watch
 from tuner.runtime.service.truth import has_label
 from tuner.task import Subset, Task
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 from tuner.task.spec import Pretrain
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
