@@ -20,8 +20,8 @@ from optuna.trial import Trial, TrialState
 from tuner.errors import TunerError
 from tuner.plan.info import BlockInfo, ModelInfo, TaskInfo
 from tuner.plan.trial import TrialPlan
-from tuner.planner.cost import Estimate
 from tuner.planner.device import nominal
+from tuner.planner.price import Estimate
 from tuner.plugin.compose import Composed, StrategyError, compose
 from tuner.plugin.core import build_host
 from tuner.plugin.knobs import ValueSource

@@ -15,7 +15,7 @@ from tuner.backends.base import Trial
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, DataEdit, DataPlan, LossTerm, RecipePlan, RuntimePlan, TailEdit
 from tuner.plan.trial import TrialPlan, normal_form
-from tuner.planner import cost
+from tuner.planner.data_terms import feature_bytes
 from tuner.plugin.core import build_host
 from tuner.search.processes.remote import open_remote
 from tuner.search.setting import cores
@@ -80,7 +80,7 @@ def forgetting(count: int, *, quick: bool) -> list[Row]:
                 "against forgetting": name,
                 "s": values["train_seconds"],
                 "MB": values["peak_bytes"] / 1e6,
-                "stored MB": cost.feature_bytes(plans[name]) / 1e6,
+                "stored MB": feature_bytes(plans[name]) / 1e6,
                 "local": values["local_accuracy"],
                 "global": values["global_accuracy"],
                 "± global": stdev(run["global_accuracy"] for run in runs) if len(runs) > 1 else 0.0,

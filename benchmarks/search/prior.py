@@ -28,8 +28,8 @@ from benchmarks.lib.places import DATA
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interval
 from benchmarks.search.prior_tasks import TASKS
 from tuner.commands.tuning import NO_RUN, Tuning
-from tuner.planner.cost import trial_seconds
 from tuner.planner.device import nominal
+from tuner.planner.price import price
 from tuner.plugin.core import build_host
 from tuner.results.config import Budget, RunConfig
 from tuner.results.pareto import area
@@ -73,7 +73,7 @@ def work(record: TrialRecord) -> float:
     """Return what a trial costs, by FLOPs and sizes, with stored features."""
     if record.plan is None or not record.values or record.same_as is not None:
         return 0.0
-    return START_SECONDS + trial_seconds(record.plan, nominal(record.plan.model))
+    return START_SECONDS + price(record.plan, nominal(record.plan.model)).trial_seconds
 
 
 def reached(run: Run, budget: float) -> float:

@@ -26,7 +26,7 @@ from tuner.errors import DivergedError, TaskError, UnsupportedError
 from tuner.plan.info import BlockInfo, ModelInfo
 from tuner.plan.parts import Scalar, Stage
 from tuner.plan.trial import TrialPlan
-from tuner.planner.cost import feature_records
+from tuner.planner.data_terms import feature_records
 from tuner.planner.device import Rates, nominal
 from tuner.plugin.hookspecs import hookimpl
 from tuner.plugin.knobs import Draw

@@ -13,8 +13,8 @@ from tuner.files import cache_folder
 from tuner.plan.parts import Scalar, Stage
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
-from tuner.planner import cost
 from tuner.planner.device import Rates
+from tuner.planner.price import price
 from tuner.plugin.compose import Composed, StrategyError, compose
 from tuner.plugin.core import build_host
 from tuner.plugin.given import with_given
@@ -165,7 +165,7 @@ def dry_run(
         strategies=tuple(strategy.name for strategy in strategies),
         objectives=tuple(objective.name for objective in objectives),
         knobs={name: str(_narrowed(knob, search_space)) for name, knob in knobs.items()},
-        fill_seconds=missing * max((cost.fill_seconds(plan, rates) for plan in cached), default=0.0),
+        fill_seconds=missing * max((price(plan, rates).fill_seconds for plan in cached), default=0.0),
         fill_samples=missing,
         depths=tuple(_estimated(plan, rates, missing, run_limits, left) for plan in plans),
     )
@@ -220,7 +220,7 @@ def _estimated(plan: TrialPlan, rates: Rates, missing: int, limits: Budget, left
         limits: The run's limits.
         left: Seconds left of the run's time; None for no limit.
     """
-    estimate = cost.estimate(plan, rates, min(missing, _needed_samples(plan)))
+    estimate = price(plan, rates).estimate(min(missing, _needed_samples(plan)))
     checks = (
         ("time", estimate.spend_seconds, left),
         ("train-time", estimate.train_seconds, limits.train_seconds),

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tuner.planner.cost import Estimate
+from tuner.planner.price import Estimate
 from tuner.results.records import SCORED, TrialRecord
 
 #: What is estimated before a trial and measured in it.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tuner.plan.parts import Scalar
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan, check
-from tuner.planner.cost import Estimate
+from tuner.planner.price import Estimate
 from tuner.results.counts import ClassCounts
 
 if TYPE_CHECKING:

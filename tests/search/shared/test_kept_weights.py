@@ -9,7 +9,7 @@ import pytest
 
 from tests.search.shared.conftest import PHONE
 from tuner.commands.reading import open_run
-from tuner.planner import cost
+from tuner.planner.price import price
 from tuner.results.config import Budget
 from tuner.results.kinds import COST_LIMITS
 from tuner.results.records import SCORED
@@ -33,7 +33,7 @@ def test_a_trial_that_is_on_a_front_later_has_its_weights(join: Any, address: st
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("weights")
         if record.state in SCORED:  # both are as quick in truth
-            seconds = cost.train_seconds(record.plan, board.study._setting.rates) * numbers.uniform(0.9, 1.1)
+            seconds = price(record.plan, board.study._setting.rates).train_seconds * numbers.uniform(0.9, 1.1)
             values = {**record.values, "train_seconds": seconds, "local_accuracy": numbers.random()}
             constraint = {name: value for name, value in record.constraint.items() if name not in COST_LIMITS}
             record = replace(record, values=values, constraint=constraint)

@@ -36,9 +36,9 @@ from tuner.backends.torch.trial.untouched import given_probabilities, untouched
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan
-from tuner.planner.cost import worth_planning
 from tuner.planner.device import FirstSteps, Rates
 from tuner.planner.memory.step import StepPlan
+from tuner.planner.tail_terms import worth_planning
 from tuner.results.records import Outcome
 from tuner.store.store import Store
 from tuner.task import Task

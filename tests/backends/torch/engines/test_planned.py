@@ -25,7 +25,7 @@ from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.run import train_tail
 from tuner.plan.parts import EditTraits, Optimiser, RecipePlan, TailEdit
 from tuner.plan.trial import TrialPlan
-from tuner.planner import cost
+from tuner.planner import tail_terms
 from tuner.results.records import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
@@ -51,7 +51,7 @@ def whole(task: Task) -> TrialPlan:
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plan every step, however small."""
-    monkeypatch.setattr(cost, "PLANNED_BYTES", 0)
+    monkeypatch.setattr(tail_terms, "PLANNED_BYTES", 0)
 
 
 def trained(task: Task, plan: TrialPlan, folder: Path, by: type[EagerSteps]) -> Outcome:

@@ -34,7 +34,7 @@ from tuner.errors import TrainingError, UnsupportedError
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.parts import LossTerm, RecipePlan
 from tuner.plan.trial import TrialPlan, normal_form
-from tuner.planner import cost
+from tuner.planner import tail_terms
 from tuner.results.records import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
@@ -205,7 +205,7 @@ def test_distillation_keeps_the_answers_nearer_to_the_given_models(
 def test_a_term_that_cannot_be_traced_runs_eagerly_and_onnx_runtime_refuses_it(
     task: Task, plan: TrialPlan, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cost, "PLANNED_BYTES", 0)
+    monkeypatch.setattr(tail_terms, "PLANNED_BYTES", 0)
     plan = replace(plan, loss=(LossTerm("untraceable", 0.1),), recipe=replace(plan.recipe, epochs=1))
     outcome = trained(task, plan, store, tmp_path, planned_or_eager)
     assert outcome.notes[0].startswith("run by PyTorch's eager loop: this tail cannot be traced")
@@ -223,7 +223,7 @@ def test_a_term_that_does_not_return_one_loss_per_sample_is_named(
 def test_a_toy_optimiser_trains_the_digits(
     task: Task, plan: TrialPlan, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cost, "PLANNED_BYTES", 0)
+    monkeypatch.setattr(tail_terms, "PLANNED_BYTES", 0)
     plan = replace(plan, recipe=RecipePlan(epochs=4, optimiser="lion", learning_rate=1e-3))
     outcome = trained(task, plan, store, tmp_path, planned_or_eager)
     assert outcome.notes[0] == "run by PyTorch's eager loop: the planned executor does not have optimiser lion"

@@ -25,8 +25,10 @@ from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, TailEdit
 from tuner.plan.trial import TrialPlan, normal_form
-from tuner.planner import cost
+from tuner.planner.data_terms import feature_bytes
 from tuner.planner.device import nominal
+from tuner.planner.price import price
+from tuner.planner.tail_terms import worth_planning
 from tuner.plugin.core import build_host
 from tuner.runtime import ExitsTrainer, Personaliser
 from tuner.search.processes.remote import open_remote
@@ -185,12 +187,12 @@ def test_linear_exits_have_no_norms_that_need_several_samples(task: Task) -> Non
 def test_what_exits_in_a_tail_cost_is_expected(task: Task, model: ModelInfo) -> None:
     joint, rates = plan_of(task, model), nominal(model)
     alone = normal_form(replace(joint, heads=HeadsPlan()))
-    assert cost.tensor_bytes(joint, rates) > cost.tensor_bytes(alone, rates)
-    assert cost.feature_bytes(joint) == cost.feature_bytes(plan_of(task, model, joint=0.0))  # none is stored for them
-    assert cost.loop_seconds(joint, rates) > cost.loop_seconds(plan_of(task, model, joint=0.0), rates)
+    assert price(joint, rates).tensor_bytes > price(alone, rates).tensor_bytes
+    assert feature_bytes(joint) == feature_bytes(plan_of(task, model, joint=0.0))  # none is stored for them
+    assert price(joint, rates).loop_seconds > price(plan_of(task, model, joint=0.0), rates).loop_seconds
     uncached = plan_of(task, model, bits=None)
-    assert cost.loop_seconds(uncached, rates) > cost.loop_seconds(plan_of(task, model, bits=None, joint=0.0), rates)
-    assert not cost.worth_planning(joint)
+    assert price(uncached, rates).loop_seconds > price(plan_of(task, model, bits=None, joint=0.0), rates).loop_seconds
+    assert not worth_planning(joint)
 
 
 def _folder(tmp_path: Path) -> Path:

@@ -20,7 +20,7 @@ from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, RecipePlan
 from tuner.plan.trial import TrialPlan, normal_form
-from tuner.planner.exits import start_bytes
+from tuner.planner.heads_terms import start_bytes
 from tuner.runtime import ExitsTrainer
 from tuner.store.starts import read_start
 from tuner.store.store import Store

@@ -18,7 +18,7 @@ from tuner.backends.torch.model.layout import fast, spatial
 from tuner.backends.torch.trial.inputs import TailInputs, computed_inputs, inference_prefix, stored_inputs
 from tuner.errors import TrainingError
 from tuner.plan.trial import TrialPlan
-from tuner.planner.cost import feature_bits
+from tuner.planner.data_terms import feature_bits
 
 #: Takes row numbers and returns float32 [n, ...] by cut.
 ReadCuts = Callable[[RowNumbers], dict[int, torch.Tensor]]

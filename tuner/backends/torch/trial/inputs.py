@@ -19,7 +19,7 @@ from tuner.backends.torch.features.selection import Selection, validation_select
 from tuner.backends.torch.model.layout import fast, spatial
 from tuner.backends.torch.model.load import OpenModel
 from tuner.plan.trial import TrialPlan
-from tuner.planner.cost import feature_bits
+from tuner.planner.data_terms import feature_bits
 from tuner.planner.device import FILL_BATCH
 from tuner.task import Task, normalise
 

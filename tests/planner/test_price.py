@@ -7,8 +7,10 @@ import pytest
 
 from tuner.plan.parts import CachePlan, LossTerm, RecipePlan
 from tuner.plan.trial import TrialPlan
-from tuner.planner import cost
+from tuner.planner.data_terms import weight_bytes
 from tuner.planner.device import UNSCALED_BYTES, FirstSteps, nominal, unscaled_bytes
+from tuner.planner.price import START_SECONDS, price
+from tuner.planner.tail_terms import worth_planning
 from tuner.testing import example_model, example_task
 
 
@@ -34,7 +36,7 @@ def plan_of(saved_bytes: int, split: int = 0, micro_batches: int = 1, memory: in
 )
 def test_tracing_counts_in_what_a_trial_is_expected_to_take(plan: TrialPlan, seconds: float) -> None:
     rates = nominal(plan.model)
-    without, traced = (cost.estimate(plan, replace(rates, trace_seconds=trace)) for trace in (0.0, 0.5))
+    without, traced = (price(plan, replace(rates, trace_seconds=trace)).estimate() for trace in (0.0, 0.5))
     assert traced.spend_seconds - without.spend_seconds == pytest.approx(seconds)
     assert traced.train_seconds - without.train_seconds == pytest.approx(seconds)
 
@@ -43,8 +45,8 @@ def test_a_teacher_takes_one_forward_pass_of_the_tail_over_all_training_samples(
     plan = plan_of(1_000, split=1)
     rates = nominal(plan.model)
     term, taught = (replace(plan, loss=(LossTerm("a", 1.0, teacher=teacher),)) for teacher in (False, True))
-    without, alone, extra = (cost.loop_seconds(one, rates) for one in (plan, term, taught))
-    reading = cost.fill_seconds(plan, rates)  # nothing is stored
+    without, alone, extra = (price(one, rates).loop_seconds for one in (plan, term, taught))
+    reading = price(plan, rates).fill_seconds  # nothing is stored
     assert alone == without
     assert extra - without == pytest.approx(plan.train_samples * (sum(rates.forward_seconds[1:]) + reading))
 
@@ -53,9 +55,9 @@ def test_an_optimiser_of_a_plugin_counts_as_one_with_two_moments_and_is_not_plan
     plan = plan_of(20_000_000)
     adam, lion = (replace(plan, recipe=RecipePlan(optimiser=name)) for name in ("adam", "lion"))
     rates = nominal(plan.model)
-    assert cost.peak_bytes(lion, rates) == cost.peak_bytes(adam, rates)
-    assert cost.worth_planning(adam)
-    assert not cost.worth_planning(lion)
+    assert price(lion, rates).peak_bytes == price(adam, rates).peak_bytes
+    assert worth_planning(adam)
+    assert not worth_planning(lion)
 
 
 def test_memory_counts_what_the_first_step_of_a_cut_touches() -> None:
@@ -64,18 +66,18 @@ def test_memory_counts_what_the_first_step_of_a_cut_touches() -> None:
         plan = replace(plan_of(1_000, split=split), cache=CachePlan("cache", 8) if split else CachePlan())
         rates = replace(nominal(plan.model), fill_peak_bytes=0)
         known = replace(rates, first=first)
-        written = cost.weight_bytes(plan)  # the file holds the weights once more
-        assert cost.peak_bytes(plan, known) - cost.peak_bytes(plan, rates) == first.library_bytes[split] + written
-        later = cost.train_seconds(plan, known) - cost.train_seconds(plan, rates)
-        assert later == pytest.approx(first.seconds[split] + cost.START_SECONDS)
+        written = weight_bytes(plan)  # the file holds the weights once more
+        assert price(plan, known).peak_bytes - price(plan, rates).peak_bytes == first.library_bytes[split] + written
+        later = price(plan, known).train_seconds - price(plan, rates).train_seconds
+        assert later == pytest.approx(first.seconds[split] + START_SECONDS)
 
 
 def test_a_prefix_that_runs_before_every_step_touches_the_whole_model() -> None:
     plan, first = plan_of(1_000, split=2), FirstSteps((40_000_000, 30_000_000, 20_000_000, 10_000_000), (0.0,) * 4)
     rates = replace(nominal(plan.model), first=first, fill_peak_bytes=unscaled_bytes(plan.model) + 45_000_000)
-    assert cost.library_bytes(plan, rates) == rates.scratch_bytes + 40_000_000
+    assert price(plan, rates).library_bytes == rates.scratch_bytes + 40_000_000
     stored = replace(plan, cache=CachePlan("cache", 8))
-    assert cost.tensor_bytes(plan, rates) - cost.tensor_bytes(stored, rates) == 5_000_000  # above the libraries' own
+    assert price(plan, rates).tensor_bytes - price(stored, rates).tensor_bytes == 5_000_000  # above the libraries' own
 
 
 def test_a_small_models_filling_holds_no_more_than_all_of_its_outputs() -> None:
