@@ -31,7 +31,8 @@ RUNS: Mapping[str, tuple[str, Sequence[str]]] = {
 }
 #: Names of values that a clock or this machine decides, even in a deterministic run.
 UNSTABLE = re.compile(
-    r"seconds|bytes|time|created|host|machine|version|finished|pid|^store$|folder|path|latency|replay|phases|^made$|estimate_errors|safetensors$"
+    "seconds|bytes|time|created|host|machine|version|finished|pid|^store$|folder|path|latency|phases|^made$"
+    "|replay|estimate_errors|safetensors$"
 )
 COMMANDS = (
     "init run worker show diff report dashboard export apply predict serve describe demo forget watch status rollback"
