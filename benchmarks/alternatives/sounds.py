@@ -13,8 +13,8 @@ from torch import nn
 
 from benchmarks.alternatives.problem import Problem
 from benchmarks.lib.places import DATA
-from tuner.models.yamnet import Yamnet, yamnet_256
 from tuner.task import Domain, Task, open_task
+from tuner_audio.yamnet import Yamnet, yamnet_256
 
 #: Speaker whose digits are personalised to.
 SPEAKER = "theo"
@@ -109,7 +109,7 @@ def spoken(seed: int) -> Problem:
             f"""
             name = "spoken"
             [model]
-            factory = "tuner.models.yamnet:yamnet_256"
+            factory = "tuner_audio.yamnet:yamnet_256"
             arguments = {{ outputs = 10 }}
             weights = "{yamnet_file()}"
             pretrain = {{ epochs = 30, learning_rate = 3e-3 }}

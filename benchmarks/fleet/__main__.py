@@ -40,7 +40,7 @@ from benchmarks.fleet.scale import cost_rows, predicted_here, proxy_of, scale_ro
 from benchmarks.fleet.servers import MariaDB, PostgreSQL, Server, running
 from benchmarks.fleet.worker import MODEL, TASK, Shape, shape_of
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
-from tuner.search.shared.content import WORKER
+from tuner_fleet.study.content import WORKER
 
 LEVELS, QUICK = (1, 2, 4, 8, 16), (1, 2, 4)
 PAD, SHORT, SECONDS, QUICK_SECONDS = 2.0, 0.1, 10.0, 6.0

@@ -5,5 +5,5 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
-FIXTURES = ROOT / "tests" / "fixtures" / "02e8440"
+FIXTURES = ROOT / "tests" / "fixtures"
 DATA = Path(os.environ.get("TUNER_DATA") or ROOT.parent / "shared" / "data")

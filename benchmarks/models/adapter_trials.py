@@ -17,8 +17,8 @@ from tuner.plan.parts import CachePlan, DataEdit, DataPlan, LossTerm, RecipePlan
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.planner.data_terms import feature_bytes
 from tuner.plugin.core import build_host
+from tuner.processors import usable_processors
 from tuner.search.processes.remote import open_remote
-from tuner.search.setting import cores
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.task.info import task_info
@@ -120,7 +120,7 @@ def plan_of(model: ModelInfo, task: Task, name: str, depth: int, epochs: int) ->
     edits = ARMS[name] if depth > 1 else ()
     recipe = RecipePlan(epochs=epochs, batch_size=BATCH, learning_rate=RATES.get(name, ADAPTER_RATE))
     plan = TrialPlan(model, task_info(task), DataPlan(0.05), model.num_blocks - depth, edits, recipe=recipe)
-    return normal_form(replace(plan, cache=CachePlan("cache", 8), runtime=RuntimePlan(threads=cores())))
+    return normal_form(replace(plan, cache=CachePlan("cache", 8), runtime=RuntimePlan(threads=usable_processors())))
 
 
 def _compared(one: tuple[str, int, int], values: Mapping[str, float], frozen: Mapping[Any, Mapping[str, float]]) -> Row:

@@ -39,14 +39,14 @@ from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.model.load import load
 from tuner.backends.torch.trial.opened import OpenTask
-from tuner.backends.torch.trial.run import train_tail
+from tuner.backends.torch.trial.tail import TailProcedure
 from tuner.backends.torch.trial.untouched import untouched
 from tuner.plan.parts import DataPlan, RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.task import Domain, Task, open_task
-from tuner.task.data.audio import RATE, read_clip, seconds_of
 from tuner.task.data.samples import Subset
 from tuner.task.partition import recording_folds
+from tuner_audio.bands import RATE, read_clip, seconds_of
 
 EXAMPLE = EXAMPLES / "sounds" / "task.toml"
 FOLDS, PARTS, EPOCHS, BATCH = (1, 2, 3, 4, 5), (1, 2, 3, 4, 5), 10, 32
@@ -204,7 +204,7 @@ def trained(here: Access, arm: Arm, rate: float, epochs: int, seed: int) -> list
     with tempfile.TemporaryDirectory() as folder:
         trial = Trial(plan_of(here, arm, rate, epochs), seed, here.store, Path(folder) / "weights.safetensors")
         opened_task = OpenTask(here.task, load(here.task), Extensions(), EagerSteps)
-        values = train_tail(trial, opened_task).outcome.values
+        values = TailProcedure(trial, opened_task).carry_out().values
     return [values["local_accuracy"], values["global_accuracy"]]
 
 

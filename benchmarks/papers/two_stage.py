@@ -127,7 +127,7 @@ def _speed(here: Access, split: int, steps: int) -> tuple[Seconds, Row]:
     task, loaded = here.task, here.loaded
     plan = plan_for(task, loaded, split, bits=4, recipe=RECIPE, augment=STRENGTH)
     filling, picks, count = fill(here, [plan]), training_selections(task, plan), len(task.local.train)
-    stored = tail_inputs(task, loaded, split, picks, Reader(here, split, 4, picks), augmenting(plan, 0))
+    stored = tail_inputs(task, loaded, split, picks, Reader(here, split, 4, picks), augmenting(task, plan, 0))
     arms = {"single": pixel_inputs(here, split, STRENGTH, 0), "two": stored}
     seconds = interleave({name: _stepper(here, plan, rows, count) for name, rows in arms.items()}, steps, warmup=8)
     per_image = {name: median(values) / BATCH for name, values in seconds.items()}

@@ -226,7 +226,7 @@ def _inputs(here: Access, arm: Arm, plan: TrialPlan, seed: int) -> TailInputs:
     """Return what an arm's tail reads."""
     if arm.bits is None:
         return pixel_inputs(here, CUT, plan.cache.augment, seed)
-    picks, change = training_selections(here.task, plan), augmenting(plan, seed)
+    picks, change = training_selections(here.task, plan), augmenting(here.task, plan, seed)
     if not arm.shared:
         return tail_inputs(here.task, here.loaded, CUT, picks, Reader(here, CUT, arm.bits, picks), change)
     low, high, _ = here.scales(CUT) or (None, None, "")

@@ -31,12 +31,13 @@ from tuner.commands.tuning import NO_RUN, Tuning
 from tuner.planner.device import nominal
 from tuner.planner.price import price
 from tuner.plugin.core import build_host
-from tuner.results.config import Budget, RunConfig
+from tuner.results.config import Budget, RunConfig, RunRequest
 from tuner.results.pareto import area
 from tuner.results.portfolio import portfolio
 from tuner.results.prior import Prior, read_prior, write_prior
 from tuner.results.records import TrialRecord, eligible
 from tuner.results.run import Run
+from tuner.search.access import StudyAccess
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession, open_remote
@@ -116,14 +117,19 @@ class Bench:
             space = replace(load_space("board-10min"), rungs=False, limits={})
             outline = self._sessions["torch"].task
             strategies, objectives = participants(self._host, space)
-            config = RunConfig(
-                self._name, space.name, seed, "torch", deterministic=True, limits=Budget(trials=TRIALS)
-            )  # fmt: skip
-            tuning = Tuning(
-                config, space, outline, folder, Until(budget), Interrupt(), time.monotonic(), self._host, NO_RUN, prior
+            request = RunRequest(
+                space=space.name,
+                seed=seed,
+                backend="torch",
+                deterministic=True,
+                earlier=NO_RUN,
+                store=self._keep / "store",
             )
+            config = RunConfig.of(request, task=self._name, folds=0, plugins=(), study="", limits=Budget(trials=TRIALS))
+            about = (request, config, space, outline, folder, Until(budget), Interrupt(), time.monotonic(), None)
+            tuning = Tuning(*about, self._host, prior, StudyAccess())
             with suppress(EnoughError):
-                tuning.tune(self._keep / "store", self._sessions, strategies, objectives_for(outline, objectives), None)
+                tuning.tune(self._sessions, strategies, objectives_for(outline, objectives))
             (folder / DONE).write_text("")
             print(f"{self._name}: {arm} {seed}, {time.process_time() - started:.1f} s here", flush=True)
         return Run.open(folder)

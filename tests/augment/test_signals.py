@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 
 from tuner.augment.maps import augment
-from tuner.augment.operations import active_operations, check_operations
+from tuner.augment.operations import active_operations, check_operations, check_signal_operations
 from tuner.errors import StoreError
 
 Floats = npt.NDArray[np.float32]
@@ -77,9 +77,9 @@ def test_noise_and_drift_act_on_inputs_and_never_on_stored_maps() -> None:
 
 
 def test_what_does_not_suit_the_kind_is_refused_with_the_reason() -> None:
-    check_operations(frozenset({"noise", "drift", "pool", "shift"}), "signals")
+    check_signal_operations(frozenset({"noise", "drift", "pool", "shift"}))
     with pytest.raises(StoreError, match="can be shifted in time, not changed by brightness"):
-        check_operations(frozenset({"brightness"}), "signals")
+        check_signal_operations(frozenset({"brightness"}))
     with pytest.raises(StoreError, match="'noise' changes values of pixels"):
         check_operations(frozenset({"noise"}))
     with pytest.raises(StoreError, match="no augmentation 'pool'; there are crop, flip and shift"):

@@ -159,8 +159,12 @@ class MisbehavingSession(Session):
         time.sleep(3600)
 
     def spin(self, note: str) -> None:
-        """Compute for years without giving other threads of the process a turn."""
-        Path(note).write_text(f"{os.getpid()} {os.getppid()}")
+        """Compute for years without giving other threads of the process a turn, and leave a process in a session."""
+        started = os.fork()
+        if started == 0:
+            os.setsid()
+            time.sleep(3600)
+        Path(note).write_text(f"{os.getpid()} {os.getppid()} {started}")
         re.fullmatch("(a+)+", "a" * 60 + "b")
 
     def deaf(self, report: Report = silent) -> None:

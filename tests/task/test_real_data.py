@@ -97,13 +97,3 @@ def test_the_muscle_signals_load_with_the_counts_of_the_readme() -> None:
     local = [{side.name(index).rpartition("[")[0] for index in range(len(side))} for _, side in task.local.partitions()]
     assert len(set.union(*local)) == 3
     assert len(task.input.mean) == len(task.input.std) == 8
-
-
-def test_the_clips_of_a_recording_are_on_one_side_of_the_sounds_example() -> None:
-    pytest.importorskip("soundfile", reason="sounds need the extra [audio]")
-    task = open_task(str(Path(__file__).parents[2] / "examples" / "sounds" / "task.toml"), look=False)
-    sides = [{samples.origin(at) for at in range(len(samples))} for _, samples in task.partitions()]
-    assert all(sides)
-    assert len(set().union(*sides)) == sum(len(side) for side in sides) > 150
-    assert len(task.labels) == len(task.head_rows) == 24
-    assert (task.local.train.labels.sum(axis=1) >= 2).all()  # whoever has a label has its parents

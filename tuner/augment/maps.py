@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.arrays import Floats
-from tuner.augment.operations import GEOMETRIC, INPUT_ONLY, SPECTRAL, TEMPORAL, check_operations
+from tuner.augment.operations import GEOMETRIC, INPUT_ONLY, TEMPORAL, check_operations, check_signal_operations
 from tuner.augment.signals import augment_signals
-from tuner.augment.spectrograms import augment_spectrograms
 from tuner.errors import StoreError
 
 _SMALLEST_AREA = 0.5  # share of the map that a crop of full strength keeps at least
@@ -33,8 +32,7 @@ def augment(maps: Floats, generator: np.random.Generator, ops: frozenset[str], s
         ops: `flip` (left-right, every other sample), `crop` (a box of at least `1 - strength / 2` of the area and an
             aspect within 3/4 and 4/3, resized back, bilinear with corners not aligned), `shift` (by up to
             `round(0.1 * strength * size)`, zeros moving in). Signals `[n, C, T]` take `shift` and what
-            `tuner.augment.signals.augment_signals` adds to it, along the last axis; log-mel patches and their maps
-            `[n, C, bands, frames]` what `tuner.augment.spectrograms.augment_spectrograms` does.
+            `tuner.augment.signals.augment_signals` adds to it, along the last axis.
         strength: From 0 (maps are returned as they are) to 1.
 
     Returns:
@@ -43,25 +41,30 @@ def augment(maps: Floats, generator: np.random.Generator, ops: frozenset[str], s
     Raises:
         StoreError: An operation that is unknown, photometric, or not one for signals; a strength out of range.
     """
-    of_sounds = bool(ops & SPECTRAL)
-    of_signals = not of_sounds and (maps.ndim == _SIGNAL_DIMENSIONS or bool(ops & (TEMPORAL | INPUT_ONLY) - GEOMETRIC))
+    of_signals = maps.ndim == _SIGNAL_DIMENSIONS or bool(ops & (TEMPORAL | INPUT_ONLY) - GEOMETRIC)
     if not of_signals:
-        check_operations(ops, "audio" if of_sounds else "images")
-    if not 0.0 <= strength <= 1.0:
-        raise StoreError(f"augmentation strength must be in [0, 1], got {strength}")
-    positions = math.prod(maps.shape[2:])
-    if not ops or strength == 0.0 or positions == 1 or maps.size == 0:
+        check_operations(ops)
+    if changes_nothing(maps, ops, strength):
         return maps
     if of_signals:
-        check_operations(ops, "signals")
+        check_signal_operations(ops)
         lines = maps.reshape(len(maps), -1, maps.shape[-1])
         return augment_signals(lines, generator, ops, strength).reshape(maps.shape)
     if maps.ndim != _MAP_DIMENSIONS:
         raise StoreError(f"maps must have shape [n, C, H, W] or [n, C, T], got {list(maps.shape)}")
-    if of_sounds:
-        return augment_spectrograms(maps, generator, ops, strength)
     rows, columns = _draw(maps.shape, generator, ops, strength)
     return _apply(maps, rows, columns)
+
+
+def changes_nothing(maps: Floats, ops: frozenset[str], strength: float) -> bool:
+    """Return whether no operation can change any map: there is none, or the maps have one position.
+
+    Raises:
+        StoreError: The strength is not from 0 to 1.
+    """
+    if not 0.0 <= strength <= 1.0:
+        raise StoreError(f"augmentation strength must be in [0, 1], got {strength}")
+    return not ops or strength == 0.0 or math.prod(maps.shape[2:]) == 1 or maps.size == 0
 
 
 def _draw(

@@ -9,8 +9,6 @@ GEOMETRIC = frozenset({"crop", "flip", "shift"})
 TEMPORAL = frozenset({"pool", "shift"})
 #: For signals too, but these change the values themselves, which a prefix does not carry through.
 INPUT_ONLY = frozenset({"drift", "noise"})
-#: For log-mel patches [C, bands, frames] and their maps: these act on inputs and on stored maps alike.
-SPECTRAL = frozenset({"frequency-mask", "time-mask", "time-shift"})
 PHOTOMETRIC = frozenset(
     {
         "blur",
@@ -33,22 +31,12 @@ def active_operations(ops: Iterable[str], *, cached: bool) -> frozenset[str]:
     return frozenset(ops) - INPUT_ONLY if cached else frozenset(ops)
 
 
-def check_operations(ops: frozenset[str], kind: str = "images") -> None:
-    """Refuse operations that samples of a kind cannot take.
-
-    Args:
-        ops: Names of the operations.
-        kind: Kind of the samples: ``signals``, ``audio``, or anything else.
+def check_operations(ops: frozenset[str]) -> None:
+    """Refuse operations that pictures and their maps cannot take.
 
     Raises:
-        StoreError: An operation is unknown, or does not suit the samples.
+        StoreError: An operation is unknown, or does not suit them.
     """
-    if kind == "signals":
-        _refuse_for_signals(ops)
-        return
-    if kind == "audio":
-        _refuse_for_audio(ops)
-        return
     for op in sorted(ops - GEOMETRIC):
         if op in PHOTOMETRIC:
             raise StoreError(
@@ -58,7 +46,12 @@ def check_operations(ops: frozenset[str], kind: str = "images") -> None:
         raise StoreError(f"no augmentation {op!r}{nearest(op, GEOMETRIC)}; there are crop, flip and shift")
 
 
-def _refuse_for_signals(ops: frozenset[str]) -> None:
+def check_signal_operations(ops: frozenset[str]) -> None:
+    """Refuse operations that signals cannot take.
+
+    Raises:
+        StoreError: An operation is unknown, or does not suit them.
+    """
     suitable = TEMPORAL | INPUT_ONLY
     for op in sorted(ops - suitable):
         if op in GEOMETRIC | PHOTOMETRIC:
@@ -66,10 +59,3 @@ def _refuse_for_signals(ops: frozenset[str]) -> None:
                 f"a signal [C, T] can be shifted in time, not changed by {op}: use drift, noise, pool or shift"
             )
         raise StoreError(f"no augmentation {op!r}{nearest(op, suitable)}; signals have drift, noise, pool and shift")
-
-
-def _refuse_for_audio(ops: frozenset[str]) -> None:
-    for op in sorted(ops - SPECTRAL):
-        raise StoreError(
-            f"sounds cannot be changed by {op!r}{nearest(op, SPECTRAL)}: use frequency-mask, time-mask or time-shift"
-        )

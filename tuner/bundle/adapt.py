@@ -6,6 +6,7 @@ from pathlib import Path
 from tuner.bundle.format import WEIGHTS, Bundle
 from tuner.errors import TaskError
 from tuner.task.data.samples import Samples
+from tuner.task.inputs import input_kind
 from tuner.task.relabel import relabelled
 from tuner.task.scale import standardised
 from tuner.task.spec import InputSpec, ModelSpec, TargetScale
@@ -31,12 +32,13 @@ def adapted(task: Task, folder: Path, *, starts_from_bundle: bool) -> Task:
 def match_inputs(task: Task, bundle: Bundle) -> Task:
     """Return the task with its inputs prepared as the bundle's model expects them.
 
-    Signals keep the bundle's mean and deviation: new recordings have others, and the weights were trained with these.
+    A mean and deviation that are measured are the bundle's: new recordings have others, and the weights were trained
+    with these.
 
     Raises:
         TaskError: The tasks differ in anything else of [input], or in the loss.
     """
-    if task.input.kind == "signals":
+    if input_kind(task.input.kind).is_standardised:
         task = replace(task, input=replace(task.input, mean=bundle.input.mean, std=bundle.input.std))
     if task.input != bundle.input or task.loss != bundle.loss:
         theirs, ours = _describe_input(task.input, task.loss), _describe_input(bundle.input, bundle.loss)

@@ -8,9 +8,10 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Literal
 
+from tuner.distribution import PLUGINS
 from tuner.errors import PluginError, nearest
 from tuner.plugin.calls import IMPORT_SECONDS, OverdueError, limited
-from tuner.plugin.finding import GROUP, local_plugin
+from tuner.plugin.finding import local_plugin
 from tuner.reading import kind_of
 
 Verdict = Literal["held", "broken", "not checked"]
@@ -98,7 +99,7 @@ def _module_of(package: str) -> str:
     Raises:
         PluginError: There is no such plugin.
     """
-    points = {point.name: point.module for point in entry_points(group=GROUP)}
+    points = {point.name: point.module for point in entry_points(group=PLUGINS)}
     if package in points:
         return points[package]
     if package.endswith(".py") and kind_of(package) != "file":

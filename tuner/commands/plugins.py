@@ -11,6 +11,7 @@ from tuner.plugin.host import Host
 from tuner.plugin.knobs import Draw
 from tuner.plugin.sources import corners
 from tuner.plugin.strategy import Strategy
+from tuner.task.inputs import kind_names
 
 EXAMPLE_BLOCKS = 20
 _MOST_COMBINATIONS = 64
@@ -56,6 +57,7 @@ class PluginList:
         backends: Names of the backends.
         objectives: All objectives.
         tasks: Names of the built-in tasks.
+        input_kinds: Names of the kinds of samples.
         problems: What is wrong with plugins that were loaded, such as two that realise the same kind of edit.
     """
 
@@ -64,6 +66,7 @@ class PluginList:
     backends: tuple[str, ...]
     objectives: tuple[ObjectiveListing, ...]
     tasks: tuple[str, ...]
+    input_kinds: tuple[str, ...]
     problems: tuple[str, ...]
 
 
@@ -82,6 +85,7 @@ def plugin_list(host: Host | None = None) -> PluginList:
             ObjectiveListing(objective.name, objective.direction) for objective in host.objectives.values()
         ),
         tasks=tuple(sorted(host.tasks)),
+        input_kinds=tuple(kind_names()),
         problems=(*host.problems, *host.clashes()),
     )
 

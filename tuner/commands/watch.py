@@ -25,7 +25,7 @@ from tuner.runtime.service.serving import UnusableError
 from tuner.runtime.service.state import Problem, Round, ServiceState, read_state
 from tuner.runtime.service.truth import known_label
 from tuner.task.data.samples import content_id
-from tuner.task.spec import CUT
+from tuner.task.inputs import input_kind
 
 STREAM = "-"
 Event = dict[str, Any]
@@ -250,7 +250,7 @@ def _predict(service: Orchestrator, file: IncomingFile, listener: Callable[[Even
     name = str(file.path)
     try:
         sample, label = service.model.load(file.path), known_label(file.label, service.model.bundle)
-        if service.model.bundle.input.kind in CUT:
+        if input_kind(service.model.bundle.input.kind).windowed:
             recording = content_id(sample.tobytes())  # its windows are alike: none judges a model that saw another
             for begin, window in service.model.windows(sample, name):
                 listener({"file": name, "begin": begin, **service.infer(window, label, recording).to_dict()})
@@ -270,12 +270,12 @@ def _incoming(service: Orchestrator, source: SampleSource) -> Iterator[IncomingF
     if source.samples == STREAM:
         yield from files_from_lines(sys.stdin)
         return
-    folder, kind = Path(source.samples), service.model.bundle.input.kind
-    seen = {file.mark for file in files_in(folder, kind) if file.mark <= service.state.watched}
+    folder, suffixes = Path(source.samples), input_kind(service.model.bundle.input.kind).suffixes
+    seen = {file.mark for file in files_in(folder, suffixes) if file.mark <= service.state.watched}
     with Arrivals() as arrivals:
         while True:
             arrivals.follow((folder, *class_folders(folder)))  # before the files are listed: none comes unnoticed
-            files = files_in(folder, kind)
+            files = files_in(folder, suffixes)
             new = [file for file in files if file.mark not in seen]  # not by its time alone: the clock may be set back
             now_ns = time.time_ns()
             unsettled = {} if source.once else {file: seconds_until_settled(file, now_ns) for file in new}

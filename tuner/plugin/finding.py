@@ -8,14 +8,10 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 
-from tuner.distribution import NAME
+from tuner.distribution import NAME, PLUGINS, SWITCH
 from tuner.errors import PluginError, nearest
 from tuner.files import import_file
 from tuner.reading import kind_of
-
-GROUP = "tuner"
-#: Environment variable that switches installed plugins off, as in ``TUNER_PLUGINS=-bias,-lora``.
-SWITCH = "TUNER_PLUGINS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +62,7 @@ def installed_plugins() -> tuple[list[Found], list[Found]]:
     Raises:
         PluginError: ``TUNER_PLUGINS`` names one that is not installed.
     """
-    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    points = sorted(entry_points(group=PLUGINS), key=lambda point: point.name)
     off = _switched_off([point.name for point in points])
     ours, others = list[Found](), list[Found]()
     for point in points:

@@ -169,7 +169,7 @@ def classes(run: Run, winner: TrialRecord | None, findings: Findings) -> str:
             return note("The model predicts numbers: there are no classes.")
         if run.info.classes.several:
             return note("Samples have several labels: there is no confusion of one class with another.")
-        return note("This run was made by a version that did not count predictions by class: run it again to see them.")
+        return note("Predictions were not counted by class.")
     listed = [
         (f"{one.count} of {one.samples}", one.name, one.taken_for, whose)
         for domain, whose in (("local", "the user's"), ("global", "known before"))

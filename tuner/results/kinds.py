@@ -22,8 +22,6 @@ from tuner.units import format_bytes
 
 #: Limits on costs, which each kind obeys for itself.
 COST_LIMITS = ("train-time", "memory")
-#: Limits that each worker has for itself: its end, or its disk, says nothing of another one, of whatever kind.
-WORKER_LIMITS = frozenset({"time", "storage"})
 LETTERS = 8
 
 
@@ -77,12 +75,6 @@ class Kind:
     device: Device
     rates: Rates
     pace: float = 1.0
-
-
-def is_of_its_worker(record: TrialRecord) -> bool:
-    """Return whether a trial was refused or killed for limits of its worker alone."""
-    broken = record.constraint.keys()
-    return record.state in {"rejected", "killed"} and bool(broken) and broken <= WORKER_LIMITS
 
 
 def cost_constraints(values: Mapping[str, float], limits: Budget) -> dict[str, float]:

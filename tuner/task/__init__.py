@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tuner.task.builtin import digits
-    from tuner.task.data.audio import log_mel, read_clip
+    from tuner.task.data.entry import Entry, EntrySource
     from tuner.task.data.images import decode_image, normalise
-    from tuner.task.data.recordings import read_npy
+    from tuner.task.data.npy import read_npy
     from tuner.task.data.samples import ArraySamples, FileSamples, Samples, Subset
     from tuner.task.data.signals import Recording, WindowSamples, cut_windows, window_begins
     from tuner.task.file.load import open_task
+    from tuner.task.inputs.base import InputKind
     from tuner.task.partition import stratified_holdout
     from tuner.task.scale import standardised
     from tuner.task.spec import InputDefaults, InputSpec, LossSettings, ModelSpec, Pretrain, TargetScale
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
 __all__ = [
     "ArraySamples",
     "Domain",
+    "Entry",
+    "EntrySource",
     "FileSamples",
     "InputDefaults",
+    "InputKind",
     "InputSpec",
     "LossSettings",
     "ModelSpec",
@@ -34,10 +38,8 @@ __all__ = [
     "cut_windows",
     "decode_image",
     "digits",
-    "log_mel",
     "normalise",
     "open_task",
-    "read_clip",
     "read_npy",
     "standardised",
     "stratified_holdout",
@@ -48,8 +50,11 @@ __all__ = [
 _HOMES = {
     "ArraySamples": "tuner.task.data.samples",
     "Domain": "tuner.task.task",
+    "Entry": "tuner.task.data.entry",
+    "EntrySource": "tuner.task.data.entry",
     "FileSamples": "tuner.task.data.samples",
     "InputDefaults": "tuner.task.spec",
+    "InputKind": "tuner.task.inputs.base",
     "InputSpec": "tuner.task.spec",
     "LossSettings": "tuner.task.spec",
     "ModelSpec": "tuner.task.spec",
@@ -63,10 +68,8 @@ _HOMES = {
     "cut_windows": "tuner.task.data.signals",
     "decode_image": "tuner.task.data.images",
     "digits": "tuner.task.builtin",
-    "log_mel": "tuner.task.data.audio",
     "normalise": "tuner.task.data.images",
-    "read_clip": "tuner.task.data.audio",
-    "read_npy": "tuner.task.data.recordings",
+    "read_npy": "tuner.task.data.npy",
     "standardised": "tuner.task.scale",
     "stratified_holdout": "tuner.task.partition",
     "open_task": "tuner.task.file.load",

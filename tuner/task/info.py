@@ -7,11 +7,10 @@ import numpy as np
 from tuner.metrics import LossKind
 from tuner.plan.info import TaskInfo
 from tuner.task.data.readable import changed, left_out
+from tuner.task.inputs import input_kind
 from tuner.task.mixing import class_sizes, mixed_sizes
-from tuner.task.spec import CUT, GivenTraining, InputSpec, LabelMap, TargetScale
+from tuner.task.spec import GivenTraining, InputSpec, LabelMap, TargetScale
 from tuner.task.task import Task
-
-NOUNS = {"images": "images", "arrays": "samples", "signals": "windows", "audio": "patches"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ def outline(task: Task) -> TaskOutline:
 def _possible_folds(task: Task) -> tuple[int, str]:
     """Return how many folds there can be, and the class that has no more samples."""
     samples, labels = task.local.train, task.local.train.labels
-    if task.input.kind in CUT and len({samples.origin(at) for at in range(len(samples))}) < len(samples):
+    if input_kind(task.input.kind).windowed and len({samples.origin(at) for at in range(len(samples))}) < len(samples):
         return 0, ""
     if not task.labelled or task.loss == "regression":
         return len(samples), ""
@@ -102,7 +101,7 @@ def task_info(task: Task) -> TaskInfo:
         local_val=len(task.local.val),
         global_per_class=class_sizes(global_.train) if global_ else (),
         global_val=len(global_.val) if global_ else 0,
-        noun=NOUNS[task.input.kind],
+        noun=input_kind(task.input.kind).noun,
         augment=task.augment,
         labelled=task.labelled,
         most_frequent=_most_frequent(task),

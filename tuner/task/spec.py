@@ -1,16 +1,13 @@
 """What a task file says about model and input, as frozen data; no file is opened."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from tuner.errors import TaskError
 from tuner.plan.parts import RecipePlan
 
 #: Labels of a sample by one name that stands for them all.
 LabelMap = tuple[tuple[str, tuple[str, ...]], ...]
-SampleKind = Literal["images", "arrays", "signals", "audio"]
-#: Kinds of which a sample is cut from something longer, whose prediction is the mean over its parts.
-CUT = frozenset({"signals", "audio"})
 #: Where models come from that no function builds: ``timm:NAME``, ``hf:NAME-OR-FOLDER``, ``onnx:/absolute/net.onnx``.
 LIBRARIES = ("timm", "hf", "onnx")
 #: Pixels of a side of the model's input, and of the short side before the crop.
@@ -132,17 +129,16 @@ class InputSpec:
 
     Attributes:
         kind: Kind of the samples. ``"images"`` are decoded, resized and cropped; ``"arrays"`` are used as they are
-            unless `size` is given; ``"signals"`` [channels, time] are cut into windows; ``"audio"`` into patches of
-            log-mel bands [1, 64, window].
+            unless `size` is given; ``"signals"`` [channels, time] are cut into windows; plugins add others.
         size: Side of the square the model sees, in pixels.
         resize: Short side before the centre crop, in pixels; None means `size`.
         mean: Values subtracted from the channels: one per channel, one for all, or none.
         std: Values the channels are divided by after that; same lengths.
-        window: Length of a signal's window, in samples; None takes each recording whole. Of sounds, log-mel frames.
+        window: Length of a signal's window, in samples; None takes each recording whole.
         hop: Distance between the starts of two windows, in samples; None means `window`: no overlap.
     """
 
-    kind: SampleKind
+    kind: str
     size: int | None = None
     resize: int | None = None
     mean: tuple[float, ...] = ()
@@ -152,15 +148,11 @@ class InputSpec:
 
     def __post_init__(self) -> None:
         self._check_size()
-        self._check_kind()
         self._check_window()
         if any(value <= 0 for value in self.std):
             raise TaskError(f"input.std must be above 0 in every channel, got {list(self.std)}")
 
     def _check_size(self) -> None:
-        needs_size = self.kind == "images" or (self.kind == "arrays" and self.resize is not None)
-        if self.size is None and needs_size:
-            raise TaskError(f"input.size is needed for kind {self.kind!r}: give the side in pixels, e.g. size = 160")
         for key, side in (("size", self.size), ("resize", self.resize)):
             if side is not None and not 1 <= side <= MOST_SIDE:
                 raise TaskError(f"input.{key} must be from 1 to {MOST_SIDE} pixels, got {side}")
@@ -169,14 +161,6 @@ class InputSpec:
                 f"input.resize must be at least input.size = {self.size}, got {self.resize}: "
                 "the crop is cut out of the resized image"
             )
-
-    def _check_kind(self) -> None:
-        cut = self.kind in CUT
-        foreign = ("size", "resize") if cut else ("window", "hop")
-        key = next((name for name in foreign if getattr(self, name) is not None), None)
-        if key is not None:
-            way_out = "give input.window" if cut else 'leave it out, or set kind = "signals"'
-            raise TaskError(f"input.{key} = {getattr(self, key)} does not apply to kind {self.kind!r}: {way_out}")
 
     def _check_window(self) -> None:
         if self.hop is not None and self.window is None:

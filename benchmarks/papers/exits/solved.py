@@ -12,7 +12,7 @@ from tuner.plan.heads import HeadsPlan
 from tuner.ridge.personal import personal_head
 from tuner.runtime.infer.calibration import Costs, exits_taken
 from tuner.runtime.infer.confidence import confidences, correctness
-from tuner.runtime.train.exit_calibration import FOLDS, calibrate_exits
+from tuner.runtime.train.calibration import FOLDS, calibrate_exits
 from tuner.runtime.train.exit_targets import regressed
 
 LABELLED = HeadsPlan("exits-only", supervised=1.0, distilled=0.0, ridge=300.0, confidence=0.8)

@@ -91,7 +91,7 @@ def test_the_command_line_predicts_a_recording(
     ("signal", "message"),
     [
         (loud(length=9), r"one\.npy: the recording has 9 time steps, fewer than input\.window = 10"),
-        (np.ones((3, 20)), r"arm takes 2 channels, but .*one\.npy has 3"),
+        (np.ones((3, 20)), r"arm takes windows of shape \[2, 10\], but those of .*one\.npy have \[3, 10\]"),
         (np.ones(20), r"one\.npy: a recording must be numbers \[channels, time\], got float64 \[20\]"),
         (np.full((2, 20), np.nan), r"one\.npy: a recording must hold finite numbers"),
     ],

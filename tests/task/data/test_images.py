@@ -13,6 +13,7 @@ from PIL import Image
 from tuner.errors import TaskError
 from tuner.task import InputSpec, decode_image, normalise
 from tuner.task.data.images import check_image, fit_array, fit_pixels
+from tuner.task.inputs import input_kind
 
 SPEC = InputSpec("images", 4, 4)
 
@@ -138,6 +139,7 @@ def test_arrays_are_resized_channel_by_channel() -> None:
     ("values", "message"),
     [
         ({"kind": "images"}, "size is needed"),
+        ({"kind": "arrays", "resize": 8}, "size is needed"),
         ({"kind": "images", "size": 0}, "from 1 to 8192 pixels, got 0"),
         ({"kind": "images", "size": 10**9}, "from 1 to 8192 pixels, got 1000000000"),
         ({"kind": "images", "size": 8, "resize": 4}, "resize must be at least input.size = 8, got 4"),
@@ -145,8 +147,12 @@ def test_arrays_are_resized_channel_by_channel() -> None:
     ],
 )
 def test_an_input_that_cannot_be_is_refused(values: dict[str, object], message: str) -> None:
+    def make() -> None:
+        spec = InputSpec(**values)  # type: ignore[arg-type]  # the mistakes are the point
+        input_kind(spec.kind).check(spec)
+
     with pytest.raises(TaskError, match=message):
-        InputSpec(**values)  # type: ignore[arg-type]  # the mistakes are the point
+        make()
 
 
 def header_of(kind: str, width: int, height: int) -> bytes:

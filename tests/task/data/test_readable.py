@@ -12,9 +12,9 @@ from PIL import Image
 from tests.task.conftest import draw
 from tuner.errors import TaskError
 from tuner.task import InputSpec, Task, open_task
-from tuner.task.data import entry
 from tuner.task.data.images import check_image
 from tuner.task.data.readable import FILE, forget_readable
+from tuner.task.inputs import images as image_kind
 
 Load = Callable[..., Task]
 Write = Callable[..., Path]
@@ -81,7 +81,7 @@ def test_a_file_is_looked_at_once_for_its_content(
         looks.append(path)
         check_image(path, spec)
 
-    monkeypatch.setattr(entry, "check_image", look)
+    monkeypatch.setattr(image_kind, "check_image", look)
     load(GLOBAL)
     assert len(looks) == len(set(looks)) == 32
     assert (tmp_path / "cache" / FILE).stat().st_mode & 0o777 == 0o600

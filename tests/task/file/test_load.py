@@ -142,7 +142,7 @@ def test_a_published_model_brings_its_input(write: Write, images: Path) -> None:
             r"'model\.pretrain\.epoch' \(did you mean 'epochs'\?\); keys of \[model\.pretrain\]",
         ),
         ({"local.train": None}, r"local\.train is missing: add it"),
-        ({"local.kind": "image"}, r"local\.kind: input should be 'images', .* or 'audio', got 'image'"),
+        ({"local.kind": "image"}, r"kind must be one of arrays, .*, got 'image' \(did you mean 'images'\?\): "),
         ({"input.size": "big"}, r"input\.size: input should be a valid integer, got 'big'"),
         ({"input.size": None}, r"input\.size is missing"),
         ({"input.resize": 3}, r"input\.resize must be at least input\.size = 6, got 3"),

@@ -18,6 +18,7 @@ def format_plugins(listing: PluginList) -> str:
     lines.append(f"backends: {', '.join(listing.backends)}")
     lines.append(f"objectives: {', '.join(objective.name for objective in listing.objectives)}")
     lines.append(f"built-in tasks: {', '.join(listing.tasks)}")
+    lines.append(f"kinds of samples: {', '.join(listing.input_kinds)}")
     lines += [f"problem: {problem}" for problem in listing.problems]
     return "\n".join(lines)
 

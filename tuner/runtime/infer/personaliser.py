@@ -9,11 +9,10 @@ import numpy.typing as npt
 from tuner.bundle.format import Bundle
 from tuner.errors import BundleError
 from tuner.runtime.infer.chain import Chain
-from tuner.runtime.infer.cutting import cut, load_cut
+from tuner.runtime.infer.inputs import cut, load, spec_of
 from tuner.runtime.infer.prediction import Labelling, Prediction, Probabilities, Second, Window
-from tuner.task import decode_image, normalise, read_npy
-from tuner.task.data.audio import RATE, STEP, seconds_of
-from tuner.task.spec import CUT
+from tuner.task import normalise
+from tuner.task.inputs import input_kind
 
 Sample = npt.NDArray[np.generic]
 _BATCH = 64  # windows that run at once
@@ -45,7 +44,7 @@ class Personaliser:
             raise BundleError(
                 f"{self.bundle.name} has {len(own)} thresholds, got {len(self.thresholds)}: give one each"
             )
-        self._chain = Chain.of(self.bundle, threads)
+        self._chain, self._kind = Chain.of(self.bundle, threads), input_kind(self.bundle.input.kind)
         info = self.bundle.info
         self._labelling = Labelling.of(info.labels, info.label_thresholds, info.loss)
 
@@ -122,9 +121,8 @@ class Personaliser:
         probabilities = np.concatenate([batch.probabilities for batch in batches])
         mean: Probabilities = probabilities.mean(axis=0, dtype=np.float64)
         labelling, timeline = self._labelling, tuple[Second, ...]()
-        if self.bundle.input.kind == "audio":
-            half = seconds_of(self.bundle.input_shape[-1]) / 2
-            timeline = labelling.timeline(probabilities, [begin * STEP / RATE + half for begin in begins])
+        if self._kind.timed:
+            timeline = labelling.timeline(probabilities, self._kind.seconds(begins, spec_of(self.bundle)))
         return Prediction(
             *labelling.best(mean),
             max(int(batch.exits.max()) for batch in batches),
@@ -145,32 +143,23 @@ class Personaliser:
         return self._chain.every_answer(self._normalised(samples))
 
     def predict_file(self, path: str | Path) -> Prediction:
-        """Predict an image, a sound, or a ``.npy`` file: an array, or for a model of signals a recording.
+        """Predict a file of the bundle's kind: of a recording, the mean over its windows decides.
 
         Raises:
-            TunerError: The file is missing, or is not one of these.
+            TunerError: The file is missing, or is none of this kind.
         """
-        if self.bundle.input.kind in CUT:
-            signal, note = load_cut(Path(path), self.bundle)
-            return self._predict_cut(signal, str(path), note)
-        return self.predict(self.load(Path(path)))
-
-    def predict_files(self, paths: Sequence[str | Path]) -> list[Prediction]:
-        """Predict several files, one after the other."""
-        return [self.predict_file(path) for path in paths]
+        content = self.load(Path(path))
+        if not self._kind.windowed:
+            return self.predict(content)
+        return self._predict_cut(content, str(path), self._kind.note(Path(path), spec_of(self.bundle)))
 
     def load(self, path: Path) -> Sample:
         """Return the content of a file, decoded as in training; a recording is not cut into windows.
 
         Raises:
-            TunerError: It is missing, or not an image, a sound or an array.
+            TunerError: It is missing, or is none of the bundle's kind.
         """
-        if self.bundle.input.kind == "images":
-            return decode_image(path, self.bundle.input)
-        if self.bundle.input.kind in CUT:
-            return load_cut(path, self.bundle)[0]
-        array: Sample = read_npy(path)
-        return array
+        return load(path, self.bundle)
 
     def check(self, samples: Sample) -> None:
         """Check the shape and type of samples [n, ...].

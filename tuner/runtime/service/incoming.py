@@ -8,12 +8,6 @@ from pathlib import Path
 
 from tuner.errors import TaskError
 
-SUFFIXES = {
-    "images": frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif"}),
-    "arrays": frozenset({".npy"}),
-    "signals": frozenset({".npy"}),
-    "audio": frozenset({".wav", ".flac", ".ogg"}),
-}
 #: A file that nothing was written to for so long counts as whole.
 SETTLED_SECONDS = 1.0
 Mark = tuple[int, str]
@@ -48,19 +42,19 @@ def class_folders(folder: Path) -> list[Path]:
     return [path for path in _listed(folder) if path.is_dir() and not path.name.startswith(".")]
 
 
-def files_in(folder: Path, kind: str) -> list[IncomingFile]:
+def files_in(folder: Path, suffixes: frozenset[str]) -> list[IncomingFile]:
     """Return the files of a folder and of the class folders in it, in the order of their arrival.
 
     Args:
         folder: Folder of files without a label, and of class folders, whose names are the labels of their files.
-        kind: ``images``, ``arrays``, ``signals`` or ``audio``.
+        suffixes: Endings of files that count, in lower case.
 
     Raises:
         TaskError: The folder does not exist or cannot be read.
     """
     labelled: list[tuple[Path, str | None]] = [(path, None) for path in _listed(folder)]
     labelled += [(path, class_.name) for class_ in class_folders(folder) for path in _inside(class_)]
-    return sorted(_stamped((path, label) for path, label in labelled if path.suffix.lower() in SUFFIXES[kind]))
+    return sorted(_stamped((path, label) for path, label in labelled if path.suffix.lower() in suffixes))
 
 
 def files_from_lines(lines: Iterable[str]) -> Iterator[IncomingFile]:

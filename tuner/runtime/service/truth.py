@@ -4,7 +4,7 @@ from tuner.bundle.format import Bundle
 from tuner.metrics import TOLERANCE
 from tuner.runtime.infer.prediction import Prediction
 from tuner.runtime.infer.targets import is_near, is_target
-from tuner.runtime.train.answer import Answer
+from tuner.runtime.train.base import Answer
 
 LABEL_SEPARATOR = "|"  # between the labels of a sample that has several
 #: What a right answer of a regression is, in words.

@@ -1,4 +1,4 @@
-"""A data entry of a task file: a folder of class folders, a CSV manifest, or an ``.npz``."""
+"""What a data entry of a task file lists: samples, and labels in the entry's own class names."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,14 +9,36 @@ import numpy as np
 from tuner.arrays import Labels, RowNumbers
 from tuner.errors import TaskError
 from tuner.metrics import LossKind
-from tuner.reading import kind_of
-from tuner.task.data.images import check_image
-from tuner.task.data.listing import images_below, read_folder, read_manifest
-from tuner.task.data.npz import PartitionName, class_names, labels_key, open_npz, samples_key, targets_of_array
-from tuner.task.data.readable import FileCheck, kept
-from tuner.task.data.samples import ArraySamples, FileSamples, Samples
+from tuner.task.data.npz import PartitionName
+from tuner.task.data.readable import FileCheck
+from tuner.task.data.samples import Samples
 from tuner.task.data.targets import numbers_of_cells
 from tuner.task.spec import InputSpec
+
+
+@dataclass(frozen=True, slots=True)
+class EntrySource:
+    """An entry of a task file, before it is read.
+
+    Attributes:
+        path: Its absolute path, where there may be nothing.
+        partition: Which partition it is.
+        spec: Input of the model.
+        loss: What a sample has: one label, several, or targets.
+        labelled: Whether its labels are needed.
+        names: Class names of the training entry, for one that has none of its own.
+        recording: ``input.recording`` of the file.
+        check: Looks at files, and notes those that cannot be read; without it none is opened for this.
+    """
+
+    path: Path
+    partition: PartitionName
+    spec: InputSpec
+    loss: LossKind
+    labelled: bool = True
+    names: tuple[str, ...] = ()
+    recording: str | None = None
+    check: FileCheck | None = None
 
 
 @dataclass(frozen=True)
@@ -60,76 +82,6 @@ class Entry:
         if self.targets.ndim > 1:
             return tuple(np.flatnonzero((self.targets > 0).any(axis=0)).tolist())
         return tuple(np.unique(self.targets).tolist())
-
-
-def read_entry(
-    path: Path,
-    partition: PartitionName,
-    spec: InputSpec,
-    loss: LossKind,
-    names: Sequence[str] | None = None,
-    check: FileCheck | None = None,
-) -> Entry:
-    """Read what one entry lists; images stay on disk.
-
-    Args:
-        path: Absolute path of a folder, a ``.csv`` or an ``.npz``.
-        partition: Which partition to read, as an ``.npz`` may hold several.
-        spec: Kind and size of the samples.
-        loss: Whether a sample may have several labels.
-        names: Class names for an ``.npz`` that has none of its own.
-        check: Looks at the image files; those that cannot be read are left out. Without it none is opened.
-
-    Raises:
-        TaskError: The entry is missing, empty, malformed, or not of the kind.
-    """
-    if kind_of(path) == "nothing":
-        raise no_such_data(path, partition)
-    suffix = path.suffix.lower()
-    if suffix == ".npz":
-        return _read_arrays(path, partition, spec, loss, names or ())
-    folder = kind_of(path) == "folder"
-    if not folder and suffix != ".csv":
-        raise TaskError(f"{path}: data must be a folder of class folders, a .csv manifest or an .npz, got {suffix!r}")
-    if spec.kind == "arrays":
-        raise TaskError(f'{path}: kind "arrays" is read from an .npz; for image files set kind = "images"')
-    try:
-        files, labels = read_folder(path) if folder else read_manifest(path, loss)[:2]
-    except OSError as error:
-        raise unreadable(error, path) from error
-    if not files:
-        raise empty_partition(path, partition)
-    keep = _readable(files, path, spec, check)
-    files, labels = kept(files, keep), kept(labels, keep)
-    classes, targets = targets_of(labels, loss, path)
-    return Entry(str(path), classes, targets, lambda rows: FileSamples(files, rows, spec))
-
-
-def read_unlabelled(
-    path: Path, partition: PartitionName, spec: InputSpec, loss: LossKind, check: FileCheck | None = None
-) -> Entry:
-    """Read samples without labels: every image anywhere below a folder, a manifest's files, or an ``.npz``'s x.
-
-    Arguments are those of `read_entry`.
-
-    Raises:
-        TaskError: As `read_entry`.
-    """
-    if kind_of(path) == "folder":
-        files = images_below(path)
-        if not files:
-            raise empty_partition(path, partition)
-        files = kept(files, _readable(files, path, spec, check))
-        entry = Entry(str(path), (), np.zeros(len(files), np.int64), lambda rows: FileSamples(files, rows, spec))
-    elif path.suffix.lower() == ".npz":
-        with open_npz(path) as file:
-            key = samples_key(path, file, partition)
-            x = file[key]
-        entry = Entry(f"{path}:{key}", (), np.zeros(len(x), np.int64), lambda rows: ArraySamples(x, rows, spec, key))
-    else:
-        labelled = read_entry(path, partition, spec, loss, check=check)
-        entry = Entry(str(path), (), np.zeros(len(labelled.targets), np.int64), labelled.build)
-    return without_labels(entry, loss)
 
 
 def without_labels(entry: Entry, loss: LossKind) -> Entry:
@@ -178,33 +130,3 @@ def empty_partition(path: Path | str, partition: PartitionName, noun: str = "sam
 def unreadable(error: OSError, path: Path) -> TaskError:
     """Return the error for files that cannot be read."""
     return TaskError(f"{error.filename or path}: cannot be read ({error.strerror}): check permissions")
-
-
-def _readable(files: Sequence[Path], path: Path, spec: InputSpec, check: FileCheck | None) -> list[bool]:
-    """Return which of an entry's images can be decoded; at least one.
-
-    Raises:
-        TaskError: None can.
-    """
-    if check is None:
-        return [True] * len(files)
-    keep = check.readable(files, lambda file: check_image(file, spec))
-    if not any(keep):
-        raise check.error(path)
-    return keep
-
-
-def _read_arrays(
-    path: Path, partition: PartitionName, spec: InputSpec, loss: LossKind, borrowed: Sequence[str]
-) -> Entry:
-    with open_npz(path) as file:
-        x_key = samples_key(path, file, partition, labelled=True)
-        x, y, classes = file[x_key], file[labels_key(x_key)], class_names(file)
-    where = f"{path}:{x_key}"
-    if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
-        raise TaskError(f"{where}: there must be one label per sample, got {list(x.shape)} and {list(y.shape)}")
-    if len(x) == 0:
-        raise empty_partition(where, partition)
-    names, targets = targets_of_array(where, y, loss, classes, borrowed)
-    ArraySamples(x[:1], targets[:1], spec, where)  # reports a wrong shape or type now
-    return Entry(where, names, targets, lambda rows: ArraySamples(x, rows, spec, x_key))

@@ -5,14 +5,34 @@ memory that is left, before anything is allocated.
 """
 
 import math
+import os
+from pathlib import Path
 from typing import IO
 
 import numpy as np
 
 from tuner.arrays import Array
+from tuner.errors import TaskError
+from tuner.reading import open_regular
 from tuner.units import format_bytes
 
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
+def read_npy(path: Path) -> Array:
+    """Read one array file, such as a recording [channels, time].
+
+    Raises:
+        TaskError: The file is missing, or no ``.npy``.
+    """
+    try:
+        with open_regular(path) as file:
+            return read_array(file, os.fstat(file.fileno()).st_size)
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except (ValueError, EOFError) as error:
+        reason = str(error)
+    raise TaskError(f"{path}: cannot be read as .npy ({reason}): write it with numpy.save")
 
 
 def read_array(stream: IO[bytes], size: int) -> Array:

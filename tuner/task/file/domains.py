@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 from tuner.errors import TaskError
 from tuner.metrics import LossKind
-from tuner.task.data.clips import read_clips
-from tuner.task.data.entry import Entry, read_entry, read_unlabelled, without_labels
+from tuner.task.data.entry import Entry, EntrySource, without_labels
 from tuner.task.data.npz import PartitionName
 from tuner.task.data.readable import FileCheck
-from tuner.task.data.recordings import read_recordings
 from tuner.task.data.samples import Samples, Subset
 from tuner.task.file.labels import as_rows
 from tuner.task.file.sections import path_of
+from tuner.task.inputs import input_kind
 from tuner.task.partition import recording_holdout, stratified_holdout
 from tuner.task.spec import InputSpec
 from tuner.task.task import Domain
@@ -49,22 +48,14 @@ def read_entries(
         ("test", section.test),
     )
     labelled = getattr(section, "labels", "given") == "given"
-    entries: dict[PartitionName, Entry] = {}
+    entries, kind = dict[PartitionName, Entry](), input_kind(spec.kind)
     for partition, text in paths:
         if text is None:
             continue
         path = path_of(text, folder)
-        names = entries["train"].names if "train" in entries else None
-        if spec.kind == "signals":
-            entry = read_recordings(path, partition, spec, loss, names, check)
-            entry = entry if labelled else without_labels(entry, loss)
-        elif spec.kind == "audio":
-            entry = read_clips(path, partition, spec, loss, recording, check)
-            entry = entry if labelled else without_labels(entry, loss)
-        elif labelled:
-            entry = read_entry(path, partition, spec, loss, names, check)
-        else:
-            entry = read_unlabelled(path, partition, spec, loss, check)
+        names = entries["train"].names if "train" in entries else ()
+        entry = kind.entry(EntrySource(path, partition, spec, loss, labelled, names, recording, check))
+        entry = entry if labelled else without_labels(entry, loss)
         twin = next((name for name, other in entries.items() if _overlap(other, entry)), None)
         if twin is not None:
             raise TaskError(

@@ -9,7 +9,6 @@ from pydantic.fields import FieldInfo
 
 from tuner.errors import TaskError, nearest
 from tuner.metrics import LossKind
-from tuner.task.spec import SampleKind
 
 
 class Section(BaseModel):
@@ -40,7 +39,7 @@ class ModelSection(Section):
 class GlobalSection(Section):
     """Data of the classes the model was trained for."""
 
-    kind: SampleKind
+    kind: str
     train: str
     val: str | None = None
     test: str | None = None
@@ -50,7 +49,7 @@ class GlobalSection(Section):
 class LocalSection(Section):
     """The user's own data."""
 
-    kind: SampleKind
+    kind: str
     train: str
     val: str | None = None
     test: str | None = None

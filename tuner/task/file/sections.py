@@ -4,10 +4,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.augment.operations import check_operations
 from tuner.errors import StoreError, TaskError
 from tuner.reading import kind_of, path_from
-from tuner.task.data.audio import PATCH
+from tuner.task.inputs import input_kind
 from tuner.task.reader import DefaultsOf, nobody_says
 from tuner.task.spec import (
     LIBRARIES,
@@ -16,7 +15,6 @@ from tuner.task.spec import (
     LossSettings,
     ModelSpec,
     Pretrain,
-    SampleKind,
 )
 
 if TYPE_CHECKING:
@@ -39,34 +37,22 @@ def input_spec(file: "TaskFile", path: Path, model: ModelSpec, defaults_of: Defa
     Raises:
         TaskError: A value is missing, or does not fit the kind of the samples.
     """
-    kind, section = file.local.kind, file.input
-    if file.global_ is not None and file.global_.kind != kind:
+    name, section = file.local.kind, file.input
+    if file.global_ is not None and file.global_.kind != name:
         raise TaskError(
-            f"{path}: global.kind = {file.global_.kind!r} and local.kind = {kind!r} must agree: one model reads both"
+            f"{path}: global.kind = {file.global_.kind!r} and local.kind = {name!r} must agree: one model reads both"
         )
-    size, resize, mean, std = section.size, section.resize, tuple(section.mean), tuple(section.std)
-    defaults = defaults_of(model) if kind == "images" and not (size and mean and std) else None
-    if defaults is not None:
-        resize = resize if size or resize else defaults.resize
-        size, mean, std = size or defaults.size, mean or defaults.mean, std or defaults.std
-    if kind == "images" and size is None:
-        raise TaskError(f'{path}: input.size is missing, and kind = "images" needs it: e.g. size = 160')
-    for key, values in (("mean", mean), ("std", std)):
-        if kind == "images" and len(values) not in {1, 3}:
-            raise TaskError(
-                f"{path}: input.{key} must have 1 or 3 values for images, got {list(values)}: give those of the "
-                "model's training, e.g. mean = [0.485, 0.456, 0.406], std = [0.229, 0.224, 0.225] for ImageNet"
-            )
-    window, hop = section.window, section.hop
-    if kind == "audio":
-        window = PATCH if window is None else window
-        hop = max(1, window // 2) if hop is None else hop
-    elif section.recording is not None:
-        raise TaskError(f'{path}: input.recording names recordings of sounds: leave it out, or set kind = "audio"')
+    given = {key: getattr(section, key) for key in ("size", "resize", "window", "hop")}
+    given |= {"mean": tuple(section.mean), "std": tuple(section.std)}
     try:
-        return InputSpec(kind, size, resize or size, mean, std, window, hop)
+        kind = input_kind(name)
+        kind.check_settings({**given, "recording": section.recording})
+        values = kind.completed(given, lambda: defaults_of(model))
+        spec = InputSpec(name, **{**values, "resize": values["resize"] or values["size"]})
+        kind.check(spec)
     except TaskError as error:
         raise TaskError(f"{path}: {error}") from None
+    return spec
 
 
 def model_spec(section: "ModelSection", path: Path) -> ModelSpec:
@@ -154,14 +140,14 @@ def loss_settings(section: "LossSection", path: Path) -> LossSettings:
     )
 
 
-def augment_operations(ops: list[str], kind: SampleKind, path: Path) -> tuple[str, ...]:
+def augment_operations(ops: list[str], kind: str, path: Path) -> tuple[str, ...]:
     """Return the operations of ``augment.ops``, sorted.
 
     Raises:
         TaskError: Samples of the kind cannot take one of them.
     """
     try:
-        check_operations(frozenset(ops), kind)
+        input_kind(kind).check_operations(frozenset(ops))
     except StoreError as error:
         raise TaskError(f"{path}: augment.ops: {error}") from None
     return tuple(sorted(set(ops)))

@@ -10,7 +10,6 @@ from tuner.reading import read_toml, text_from
 from tuner.task.data.entry import Entry
 from tuner.task.data.npz import PartitionName
 from tuner.task.data.readable import FileCheck
-from tuner.task.data.signals import channel_statistics
 from tuner.task.file.domains import domain_of, read_entries, refuse_shared_recordings
 from tuner.task.file.labels import GlobalClass, UnionHead, global_classes, read_classes, union_head
 from tuner.task.file.reconcile import closed_global, label_map, mapped_local, read_rules
@@ -23,6 +22,7 @@ from tuner.task.file.sections import (
     path_of,
 )
 from tuner.task.file.variables import expand
+from tuner.task.inputs import input_kind
 from tuner.task.reader import DefaultsOf, TaskReader, nobody_says
 from tuner.task.scale import standardised
 from tuner.task.spec import InputSpec, LabelMap
@@ -191,28 +191,14 @@ def _union_head(file: "TaskFile", local_entries: Entries, classes: Sequence[Glob
 
 
 def _standardised(spec: InputSpec, local: Domain, global_: Domain | None, path: Path) -> InputSpec:
-    """Give signals the mean and deviation of what the model trained on: the global training windows, if any.
+    """Return the input with mean and deviation of what the model trained on: the global training samples, if any.
 
     Raises:
-        TaskError: A channel is constant, or the two domains differ in their channels.
+        TaskError: They cannot be measured.
     """
-    if spec.kind != "signals":
-        return spec
     domains = {"local": local} if global_ is None else {"global": global_, "local": local}
-    shapes = {
-        f"{title}.{partition}": samples.load(0).shape
-        for title, domain in domains.items()
-        for partition, samples in domain.partitions()
-    }
-    where, shape = next(iter(shapes.items()))
-    other = next((name for name in shapes if shapes[name] != shape), None)
-    if other is not None:
-        raise TaskError(
-            f"{path}: {other} gives windows of {list(shapes[other])}, {where} of {list(shape)}: all recordings of a "
-            "task must have the same channels; if their lengths differ, give input.window"
-        )
-    if spec.mean or spec.std:
-        return spec
-    title, domain = next(iter(domains.items()))
-    mean, std = channel_statistics(domain.train, f"{path}: {title}.train")
-    return replace(spec, mean=mean, std=std)
+    named = {f"{title}.{name}": samples for title, domain in domains.items() for name, samples in domain.partitions()}
+    try:
+        return input_kind(spec.kind).standardised(spec, named)
+    except TaskError as error:
+        raise TaskError(f"{path}: {error}") from None

@@ -142,13 +142,13 @@ def test_a_bundle_with_exits_in_closed_form_in_its_tail_learns_again(
     trainer.add(new, list(map(str, local.labels[:40])))
 
     def right() -> float:
-        return float((trainer._answers(trainer._check)[0].argmax(axis=1) == trainer._check.labels).mean())
+        return float((trainer._every(trainer._check)[0].argmax(axis=1) == trainer._check.labels).mean())
 
-    kept, given_exits = right(), trainer._answers(trainer._check)[0]
+    kept, given_exits = right(), trainer._every(trainer._check)[0]
     trainer.train()
     assert before.label == str(local.labels[0])
     assert right() > kept - 0.05
-    assert not np.allclose(trainer._answers(trainer._check)[0], given_exits)
+    assert not np.allclose(trainer._every(trainer._check)[0], given_exits)
 
 
 def test_an_exit_beyond_the_cut_needs_a_tail_that_trains_with_it(task: Task, model: ModelInfo) -> None:

@@ -148,7 +148,7 @@ def test_apply_and_rounds_keep_what_exits_began_with(tmp_path: Path) -> None:
         trainer.plan = replace(trainer.plan, heads=replace(trainer.plan.heads, global_weight=weight))
         trainer.add(new, labels)
         trainer.train()
-        logits = trainer._answers(trainer._check)[-2]
+        logits = trainer._every(trainer._check)[-2]
         right.append((logits.argmax(axis=1) == trainer._check.labels).mean())
     assert right[0] > right[1]
     path = folder / "train" / "sums.safetensors"

@@ -17,7 +17,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.planner.flops import head_flops
 from tuner.runtime.infer.calibration import Costs
 from tuner.runtime.infer.confidence import confidences, correctness, expected_calibration_error
-from tuner.runtime.train.exit_calibration import ExitCalibration, ExitCosts
+from tuner.runtime.train.calibration import ExitCalibration, ExitCosts
 from tuner.runtime.train.exit_targets import answers_of
 from tuner.task import Task
 

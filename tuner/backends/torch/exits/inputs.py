@@ -39,7 +39,7 @@ class CutInputs:
 
 @dataclass(frozen=True, slots=True)
 class ExitInputs:
-    """What a trial of side heads reads; for a tail's, see `tuner.backends.torch.trial.inputs.TrialInputs`.
+    """What a trial of side heads reads.
 
     Attributes:
         train: What an epoch trains on.

@@ -10,7 +10,7 @@ from tuner.metrics import f1_thresholds, mean_average_precision, score
 from tuner.runtime.infer.chain import probabilities as answered
 from tuner.task import Samples, Task
 from tuner.task.data.samples import mean_of_wholes, wholes
-from tuner.task.spec import CUT
+from tuner.task.inputs import input_kind
 
 
 class Answers:
@@ -37,15 +37,15 @@ class Answers:
         """
         if not self._task.labelled and name != "global_accuracy":
             return {}
-        labels, loss, kind = samples.labels, self._task.loss, self._task.input.kind
+        labels, loss, kind = samples.labels, self._task.loss, input_kind(self._task.input.kind)
         probabilities = answered(logits, loss=loss)
         scores: dict[str, float] = {}
-        if kind in CUT:
+        if kind.windowed:
             _, places = wholes(samples)
             probabilities = mean_of_wholes(probabilities, places)
             labels = labels[np.unique(places, return_index=True)[1]]
-        if kind == "audio":
-            scores[name.replace("accuracy", "clip_accuracy")] = score(probabilities, labels, loss)
+        if kind.whole:
+            scores[name.replace("accuracy", f"{kind.whole}_accuracy")] = score(probabilities, labels, loss)
         if loss == "multi-label":
             scores[name.replace("accuracy", "precision")] = mean_average_precision(probabilities, labels)
             if name != "test_accuracy":

@@ -17,7 +17,7 @@ from tuner.backends.torch.trial.inputs import computed_inputs, plan_prefix
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.scoring import logits
 from tuner.plan.trial import TrialPlan
-from tuner.task.spec import CUT
+from tuner.task.inputs import input_kind
 
 #: Pixels of a picture's longer side, and the dimensions of samples that can be one: [channels, height, width].
 SIDE, DIMENSIONS = 128, 3
@@ -26,7 +26,8 @@ SIDE, DIMENSIONS = 128, 3
 def misread(opened: OpenTask, plan: TrialPlan, weights: Path) -> tuple[Misread, ...]:
     """Return the surest mistakes on the local validation samples; see `tuner.backends.base.Session.misread`."""
     task = opened.task
-    is_picture = len(task.input_shape) == DIMENSIONS and task.input_shape[0] in {1, 3} and task.input.kind not in CUT
+    windowed = input_kind(task.input.kind).windowed
+    is_picture = len(task.input_shape) == DIMENSIONS and task.input_shape[0] in {1, 3} and not windowed
     if plan.heads.exits or task.loss == "multi-label" or not task.labelled or not is_picture:
         return ()
     torch.set_num_threads(plan.runtime.threads)

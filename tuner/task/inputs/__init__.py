@@ -1,0 +1,50 @@
+"""Kinds of samples: images, arrays and signals, and those that plugins add."""
+
+import os
+from functools import cache
+
+from tuner.distribution import SWITCH, offered
+from tuner.errors import TaskError, nearest
+from tuner.task.inputs.arrays import Arrays
+from tuner.task.inputs.base import InputKind
+from tuner.task.inputs.images import Images
+from tuner.task.inputs.signals import Signals
+
+#: Group of the entry points of kinds that plugins add: a device that predicts loads this one object of a plugin.
+GROUP = "tuner.input_kinds"
+_OWN: dict[str, InputKind] = {kind.name: kind for kind in (Images(), Arrays(), Signals())}
+
+
+def input_kind(name: str) -> InputKind:
+    """Return the kind of samples that task files and bundles call by a name.
+
+    Raises:
+        TaskError: There is none, or what a plugin offers by this name is none.
+    """
+    return _OWN[name] if name in _OWN else _offered_kind(name, os.environ.get(SWITCH, ""))
+
+
+def kind_names() -> list[str]:
+    """Return the names of all kinds that are installed and not switched off, sorted; no plugin is imported."""
+    return sorted({*_OWN, *offered(GROUP)})
+
+
+@cache
+def _offered_kind(name: str, _: str) -> InputKind:
+    """Return a kind that a plugin offers, which depends on the plugins that are switched off."""
+    point = offered(GROUP).get(name)
+    if point is None:
+        names = kind_names()
+        raise TaskError(
+            f"kind must be one of {', '.join(names)}, got {name!r}{nearest(name, names)}: install the plugin that "
+            f"offers it, or take that out of {SWITCH}"
+        )
+    try:
+        kind = point.load()
+    except Exception as error:
+        raise TaskError(
+            f"the kind {name!r} of a plugin cannot be imported ({type(error).__name__}: {error}): update it"
+        ) from error
+    if not isinstance(kind, InputKind) or kind.name != name:
+        raise TaskError(f"the entry point {name!r} of {GROUP} must be an InputKind of this name, got {kind!r:.80}")
+    return kind

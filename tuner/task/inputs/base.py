@@ -1,0 +1,148 @@
+"""What a kind of samples is: its files, how they become the model's inputs, and the random changes that suit it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tuner.arrays import Array, Floats
+from tuner.augment.maps import augment
+from tuner.augment.operations import check_operations
+from tuner.errors import TaskError
+from tuner.task.data.entry import Entry, EntrySource
+from tuner.task.data.samples import Samples
+from tuner.task.spec import InputDefaults, InputSpec
+
+#: Settings of ``[input]`` that are not for all kinds.
+SETTINGS = ("size", "resize", "window", "hop", "recording")
+
+
+class InputKind(ABC):
+    """A kind of samples; it must import no tensor library, as it runs on devices too.
+
+    Attributes:
+        name: Value of ``kind`` in task files and bundles.
+        suffixes: Endings of files that can be predicted, in lower case.
+        noun: Word for the samples, such as ``"images"``.
+        settings: Which of ``size``, ``resize``, ``window``, ``hop`` and ``recording`` apply in ``[input]``.
+        windowed: Whether a file may hold several samples: windows, whose mean prediction is the file's.
+        whole: Word for a file in names of scores, where exports score whole files too; empty where they do not.
+        timed: Whether predictions have a timeline in seconds (`seconds`).
+        is_standardised: Whether ``input.mean`` and ``input.std`` are measured where a task file leaves them out.
+    """
+
+    name: ClassVar[str]
+    suffixes: ClassVar[frozenset[str]]
+    noun: ClassVar[str] = "samples"
+    settings: ClassVar[frozenset[str]] = frozenset()
+    windowed: ClassVar[bool] = False
+    whole: ClassVar[str] = ""
+    timed: ClassVar[bool] = False
+    is_standardised: ClassVar[bool] = False
+
+    @abstractmethod
+    def entry(self, source: EntrySource) -> Entry:
+        """Return the samples that an entry of a task file lists, and their labels; these are ignored if not needed.
+
+        Raises:
+            TaskError: The entry is missing, empty, malformed, or of another kind.
+        """
+
+    @abstractmethod
+    def read(self, path: Path, spec: InputSpec) -> Array:
+        """Return the content of a file as in training, not normalised: a sample, or what `pieces` takes.
+
+        Args:
+            path: A file with one of `suffixes`.
+            spec: Input of the model; of a windowed kind, `InputSpec.window` is the last axis of the input's shape.
+
+        Raises:
+            TaskError: The file is missing, or cannot be read.
+        """
+
+    def note(self, path: Path, spec: InputSpec) -> str:  # noqa: ARG002 - for others
+        """Return what `read` changes in a file that a person should know; empty for nothing."""
+        return ""
+
+    def pieces(self, content: Array, spec: InputSpec, name: str) -> tuple[range, Array]:  # noqa: ARG002 - for others
+        """Return where each sample begins in the content of a file, and the samples, [n, ...].
+
+        Args:
+            content: As `read` returns it, or an array of the user's.
+            spec: As for `read`.
+            name: Name of the file, for messages.
+
+        Raises:
+            TaskError: Nothing can be cut from the content.
+        """
+        return range(1), content[np.newaxis]
+
+    def seconds(self, begins: range, spec: InputSpec) -> list[float]:  # noqa: ARG002 - for others
+        """Return the second in the middle of each sample that `pieces` returns, where the kind is `timed`."""
+        return []
+
+    def completed(
+        self,
+        given: Mapping[str, Any],
+        published: Callable[[], InputDefaults | None],  # noqa: ARG002 - for others
+    ) -> dict[str, Any]:
+        """Return the fields of `InputSpec` but its kind, with what a task file leaves out.
+
+        Args:
+            given: The fields as the file has them.
+            published: Returns how images of the published model are prepared, if anybody knows.
+
+        Raises:
+            TaskError: One is missing that has no default, or does not suit the kind.
+        """
+        return dict(given)
+
+    def check(self, spec: InputSpec) -> None:
+        """Require settings of the kind alone.
+
+        Raises:
+            TaskError: One does not apply.
+        """
+        self.check_settings({key: getattr(spec, key, None) for key in SETTINGS})
+
+    def check_settings(self, values: Mapping[str, Any]) -> None:
+        """Require that only settings of this kind are given.
+
+        Raises:
+            TaskError: One does not apply.
+        """
+        key = next((key for key in SETTINGS if values.get(key) is not None and key not in self.settings), None)
+        if key is not None:
+            other = ', or set kind = "signals"' if key in {"window", "hop"} else ""
+            way_out = "give input.window" if "window" in self.settings else f"leave it out{other}"
+            raise TaskError(f"input.{key} = {values[key]} does not apply to kind {self.name!r}: {way_out}")
+
+    def standardised(self, spec: InputSpec, partitions: Mapping[str, Samples]) -> InputSpec:  # noqa: ARG002 - for others
+        """Return the input with mean and deviation of the data, where they are measured.
+
+        Args:
+            spec: The input.
+            partitions: Samples by full name, such as ``global.train``; first those that the model was trained on.
+
+        Raises:
+            TaskError: They do not fit each other, or cannot be standardised.
+        """
+        return spec
+
+    def check_operations(self, ops: frozenset[str]) -> None:
+        """Require random changes that keep a sample's label.
+
+        Raises:
+            StoreError: Samples of the kind cannot take one of them.
+        """
+        check_operations(ops)
+
+    def augment(self, maps: Floats, generator: np.random.Generator, ops: frozenset[str], strength: float) -> Floats:
+        """Return samples, or maps that blocks of the model made of them, changed at random; float32 [n, ...] both.
+
+        Raises:
+            StoreError: The operations do not suit the maps, or the strength is not from 0 to 1.
+        """
+        return augment(maps, generator, ops, strength)

@@ -1,0 +1,102 @@
+"""Images: files in folders or a manifest, or pixels in an ``.npz``; decoded, resized and cropped."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tuner.arrays import Array
+from tuner.errors import TaskError
+from tuner.reading import kind_of
+from tuner.task.data.entry import Entry, EntrySource, empty_partition, no_such_data, targets_of, unreadable
+from tuner.task.data.images import check_image, decode_image
+from tuner.task.data.listing import IMAGE_SUFFIXES, images_below, read_folder, read_manifest
+from tuner.task.data.readable import kept
+from tuner.task.data.samples import FileSamples
+from tuner.task.inputs.arrays import no_size, read_arrays
+from tuner.task.inputs.base import InputKind
+from tuner.task.spec import InputDefaults, InputSpec
+
+
+class Images(InputKind):
+    """Images, uint8 [3, size, size]."""
+
+    name = "images"
+    suffixes = IMAGE_SUFFIXES
+    noun = "images"
+    settings = frozenset({"size", "resize"})
+
+    def entry(self, source: EntrySource) -> Entry:
+        """Return the images of class folders, of a manifest or of an ``.npz``; files stay on disk."""
+        path = source.path
+        if kind_of(path) == "nothing":
+            raise no_such_data(path, source.partition)
+        suffix, folder = path.suffix.lower(), kind_of(path) == "folder"
+        if suffix == ".npz" and not folder:
+            return read_arrays(source)
+        if not folder and suffix != ".csv":
+            raise TaskError(
+                f"{path}: data must be a folder of class folders, a .csv manifest or an .npz, got {suffix!r}"
+            )
+        files, labels = _listed(source)
+        if not files:
+            raise empty_partition(path, source.partition)
+        keep = _readable(files, source)
+        files = kept(files, keep)
+        none = (), np.zeros(len(files), np.int64)
+        classes, targets = targets_of(kept(labels, keep), source.loss, path) if labels else none
+        return Entry(str(path), classes, targets, lambda rows: FileSamples(files, rows, source.spec))
+
+    def read(self, path: Path, spec: InputSpec) -> Array:
+        """Return the pixels of an image."""
+        return decode_image(path, spec)
+
+    def completed(self, given: Mapping[str, Any], published: Callable[[], InputDefaults | None]) -> dict[str, Any]:
+        """Return the fields with the published model's own preparation, where a file leaves out some of it."""
+        values = dict(given)
+        defaults = None if all(given[key] for key in ("size", "mean", "std")) else published()
+        if defaults is not None:
+            values["resize"] = given["resize"] if given["size"] or given["resize"] else defaults.resize
+            values |= {key: given[key] or getattr(defaults, key) for key in ("size", "mean", "std")}
+        if values["size"] is None:
+            raise TaskError('input.size is missing, and kind = "images" needs it: e.g. size = 160')
+        for key in ("mean", "std"):
+            if len(values[key]) not in {1, 3}:
+                raise TaskError(
+                    f"input.{key} must have 1 or 3 values for images, got {list(values[key])}: give those of the "
+                    "model's training, e.g. mean = [0.485, 0.456, 0.406], std = [0.229, 0.224, 0.225] for ImageNet"
+                )
+        return values
+
+    def check(self, spec: InputSpec) -> None:
+        """Require a size."""
+        super().check(spec)
+        if spec.size is None:
+            raise no_size(self.name)
+
+
+def _listed(source: EntrySource) -> tuple[list[Path], list[tuple[str, ...]]]:
+    """Return an entry's files, and their labels; of a folder without labels, every image anywhere below it."""
+    path = source.path
+    try:
+        if kind_of(path) != "folder":
+            return read_manifest(path, source.loss)[:2]
+        return read_folder(path) if source.labelled else (images_below(path), [])
+    except OSError as error:
+        raise unreadable(error, path) from error
+
+
+def _readable(files: Sequence[Path], source: EntrySource) -> list[bool]:
+    """Return which of an entry's images can be decoded; at least one.
+
+    Raises:
+        TaskError: None can.
+    """
+    check = source.check
+    if check is None:
+        return [True] * len(files)
+    keep = check.readable(files, lambda file: check_image(file, source.spec))
+    if not any(keep):
+        raise check.error(source.path)
+    return keep

@@ -1,0 +1,240 @@
+"""Signals: recordings in an ``.npz`` of sessions or of arrays, in class folders or in a manifest, cut into windows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from tuner.arrays import Array, Labels
+from tuner.augment.operations import check_signal_operations
+from tuner.errors import TaskError, nearest
+from tuner.reading import kind_of
+from tuner.task.data.entry import Entry, EntrySource, Origin, empty_partition, no_such_data, targets_of, unreadable
+from tuner.task.data.listing import read_folder, read_manifest
+from tuner.task.data.npy import read_npy
+from tuner.task.data.npz import class_names, labels_key, open_npz, samples_key, targets_of_array
+from tuner.task.data.readable import kept
+from tuner.task.data.samples import Samples
+from tuner.task.data.signals import (
+    Recording,
+    WindowSamples,
+    channel_statistics,
+    check_alike,
+    check_signal,
+    cut_windows,
+    window_begins,
+)
+from tuner.task.inputs.base import InputKind
+from tuner.task.spec import InputSpec
+
+SUFFIXES = frozenset({".npy"})
+_MARK = "#"
+_SIGNAL = "/signal"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelledRecordings:
+    """Recordings as an entry lists them.
+
+    Attributes:
+        recordings: Recordings in order.
+        names: Class names.
+        targets: Place in `names` of each recording: int64 [n], or multi-hot float32 [n, len(names)]; or its targets.
+    """
+
+    recordings: list[Recording]
+    names: tuple[str, ...]
+    targets: Labels
+
+
+class Signals(InputKind):
+    """Recordings [channels, time], cut into windows."""
+
+    name = "signals"
+    suffixes = SUFFIXES
+    noun = "windows"
+    settings = frozenset({"window", "hop"})
+    windowed = True
+    is_standardised = True
+
+    def entry(self, source: EntrySource) -> Entry:
+        """Return the windows of recordings: of ``.npy`` files in class folders or in a manifest, or of an ``.npz``.
+
+        ``file.npz#pattern`` takes the sessions of that name or below it, with ``*`` for any part.
+        """
+        listed = _read(source)
+        recordings = listed.recordings
+        if not recordings:
+            raise empty_partition(source.path, source.partition, "recording")
+        for recording in recordings:
+            check_signal(recording.signal, source.spec, recording.name)
+        check_alike(recordings, source.spec)
+        counts = [len(window_begins(recording.signal.shape[1], source.spec)) for recording in recordings]
+        origin = Origin(
+            tuple(recording.name for recording in recordings),
+            tuple(recording.session for recording in recordings),
+            np.repeat(np.arange(len(recordings)), counts),
+        )
+        targets = np.repeat(listed.targets, counts, axis=0)
+        return Entry(
+            str(source.path), listed.names, targets, lambda rows: WindowSamples(recordings, rows, source.spec), origin
+        )
+
+    def read(self, path: Path, spec: InputSpec) -> Array:  # noqa: ARG002 - for others
+        """Return the recording of an ``.npy``."""
+        return read_npy(path)
+
+    def pieces(self, content: Array, spec: InputSpec, name: str) -> tuple[range, Array]:
+        """Return the windows of a recording: a view of it."""
+        windows = cut_windows(content, spec, name)
+        return window_begins(content.shape[1], spec), windows
+
+    def standardised(self, spec: InputSpec, partitions: Mapping[str, Samples]) -> InputSpec:
+        """Return the input with mean and deviation of the first partition's channels."""
+        shapes = {where: samples.load(0).shape for where, samples in partitions.items()}
+        first, shape = next(iter(shapes.items()))
+        other = next((where for where in shapes if shapes[where] != shape), None)
+        if other is not None:
+            raise TaskError(
+                f"{other} gives windows of {list(shapes[other])}, {first} of {list(shape)}: all recordings of a task "
+                "must have the same channels; if their lengths differ, give input.window"
+            )
+        if spec.mean or spec.std:
+            return spec
+        mean, std = channel_statistics(partitions[first], first)
+        return replace(spec, mean=mean, std=std)
+
+    def check_operations(self, ops: frozenset[str]) -> None:
+        """Require random changes of signals."""
+        check_signal_operations(ops)
+
+
+def _read(source: EntrySource) -> LabelledRecordings:
+    path = source.path
+    name, _, pattern = (str(path), "", "") if kind_of(path) != "nothing" else str(path).partition(_MARK)
+    file = Path(name)
+    if kind_of(file) == "nothing":
+        raise no_such_data(file, source.partition)
+    suffix = file.suffix.lower()
+    if suffix == ".npz":
+        return _read_npz(file, pattern, source)
+    if pattern:
+        raise TaskError(
+            f"{path}: {_MARK}{pattern} chooses sessions of an .npz: leave it out for {suffix or 'a folder'}"
+        )
+    if kind_of(file) == "folder" or suffix == ".csv":
+        return _read_files(file, source)
+    raise TaskError(f"{file}: signals must be in an .npz, a folder of class folders or a .csv manifest, got {suffix!r}")
+
+
+def _read_files(path: Path, source: EntrySource) -> LabelledRecordings:
+    try:
+        if kind_of(path) == "folder":
+            files, labels = read_folder(path, SUFFIXES, "recordings")
+            sessions = [""] * len(files)
+        else:
+            files, labels, sessions = read_manifest(path, source.loss, sessions=True)
+    except OSError as error:
+        raise unreadable(error, path) from error
+    recordings = [_recording(file, session, source) for file, session in zip(files, sessions, strict=True)]
+    keep = [recording is not None for recording in recordings]
+    if source.check is not None and files and not any(keep):
+        raise source.check.error(path)
+    left = [recording for recording in recordings if recording is not None]
+    return LabelledRecordings(left, *targets_of(kept(labels, keep), source.loss, path))
+
+
+def _recording(file: Path, session: str, source: EntrySource) -> Recording | None:
+    """Read a recording's file; None, and noted, where it cannot be used."""
+    try:
+        signal = read_npy(file)
+        check_signal(signal, source.spec, str(file))
+    except TaskError as error:
+        if source.check is None:
+            raise
+        source.check.note(file, error)
+        return None
+    return Recording(str(file), session, signal)
+
+
+def _read_npz(path: Path, pattern: str, source: EntrySource) -> LabelledRecordings:
+    with open_npz(path) as file:
+        sessions = [key.removesuffix(_SIGNAL) for key in file if key.endswith(_SIGNAL)]
+        if sessions:
+            return _read_sessions(path, file, _matching(path, sessions, pattern), source)
+        if pattern:
+            raise TaskError(f"{path}: has no sessions (NAME/signal) to choose {_MARK}{pattern} from: leave it out")
+        return _read_arrays(path, file, source)
+
+
+def _matching(path: Path, sessions: Sequence[str], pattern: str) -> list[str]:
+    """Return the sessions that a pattern chooses; all without one."""
+    if not pattern:
+        return list(sessions)
+    patterns = (pattern, f"{pattern}/*")
+    matching = [session for session in sessions if any(fnmatchcase(session, each) for each in patterns)]
+    if not matching:
+        words = {
+            part for session in sessions for part in (session, session.rpartition("/")[0], session.partition("/")[0])
+        }
+        raise TaskError(
+            f"{path}: no session {pattern!r}{nearest(pattern, words)}; there are {', '.join(sessions[:3])} …"
+        )
+    return matching
+
+
+def _read_sessions(
+    path: Path, file: Mapping[str, Array], sessions: Sequence[str], source: EntrySource
+) -> LabelledRecordings:
+    """Read ``NAME/signal`` [time, channels], cut at ``NAME/start`` [r + 1] into recordings labelled ``NAME/label``."""
+    recordings: list[Recording] = []
+    labels: list[Array] = []
+    for session in sessions:
+        where = f"{path}{_MARK}{session}"
+        missing = next((part for part in ("label", "start") if f"{session}/{part}" not in file), None)
+        if missing is not None:
+            raise TaskError(
+                f"{where}: {missing} is missing: a session must have signal [time, channels], label [r], start [r+1]"
+            )
+        signal, label, start = (file[f"{session}/{part}"] for part in ("signal", "label", "start"))
+        recordings += [
+            Recording(f"{where}[{number}]", session, signal[begin:end].T)
+            for number, (begin, end) in enumerate(_bounds(where, start, len(label), len(signal)))
+        ]
+        labels.append(label)
+    return LabelledRecordings(
+        recordings, *targets_of_array(str(path), np.concatenate(labels), source.loss, class_names(file), source.names)
+    )
+
+
+def _bounds(where: str, start: Array, labels: int, length: int) -> list[tuple[int, int]]:
+    """Return where each recording of a session begins and ends."""
+    if start.ndim != 1 or start.dtype.kind not in "iu" or len(start) != labels + 1:
+        raise TaskError(f"{where}: {labels} labels need {labels + 1} starts, got {list(start.shape)}")
+    bounds = start.astype(np.int64)
+    if bounds[0] < 0 or bounds[-1] > length or (np.diff(bounds) <= 0).any():
+        raise TaskError(f"{where}: starts must grow from 0 up to the signal's length {length}")
+    return list(pairwise(bounds.tolist()))
+
+
+def _read_arrays(path: Path, file: Mapping[str, Array], source: EntrySource) -> LabelledRecordings:
+    """Read ``x_train`` [n, channels, time] and ``y_train``, and of each row its ``session_train`` if that is there."""
+    x_key = samples_key(path, file, source.partition, labelled=True)
+    x, y = file[x_key], file[labels_key(x_key)]
+    where = f"{path}:{x_key}"
+    if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
+        raise TaskError(f"{where}: there must be one label per recording, got {list(x.shape)} and {list(y.shape)}")
+    sessions_key = "session" + x_key[1:]
+    sessions = [str(name) for name in file[sessions_key]] if sessions_key in file else [""] * len(x)
+    if len(sessions) != len(x):
+        raise TaskError(f"{path}:{sessions_key}: {len(x)} recordings need as many sessions, got {len(sessions)}")
+    if len(x) == 0:
+        return LabelledRecordings([], (), y)
+    recordings = [
+        Recording(f"{where}[{number}]", session, signal)
+        for number, (session, signal) in enumerate(zip(sessions, x, strict=True))
+    ]
+    return LabelledRecordings(recordings, *targets_of_array(where, y, source.loss, class_names(file), source.names))
