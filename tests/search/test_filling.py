@@ -15,6 +15,7 @@ from tuner.errors import TunerError
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.planner.data_terms import QUANTISING_SAMPLES, feature_bits, feature_bytes, feature_records, weight_bytes
+from tuner.planner.device import nominal
 from tuner.planner.price import Estimate, price
 from tuner.results.config import Budget
 from tuner.results.records import Outcome, TrialRecord
@@ -87,7 +88,7 @@ def test_what_exits_begin_with_takes_all_global_samples_once(filler: Filler, pla
     assert dear == pytest.approx(
         price(begun, rates).start_seconds
     )  # the features of these samples are a cost of the run
-    assert price(begun).storage_bytes > price(alone).storage_bytes
+    assert price(begun, rates).storage_bytes > price(alone, rates).storage_bytes
     assert (
         price(begun, replace(rates, fill_peak_bytes=0)).peak_bytes
         > price(alone, replace(rates, fill_peak_bytes=0)).peak_bytes
@@ -182,7 +183,7 @@ def test_codes_of_few_bits_need_room_for_the_eight_bit_ones_too(plan: TrialPlan)
     ones = np.ones(shape[0], np.float32)
     record = Codec(1, shape, ones * 0, ones, has_own_scales(1, shape)).record_bytes
     assert feature_bytes(narrow) - feature_bytes(eight) == plan.train_samples * record
-    assert price(eight).storage_bytes == feature_bytes(eight) + weight_bytes(eight)
+    assert price(eight, nominal(eight.model)).storage_bytes == feature_bytes(eight) + weight_bytes(eight)
 
 
 def test_one_pass_fills_every_cut_the_study_may_ask_for(filler: Filler, plan: TrialPlan, stand_in: Any) -> None:

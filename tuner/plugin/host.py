@@ -256,9 +256,7 @@ class Host:
                 "which switches plugins off"
             )
         known = ", ".join(f"{one}://" for one in self.studies)
-        raise UsageError(
-            f"{noun} must begin with one of {known}, got {(scheme and f'{scheme}://') or 'none'}: {way_out}"
-        )
+        raise UsageError(f"{noun} must begin with {known}, got {(scheme and f'{scheme}://') or 'none'}: {way_out}")
 
     def _register(self, name: str, plugin: object) -> None:
         if self._manager.has_plugin(name):

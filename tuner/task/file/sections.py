@@ -46,10 +46,9 @@ def input_spec(file: "TaskFile", path: Path, model: ModelSpec, defaults_of: Defa
     given |= {"mean": tuple(section.mean), "std": tuple(section.std)}
     try:
         kind = input_kind(name)
-        kind.check_settings({**given, "recording": section.recording})
         values = kind.completed(given, lambda: defaults_of(model))
         spec = InputSpec(name, **{**values, "resize": values["resize"] or values["size"]})
-        kind.check(spec)
+        kind.check(spec, section.recording)
     except TaskError as error:
         raise TaskError(f"{path}: {error}") from None
     return spec

@@ -34,9 +34,9 @@ class Arrays(InputKind):
         """Return the array of an ``.npy``."""
         return read_npy(path)
 
-    def check(self, spec: InputSpec) -> None:
+    def check(self, spec: InputSpec, recording: str | None = None) -> None:
         """Require a size where there is one to resize to."""
-        super().check(spec)
+        super().check(spec, recording)
         if spec.resize is not None and spec.size is None:
             raise no_size(self.name)
 

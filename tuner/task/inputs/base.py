@@ -15,9 +15,6 @@ from tuner.task.data.entry import Entry, EntrySource
 from tuner.task.data.samples import Samples
 from tuner.task.spec import InputDefaults, InputSpec
 
-#: Settings of ``[input]`` that are not for all kinds.
-SETTINGS = ("size", "resize", "window", "hop", "recording")
-
 
 class InputKind(ABC):
     """A kind of samples; it must import no tensor library, as it runs on devices too.
@@ -99,25 +96,22 @@ class InputKind(ABC):
         """
         return dict(given)
 
-    def check(self, spec: InputSpec) -> None:
-        """Require settings of the kind alone.
-
-        Raises:
-            TaskError: One does not apply.
-        """
-        self.check_settings({key: getattr(spec, key, None) for key in SETTINGS})
-
-    def check_settings(self, values: Mapping[str, Any]) -> None:
+    def check(self, spec: InputSpec, recording: str | None = None) -> None:
         """Require that only settings of this kind are given.
 
+        Args:
+            spec: The input.
+            recording: ``input.recording`` of a task file, which is no part of the input.
+
         Raises:
             TaskError: One does not apply.
         """
-        key = next((key for key in SETTINGS if values.get(key) is not None and key not in self.settings), None)
+        given = {key: getattr(spec, key) for key in ("size", "resize", "window", "hop")} | {"recording": recording}
+        key = next((key for key, value in given.items() if value is not None and key not in self.settings), None)
         if key is not None:
             other = ', or set kind = "signals"' if key in {"window", "hop"} else ""
             way_out = "give input.window" if "window" in self.settings else f"leave it out{other}"
-            raise TaskError(f"input.{key} = {values[key]} does not apply to kind {self.name!r}: {way_out}")
+            raise TaskError(f"input.{key} = {given[key]} does not apply to kind {self.name!r}: {way_out}")
 
     def standardised(self, spec: InputSpec, partitions: Mapping[str, Samples]) -> InputSpec:  # noqa: ARG002 - for others
         """Return the input with mean and deviation of the data, where they are measured.

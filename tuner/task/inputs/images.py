@@ -69,9 +69,9 @@ class Images(InputKind):
                 )
         return values
 
-    def check(self, spec: InputSpec) -> None:
+    def check(self, spec: InputSpec, recording: str | None = None) -> None:
         """Require a size."""
-        super().check(spec)
+        super().check(spec, recording)
         if spec.size is None:
             raise no_size(self.name)
 
