@@ -105,9 +105,8 @@ format: $(ALL)
 	@$(BIN)/ruff check --fix .
 
 bench-quick: $(ALL)
-	@set -e; for file in benchmarks/*.py; do \
-		grep -q '__main__' $$file || continue; \
-		name=$$(basename $$file .py); echo "== $$name"; $(BIN)/python -m benchmarks.$$name --quick; \
+	@set -e; for name in $$(grep -rl --include='*.py' 'benchmark_parser(__doc__' benchmarks | sort | tr / . | sed 's/\(\.__main__\)*\.py$$//'); do \
+		echo "== $$name"; $(BIN)/python -m $$name --quick; \
 	done
 
 clean:

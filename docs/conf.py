@@ -38,7 +38,7 @@ python_use_unqualified_type_names = True
 #: Documents outside of this folder, and the pages that have their text.
 MOVED = {"README.md": "index.md", "SECURITY.md": "security.md"}
 #: Pages that list others: their links are the table of contents at the side.
-LISTS = ("index", "notes/README", "reference/index")
+LISTS = ("index", "commands", "notes/README", "reference/index")
 LINK = re.compile(r"\]\((?P<up>(?:\.\./)+)(?P<name>README\.md|SECURITY\.md)(?:#[\w-]+)?\)")
 SECTION = re.compile(r"^## (.*)$", re.MULTILINE)
 PAGE = re.compile(r"^(?:- |\| )\[[^\]]*\]\((?!\.\.|https?:)([\w./-]+)\.(?:md|rst)\)", re.MULTILINE)

@@ -26,7 +26,8 @@ def names_defined() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
     for path, tree in sources().items():
         parts = path.relative_to(ROOT).with_suffix("").parts
         parts = parts[1:] if parts[0] == "plugins" else parts
-        modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = set(_bound(tree.body))
+        name = ".".join(parts[:-1] if parts[-1] in {"__init__", "__main__"} else parts)
+        modules.setdefault(name, set()).update(_bound(tree.body))
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 parents = {f"<{getattr(base, 'attr', getattr(base, 'id', ''))}>" for base in node.bases}
@@ -97,7 +98,7 @@ def test_every_name_in_the_documents_and_docstrings_exists() -> None:
     documents = [(path.name, FENCE.sub("", text(path))) for path in DOCUMENTS]
     files = re.compile(r"\.(toml|py|md|ini|sh)$")
     named = [(where, name) for where, content in [*documents, *docstrings()] for name in names_in(content)]
-    metadata = {"tuner.step", "tuner.input_kinds"}  # an entry of an ONNX file; a group of entry points
+    metadata = {"tuner.step", "tuner.input_kinds"}  # an entry of an ONNX file, and a group of entry points
     named = [(where, name) for where, name in named if not files.search(name) and name not in metadata]
     assert [(where, name) for where, name in named if not exists(name)] == []
     assert len(named) >= 100

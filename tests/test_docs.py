@@ -85,9 +85,9 @@ def test_every_block_is_in_a_language_that_is_checked() -> None:
     counts = {language: languages.count(language) for language in ("sh", "python", "toml")}
     assert counts["sh"] >= 10
     assert counts["toml"] >= 5
-    checked = {"README.md": 1, "commands.md": 2, "tasks.md": 2, "python.md": 4}  # by this file
+    checked = {"README.md": 1, "export.md": 2, "tasks.md": 2, "python.md": 4}  # by this file
     checked |= {"plugins.md": 6, "cookbook.md": 8}  # by test_plugins_doc and test_cookbook
-    checked |= {"runtimes.md": 2}  # by benchmarks.runtimes, which needs what is not installed for the tests
+    checked |= {"runtimes.md": 2}  # by benchmarks.models.runtimes, which needs what is not installed for the tests
     assert {name: [own for own, _ in blocks("python")].count(name) for name in checked} == checked
     assert counts["python"] == sum(checked.values())
 
@@ -145,29 +145,33 @@ def test_every_command_line_names_a_command_and_its_options() -> None:
     assert {path.name for path in DOCUMENTS} >= {"README.md", "architecture.md", "commands.md", "tasks.md"}
 
 
-def test_every_command_and_option_is_described() -> None:
-    described = text(ROOT / "docs" / "commands.md")
-    known = commands()
-    for command, options in known.items():
-        assert f"tuner {command}" in described, f"docs/commands.md lacks tuner {command}"
-        assert {option for option in options if f"`{option}`" not in described} == set(), command
+def command_sections() -> dict[str, str]:
+    """Return what the pages of ``docs/commands`` say of each command."""
+    sections: dict[str, str] = {}
+    for path in (ROOT / "docs" / "commands").glob("*.md"):
+        _, *parts = re.split(r"^#{1,2} (tuner .+)$", text(path), flags=re.MULTILINE)
+        for title, section in zip(parts[::2], parts[1::2], strict=True):
+            for command in re.findall(r"tuner ([a-z ]*[a-z])\b", title):
+                sections[command] = sections.get(command, "") + section
+    return sections
+
+
+def test_every_command_has_a_page_with_its_options_and_no_others() -> None:
+    known, sections = commands(), command_sections()
+    assert {command: [] for command in known} == {
+        command: sorted(option for option in options if f"`{option}`" not in sections.get(command, ""))
+        for command, options in known.items()
+    }
+    for command, section in sections.items():
+        cells = re.findall(r"^\| (`--[^|]*)", section, re.MULTILINE)
+        assert set(re.findall(r"`(--[a-z-]+)`", " ".join(cells))) <= known.get(command, set()), command
+    linked = re.findall(r"^- \[.*\]\(commands/(\w+)\.md\)", text(ROOT / "docs" / "commands.md"), re.MULTILINE)
+    assert sorted(linked) == sorted(path.stem for path in (ROOT / "docs" / "commands").glob("*.md"))
     assert len(known) >= 11
 
 
-def test_every_option_in_a_table_exists() -> None:
-    sections = re.split(
-        r"^## (tuner [a-z ]+?)(?: [A-Z].*|, .*)?$", text(ROOT / "docs" / "commands.md"), flags=re.MULTILINE
-    )
-    known, seen = commands(), 0
-    for command, section in zip(sections[1::2], sections[2::2], strict=True):
-        options = set(re.findall(r"^\| `(--[a-z-]+)`", section.split("\n## ")[0], re.MULTILINE))
-        assert options <= known[command.removeprefix("tuner ")], command
-        seen += len(options)
-    assert seen >= 40
-
-
 def test_the_table_of_a_run_has_the_options_of_its_request_in_their_order() -> None:
-    section = text(ROOT / "docs" / "commands.md").partition("## tuner run TASK")[2].partition("\n## ")[0]
+    section = command_sections()["run"]
     options = [option_name(field.name) for field in fields(RunRequest)]
     assert re.findall(r"^\| `--([a-z-]+)`", section, re.MULTILINE) == [*options, "dry-run", "json"]
     known = commands()
@@ -194,10 +198,11 @@ def test_every_search_space_that_is_shipped_is_described() -> None:
 
 
 def test_every_benchmark_is_described() -> None:
-    programs = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "__main__" in text(path)}
-    listed = set(re.findall(r"^\| `python -m benchmarks\.(\w+)`", text(ROOT / "docs/notes/README.md"), re.MULTILINE))
-    helpers = {"memory_ort", "predictions", "table4_measured"}  # arms that other benchmarks start
-    assert listed == programs - helpers
+    files = (ROOT / "benchmarks").rglob("*.py")
+    modules = (path.relative_to(ROOT).with_suffix("") for path in files if "benchmark_parser(__doc__" in text(path))
+    programs = {".".join(module.parts).removesuffix(".__main__") for module in modules}
+    listed = set(re.findall(r"^\| `python -m (benchmarks[\w.]+)`", text(ROOT / "docs/notes/README.md"), re.MULTILINE))
+    assert listed == programs
     for path in (ROOT / "docs/notes").glob("*.md"):
         assert path.name == "README.md" or path.name in text(ROOT / "docs/notes/README.md")
         shown = "python -m benchmarks." in text(path) or "tuner describe" in text(path)
@@ -255,7 +260,7 @@ def test_the_pythons_imports_and_calls_are_what_is_offered() -> None:
 
 
 def test_the_trainers_table_has_its_signatures() -> None:
-    table = text(ROOT / "docs" / "commands.md")
+    table = text(ROOT / "docs" / "commands" / "export.md")
     (constructor,) = re.findall(r"`tuner\.runtime\.Trainer\((.*?)\)`", table)
     assert constructor == _arguments(tuner.runtime.Trainer.__init__)
     rows = re.findall(r"`((?:add|train|accuracy|global_accuracy|save))\((.*?)\)`", table)

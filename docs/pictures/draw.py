@@ -118,7 +118,7 @@ def store() -> str:
 def budget() -> str:
     """Predict, guard, teach."""
     return picture(
-        310, "Predict, guard, teach", "tuner run TASK --memory 300MB; expected and measured bytes: python -m benchmarks.memory_limit",
+        310, "Predict, guard, teach", "tuner run TASK --memory 300MB; expected and measured bytes: python -m benchmarks.limits.memory_limit",
         label(20, 100, 100, "plan"), path((120, 127), (150, 127)),
         label(154, 90, 170, "predict", "interval of bytes", "and seconds", height=74), path((324, 127), (416, 127)), text(370, 118, "fits", "mid small"),
         label(420, 90, 170, "guard", "memory every 10 ms,", "a deadline", height=74), path((590, 127), (620, 127)), label(624, 100, 76, "done"),
@@ -199,7 +199,7 @@ def replay() -> str:
         ]
     mark = 152 + 52.6 * 5
     return picture(
-        340, "Replay against forgetting", "The last two blocks, 8 epochs, three seeds: python -m benchmarks.adapters --part forgetting",
+        340, "Replay against forgetting", "The last two blocks, 8 epochs, three seeds: python -m benchmarks.models.adapters --part forgetting",
         box(152, 22, 14, 14, "soft", 2), text(172, 34, "local: the user's classes"), box(380, 22, 14, 14, "a", 2), text(400, 34, "global: what the model knew"),
         path((mark, 50), (mark, 290), kind="cut", tip=False), *parts, text(700, 306, "dashed: global accuracy of the untouched model, 52.6 %", "end small"),
     )
@@ -208,7 +208,7 @@ def replay() -> str:
 def rounds() -> str:
     """Predict, keep, train, judge."""
     return picture(
-        330, "Rounds on the device", "tuner watch BUNDLE; whom rounds harm, with the gate and without: python -m benchmarks.users",
+        330, "Rounds on the device", "tuner watch BUNDLE; whom rounds harm, with the gate and without: python -m benchmarks.models.users",
         label(20, 60, 130, "predict", "files as they come"), path((150, 87), (186, 87)),
         label(190, 60, 140, "keep", "the newest samples"), path((330, 87), (366, 87)),
         label(370, 60, 150, "due?", "100 new, or drift"), path((520, 87), (556, 87)),

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.alternatives import results_from
-from benchmarks.alternatives_claims import (
+from benchmarks.alternatives.__main__ import results_from
+from benchmarks.alternatives.claims import (
     BEST_LOCAL,
     DEFAULT,
     Difference,
@@ -20,8 +20,8 @@ from benchmarks.alternatives_claims import (
     paired,
     rows_of,
 )
-from benchmarks.alternatives_heads import HEADS, PENALTIES, class_weights, ridge
-from benchmarks.alternatives_trained import half_of, one_cycle, softmax
+from benchmarks.alternatives.heads import HEADS, PENALTIES, class_weights, ridge
+from benchmarks.alternatives.trained import half_of, one_cycle, softmax
 from tuner.arrays import Doubles, Labels
 
 
@@ -49,15 +49,15 @@ def test_ridge_takes_the_penalty_with_the_best_answers_to_samples_left_out(monke
         for left_out in range(len(y)):
             rest = np.delete(np.arange(len(y)), left_out)
             same = factor * (np.var(x, 0).mean() * len(y)) / (np.var(x[rest], 0).mean() * len(rest))
-            monkeypatch.setattr("benchmarks.alternatives_heads.PENALTIES", (same,))
+            monkeypatch.setattr("benchmarks.alternatives.heads.PENALTIES", (same,))
             right += int(ridge(x[rest], y[rest], 3, balanced=False)(x[[left_out]]).argmax() == y[left_out])
         return right / len(y)
 
     shares = [answers(factor) for factor in PENALTIES]
     best = max(index for index, share in enumerate(shares) if share == max(shares))
-    monkeypatch.setattr("benchmarks.alternatives_heads.PENALTIES", PENALTIES)
+    monkeypatch.setattr("benchmarks.alternatives.heads.PENALTIES", PENALTIES)
     chosen = ridge(x, y, 3, balanced=False)(x)
-    monkeypatch.setattr("benchmarks.alternatives_heads.PENALTIES", (PENALTIES[best],))
+    monkeypatch.setattr("benchmarks.alternatives.heads.PENALTIES", (PENALTIES[best],))
     assert np.allclose(chosen, ridge(x, y, 3, balanced=False)(x))
     assert len(set(shares)) > 1
 
@@ -66,7 +66,7 @@ def test_ridge_is_the_same_with_more_features_than_samples(monkeypatch: pytest.M
     x, y = clusters(4, 3.0)
     narrow = ridge(x, y, 3, balanced=True)(x)
     wide = np.concatenate([x, np.zeros((60, 100))], axis=1)  # their mean variance is an eleventh
-    monkeypatch.setattr("benchmarks.alternatives_heads.PENALTIES", tuple(11 * factor for factor in PENALTIES))
+    monkeypatch.setattr("benchmarks.alternatives.heads.PENALTIES", tuple(11 * factor for factor in PENALTIES))
     assert np.allclose(narrow, ridge(wide, y, 3, balanced=True)(wide))
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.cache_sizes import PRINTED, judge, measure, shape_after
+from benchmarks.papers.cache_sizes import PRINTED, judge, measure, shape_after
 
 
 @pytest.mark.slow

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from benchmarks.drift import (
+from benchmarks.lib.report import Row
+from benchmarks.models.drift import (
     AFTER,
     BEFORE,
     CLASSES,
@@ -19,7 +20,6 @@ from benchmarks.drift import (
     regained,
     stream,
 )
-from benchmarks.report import Row
 
 KNOWN = [(np.full((1, 8, 8), number / 1024, np.float32), str(number % LATER)) for number in range(700)]
 NEW = [(np.full((1, 8, 8), -float(number), np.float32), str(LATER + number % 2)) for number in range(1, 200)]

@@ -4,7 +4,7 @@ from math import factorial
 
 import pytest
 
-from benchmarks.fleet_model import Station, throughput
+from benchmarks.fleet.model import Station, throughput
 
 
 @pytest.mark.parametrize("workers", [1, 2, 16, 100])

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fuzz import answered, fuzz
-from benchmarks.fuzz_rooms import rooms
+from benchmarks.limits.hostile.fuzz import answered, fuzz
+from benchmarks.limits.hostile.fuzz_rooms import rooms
 from tuner.errors import TunerError
 
 

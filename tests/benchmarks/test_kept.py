@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from benchmarks.kept import Kept
-from benchmarks.ric_grow_claims import FULL, LENET, MOBILENET, OPT, RIC, judged, same, table
+from benchmarks.lib.kept import Kept
+from benchmarks.papers.growth.ric_grow_claims import FULL, LENET, MOBILENET, OPT, RIC, judged, same, table
 from tuner.plan.parts import RecipePlan
 from tuner.results.counts import ClassCounts
 from tuner.results.records import Outcome

@@ -1,6 +1,6 @@
 """Suggestions by name are as often right as is said."""
 
-from benchmarks.labels import by_name, names, right_of_example, written
+from benchmarks.models.labels import by_name, names, right_of_example, written
 from tuner.commands.labels import PROPOSED
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.moil_chain import ALPHAS, ARMS, CACHED, FULL, LAST, MIXED, THREE, quality, ratios
+from benchmarks.papers.moil_chain import ALPHAS, ARMS, CACHED, FULL, LAST, MIXED, THREE, quality, ratios
 
 GIVEN = 0.5
 

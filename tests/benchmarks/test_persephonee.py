@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.persephonee import TAPS, described, exact, exit_table, reached
+from benchmarks.papers.exits.persephonee import TAPS, described, exact, exit_table, reached
 
 pytestmark = pytest.mark.slow
 

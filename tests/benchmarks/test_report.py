@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.report import Claim, finish, interval, median_interval, times_faster
+from benchmarks.lib.report import Claim, finish, interval, median_interval, times_faster
 
 
 def test_figures_of_numpy_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     drop = np.array([0.25, 0.75]).mean()
-    finish("x", [{"arm": "a", "drop": drop}], [Claim("small", "0", "0.5", "quality", drop <= 1)], tmp_path / "x.json")
+    finish("x", [{"arm": "a", "drop": drop}], [Claim("small", "0", "0.5", drop <= 1)], tmp_path / "x.json")
     written = json.loads((tmp_path / "x.json").read_text())
     assert written["rows"] == [{"arm": "a", "drop": 0.5}]
     assert written["claims"][0]["met"] is True

@@ -2,10 +2,10 @@
 
 import pytest
 
-from benchmarks.search_record import TABLES, TASKS
-from benchmarks.search_replay import Replay, Table, ours, plain
-from benchmarks.search_table import ARMS, DEFAULT, OURS, SHARES, claims, table_of
-from benchmarks.search_table import PLAIN as SAMPLERS
+from benchmarks.search.record import TABLES, TASKS
+from benchmarks.search.replay import Replay, Table, ours, plain
+from benchmarks.search.table import ARMS, DEFAULT, OURS, SHARES, claims, table_of
+from benchmarks.search.table import PLAIN as SAMPLERS
 from tuner.plugin.sources import preferred_values
 
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from benchmarks.two_stage import BATCH, ratio_claim
-from benchmarks.two_stage_accuracy import ARMS, FOUR, ONE, SHARED, SINGLE, STILL, WHOLE, Found, claims_of
-from benchmarks.two_stage_pixels import changed
+from benchmarks.papers.two_stage import BATCH, ratio_claim
+from benchmarks.papers.two_stage_accuracy import ARMS, FOUR, ONE, SHARED, SINGLE, STILL, WHOLE, Found, claims_of
+from benchmarks.papers.two_stage_pixels import changed
 
 LESS = ((SINGLE, 0.7), (FOUR, 0.75), (WHOLE, 0.75), (WHOLE, 0.9), (STILL, 0.9), (ONE, 0.55))
 MEAN = torch.tensor([0.5, 0.4, 0.3])[:, None, None]

@@ -1,4 +1,4 @@
-"""What an ONNX file of a bundle may hold; the hostile ones are in `benchmarks.hostile_models`."""
+"""What an ONNX file of a bundle may hold; the hostile ones are in `benchmarks.limits.hostile.models`."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 import torch
 from onnx import TensorProto, defs, helper, numpy_helper
 
-from benchmarks.hostile_models import numbers, plain
+from benchmarks.limits.hostile.models import numbers, plain
 from tests.bundle.handmade import model
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.bundle.onnxcheck import MOST_FIELDS, OPERATORS, check_model

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.inputs import answer_to
-from benchmarks.malformed import Case, cases
+from benchmarks.limits.hostile.inputs import answer_to
+from benchmarks.limits.hostile.malformed import Case, cases
 from tests.cli.tiny_task import NET, Cli, draw, write
 from tuner.cli.app import call
 from tuner.printable import MOST_LETTERS, one_line, printable

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.ric_tables import DIFFERENT, agrees, claims, counted
+from benchmarks.papers.growth.ric_tables import DIFFERENT, agrees, claims, counted
 from tuner.errors import TaskError
 from tuner.models.counts import flops, parameters
 from tuner.models.lenet import lenet_1d, lenet_2d

@@ -17,7 +17,7 @@ from tuner.plugin import StudyOpener, StudyReader, hookimpl
 from tuner.plugin.core import build_host
 from tuner.results.run import Run
 
-OLD = Path(__file__).parent.parent / "fixtures" / "digits" / "run"
+RUN = Path(__file__).parent.parent / "fixtures" / "digits" / "run"
 ADDRESS = "postgresql://me:s3cret@127.0.0.1:1/db"
 
 
@@ -41,8 +41,8 @@ class Copied(StudyOpener):
         return 0
 
     def write(self, folder: Path) -> None:
-        for name in ("run.json", "journal.log", "trials.jsonl"):
-            shutil.copy(OLD / name, folder)
+        for name in ("run.json", "trials.jsonl"):
+            shutil.copy(RUN / name, folder)
 
     def fetch(self, trial: int, artifacts: str | Path, folder: Path) -> None:
         target = folder / "trials" / str(trial)
@@ -58,10 +58,10 @@ def _copied(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_copied")
 def test_a_study_of_a_plugin_is_read_as_a_run() -> None:
-    assert open_run("copied://secret").records == Run.open(OLD).records
+    assert open_run("copied://secret").records == Run.open(RUN).records
     assert shown_place("copied://secret") == "copied://***"
     assert shown_place("runs/secret") == "runs/secret"
-    with run_to_export("copied://secret", "best", OLD / "trials") as run:
+    with run_to_export("copied://secret", "best", RUN / "trials") as run:
         assert (run.folder / "trials" / str(run.best) / "weights.safetensors").is_file()
 
 

@@ -152,7 +152,7 @@ def test_every_name_is_answered_or_refused_with_what_would_do() -> None:
 def test_the_help_and_the_docs_define_every_name(capsys: pytest.CaptureFixture[str]) -> None:
     call(["export", "--help"])
     help_text = capsys.readouterr().out
-    docs = Path("docs/commands.md").read_text(encoding="utf-8")
+    docs = Path("docs/commands/export.md").read_text(encoding="utf-8")
     assert [name for name in PICKS if name not in help_text or f"| `{name}` | " not in docs] == []
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.delegate import Delegate
+from benchmarks.lib.delegate import Delegate
 from tests.sessions import barely_pretrained
 from tuner.backends.base import Exported, Session, Trial
 from tuner.backends.extensions import Extensions

@@ -22,7 +22,7 @@ SURELY_OVER = 4
 #: The last trials that estimates learn from.
 LEARNS_FROM = 64
 #: Standard deviations of log(measured / expected) before any trial, from trials of clothing, digits and muscle signals
-#: (`benchmarks.feasible`): of a part of the estimate, of a kind of plan, of a cut, and between equal trials.
+#: (`benchmarks.search.feasible`): of a part of the estimate, of a kind of plan, of a cut, and between equal trials.
 PART_BYTES, KIND_BYTES, CUT_BYTES, NOISE_BYTES = 0.2, 0.1, 0.05, 0.03
 PART_SECONDS, READY_SECONDS, KIND_SECONDS, CUT_SECONDS, NOISE_SECONDS = 0.5, 1.0, 0.3, 0.4, 0.25
 #: Share of measured values within the interval that a refusal names: of memory wide, as a trial that is killed is lost;

@@ -17,7 +17,7 @@ from tuner.results.prior import Prior, read_prior
 from tuner.search.budget import LIMITS
 
 KEYS = ("for", "strategies", "objectives", "sampler", "rungs", "prior", "plugins", "limits", "knobs")
-#: In place of a prior's file: the one that comes with the project, of the tasks of ``benchmarks.prior``.
+#: In place of a prior's file: the one that comes with the project, of the tasks of ``benchmarks.search.prior``.
 SHIPPED = "shipped"
 RANGE_KEYS = frozenset({"low", "high", "log"})
 SAMPLERS = ("tpe", "gp", "nsga2", "random")

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import mariadb
-from benchmarks.postgres import Server, postgres, programs
+from benchmarks.fleet.servers import MARIADB_FOLDER, MariaDB, PostgreSQL, Server, running
 from tests.search import conftest as search
 from tuner.results.config import Budget, RunConfig
 from tuner.results.folder import Identity, RunInfo
@@ -140,25 +139,25 @@ def join(begin: Begin, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.fixture(scope="module")
-def maria() -> Iterator[mariadb.Server]:
+def maria() -> Iterator[Server]:
     """A MariaDB server."""
-    if mariadb.programs() is None:
-        pytest.skip(f"MariaDB is not installed, and {mariadb.VARIABLE} does not name it")
-    with mariadb.mariadb() as running:
-        yield running
+    if MariaDB.programs() is None:
+        pytest.skip(f"MariaDB is not installed, and {MARIADB_FOLDER} does not name it")
+    with running(MariaDB) as server:
+        yield server
 
 
 @pytest.fixture(scope="module", params=["server", "maria"])
-def any_server(request: pytest.FixtureRequest) -> Server | mariadb.Server:
+def any_server(request: pytest.FixtureRequest) -> Server:
     """A server of each database."""
-    running: Server | mariadb.Server = request.getfixturevalue(request.param)
-    return running
+    found: Server = request.getfixturevalue(request.param)
+    return found
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     """A PostgreSQL server."""
-    if programs() is None:
+    if PostgreSQL.programs() is None:
         pytest.skip("PostgreSQL is not installed")
-    with postgres() as running:
-        yield running
+    with running(PostgreSQL) as found:
+        yield found

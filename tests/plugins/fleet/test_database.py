@@ -14,8 +14,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy import create_engine, event, text
 
-from benchmarks import mariadb
-from benchmarks.postgres import Server
+from benchmarks.fleet.servers import Server
 from tuner.errors import RunError
 from tuner_fleet.address import Address, read_address
 from tuner_fleet.storage.database import Database
@@ -135,7 +134,7 @@ def test_what_is_not_there_is_not_found(both: tuple[Database, RDBStorage]) -> No
             ask(10**6)
 
 
-def test_trials_that_are_made_at_once_have_numbers_of_their_own(any_server: Server | mariadb.Server) -> None:
+def test_trials_that_are_made_at_once_have_numbers_of_their_own(any_server: Server) -> None:
     ours = Database(read_address(any_server.url).url)
     study = ours.create_new_study(DIRECTIONS)
     with ThreadPoolExecutor(4) as several:
@@ -169,7 +168,7 @@ def test_a_record_may_be_long(both: tuple[Database, RDBStorage], study: int) -> 
     assert ours.get_study_user_attrs(study) == {"run": record}
 
 
-def test_tables_that_hold_no_long_record_are_named(maria: mariadb.Server) -> None:
+def test_tables_that_hold_no_long_record_are_named(maria: Server) -> None:
     ours = Database(database_of(maria, "short"))
     with ours.engine.begin() as connection:  # as Optuna makes them
         connection.execute(text("ALTER TABLE trial_user_attributes MODIFY value_json TEXT"))
@@ -183,7 +182,7 @@ def test_tables_that_hold_no_long_record_are_named(maria: mariadb.Server) -> Non
     ours.engine.dispose()
 
 
-def test_several_may_make_the_tables_at_once(any_server: Server | mariadb.Server) -> None:
+def test_several_may_make_the_tables_at_once(any_server: Server) -> None:
     address = Address(database_of(any_server, "at_once"), "tuner")
 
     def studies(_: int) -> int:
@@ -197,7 +196,7 @@ def test_several_may_make_the_tables_at_once(any_server: Server | mariadb.Server
         assert list(several.map(studies, range(6))) == [0] * 6
 
 
-def database_of(server: Server | mariadb.Server, name: str) -> str:
+def database_of(server: Server, name: str) -> str:
     """Make a database, and return its address for SQLAlchemy."""
     url = read_address(server.url).url
     engine = create_engine(url, isolation_level="AUTOCOMMIT")

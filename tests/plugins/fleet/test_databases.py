@@ -15,8 +15,7 @@ from optuna.study import StudyDirection
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import OperationalError, PendingRollbackError
 
-from benchmarks import mariadb
-from benchmarks.postgres import Server
+from benchmarks.fleet.servers import PASSWORD, Server
 from tuner.cli.app import call
 from tuner.commands.reading import open_run
 from tuner.commands.tune import run as tune_task
@@ -28,7 +27,6 @@ from tuner_fleet.storage.failures import is_outage, reason_of, refusal
 from tuner_fleet.storage.patient import Patience, close, open_storage, patient
 
 Join = Callable[..., Any]
-AnyServer = Server | mariadb.Server
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +76,7 @@ def test_of_several_that_begin_at_once_one_makes_the_study(join: Join, server: S
     assert len(plans) == len(set(plans)) > 1  # who made the study has put the first plans in the queue, and nobody else
 
 
-def test_workers_wait_for_a_database_that_stops_and_starts(join: Join, any_server: AnyServer, heard: Any) -> None:
+def test_workers_wait_for_a_database_that_stops_and_starts(join: Join, any_server: Server, heard: Any) -> None:
     one = join("one", Budget(trials=3), at=f"{any_server.url}#outage", listener=heard)
     one.step()
     trial = one.begin()
@@ -124,13 +122,13 @@ def test_the_database_password_is_in_no_message(tmp_path: Path, capsys: pytest.C
     assert "s3cret" not in printed.err + printed.out
 
 
-def test_a_password_may_be_in_an_option_file(maria: mariadb.Server, tmp_path: Path) -> None:
+def test_a_password_may_be_in_an_option_file(maria: Server, tmp_path: Path) -> None:
     file = tmp_path / "my.cnf"
-    file.write_text(f"[client]\npassword = {mariadb.PASSWORD}\n")
-    bare = maria.url.replace(f":{mariadb.PASSWORD}", "")
+    file.write_text(f"[client]\npassword = {PASSWORD}\n")
+    bare = maria.url.replace(f":{PASSWORD}", "")
     address = read_address(f"{bare}?read_default_file={file}")
     assert not address.has_password
-    assert mariadb.PASSWORD not in address.shown
+    assert PASSWORD not in address.shown
     storage = open_storage(address)
     assert isinstance(storage.get_all_studies(), list)
     close(storage)
@@ -151,7 +149,7 @@ def test_a_driver_that_needs_more_to_log_in_says_so_in_one_line(monkeypatch: pyt
 
 @pytest.mark.slow
 def test_a_run_joins_a_study_and_its_files_hold_no_password(
-    tune: Callable[..., Any], moods: Callable[..., None], any_server: AnyServer, tmp_path: Path
+    tune: Callable[..., Any], moods: Callable[..., None], any_server: Server, tmp_path: Path
 ) -> None:
     moods("well")
     url = any_server.url.replace("tuner@", "tuner:s3cret@") + "#whole"

@@ -9,7 +9,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from benchmarks.fleet_worker import MODEL
+from benchmarks.fleet.worker import MODEL
 from tests.cli.printed import printed_json
 from tests.plugins.fleet.conftest import BOARD, PHONE
 from tests.search.conftest import Heard

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.postgres import Server
+from benchmarks.fleet.servers import Server
 from tests.cli.printed import printed_json
 from tests.plugins.fleet.conftest import BOARD, PHONE
 from tuner.cli.app import call

@@ -20,7 +20,8 @@ from botocore.stub import Stubber
 from optuna.artifacts.exceptions import ArtifactNotFound
 
 import tuner
-from tests.seaweedfs import SECRET, Server, program, seaweedfs
+from benchmarks.fleet.servers import PASSWORD as SECRET
+from benchmarks.fleet.servers import SeaweedFS, running
 from tuner.cli.app import call
 from tuner.commands.reading import run_to_export
 from tuner.errors import RunError, TunerError, UsageError
@@ -50,12 +51,12 @@ def set_all(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server() -> Iterator[SeaweedFS]:
     """An S3-compatible server."""
-    if program() is None:
+    if SeaweedFS.programs() is None:
         pytest.skip("SeaweedFS is not installed")
-    with seaweedfs() as running:
-        yield running
+    with running(SeaweedFS) as found:
+        yield found
 
 
 @pytest.mark.slow
@@ -63,7 +64,7 @@ def test_a_third_folder_exports_what_two_workers_have_sent_to_a_bucket(
     tune: Callable[..., Any],
     moods: Callable[..., None],
     task: Task,
-    server: Server,
+    server: SeaweedFS,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

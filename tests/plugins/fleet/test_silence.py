@@ -13,7 +13,7 @@ import optuna
 import pytest
 from sqlalchemy import create_engine, event
 
-from benchmarks.postgres import Server
+from benchmarks.fleet.servers import Server
 from tuner.errors import RunError
 from tuner_fleet.address import read_address
 from tuner_fleet.storage.drivers import DEFAULTS, engine_arguments

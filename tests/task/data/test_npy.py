@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 import pytest
 
-from benchmarks.malformed_files import header, npy
+from benchmarks.limits.hostile.malformed_files import header, npy
 from tuner.errors import TaskError
 from tuner.task import Task, read_npy
 from tuner.task.data.npy import read_array

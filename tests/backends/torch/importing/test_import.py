@@ -15,7 +15,7 @@ import pytest
 import torch
 from onnx import ModelProto, TensorProto, helper
 
-from benchmarks.hostile_models import models
+from benchmarks.limits.hostile.models import models
 from tests.backends.torch.importing.files import made, network, task_of, weights
 from tuner.backends.torch.importing.convert import imported
 from tuner.backends.torch.importing.splice import splice

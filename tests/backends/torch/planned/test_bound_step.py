@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import fx, nn
 
-from benchmarks.memory import plan
+from benchmarks.models.memory import plan
 from tests.backends.torch.tails import (
     ALL_TAILS,
     OUTPUTS,
@@ -257,7 +257,7 @@ def test_tensors_can_be_placed(name: str) -> None:
 
 def test_a_fresh_process_stays_at_the_planned_peak() -> None:
     name = "MobileNetV2, after f13"
-    command = [sys.executable, "-m", "benchmarks.memory", "--row", name, "--arm", "planned", "--steps", "3"]
+    command = [sys.executable, "-m", "benchmarks.models.memory", "--row", name, "--arm", "planned", "--steps", "3"]
     expected = plan(name, 0)["planned_bytes"]
     allowed, off = max(16e6, 0.1 * expected), []
     for _ in range(3):  # the libraries' own small blocks take from 9 to 17 MB, in the same code from process to process

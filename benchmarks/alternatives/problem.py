@@ -1,0 +1,82 @@
+"""A task with its tests, and how the user's samples of `benchmarks.alternatives` are divided."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.lib.setup import Joined
+from tuner.task import Domain, Samples, Subset, Task, stratified_holdout
+
+#: Share of the user's samples that is `local.val`.
+VALIDATION = 0.2
+#: Share of the user's samples that a seed leaves out, where the task has its own `local.val`.
+LEFT_OUT = 0.1
+
+
+class Together(Joined):
+    """The samples of two partitions, which still know what they were cut from."""
+
+    def origin(self, index: int) -> str:
+        """Return the recording that the sample was cut from."""
+        part, own = self._places[index]
+        return part.origin(own)
+
+    def whole(self, index: int) -> str:
+        """Return the name of the sound that the sample is a part of."""
+        part, own = self._places[index]
+        return part.whole(own)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A task with its tests.
+
+    Attributes:
+        task: What `tuner.run` gets.
+        test: Local test samples.
+        global_test: Global test samples; None for a task without global data.
+        whole: Whether an answer is for a whole sound, as the mean over its patches.
+    """
+
+    task: Task
+    test: Samples
+    global_test: Samples | None = None
+    whole: bool = False
+
+    @property
+    def own(self) -> Samples:
+        """All of the user's samples to train on."""
+        return Together(self.task.local.train, self.task.local.val)
+
+    @property
+    def adds_classes(self) -> bool:
+        """Whether the user's classes come beside old ones, so that an arm has to answer all of them."""
+        known = len(self.task.head_rows)
+        return self.global_test is not None and any(row >= known for row in self.task.local_labels)
+
+    def mixed(self, most: int, seed: int) -> Samples | None:
+        """Return at most so many global training samples, as many of each class; None without global data."""
+        if self.task.global_ is None:
+            return None
+        return drawn(self.task.global_.train, most, seed)
+
+
+def drawn(samples: Samples, most: int, seed: int) -> Samples:
+    """Return at most so many samples, drawn at random from each class alike."""
+    if len(samples) <= most:
+        return samples
+    return Subset(samples, stratified_holdout(samples.labels, most / len(samples), seed)[1])
+
+
+def divided(samples: Samples, seed: int) -> Domain:
+    """Return the user's samples as training and validation."""
+    train, val = stratified_holdout(samples.labels, VALIDATION, seed)
+    return Domain(Subset(samples, train), Subset(samples, val))
+
+
+def thinned(samples: Samples, seed: int) -> Samples:
+    """Return the samples without a tenth of the recordings that they were cut from, drawn by the seed."""
+    origins = np.array([samples.origin(index) for index in range(len(samples))])
+    _, first, places = np.unique(origins, return_index=True, return_inverse=True)
+    kept, _ = stratified_holdout(samples.labels[first], LEFT_OUT, seed)
+    return Subset(samples, np.flatnonzero(np.isin(places, kept)))

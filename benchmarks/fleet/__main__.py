@@ -1,0 +1,263 @@
+"""Many workers on one study in a database: throughput, time of the storage, workers that are killed, an outage.
+
+Workers are processes without PyTorch (`benchmarks.fleet.worker`), which join, claim and finish trials as `tuner run
+--study` does. A trial takes a fixed 2 s, in which its worker sleeps: a machine of two cores cannot train sixteen trials
+at once, but it can hold what they say to the database. So the throughput is that of the storage and the queue; the
+workers' own Python, which a fleet would have a device each for, shares these cores with the database, and counts
+against it. Plans and records are those of the space `smoke`, on a made-up model, or on that of `--task`. The study has
+2,000 trials before the first worker joins: 40 that a worker made, copied within the database. The server is
+PostgreSQL or MariaDB (`benchmarks.fleet.servers`); it does not wait for the disk.
+
+- `throughput`: 1, 2, 4, 8 and 16 workers; storage seconds are all that a worker waits for from its last trial's end to
+  this one's, and what of it each kind of call takes.
+- `scale`: the same by workers whose trials take 0.1 s, and by workers that ask the proxy; and what a queueing network
+  (`benchmarks.fleet.scale`), from the times of single calls, expects of these and of up to 1,000 workers.
+- `kills`: eight workers with trials of 0.5 s on two rungs and a heartbeat of 0.5 s; one of them is killed (SIGKILL) at
+  a random moment, and another joins, 20 times. Each puts three first plans in the queue and three of a prior, of a pool
+  of 60 plans that all suggest too. Finished rungs are those that a worker noted as finished.
+- `stop`: four workers with trials of 1 s and the usual heartbeat; the server is stopped for 30 s.
+- `kinds`: three workers that train digits, or `--task`, on one core, on two, and in little memory
+  (`benchmarks.fleet.kinds`).
+"""
+
+import math
+import random
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+
+import psutil
+from optuna.trial import TrialState
+
+from benchmarks.fleet.costs import measure_costs
+from benchmarks.fleet.kinds import measure_kinds
+from benchmarks.fleet.levels import Level, measure_level
+from benchmarks.fleet.processes import TRIALS, Fleet, fill
+from benchmarks.fleet.scale import cost_rows, predicted_here, proxy_of, scale_rows
+from benchmarks.fleet.servers import MariaDB, PostgreSQL, Server, running
+from benchmarks.fleet.worker import MODEL, TASK, Shape, shape_of
+from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
+from tuner_fleet.study.content import WORKER
+
+LEVELS, QUICK = (1, 2, 4, 8, 16), (1, 2, 4)
+PAD, SHORT, SECONDS, QUICK_SECONDS = 2.0, 0.1, 10.0, 6.0
+#: Trials that run while others are read, and how often each call is timed.
+RUNNING, QUICK_RUNNING, TIMES, QUICK_TIMES = (16, 250, 1000), (4, 16), 100, 10
+LINEAR, STORAGE_MS, FACTOR = 0.9, 30.0, 1.25
+#: First plans that each worker puts in the queue, and as many of a prior.
+QUEUED = 3
+KILLS, QUICK_KILLS, STOPPED, QUICK_STOPPED = 20, 4, 30.0, 5.0
+
+
+class Bench:
+    """What the parts share.
+
+    Args:
+        server: The database.
+        folder: For the workers' folders.
+        task: Name or file of a task; the parts' own where it is not given.
+        quick: Whether to take fewer workers and less time.
+    """
+
+    def __init__(self, server: Server, folder: Path, *, task: str | None, quick: bool) -> None:
+        self.server, self.folder, self.task, self.quick = server, folder, task, quick
+        self.counts: Sequence[int] = QUICK if quick else LEVELS
+        self.seconds = QUICK_SECONDS if quick else SECONDS
+
+    @cached_property
+    def shape(self) -> Shape:
+        """Return the model and the task of padded trials."""
+        return (MODEL, TASK) if self.task is None else shape_of(self.task)
+
+    @cached_property
+    def full(self) -> str:
+        """Return the address of a study that is full."""
+        url = f"{self.server.url}#full"
+        fill(self.server, url, self.folder, self.shape)
+        return url
+
+    @cached_property
+    def levels(self) -> list[Level]:
+        """Return what 1 to 16 workers do with trials of 2 s."""
+        return self.measured(self.full, PAD, self.counts, self.seconds)
+
+    def measured(
+        self, url: str, pad: float, counts: Sequence[int], seconds: float, proxy: psutil.Process | None = None
+    ) -> list[Level]:
+        """Return what so many workers do with trials of so many seconds."""
+        fleet = Fleet(url, Path(tempfile.mkdtemp(dir=self.folder)), pad=pad, of=self.shape)
+        levels = [measure_level(fleet, workers, pad, seconds, proxy) for workers in counts]
+        fleet.drain()
+        return levels
+
+
+DATABASES: Mapping[str, type[Server]] = {"postgresql": PostgreSQL, "mariadb": MariaDB}
+
+
+def main() -> None:
+    """Run the parts, and print tables and claims."""
+    parser = benchmark_parser(__doc__)
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--database", choices=DATABASES, default="postgresql")
+    parser.add_argument("--task", help="a task's name or file, whose plans throughput, scale and kinds take")
+    options = parser.parse_args()
+    rows: list[Row] = []
+    claims: list[Claim] = []
+    with tempfile.TemporaryDirectory(prefix="tuner-fleet-") as folder, running(DATABASES[options.database]) as server:
+        bench = Bench(server, Path(folder), task=options.task, quick=options.quick)
+        for name in options.parts:
+            some_rows, some_claims = PARTS[name](bench)
+            rows, claims = [*rows, *some_rows], [*claims, *some_claims]
+    finish("fleet", rows, claims, options.json)
+
+
+def of_throughput(bench: Bench) -> tuple[list[Row], list[Claim]]:
+    """Measure how many trials a second so many workers finish, and what the storage takes of each."""
+    first, last = bench.levels[0], bench.levels[-1]
+    rows: list[Row] = [
+        {
+            "workers": level.workers,
+            "trials of 2 s": level.trials,
+            "trials a second": level.rate,
+            "of linear": level.rate / level.workers / first.rate,
+            "storage ms a trial": level.storage_ms,
+            "worker's processor ms": 1e3 * level.processor,
+            "database's processor ms": 1e3 * level.database,
+            "cores free": level.cores,
+        }
+        for level in bench.levels
+    ]
+    linear = last.rate / last.workers / first.rate
+    parts = ", ".join(
+        f"{name} {1e3 * taken:.0f} ms in {count:.1f} calls" for name, (count, taken) in last.calls.items()
+    )
+    return [*rows, *call_rows("database", first), *call_rows("database", last)], [
+        Claim(
+            f"{last.workers} workers finish at least {LINEAR} times {last.workers} times as many trials as one "
+            "(2 s each, padded)",
+            "linear",
+            f"{linear:.3f}",
+            linear >= LINEAR,
+        ),
+        Claim(
+            f"storage takes at most {STORAGE_MS:.0f} ms of a trial, {last.workers} workers, {TRIALS:,} trials in the "
+            "study",
+            "project's bound",
+            f"{last.storage_ms:.0f} ms",
+            last.storage_ms <= STORAGE_MS,
+            "" if last.storage_ms <= STORAGE_MS else parts,
+        ),
+    ]
+
+
+def call_rows(asked: str, level: Level) -> list[Row]:
+    """Return the table of what each call takes of a trial."""
+    return [
+        {"asked": asked, "workers": level.workers, "call": name, "calls a trial": count, "ms a trial": 1e3 * taken}
+        for name, (count, taken) in sorted(level.calls.items(), key=lambda item: -item[1][1])
+    ]
+
+
+def of_scale(bench: Bench) -> tuple[list[Row], list[Claim]]:
+    """Time single calls, and say from them what up to a thousand workers finish."""
+    long = bench.levels
+    short = bench.measured(bench.full, SHORT, bench.counts, bench.seconds / 2)
+    running, times = (QUICK_RUNNING, QUICK_TIMES) if bench.quick else (RUNNING, TIMES)
+    with proxy_of(bench.full) as (url, proxy):
+        (behind,) = bench.measured(url, PAD, bench.counts[-1:], bench.seconds, proxy)
+        costs = measure_costs((bench.full, url), proxy, running, times)
+    rows: list[Row] = []
+    worst = 1.0
+    for levels in (long, short):
+        for level in levels:
+            expected = predicted_here(level, costs[0])
+            worst = max(worst, expected / level.rate, level.rate / expected)
+            rows.append(
+                {
+                    "pause of a trial, s": level.pad,
+                    "workers": level.workers,
+                    "measured a second": level.rate,
+                    "expected a second": expected,
+                    "measured of expected": level.rate / expected,
+                    "processor ms a trial": 1e3 * (level.processor + level.database),
+                    "cores free": level.cores,
+                }
+            )
+    asked = call_rows("proxy", behind)
+    asked.append(
+        {"asked": "proxy", "workers": behind.workers, "call": "its own processor", "ms a trial": 1e3 * behind.proxy}
+    )
+    claim = f"the queueing network expects what 1 to {bench.counts[-1]} workers finish, by a factor of at most {FACTOR}"
+    names = "database", "proxy"
+    return [*rows, *asked, *cost_rows(names, costs), *scale_rows(names, costs)], [
+        Claim(claim, "project's bound", f"{worst:.2f}", worst <= FACTOR)
+    ]
+
+
+def of_kills(bench: Bench) -> tuple[list[Row], list[Claim]]:
+    """Kill workers at random moments."""
+    draw, count = random.Random(0), QUICK_KILLS if bench.quick else KILLS
+    settings = {"pad": 0.5, "beat": 0.5, "grace": 3.0, "rungs": True, "queued": QUEUED}
+    fleet = Fleet(f"{bench.server.url}#kills", bench.folder / "kills", **settings)
+    fleet.start(8)
+    fleet.order("run", math.inf)
+    for _ in range(count):
+        time.sleep(draw.uniform(0.2, 1.0))
+        fleet.kill(draw)
+        fleet.start(1, wait=False)
+    fleet.drain()
+    found = fleet.losses()
+    claim = f"{count} workers killed at random: no finished rung is lost, none counts twice, each begun one is finished"
+    wrong = [found[name] for name in ("lost", "doubled", "begun, never finished")]
+    measured = f"{wrong[0]} lost, {wrong[1]} doubled, {wrong[2]} never finished, of {found['rungs finished']}"
+    return [{"workers killed": count, **found}], [Claim(claim, "0", measured, not any(wrong))]
+
+
+def of_stop(bench: Bench) -> tuple[list[Row], list[Claim]]:
+    """Stop the server for a while."""
+    seconds = QUICK_STOPPED if bench.quick else STOPPED
+    fleet = Fleet(f"{bench.server.url}#stop", bench.folder / "stop", pad=1.0)
+    fleet.start(4)
+    fleet.order("run", math.inf)
+    time.sleep(5.0)
+    bench.server.stop()
+    time.sleep(seconds)
+    bench.server.start()
+    up = time.time()
+    time.sleep(12.0)
+    alive = sum(one.is_alive() for one in fleet.processes.values())
+    fleet.drain()
+    after = sorted(
+        (one.datetime_complete.timestamp(), one.user_attrs[WORKER])
+        for one in fleet.trials()
+        if one.state is TrialState.COMPLETE
+        and one.datetime_complete
+        and one.datetime_complete > datetime.fromtimestamp(up)  # noqa: DTZ006 - as Optuna's own
+    )
+    first = {worker: ended - up for ended, worker in reversed(after)}
+    found = fleet.losses()
+    row = {
+        "seconds stopped": seconds,
+        "workers that continue": len(first),
+        "the last after s": max(first.values()),
+        **found,
+    }
+    wrong = [found[name] for name in ("lost", "doubled", "begun, never finished")]
+    claim = f"the database stopped for {seconds:.0f} s and started: all workers wait and continue, nothing is lost"
+    last = max(first.values())
+    measured = f"{alive} of 4 wait, {len(first)} continue, the last trial ends after {last:.1f} s, {wrong[0]} lost"
+    return [row], [Claim(claim, "project's bound", measured, alive == len(first) == 4 and not any(wrong))]
+
+
+def of_kinds(bench: Bench) -> tuple[list[Row], list[Claim]]:
+    """Let workers of three kinds train, one after another and at once."""
+    return measure_kinds(bench.server.url, bench.folder / "kinds", bench.task or "digits", quick=bench.quick)
+
+
+PARTS = {"throughput": of_throughput, "scale": of_scale, "kills": of_kills, "stop": of_stop, "kinds": of_kinds}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""What the benchmarks on real images share: the clothing task, its model, and plans for it."""
+
+import copy
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.torch import save_file
+
+from benchmarks.lib.places import DATA, EXAMPLES
+from tuner.backends.base import Backend, Session, silent
+from tuner.backends.torch.engines.eager import EagerSteps
+from tuner.backends.torch.features.access import Access
+from tuner.backends.torch.features.reader import Reader
+from tuner.backends.torch.features.selection import training_selections
+from tuner.backends.torch.model.load import OpenModel, load
+from tuner.backends.torch.trial.inputs import tail_inputs
+from tuner.bundle.format import WEIGHTS, new_folder
+from tuner.commands.export import write_bundle
+from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan
+from tuner.plan.trial import TrialPlan
+from tuner.plugin.core import build_host
+from tuner.processors import usable_processors
+from tuner.search.processes.remote import open_remote
+from tuner.store.engine_choice import choose_engine
+from tuner.store.store import Store
+from tuner.task import Domain, Samples, Subset, Task, open_task
+from tuner.task.info import task_info
+
+CLOTHING = EXAMPLES / "clothing" / "task.toml"
+#: The papers' last 1, 4 and 7 blocks of MobileNetV2, as splits of our 20 blocks, with the cut's name.
+PAPER_CUTS = {"last 1 (after f16)": 17, "last 4 (after f13)": 14, "last 7 (after f10)": 11}
+
+
+class Held(Samples):
+    """Samples that were decoded once and stay in memory, so that an arm pays for no decoding."""
+
+    def __init__(self, samples: Samples) -> None:
+        self.labels = samples.labels
+        self._names = [samples.name(index) for index in range(len(samples))]
+        self._ids = [samples.sample_id(index) for index in range(len(samples))]
+        self._content = [samples.load(index) for index in range(len(samples))]
+
+    def __len__(self) -> int:
+        return len(self._content)
+
+    def load(self, index: int) -> npt.NDArray[np.generic]:
+        """Return the decoded sample."""
+        return self._content[index]
+
+    def sample_id(self, index: int) -> str:
+        """Return the hash of the file it came from."""
+        return self._ids[index]
+
+    def name(self, index: int) -> str:
+        """Return its file."""
+        return self._names[index]
+
+
+class Joined(Samples):
+    """The samples of two partitions."""
+
+    def __init__(self, *parts: Samples) -> None:
+        self.labels = np.concatenate([part.labels for part in parts])
+        self._places = [(part, index) for part in parts for index in range(len(part))]
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def load(self, index: int) -> npt.NDArray[np.generic]:
+        """Return the decoded sample."""
+        part, own = self._places[index]
+        return part.load(own)
+
+    def sample_id(self, index: int) -> str:
+        """Return the hash of the file it came from."""
+        part, own = self._places[index]
+        return part.sample_id(own)
+
+    def name(self, index: int) -> str:
+        """Return its file."""
+        part, own = self._places[index]
+        return part.name(own)
+
+
+def clothing(
+    size: int,
+    local_train: int | None = None,
+    local_val: int | None = None,
+    *,
+    held: bool = False,
+    labelled: bool = True,
+) -> Task:
+    """Return the clothing task at an image size, with samples of a seeded order, decoded once if `held`."""
+    os.environ.setdefault("TUNER_DATA", str(DATA))
+    text = CLOTHING.read_text(encoding="utf-8").replace("= 160", f"= {size}")
+    if not labelled:
+        text = text.replace(
+            'train = "${TUNER_DATA}/images/local', 'labels = "none"\ntrain = "${TUNER_DATA}/images/local'
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "task.toml"
+        path.write_text(text, encoding="utf-8")
+        task = open_task(str(path), {})
+
+    def part(samples: Samples, count: int | None, seed: int) -> Samples:
+        if count is not None and count < len(samples):
+            samples = Subset(samples, np.sort(np.random.default_rng(seed).permutation(len(samples))[:count]))
+        return Held(samples) if held else samples
+
+    return replace(task, local=Domain(part(task.local.train, local_train, 0), part(task.local.val, local_val, 1)))
+
+
+def plan_for(
+    task: Task,
+    loaded: OpenModel,
+    split: int,
+    *,
+    bits: int | None,
+    recipe: RecipePlan,
+    alpha: float = 0.0,
+    augment: float = 0.0,
+) -> TrialPlan:
+    """Return a plan; `bits` None trains in a single stage."""
+    cache = CachePlan(augment=augment) if bits is None else CachePlan("cache", bits, augment)
+    return TrialPlan(
+        model=loaded.info, task=task_info(task), data=DataPlan(alpha), split=split, cache=cache, recipe=recipe,
+        runtime=RuntimePlan(threads=usable_processors()),
+    )  # fmt: skip
+
+
+def untrained_bundle(task: Task, plan: TrialPlan, folder: Path) -> Path:
+    """Write a bundle that can be trained, of the plan's tail as it is before any training; return its folder."""
+    loaded, weights, out = load(task), folder / WEIGHTS, folder / "bundle"
+    save_file({name: value.contiguous() for name, value in loaded.tail(plan.split).state_dict().items()}, weights)
+    backend = plan.runtime.backend
+    with new_folder(out) as part, open_remote(build_host(), task, [backend]) as sessions:
+        write_bundle(sessions[backend], plan, weights, part, {"parent": None}, trainable=True)
+    return out
+
+
+def opened(task: Task, kind: str | None = None, loaded: OpenModel | None = None, folder: Path | None = None) -> Access:
+    """Return an empty store for a task in a temporary folder, its prefix run by `kind`."""
+    import torch
+
+    torch.set_num_threads(usable_processors())
+    loaded = loaded or load(task)
+    store = Store(folder or Path(tempfile.mkdtemp(prefix="tuner-benchmark-")) / "store")
+    if kind is not None:
+        choose_engine(store, loaded.info.fingerprint, usable_processors(), kind)
+    return Access(task, loaded, store, usable_processors(), silent)
+
+
+def file_bytes(samples: Samples) -> int:
+    """Return the bytes of the samples' own files."""
+    return sum(os.stat(samples.name(index)).st_size for index in range(len(samples)))  # noqa: PTH116 - names are paths
+
+
+def spread(values: Sequence[float]) -> str:
+    """Return mean and range for people."""
+    return f"{np.mean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+
+
+def open_session(backend: Backend, task: Task) -> Session:
+    """Open a task in this process, with all that installed plugins add; a session trains one plan at most."""
+    return backend.open(task, build_host().extensions(backend.name))
+
+
+def stepper(here: Access, plan: TrialPlan) -> Callable[[], float]:
+    """Return what runs one eager step of a plan on samples drawn at random, stored where the plan stores them."""
+    picks = training_selections(here.task, plan)
+    stored = Reader(here, plan.split, plan.cache.bits, picks) if plan.cached else None
+    rows = tail_inputs(here.task, here.loaded, plan.split, picks, stored)
+    steps = EagerSteps(here.task, plan, copy.deepcopy(here.loaded.tail(plan.split)), rows, 0)
+    steps.begin_epoch()
+    generator, recipe = np.random.default_rng(0), plan.recipe
+    return lambda: steps.step(generator.permutation(len(rows.labels))[: recipe.batch_size], recipe.learning_rate)

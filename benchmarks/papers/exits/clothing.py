@@ -1,0 +1,136 @@
+"""Early exits in a bundle of the clothing task: where photos leave, what an answer takes, and how often it is right.
+
+Exits in closed form on MobileNetV2 at 160 pixels, in two arms. Without labels: the exits learn the given model's
+answers among the 200 ImageNet classes, and an answer is right if it is the given model's. With labels: the given head
+knows none of the user's classes, and the exits are compared with their own best. Shares and accuracies are those of the
+exported bundle on the 347 validation photos, from pixels; latency is a chain's, photo by photo in turn with the same
+model in one session.
+"""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+import torch
+from torch import nn
+
+from benchmarks.lib.report import Row, benchmark_parser, finish, table
+from benchmarks.lib.setup import clothing, open_session, plan_for
+from tuner.arrays import Floats
+from tuner.backends.base import Trial
+from tuner.backends.torch.backend import TorchBackend
+from tuner.backends.torch.exits.weights import ExitWeights
+from tuner.backends.torch.export.segments import Segment, restored
+from tuner.backends.torch.model.load import load
+from tuner.backends.torch.onnx.inference import write_onnx
+from tuner.bundle.exit_policy import ExitPolicy
+from tuner.ort.session import LOGITS
+from tuner.plan.heads import HeadsPlan
+from tuner.plan.parts import RecipePlan
+from tuner.plan.trial import TrialPlan, normal_form
+from tuner.runtime.infer.chain import Chain
+from tuner.store.store import Store
+from tuner.task import Subset, Task, normalise
+from tuner_exits import placed
+
+LABELS = HeadsPlan("exits-only", supervised=1.0, distilled=0.0, ridge=100.0)
+ARMS = {
+    "without labels": replace(LABELS, supervised=0.0, distilled=1.0),
+    "with labels": replace(LABELS, against="best"),
+}
+EXITS, BEGIN = 4, 0.25
+CONFIDENCES = 0.95, 0.5
+#: Of the validation photos every third is timed, three times.
+EVERY, ROUNDS = 3, 3
+
+
+def main() -> None:
+    """Train, export, time, print."""
+    asked = benchmark_parser(__doc__).parse_args()
+    counts = (300, 60) if asked.quick else (None, None)
+    tasks = {arm: fewer_scored(clothing(160, *counts, labelled=arm == "with labels")) for arm in ARMS}
+    with tempfile.TemporaryDirectory(prefix="tuner-benchmark-") as folder:
+        rows = []
+        for confidence in CONFIDENCES:
+            for arm, heads in ARMS.items():
+                rows.append(measured(tasks[arm], arm, replace(heads, confidence=confidence), Path(folder)))
+                print(table(rows[-1:]), flush=True)
+    finish("exits_clothing", rows, [], asked.json)
+
+
+def fewer_scored(task: Task) -> Task:
+    """Return the task with every tenth of the global validation photos, which no figure here is of."""
+    if task.global_ is None:
+        raise ValueError("the clothing task has global data")
+    val = task.global_.val
+    return replace(task, global_=replace(task.global_, val=Subset(val, range(0, len(val), 10))))
+
+
+def measured(task: Task, arm: str, heads: HeadsPlan, folder: Path) -> Row:
+    """Train, export and time one arm at one confidence; return its row."""
+    out = folder / f"{arm} {heads.confidence}"
+    out.mkdir()
+    plan = planned(task, heads)
+    session, store, weights = open_session(TorchBackend(), task), Store(folder / "store"), out / "trial.safetensors"
+    session.fill([plan], store)
+    trained = session.train(Trial(plan, 0, store, weights)).values
+    exported = session.export(plan, weights, out, trainable=False)
+    policy, checks = ExitPolicy.from_dict(exported.sections["exits"]), exported.checks
+    val = task.local.val
+    photos = [normalise(val.load(index)[None], task.input) for index in range(0, len(val), EVERY)]
+    one, chain = latencies(whole_model(task, plan, weights, out), chain_of(out, policy, plan), policy, photos)
+    return {
+        "exits": arm,
+        "confidence": heads.confidence,
+        "cost (share of FLOPs)": " ".join(f"{share:.2f}" for share in policy.shares),
+        "thresholds": " ".join(f"{threshold:.2f}" for threshold in policy.thresholds),
+        "leave there (%)": " ".join(f"{100 * checks[f'exit{at}_share']:.0f}" for at in range(len(policy.segments))),
+        "accuracy before": trained["final_local_accuracy"],
+        "after": checks["local_accuracy"],
+        "one session (ms)": 1e3 * one,
+        "chain (ms)": 1e3 * chain,
+        "times faster": one / chain,
+    }
+
+
+def planned(task: Task, heads: HeadsPlan) -> TrialPlan:
+    """Return the plan of an arm: nothing else trains."""
+    loaded = load(task)
+    plan = plan_for(task, loaded, loaded.info.num_blocks, bits=8, recipe=RecipePlan(), alpha=0.05)
+    return normal_form(replace(plan, heads=replace(heads, exits=placed(loaded.info, EXITS, 0, BEGIN))))
+
+
+def whole_model(task: Task, plan: TrialPlan, weights: Path, folder: Path) -> Chain:
+    """Return the trained model without its exits, in one session."""
+    segments = restored(load(task), plan, ExitWeights.read(weights))
+    bodies = [segment.body if isinstance(segment, Segment) else segment for segment in segments]
+    path, sample = folder / "whole.onnx", torch.from_numpy(task.batch(task.local.val, [0]))
+    write_onnx(nn.Sequential(*bodies).eval(), torch.cat([sample, sample]), path, [LOGITS])
+    return Chain([path], plan.model.outputs)
+
+
+def chain_of(folder: Path, policy: ExitPolicy, plan: TrialPlan) -> Chain:
+    """Return the exported segments."""
+    return Chain([folder / name for name in policy.segments], plan.model.outputs, policy.temperatures)
+
+
+def latencies(one: Chain, chain: Chain, policy: ExitPolicy, photos: Sequence[Floats]) -> tuple[float, float]:
+    """Return the mean over photos of the median seconds of an answer, in one session and as a chain, in turn."""
+    arms = ((one, ()), (chain, policy.thresholds))
+    seconds = np.empty((ROUNDS, len(photos), len(arms)))
+    for turn in range(ROUNDS):
+        for number, photo in enumerate(photos):
+            for arm, (model, thresholds) in enumerate(arms):
+                started = perf_counter()
+                model.leave_alone(photo, thresholds)
+                seconds[turn, number, arm] = perf_counter() - started
+    means = [float(np.mean([median(own) for own in seconds[:, :, arm].T])) for arm in range(len(arms))]
+    return means[0], means[1]
+
+
+if __name__ == "__main__":
+    main()
