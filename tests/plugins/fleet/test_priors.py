@@ -132,7 +132,7 @@ def test_an_address_of_no_study_is_one_line_and_makes_no_file(
 
 
 def test_an_option_with_an_address_of_no_study_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(["run", "digits", "--study", "foo://bar"]) == 2
+    assert call(["run", "digits", "--time", "9h", "--study", "foo://bar"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("tuner: --study must begin with postgresql://")
     assert line.endswith("got foo://: a study in a run folder needs no address, give --out")

@@ -128,6 +128,7 @@ def test_the_command_serves_until_ctrl_c(address: str) -> None:
         assert line.endswith(f"serves {address}; Ctrl-C ends it\n")
         make_study("one")(line.partition(" ")[0])
         process.send_signal(signal.SIGINT)
-        assert process.communicate()[1] == ""
+        said = process.communicate()[1].splitlines()
+        assert [line for line in said if "ev_epoll1_linux" not in line] == []  # gRPC may log as it is shut down
         limit.cancel()
     assert process.returncode == 0

@@ -135,7 +135,7 @@ def test_a_place_that_is_none_is_refused_before_the_task_is_opened(
     text: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     study = f"sqlite:///{tmp_path / 'study.db'}"
-    assert call(["run", "no-task", "--study", study, "--artifacts", text]) == 2
+    assert call(["run", "no-task", "--time", "9h", "--study", study, "--artifacts", text]) == 2
     assert call(["export", study, str(tmp_path / "out"), "--artifacts", text]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
