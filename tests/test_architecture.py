@@ -31,7 +31,7 @@ ARROW = (
     ("plan",),
     ("augment", "store"),
     ("untrusted",),
-    ("files", "reading", "units"),
+    ("files", "reading", "units", "targets"),
     ("arrays", "errors", "metrics", "printable", "process_memory", "processors"),
     ("distribution",),
 )

@@ -1,5 +1,6 @@
 """What is personalised: files in, samples out. No tensor library; pydantic only when a task file is read."""
 
+from tuner.targets import LossSettings, TargetScale
 from tuner.task.data.audio import log_mel, read_clip
 from tuner.task.data.images import decode_image, normalise
 from tuner.task.data.recordings import read_npy
@@ -9,7 +10,7 @@ from tuner.task.digits import digits
 from tuner.task.file.load import load_task
 from tuner.task.partition import stratified_holdout
 from tuner.task.scale import standardised
-from tuner.task.spec import InputDefaults, InputSpec, LossSettings, ModelSpec, Pretrain, TargetScale
+from tuner.task.spec import InputDefaults, InputSpec, ModelSpec, Pretrain
 from tuner.task.task import Domain, Task
 
 __all__ = [

@@ -47,7 +47,7 @@ class Personaliser:
             )
         self._chain = Chain.of(self.bundle, threads)
         info = self.bundle.info
-        self._labelling = Labelling.of(info.labels, info.label_thresholds, info.loss)
+        self._labelling = Labelling(info.labels, info.label_thresholds, info.targets)
 
     @property
     def exits(self) -> int:
@@ -76,7 +76,7 @@ class Personaliser:
             BundleError: The sample has another shape or type.
         """
         explore, names = explore and self.exits > 1, self._labelling
-        if (names.thresholds is not None or names.numbers) and not explore:
+        if not names.kind.one_class and not explore:
             return self.predict_batch(sample[None])[0], None
         left = self._chain.leave_alone(self._normalised(sample[None]), self.thresholds, explore=explore)
         if not explore:

@@ -13,7 +13,7 @@ from tuner.bundle.info import FOLDS
 from tuner.bundle.rounds import device_folder
 from tuner.errors import BundleError
 from tuner.runtime.service.round import RoundTraining
-from tuner.runtime.service.truth import LABEL_SEPARATOR, has_label
+from tuner.runtime.service.truth import has_label
 from tuner.runtime.train.answer import Answer
 from tuner.runtime.train.exits_trainer import ExitsTrainer
 from tuner.runtime.train.files import SOLVED_FORMAT
@@ -52,10 +52,8 @@ class LocalTrainer:
             if not isinstance(trainer, ExitsTrainer):
                 raise BundleError("a round learns from labels, but most samples have none: give class folders")
             trainer.add(samples)
-        elif trainer.bundle.loss == "multi-label":
-            trainer.add(samples, [label.split(LABEL_SEPARATOR) for label in labels])
         else:
-            trainer.add(samples, labels)
+            trainer.add(samples, list(map(trainer.bundle.targets.parts, labels)))
 
     def answers_without(self, rows: Sequence[int]) -> list[Answer]:
         """Train on all samples but some, and return the answers to these.

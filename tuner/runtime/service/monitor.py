@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.bundle.format import Bundle
-from tuner.runtime.infer.agreement import agreement
 from tuner.runtime.infer.prediction import Prediction
 from tuner.runtime.service.drift import PageHinkley
 from tuner.runtime.service.state import ServiceState
@@ -61,19 +60,13 @@ def explored(state: ServiceState, losses: Sequence[float]) -> ServiceState:
 
 
 def exit_losses(probabilities: npt.NDArray[np.float32], bundle: Bundle) -> tuple[float, ...]:
-    """Return 1 − the probability that each exit but the last gives to the last exit's answer.
-
-    Of a regression, which has no probabilities, 1 − its agreement with the last exit.
+    """Return 1 − the probability that each exit but the last gives to the last exit's answer, or 1 − their agreement.
 
     Args:
         probabilities: Probabilities, or values, of each exit, float32 [exits, labels].
         bundle: What answered.
     """
-    if bundle.info.targets is not None:
-        values = probabilities / np.array(bundle.info.targets.std)
-        return tuple((1 - agreement(values[:-1], values[-1])).tolist())
-    answer = probabilities[-1].argmax()
-    return tuple(float(1 - probability) for probability in probabilities[:-1, answer])
+    return bundle.targets.exit_losses(probabilities)
 
 
 def streams_of(prediction: Prediction, label: str | None, bundle: Bundle) -> dict[str, float]:
@@ -85,10 +78,10 @@ def streams_of(prediction: Prediction, label: str | None, bundle: Bundle) -> dic
         bundle: What answered.
 
     Raises:
-        BundleError: The target of a regression is no number.
+        BundleError: A target is no number.
     """
     streams = {} if prediction.values is not None else {DOUBT: 1 - prediction.probability}
-    if label is not None and bundle.loss != "multi-label":
+    if label is not None and not bundle.targets.several:
         streams[ERRORS] = float(not is_right(prediction, label, bundle))
     return streams
 

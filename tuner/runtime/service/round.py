@@ -19,7 +19,6 @@ from tuner.bundle.info import FOLDS
 from tuner.errors import TunerError
 from tuner.runtime.infer.personaliser import Personaliser
 from tuner.runtime.infer.prediction import Prediction
-from tuner.runtime.infer.targets import text_of
 from tuner.runtime.service.gate import (
     Comparison,
     GlobalCheck,
@@ -31,7 +30,7 @@ from tuner.runtime.service.gate import (
     too_few,
 )
 from tuner.runtime.service.ring import RingSample
-from tuner.runtime.service.truth import NEAR, is_right, knows
+from tuner.runtime.service.truth import is_right, knows
 from tuner.runtime.train.answer import Answer
 
 BATCH = 32
@@ -138,7 +137,7 @@ def folds_of(
         samples: All samples.
         rows: Places of those to divide.
         folds: Number of folds; as many as there are samples or recordings to divide, if these are fewer.
-        by_label: Whether samples have classes: targets of a regression are of one.
+        by_label: Whether labels are classes: numbers are of one.
     """
     labels = [sample.label if by_label else "" for sample in samples]
     recordings: dict[str | None, set[str]] = {}
@@ -186,7 +185,7 @@ def _train_and_judge(this: _Round) -> RoundResult:
         after = training.global_right(Bundle.read(made))
         check = None
         if before is not None and after is not None:
-            check = GlobalCheck(_of_export(training, bundle, before), before, after, _share_of(bundle))
+            check = GlobalCheck(_of_export(training, bundle, before), before, after, bundle.targets.right_share)
         verdict = judge_check(verdict, check, rules)
     except (TunerError, OSError) as error:
         verdict = refused(f"the new bundle cannot be judged: {error}")
@@ -205,7 +204,7 @@ def compare_models(this: _Round, trainer: DeviceTrainer, fresh: Sequence[int]) -
         fresh: Places of the samples that may judge; at least one.
     """
     began, answers = time.monotonic(), dict[int, Answer]()
-    by_label = this.old.bundle.loss != "regression"
+    by_label = this.old.bundle.targets.has_classes
     folds = folds_of(this.used, fresh, this.training.folds, by_label=by_label)
     for done, fold in enumerate(folds, 1):
         answers |= zip(fold, trainer.answers_without(fold), strict=True)
@@ -225,7 +224,7 @@ def compare_models(this: _Round, trainer: DeviceTrainer, fresh: Sequence[int]) -
         _cost(old, before),
         _cost(old, after),
         done,
-        NEAR if old.bundle.loss == "regression" else "right",
+        old.bundle.targets.right,
     )
 
 
@@ -234,7 +233,7 @@ def _hopeless(this: _Round, fresh: int, *, checked: bool) -> str | None:
     if fresh < this.rules.least:
         return too_few(fresh, this.rules)
     classes = {sample.label for sample in this.used}
-    if this.supervised and len(classes) == 1 and not checked and this.old.bundle.loss != "regression":
+    if this.supervised and len(classes) == 1 and not checked and this.old.bundle.targets.has_classes:
         return (
             f"every sample has the label {min(map(str, classes))!r}, and there are no global check samples to notice "
             "forgetting: give samples of two classes"
@@ -248,11 +247,6 @@ def _of_export(training: RoundTraining, bundle: Bundle, before: Flags) -> Flags:
         return before
     exported = training.global_right(Bundle.read(training.exported))
     return before if exported is None else exported
-
-
-def _share_of(bundle: Bundle) -> str:
-    """Return what the share of right answers to global samples is called."""
-    return f"the share of global samples {NEAR}" if bundle.loss == "regression" else "global accuracy"
 
 
 def _left_out(unlearnable: Sequence[RingSample]) -> str:
@@ -279,9 +273,7 @@ def _cost(model: Personaliser, answers: Sequence[Prediction | Answer]) -> float:
 
 def _last_exits(model: Personaliser, samples: Sequence[RingSample]) -> list[str]:
     last = np.concatenate([model.every_exit(batch)[-1] for batch in _batches(samples)])
-    if model.bundle.info.targets is not None:
-        return [text_of(values) for values in last]
-    return [model.bundle.labels[label] for label in last.argmax(axis=1)]
+    return [model.bundle.targets.best(row, model.bundle.labels)[0] for row in last]
 
 
 def _batches(samples: Sequence[RingSample]) -> list[npt.NDArray[np.generic]]:

@@ -6,14 +6,13 @@ from typing import NamedTuple
 
 from tuner.arrays import Floats
 from tuner.bundle.format import Bundle
-from tuner.runtime.infer.targets import text_of, values_of
 
 
 class Answer(NamedTuple):
     """What a model answers to a sample.
 
     Attributes:
-        label: Most probable label; of a regression the values as text.
+        label: Most probable label; or the values as text.
         exit: Index of the exit that it left at; 0 of a model without exits.
     """
 
@@ -29,10 +28,7 @@ def answers_to(bundle: Bundle, logits: Floats, exits: Iterable[int] = repeat(0))
         logits: float32 [n, labels].
         exits: Exit that each sample left at.
     """
-    scale = bundle.info.targets
-    texts = (
-        (bundle.labels[row] for row in logits.argmax(axis=1))
-        if scale is None
-        else map(text_of, values_of(logits, scale))
-    )
-    return [Answer(text, int(exit_)) for text, exit_ in zip(texts, exits, strict=False)]
+    return [
+        Answer(text, int(exit_))
+        for text, exit_ in zip(bundle.targets.texts(logits, bundle.labels), exits, strict=False)
+    ]

@@ -110,7 +110,7 @@ class ExitHeads:
                 np.arange(len(folds)),
                 folds,
                 heads.ridge,
-                loss=self.bundle.loss,
+                kind=self.bundle.targets,
                 given=sums,
             )
             unseen.append(answers.astype(np.float32))

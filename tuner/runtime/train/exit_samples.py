@@ -10,8 +10,8 @@ from tuner.arrays import Doubles, Floats, Labels
 from tuner.bundle.format import Bundle
 from tuner.errors import BundleError
 from tuner.runtime.infer.chain import Chain
-from tuner.runtime.infer.inputs import Label, Sample, inputs, label_rows
-from tuner.runtime.train.exit_targets import answers_of
+from tuner.runtime.infer.inputs import Sample, inputs, label_rows
+from tuner.targets.base import Label
 from tuner.task import normalise
 from tuner.task.data.samples import content_id
 
@@ -67,5 +67,5 @@ def exit_batches(
         for index in range(1, len(chain)):
             features, final = chain.step(index, features)
         numbers = [number for number, _ in batch]
-        truth = answers_of(final, bundle.loss) if rows is None else rows[numbers]
+        truth = bundle.targets.answers(final) if rows is None else rows[numbers]
         yield ExitBatch(first, final, truth, np.array([places[number] for number in numbers]))

@@ -18,7 +18,6 @@ from tuner.bundle.replay import Replay
 from tuner.bundle.scores import DeviceScores
 from tuner.bundle.tensors import read_tensors
 from tuner.errors import BundleError
-from tuner.metrics import score, top_right
 from tuner.ort.parity import largest_difference, require_parity
 from tuner.ort.tail import Tail
 from tuner.ort.training_step import TrainingRows
@@ -26,8 +25,7 @@ from tuner.process_memory import return_freed
 from tuner.processors import usable_processors
 from tuner.runtime.infer.calibration import Costs, exits_taken
 from tuner.runtime.infer.chain import Chain
-from tuner.runtime.infer.confidence import confidences
-from tuner.runtime.infer.inputs import Label, Sample
+from tuner.runtime.infer.inputs import Sample
 from tuner.runtime.train.answer import Answer, answers_to
 from tuner.runtime.train.exit_calibration import FOLDS, ExitCosts, calibrate_exits, calibration_share
 from tuner.runtime.train.exit_heads import ExitHeads
@@ -43,6 +41,7 @@ from tuner.runtime.train.files import (
     replay_of,
     train_info,
 )
+from tuner.targets.base import Label
 from tuner.training.epoch import Watch
 from tuner.training.schedule import batches_of
 
@@ -156,17 +155,17 @@ class ExitsTrainer:
             )
         final = np.concatenate([self._final[rows], self._answers(self._replay)[-1]])
         recipe = replace(self.plan.recipe, epochs=epochs or self.plan.recipe.epochs, freeze_bn=False)
-        targets = exit_targets(self.plan.heads, final, mixed.labels, loss=self.bundle.loss)
-        constant = entropy(self.plan.heads, targets, loss=self.bundle.loss)
+        targets = exit_targets(self.plan.heads, final, mixed.labels, kind=self.bundle.targets)
+        constant = entropy(self.plan.heads, targets, kind=self.bundle.targets)
         if len(mixed) % recipe.batch_size == 1:  # that one is left out of every epoch
             constant *= 1 - 1 / len(mixed)
         heads = ExitHeads(self.bundle, self._chain, self._threads, self._seed)
         curves: list[list[float]] = []
         if ridge:
-            answers, truth = regressed(self.plan.heads, final, mixed.labels, loss=self.bundle.loss)
-            regression = TrainingRows(mixed.read, answers)
+            answers, truth = regressed(self.plan.heads, final, mixed.labels, kind=self.bundle.targets)
+            learned = TrainingRows(mixed.read, answers)
             folds = (self._places * FOLDS).astype(np.int64)
-            self._weights, unseen = heads.solve(self._weights, regression, truth, folds, self.plan.heads)
+            self._weights, unseen = heads.solve(self._weights, learned, truth, folds, self.plan.heads)
             self._calibrate(np.concatenate([unseen, self._final[None]]), self._new.labels)
         else:
             self._weights, curves = heads.train(self._weights, TrainingRows(mixed.read, targets), recipe, watch)
@@ -205,7 +204,7 @@ class ExitsTrainer:
         ]
         logits, truths = zip(*pairs, strict=True)
         left = self._leaving(np.concatenate(logits, axis=1))[0]
-        return score(left, np.concatenate(truths), self.bundle.loss)
+        return self.bundle.targets.score(left, np.concatenate(truths))
 
     def global_accuracy(self) -> float | None:
         """Return the accuracy on the bundle's check samples, leaving early as now. None where it brings none."""
@@ -254,11 +253,11 @@ class ExitsTrainer:
         if not len(self._check):
             return None, None
         logits, truth = self._leaving(self._answers(self._check))[0], self._check.labels
-        return score(logits, truth, self.bundle.loss), top_right(logits, truth, self.bundle.loss)
+        return self.bundle.targets.score(logits, truth), self.bundle.targets.are_right(logits, truth)
 
     def _leaving(self, logits: Floats) -> tuple[Floats, RowNumbers]:
         """Return the logits of the exit that each sample leaves at, float32 [n, labels], and these exits, int64 [n]."""
-        exits = exits_taken(confidences(logits, self.temperatures, loss=self.bundle.loss), self.thresholds)
+        exits = exits_taken(self.bundle.targets.confidences(logits, self.temperatures), self.thresholds)
         return logits[exits, np.arange(len(exits))], exits
 
     def _calibrate(self, logits: Floats, truth: Labels) -> None:
@@ -277,7 +276,7 @@ class ExitsTrainer:
         )
         heads = replace(self.plan.heads, tolerance=self.policy.tolerance)
         calibration = calibrate_exits(
-            logits, truth, heads, costs.flops, loss=self.bundle.loss, prune=False, labelled=self._labelled
+            logits, truth, heads, costs.flops, kind=self.bundle.targets, prune=False, labelled=self._labelled
         )
         self.policy = calibration.policy(self.policy.segments, costs, labelled=self._labelled)
 

@@ -83,7 +83,8 @@ class SolvedFile:
             and bias.shape == (outputs,)
             and codes.shape == (len(labels), features)
             and codes.dtype == np.int16
-            and _fit(labels, outputs, multi=bundle.loss == "multi-label")
+            and labels.dtype.kind in "ui"
+            and bundle.targets.fits(labels.astype(np.float32) if labels.dtype == np.uint8 else labels, outputs)
             and np.abs(codes.astype(np.int32)).max(initial=0) <= LARGEST_CODE
             and 2.0**-100 < step < 2.0**100
             and np.log2(step) % 1 == 0
@@ -97,11 +98,3 @@ class SolvedFile:
             step,
             settings,
         )
-
-
-def _fit(labels: Labels, outputs: int, *, multi: bool) -> bool:
-    """Return whether labels are those of a head with so many outputs."""
-    if multi:
-        return labels.dtype == np.uint8 and labels.shape[1:] == (outputs,) and labels.max(initial=0) <= 1
-    in_range = not labels.size or 0 <= labels.min() <= labels.max() < outputs
-    return labels.dtype == np.int64 and labels.ndim == 1 and in_range

@@ -45,8 +45,7 @@ class SolvingTrainer(Trainer):
         shape = self._replay.codec.shape
         if shape != (features,) or len(self._names) != 2:  # noqa: PLR2004 - weight, bias
             raise BundleError(f"{self.bundle.folder} must have a head of {shape} features: export again")
-        multi = self.bundle.loss == "multi-label"
-        empty = Domain.empty(features, outputs, self._file.step, multi=multi)
+        empty = Domain.empty(features, outputs, self._file.step, multi=self.bundle.targets.several)
         self._own = empty.added(self._file.codes, self._file.labels)
         codes = coded(self._replay.read(np.arange(len(self._replay))), self._file.step)
         self._others = empty.added(codes, self._replay.labels)
@@ -107,7 +106,7 @@ class SolvingTrainer(Trainer):
         values = (head.weight.astype(np.float32), head.bias.astype(np.float32))
         self._weights = dict(zip(self._names, values, strict=True))
         logits = self.logits(self._own.features.astype(np.float32)).astype(np.float64)
-        self._losses = (_mean_loss(logits, self._own.labels),)
+        self._losses = (self.bundle.targets.loss(logits, self._own.labels),)
         watch(1, 1)
         return self._losses
 
@@ -145,12 +144,3 @@ class SolvingTrainer(Trainer):
         rows = np.flatnonzero((np.abs(self._own.codes[:, probed] - code[probed]) <= SAME).all(axis=1))
         close: Array = np.abs(self._own.codes[rows] - code).max(axis=1, initial=0.0) <= SAME
         return rows[close]
-
-
-def _mean_loss(logits: Doubles, labels: Labels) -> float:
-    """Return the mean negative log-likelihood of labels, int64 [n], or [n, outputs] with several a sample."""
-    if labels.ndim > 1:
-        return float(np.logaddexp(0, logits * (1 - 2 * labels)).mean())
-    logits = logits - logits.max(axis=1, keepdims=True)
-    right = logits[np.arange(len(labels)), labels] - np.log(np.exp(logits).sum(axis=1))
-    return float(-right.mean())

@@ -18,14 +18,13 @@ from tuner.bundle.onnxfile import with_weights
 from tuner.bundle.scores import DeviceScores
 from tuner.bundle.tensors import read_tensors
 from tuner.errors import BundleError
-from tuner.metrics import score, top_right
 from tuner.ort.parity import largest_difference, require_parity
 from tuner.ort.session import Session
 from tuner.ort.tail import Tail
 from tuner.ort.training_step import TrainingRows
 from tuner.process_memory import return_freed
 from tuner.processors import usable_processors
-from tuner.runtime.infer.inputs import Label, Sample, inputs, label_rows
+from tuner.runtime.infer.inputs import Sample, inputs, label_rows
 from tuner.runtime.train.adapters import Adapters
 from tuner.runtime.train.answer import Answer, answers_to
 from tuner.runtime.train.files import (
@@ -43,6 +42,7 @@ from tuner.runtime.train.files import (
 )
 from tuner.runtime.train.mixed_rows import mixed_rows
 from tuner.runtime.train.tail_training import TailTraining
+from tuner.targets.base import Label
 from tuner.task import normalise
 from tuner.training.epoch import Watch
 from tuner.training.schedule import batches_of
@@ -107,7 +107,7 @@ class Trainer:
         Args:
             samples: Files as `Personaliser.predict_file` takes them, or arrays of the model's input shape; of signals,
                 recordings, every window of which is a sample.
-            labels: Label of each, among the bundle's; of a regression its targets, in their own unit.
+            labels: Label of each, among the bundle's; or its targets, in their own unit.
 
         Raises:
             TunerError: A file cannot be read, a shape is another one, or a label is not the bundle's.
@@ -139,10 +139,7 @@ class Trainer:
         Raises:
             TunerError: A file cannot be read, or a shape is another one.
         """
-        if self.bundle.info.targets is not None:
-            any_label: Label = list(self.bundle.info.targets.mean)
-        else:
-            any_label = [self.bundle.labels[0]] if self.bundle.loss == "multi-label" else self.bundle.labels[0]
+        any_label = self.bundle.targets.any_label(self.bundle.labels)
         parts = [features for features, _ in self._batches(samples, [any_label] * len(samples))]
         return np.concatenate([np.empty((0, *self._replay.codec.shape), np.float32), *parts])
 
@@ -264,13 +261,13 @@ class Trainer:
 
     def _known(self) -> tuple[float | None, Flags | None]:
         """Return the accuracy on the check samples, and whether each is answered right; None where there are none."""
-        check, loss = self._check, self.bundle.loss
+        check, kind = self._check, self.bundle.targets
         if not len(check):
             return None, None
         batches = batches_of(np.arange(len(check)), SCORED)
         logits = np.concatenate([self.logits(check.read(rows)) for rows in batches])
-        return score(logits, check.labels, loss), top_right(logits, check.labels, loss)
+        return kind.score(logits, check.labels), kind.are_right(logits, check.labels)
 
     def _scored(self, features: Sequence[Floats], rows: Labels) -> float:
         logits = np.concatenate([self.logits(part) for part in features])
-        return score(logits, rows, self.bundle.loss)
+        return self.bundle.targets.score(logits, rows)

@@ -12,10 +12,10 @@ import numpy as np
 
 from tuner.arrays import Floats, Labels
 from tuner.errors import TaskError
-from tuner.metrics import LossKind
 from tuner.reading import kind_of, open_regular
+from tuner.targets import Targets
 from tuner.task.data.audio import OFFSET, RATE, STEP, SUFFIXES, ClipHeader, read_clip, read_header
-from tuner.task.data.entry import Entry, Origin, empty_partition, no_such_data, targets_of, unreadable
+from tuner.task.data.entry import Entry, Origin, empty_partition, no_such_data, unreadable
 from tuner.task.data.listing import read_folder, read_manifest
 from tuner.task.data.npz import PartitionName
 from tuner.task.data.readable import FileCheck, kept
@@ -130,7 +130,7 @@ def read_clips(
     path: Path,
     partition: PartitionName,
     spec: InputSpec,
-    loss: LossKind,
+    kind: Targets,
     recording: str | None = None,
     check: FileCheck | None = None,
 ) -> Entry:
@@ -141,7 +141,7 @@ def read_clips(
             of such a name only, with ``*`` for any letters and ``[1-3]`` for one of some.
         partition: Which partition it is, for messages.
         spec: Frames of a patch and the hop.
-        loss: Whether a sound may have several labels.
+        kind: What a sample's label is.
         recording: Regular expression whose match in a file's name is the name of the recording that the sound was cut
             from; a manifest's session takes its place.
         check: Notes sounds that cannot be read, which are then left out; without it none is decoded.
@@ -152,15 +152,15 @@ def read_clips(
     name, _, pattern = (str(path), "", "") if kind_of(path) != "nothing" else str(path).rpartition(_MARK)
     name = name or str(path)  # there is no mark
     source = Path(name)
-    kind = kind_of(source)
-    if kind == "nothing":
+    found_as = kind_of(source)
+    if found_as == "nothing":
         raise no_such_data(source, partition)
     try:
-        if kind == "folder":
+        if found_as == "folder":
             files, labels = read_folder(source, SUFFIXES, "sounds")
             sessions = [""] * len(files)
         elif source.suffix.lower() == ".csv":
-            files, labels, sessions = read_manifest(source, loss, sessions=True)
+            files, labels, sessions = read_manifest(source, kind, sessions=True)
         else:
             raise TaskError(
                 f"{source}: sounds must be in a folder of class folders or a .csv manifest, got {source.suffix!r}"
@@ -182,7 +182,7 @@ def read_clips(
     counts = [len(window_begins(header.frames(spec.window or 0), spec)) for header in headers]
     names, places = np.unique(recordings, return_inverse=True)
     origin = Origin(tuple(names.tolist()), ("",) * len(names), np.repeat(places.astype(np.int64), counts))
-    classes, targets = targets_of(labels, loss, source)
+    classes, targets = kind.read_texts(labels, source)
     notes = tuple(
         f"{file}: {note}"
         for file, header in zip(files, headers, strict=True)

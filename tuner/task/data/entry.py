@@ -8,14 +8,14 @@ import numpy as np
 
 from tuner.arrays import Labels, RowNumbers
 from tuner.errors import TaskError
-from tuner.metrics import LossKind
 from tuner.reading import kind_of
+from tuner.targets import Targets
+from tuner.targets.strata import occurring
 from tuner.task.data.images import check_image
 from tuner.task.data.listing import images_below, read_folder, read_manifest
-from tuner.task.data.npz import PartitionName, class_names, labels_key, open_npz, samples_key, targets_of_array
+from tuner.task.data.npz import PartitionName, class_names, labels_key, open_npz, samples_key
 from tuner.task.data.readable import FileCheck, kept
 from tuner.task.data.samples import ArraySamples, FileSamples, Samples
-from tuner.task.data.targets import numbers_of_cells
 from tuner.task.spec import InputSpec
 
 
@@ -57,16 +57,14 @@ class Entry:
 
     def occurring(self) -> tuple[int, ...]:
         """Return the places in `names` that at least one sample has."""
-        if self.targets.ndim > 1:
-            return tuple(np.flatnonzero((self.targets > 0).any(axis=0)).tolist())
-        return tuple(np.unique(self.targets).tolist())
+        return occurring(self.targets)
 
 
 def read_entry(
     path: Path,
     partition: PartitionName,
     spec: InputSpec,
-    loss: LossKind,
+    kind: Targets,
     names: Sequence[str] | None = None,
     check: FileCheck | None = None,
 ) -> Entry:
@@ -76,7 +74,7 @@ def read_entry(
         path: Absolute path of a folder, a ``.csv`` or an ``.npz``.
         partition: Which partition to read, as an ``.npz`` may hold several.
         spec: Kind and size of the samples.
-        loss: Whether a sample may have several labels.
+        kind: What a sample's label is.
         names: Class names for an ``.npz`` that has none of its own.
         check: Looks at the image files; those that cannot be read are left out. Without it none is opened.
 
@@ -87,26 +85,26 @@ def read_entry(
         raise no_such_data(path, partition)
     suffix = path.suffix.lower()
     if suffix == ".npz":
-        return _read_arrays(path, partition, spec, loss, names or ())
+        return _read_arrays(path, partition, spec, kind, names or ())
     folder = kind_of(path) == "folder"
     if not folder and suffix != ".csv":
         raise TaskError(f"{path}: data must be a folder of class folders, a .csv manifest or an .npz, got {suffix!r}")
     if spec.kind == "arrays":
         raise TaskError(f'{path}: kind "arrays" is read from an .npz; for image files set kind = "images"')
     try:
-        files, labels = read_folder(path) if folder else read_manifest(path, loss)[:2]
+        files, labels = read_folder(path) if folder else read_manifest(path, kind)[:2]
     except OSError as error:
         raise unreadable(error, path) from error
     if not files:
         raise empty_partition(path, partition)
     keep = _readable(files, path, spec, check)
     files, labels = kept(files, keep), kept(labels, keep)
-    classes, targets = targets_of(labels, loss, path)
+    classes, targets = kind.read_texts(labels, path)
     return Entry(str(path), classes, targets, lambda rows: FileSamples(files, rows, spec))
 
 
 def read_unlabelled(
-    path: Path, partition: PartitionName, spec: InputSpec, loss: LossKind, check: FileCheck | None = None
+    path: Path, partition: PartitionName, spec: InputSpec, kind: Targets, check: FileCheck | None = None
 ) -> Entry:
     """Read samples without labels: every image anywhere below a folder, a manifest's files, or an ``.npz``'s x.
 
@@ -127,42 +125,14 @@ def read_unlabelled(
             x = file[key]
         entry = Entry(f"{path}:{key}", (), np.zeros(len(x), np.int64), lambda rows: ArraySamples(x, rows, spec, key))
     else:
-        labelled = read_entry(path, partition, spec, loss, check=check)
+        labelled = read_entry(path, partition, spec, kind, check=check)
         entry = Entry(str(path), (), np.zeros(len(labelled.targets), np.int64), labelled.build)
-    return without_labels(entry, loss)
+    return without_labels(entry, kind)
 
 
-def without_labels(entry: Entry, loss: LossKind) -> Entry:
+def without_labels(entry: Entry, kind: Targets) -> Entry:
     """Return an entry with one class that stands for nothing; where samples may have several labels, none has it."""
-    count = len(entry.targets)
-    targets: Labels = np.zeros(count, np.int64) if loss == "single-label" else np.zeros((count, 1), np.float32)
-    return replace(entry, names=("",), targets=targets)
-
-
-def targets_of(labels: Sequence[tuple[str, ...]], loss: LossKind, path: Path) -> tuple[tuple[str, ...], Labels]:
-    """Return the sorted class names, and each sample's place in them; of a regression the outputs and the targets.
-
-    Args:
-        labels: Labels of each sample, or its numbers as text.
-        loss: What a sample has: one label, several, or targets.
-        path: What lists them, for messages.
-
-    Returns:
-        Names, and int64 [n] or float32 [n, len(names)]: multi-hot, or targets.
-
-    Raises:
-        TaskError: A target is no number.
-    """
-    if loss == "regression":
-        return numbers_of_cells(path, labels)
-    names = tuple(sorted({label for sample in labels for label in sample}))
-    place = {name: index for index, name in enumerate(names)}
-    if loss == "single-label":
-        return names, np.array([place[label] for (label,) in labels], np.int64)
-    hot = np.zeros((len(labels), len(names)), np.float32)
-    for row, sample in enumerate(labels):
-        hot[row, [place[label] for label in sample]] = 1
-    return names, hot
+    return replace(entry, names=("",), targets=kind.blank(len(entry.targets)))
 
 
 def no_such_data(path: Path, partition: PartitionName) -> TaskError:
@@ -195,7 +165,7 @@ def _readable(files: Sequence[Path], path: Path, spec: InputSpec, check: FileChe
 
 
 def _read_arrays(
-    path: Path, partition: PartitionName, spec: InputSpec, loss: LossKind, borrowed: Sequence[str]
+    path: Path, partition: PartitionName, spec: InputSpec, kind: Targets, borrowed: Sequence[str]
 ) -> Entry:
     with open_npz(path) as file:
         x_key = samples_key(path, file, partition, labelled=True)
@@ -205,6 +175,6 @@ def _read_arrays(
         raise TaskError(f"{where}: there must be one label per sample, got {list(x.shape)} and {list(y.shape)}")
     if len(x) == 0:
         raise empty_partition(where, partition)
-    names, targets = targets_of_array(where, y, loss, classes, borrowed)
+    names, targets = kind.read_array(where, y, classes, borrowed)
     ArraySamples(x[:1], targets[:1], spec, where)  # reports a wrong shape or type now
     return Entry(where, names, targets, lambda rows: ArraySamples(x, rows, spec, x_key))

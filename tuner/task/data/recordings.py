@@ -11,12 +11,12 @@ import numpy as np
 
 from tuner.arrays import Array, Labels
 from tuner.errors import TaskError, nearest
-from tuner.metrics import LossKind
 from tuner.reading import kind_of, open_regular
-from tuner.task.data.entry import Entry, Origin, empty_partition, no_such_data, targets_of, unreadable
+from tuner.targets import Targets
+from tuner.task.data.entry import Entry, Origin, empty_partition, no_such_data, unreadable
 from tuner.task.data.listing import read_folder, read_manifest
 from tuner.task.data.npy import read_array
-from tuner.task.data.npz import PartitionName, class_names, labels_key, open_npz, samples_key, targets_of_array
+from tuner.task.data.npz import PartitionName, class_names, labels_key, open_npz, samples_key
 from tuner.task.data.readable import FileCheck, kept
 from tuner.task.data.signals import Recording, WindowSamples, check_alike, check_signal, window_begins
 from tuner.task.spec import InputSpec
@@ -45,7 +45,7 @@ def read_recordings(
     path: Path,
     partition: PartitionName,
     spec: InputSpec,
-    loss: LossKind,
+    kind: Targets,
     names: Sequence[str] | None = None,
     check: FileCheck | None = None,
 ) -> Entry:
@@ -56,7 +56,7 @@ def read_recordings(
             ``.npz``; ``file.npz#pattern`` takes the sessions of that name or below it, with ``*`` for any part.
         partition: Which partition to read, as an ``.npz`` of arrays may hold several.
         spec: Window and hop.
-        loss: Whether a recording may have several labels.
+        kind: What a sample's label is.
         names: Class names for an ``.npz`` that has none of its own.
         check: Notes files that cannot be read or hold no signal, which are then left out; without it they are errors.
 
@@ -69,13 +69,13 @@ def read_recordings(
         raise no_such_data(source, partition)
     suffix = source.suffix.lower()
     if suffix == ".npz":
-        listed = _read_npz(source, pattern, partition, loss, names or ())
+        listed = _read_npz(source, pattern, partition, kind, names or ())
     elif pattern:
         raise TaskError(
             f"{path}: {_MARK}{pattern} chooses sessions of an .npz: leave it out for {suffix or 'a folder'}"
         )
     elif kind_of(source) == "folder" or suffix == ".csv":
-        listed = _read_files(source, spec, loss, check)
+        listed = _read_files(source, spec, kind, check)
     else:
         raise TaskError(
             f"{source}: signals must be in an .npz, a folder of class folders or a .csv manifest, got {suffix!r}"
@@ -112,13 +112,13 @@ def read_npy(path: Path) -> Array:
     raise TaskError(f"{path}: cannot be read as .npy ({reason}): write it with numpy.save")
 
 
-def _read_files(source: Path, spec: InputSpec, loss: LossKind, check: FileCheck | None) -> LabelledRecordings:
+def _read_files(source: Path, spec: InputSpec, kind: Targets, check: FileCheck | None) -> LabelledRecordings:
     try:
         if kind_of(source) == "folder":
             files, labels = read_folder(source, SUFFIXES, "recordings")
             sessions = [""] * len(files)
         else:
-            files, labels, sessions = read_manifest(source, loss, sessions=True)
+            files, labels, sessions = read_manifest(source, kind, sessions=True)
     except OSError as error:
         raise unreadable(error, source) from error
     recordings = [_recording(file, session, spec, check) for file, session in zip(files, sessions, strict=True)]
@@ -126,7 +126,7 @@ def _read_files(source: Path, spec: InputSpec, loss: LossKind, check: FileCheck 
     if check is not None and files and not any(keep):
         raise check.error(source)
     left = [recording for recording in recordings if recording is not None]
-    return LabelledRecordings(left, *targets_of(kept(labels, keep), loss, source))
+    return LabelledRecordings(left, *kind.read_texts(kept(labels, keep), source))
 
 
 def _recording(file: Path, session: str, spec: InputSpec, check: FileCheck | None) -> Recording | None:
@@ -143,15 +143,15 @@ def _recording(file: Path, session: str, spec: InputSpec, check: FileCheck | Non
 
 
 def _read_npz(
-    path: Path, pattern: str, partition: PartitionName, loss: LossKind, borrowed: Sequence[str]
+    path: Path, pattern: str, partition: PartitionName, kind: Targets, borrowed: Sequence[str]
 ) -> LabelledRecordings:
     with open_npz(path) as file:
         sessions = [key.removesuffix(_SIGNAL) for key in file if key.endswith(_SIGNAL)]
         if sessions:
-            return _read_sessions(path, file, _matching(path, sessions, pattern), loss, borrowed)
+            return _read_sessions(path, file, _matching(path, sessions, pattern), kind, borrowed)
         if pattern:
             raise TaskError(f"{path}: has no sessions (NAME/signal) to choose {_MARK}{pattern} from: leave it out")
-        return _read_arrays(path, file, partition, loss, borrowed)
+        return _read_arrays(path, file, partition, kind, borrowed)
 
 
 def _matching(path: Path, sessions: Sequence[str], pattern: str) -> list[str]:
@@ -171,7 +171,7 @@ def _matching(path: Path, sessions: Sequence[str], pattern: str) -> list[str]:
 
 
 def _read_sessions(
-    path: Path, file: Mapping[str, Array], sessions: Sequence[str], loss: LossKind, borrowed: Sequence[str]
+    path: Path, file: Mapping[str, Array], sessions: Sequence[str], kind: Targets, borrowed: Sequence[str]
 ) -> LabelledRecordings:
     """Read ``NAME/signal`` [time, channels], cut at ``NAME/start`` [r + 1] into recordings labelled ``NAME/label``."""
     recordings: list[Recording] = []
@@ -190,7 +190,7 @@ def _read_sessions(
         ]
         labels.append(label)
     return LabelledRecordings(
-        recordings, *targets_of_array(str(path), np.concatenate(labels), loss, class_names(file), borrowed)
+        recordings, *kind.read_array(str(path), np.concatenate(labels), class_names(file), borrowed)
     )
 
 
@@ -205,7 +205,7 @@ def _bounds(where: str, start: Array, labels: int, length: int) -> list[tuple[in
 
 
 def _read_arrays(
-    path: Path, file: Mapping[str, Array], partition: PartitionName, loss: LossKind, borrowed: Sequence[str]
+    path: Path, file: Mapping[str, Array], partition: PartitionName, kind: Targets, borrowed: Sequence[str]
 ) -> LabelledRecordings:
     """Read ``x_train`` [n, channels, time] and ``y_train``, and of each row its ``session_train`` if that is there."""
     x_key = samples_key(path, file, partition, labelled=True)
@@ -223,4 +223,4 @@ def _read_arrays(
         Recording(f"{where}[{number}]", session, signal)
         for number, (session, signal) in enumerate(zip(sessions, x, strict=True))
     ]
-    return LabelledRecordings(recordings, *targets_of_array(where, y, loss, class_names(file), borrowed))
+    return LabelledRecordings(recordings, *kind.read_array(where, y, class_names(file), borrowed))

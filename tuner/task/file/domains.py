@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.errors import TaskError
-from tuner.metrics import LossKind
+from tuner.targets import Targets
 from tuner.task.data.clips import read_clips
 from tuner.task.data.entry import Entry, read_entry, read_unlabelled, without_labels
 from tuner.task.data.npz import PartitionName
@@ -26,7 +26,7 @@ def read_entries(
     section: "GlobalSection | LocalSection",
     folder: Path,
     spec: InputSpec,
-    loss: LossKind,
+    kind: Targets,
     check: FileCheck | None,
     recording: str | None = None,
 ) -> dict[PartitionName, Entry]:
@@ -36,7 +36,7 @@ def read_entries(
         section: The file's ``[local]`` or ``[global]``.
         folder: Folder of the file.
         spec: Kind of the samples.
-        loss: Whether a sample may have several labels.
+        kind: What a sample's label is.
         check: Leaves out, and notes, files that cannot be read; None opens no image.
         recording: Regular expression that names the recording which a sound was cut from.
 
@@ -56,15 +56,15 @@ def read_entries(
         path = path_of(text, folder)
         names = entries["train"].names if "train" in entries else None
         if spec.kind == "signals":
-            entry = read_recordings(path, partition, spec, loss, names, check)
-            entry = entry if labelled else without_labels(entry, loss)
+            entry = read_recordings(path, partition, spec, kind, names, check)
+            entry = entry if labelled else without_labels(entry, kind)
         elif spec.kind == "audio":
-            entry = read_clips(path, partition, spec, loss, recording, check)
-            entry = entry if labelled else without_labels(entry, loss)
+            entry = read_clips(path, partition, spec, kind, recording, check)
+            entry = entry if labelled else without_labels(entry, kind)
         elif labelled:
-            entry = read_entry(path, partition, spec, loss, names, check)
+            entry = read_entry(path, partition, spec, kind, names, check)
         else:
-            entry = read_unlabelled(path, partition, spec, loss, check)
+            entry = read_unlabelled(path, partition, spec, kind, check)
         twin = next((name for name, other in entries.items() if _overlap(other, entry)), None)
         if twin is not None:
             raise TaskError(

@@ -24,19 +24,17 @@ from tuner.backends.torch.exits.weights import write_exits
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.selection import calibration_selection, local_folds
 from tuner.backends.torch.model.fingerprint import state_hash
-from tuner.backends.torch.task_loss import StepLoss
+from tuner.backends.torch.task_loss import torch_loss
 from tuner.backends.torch.trial.choice import chosen_selections, mixed_metadata
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.run import TrainedTail, train_tail
 from tuner.backends.torch.trial.scoring import bundle_bytes, classes_of, domain_scores
 from tuner.errors import TrainingError
-from tuner.metrics import score
 from tuner.plan.trial import TrialPlan
 from tuner.process_memory import PeakMeter
 from tuner.results.counts import ClassCounts
 from tuner.results.records import Outcome
 from tuner.runtime.infer.calibration import exits_taken
-from tuner.runtime.infer.confidence import confidences
 from tuner.runtime.train.exit_calibration import ExitCalibration, calibrate_exits
 from tuner.training.epoch import EpochLoop
 from tuner.training.epochs import BetweenEpochs, TrainingLog, train_epochs
@@ -74,7 +72,7 @@ def train_exits(trial: Trial, opened: OpenTask) -> TrainedTail:
     elif plan.heads.ridge:
         started = time.perf_counter()
         folds = local_folds(training[0])
-        unseen = solve_heads(plan, heads, final, inputs, folds, sums, loss=task.loss)
+        unseen = solve_heads(plan, heads, final, inputs, folds, sums, kind=task.targets)
         log = TrainingLog(seconds=time.perf_counter() - started)
     else:
         load_starts(heads, begun)
@@ -114,10 +112,10 @@ def _train(trial: Trial, opened: OpenTask, heads: nn.ModuleList, final: nn.Modul
     def mean_accuracy() -> float:
         logits = exit_logits(plan, heads, final, local)
         truth = truths(task, "local", logits, local.labels)
-        return float(np.mean([score(own, truth, task.loss) for own in logits[:-1]]))
+        return float(np.mean([task.targets.score(own, truth) for own in logits[:-1]]))
 
     started = time.perf_counter()
-    steps = HeadsSteps(plan, heads, final, inputs.train, opened.extensions, loss=StepLoss.of(task))
+    steps = HeadsSteps(plan, heads, final, inputs.train, opened.extensions, loss=torch_loss(task.targets))
     samples = len(inputs.train.labels)
     loop = EpochLoop(steps, plan.recipe, samples, trial.seed, loss_name="the exits' loss")
     start = TrainingLog(seconds=time.perf_counter() - started)
@@ -155,24 +153,24 @@ def _scored(
         truth,
         plan.heads,
         costs.flops,
-        loss=task.loss,
+        kind=task.targets,
         prune=True,
         labelled=task.labelled,
         out_of_fold=out_of_fold,
     )
-    notes = describe_exits(plan, calibration, logits, truth, loss=task.loss)
+    notes = describe_exits(plan, calibration, logits, truth, kind=task.targets)
     values, classes = dict[str, float](), dict[str, ClassCounts]()
     for domain, samples in inputs.validation.items():
         logits = exit_logits(plan, heads, final, samples)
         truth = truths(task, domain, logits, samples.labels)
         kept = logits[[*calibration.kept, -1]]
-        exits = exits_taken(confidences(kept, calibration.temperatures, loss=task.loss), calibration.thresholds)
+        exits = exits_taken(task.targets.confidences(kept, calibration.temperatures), calibration.thresholds)
         answers = kept[exits, np.arange(len(exits))]
         values |= domain_scores(task, domain, answers, truth)
         classes |= {domain: counts} if (counts := classes_of(task, answers, truth)) else {}
-        values[f"final_{domain}_accuracy"] = score(logits[-1], truth, task.loss)
+        values[f"final_{domain}_accuracy"] = task.targets.score(logits[-1], truth)
         for place, own in enumerate(kept[:-1]):
-            values[f"exit{place}_{domain}_accuracy"] = score(own, truth, task.loss)
+            values[f"exit{place}_{domain}_accuracy"] = task.targets.score(own, truth)
         if domain == "local":
             rates = np.bincount(exits, minlength=len(kept)) / len(exits)
             kept_costs = costs.select(calibration.kept)

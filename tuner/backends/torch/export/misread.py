@@ -27,7 +27,7 @@ def misread(opened: OpenTask, plan: TrialPlan, weights: Path) -> tuple[Misread, 
     """Return the surest mistakes on the local validation samples; see `tuner.backends.base.Session.misread`."""
     task = opened.task
     is_picture = len(task.input_shape) == DIMENSIONS and task.input_shape[0] in {1, 3} and task.input.kind not in CUT
-    if plan.heads.exits or task.loss == "multi-label" or not task.labelled or not is_picture:
+    if plan.heads.exits or not task.targets.one_class or not task.labelled or not is_picture:
         return ()
     torch.set_num_threads(plan.runtime.threads)
     kept = load_file(weights)

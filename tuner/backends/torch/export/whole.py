@@ -27,7 +27,7 @@ from tuner.errors import BundleError, first_line
 from tuner.ort.parity import largest, require_parity
 from tuner.ort.session import FEATURES, LOGITS, Session
 from tuner.plan.trial import TrialPlan
-from tuner.results.objectives import ACCURACY
+from tuner.targets.base import ACCURACY
 from tuner.task import Task
 
 
@@ -45,7 +45,7 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
         BundleError: The model cannot be written as ONNX, or ONNX Runtime computes something else.
     """
     task, model = opened.task, opened.model
-    if trainable and task.loss == "regression" and plan.traits.solves:
+    if trainable and not task.targets.has_classes and plan.traits.solves:
         raise BundleError(
             "--trainable solves for heads of classes, and this is a regression: pick a trial that trains its head, or "
             "export without --trainable"

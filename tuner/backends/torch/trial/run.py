@@ -17,7 +17,7 @@ from tuner.backends.torch.features.int8 import PredictionCosts, prediction_costs
 from tuner.backends.torch.features.selection import Selection
 from tuner.backends.torch.model.fingerprint import state_hash
 from tuner.backends.torch.model.load import OpenModel
-from tuner.backends.torch.task_loss import StepLoss
+from tuner.backends.torch.task_loss import torch_loss
 from tuner.backends.torch.trial.checkpoint import Checkpoint, restore
 from tuner.backends.torch.trial.choice import chosen_selections, mixed_metadata
 from tuner.backends.torch.trial.edits import edited, probe_of
@@ -81,7 +81,7 @@ def train_tail(trial: Trial, opened: OpenTask) -> TrainedTail:
     train = replace(_with_teacher(inputs.train, access, plan, training), weights=weights)
     is_fixed = not (plan.shape or plan.recipe.solve_again)
     fixed = train if is_fixed else training_inputs(access, plan, training)  # without random changes
-    probe = probe_of(fixed, StepLoss.of(task, plan.recipe), trial.seed)
+    probe = probe_of(fixed, torch_loss(task.targets.smoothed(plan.recipe.label_smoothing)), trial.seed)
     edits = edited(model, plan, opened.extensions, probe, trial.seed)
     tail = edits.tail
     checkpoint = Checkpoint.of(trial)
