@@ -22,7 +22,7 @@ from tuner.backends.torch.model.layout import channels_last, spatial
 from tuner.backends.torch.planned.bound_step import bound, held_by
 from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.step.trace import trace
-from tuner.backends.torch.task_loss import StepLoss
+from tuner.backends.torch.task_loss import torch_loss
 from tuner.plan.parts import RecipePlan
 from tuner.planner.memory.placement import max_live
 from tuner.planner.nntrainer.ini import read_ini
@@ -39,6 +39,7 @@ from tuner.planner.nntrainer.layers import (
 from tuner.planner.nntrainer.network import Network, Node
 from tuner.process_memory import PeakMeter, return_freed
 from tuner.search.setting import cores
+from tuner.targets import Regression
 
 STEPS = 3
 RATE = 1e-3
@@ -129,7 +130,7 @@ def planned(network: Network) -> dict[str, float]:
     tail, value, label = _given(network)
     recipe = RecipePlan(optimiser="sgd", batch_size=network.batch_size, momentum=0.0)
     step = trace(
-        tail, recipe, loss=StepLoss("regression"), input_shape=value.shape[1:], outputs=label.shape[1],
+        tail, recipe, loss=torch_loss(Regression()), input_shape=value.shape[1:], outputs=label.shape[1],
         batch_size=network.batch_size, padded=False,
     )  # fmt: skip
     made = program(step)
