@@ -15,7 +15,7 @@ from tuner.backends.torch.backend import TorchBackend
 from tuner.plan.parts import CachePlan, LossTerm, RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.store.store import Store
-from tuner.targets import Regression
+from tuner.targets import SINGLE_LABEL, MultiLabel, Regression
 from tuner.task.info import task_info
 from tuner.testing import LossContract, StrategyContract, example_model, example_task
 from tuner_distill import BACKENDS, Distillation, Knobs, divergence, tuner_losses
