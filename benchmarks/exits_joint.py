@@ -36,7 +36,6 @@ from tuner.backends.torch.trial.run import train_tail
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan, normal_form
-from tuner.targets import SINGLE_LABEL
 from tuner.training.epoch import EpochLoop
 
 SPLIT, PLACES, CHANNELS, RIDGE, EPOCHS, RATE = 12, (13, 15, 17), 64, 100.0, 4, 1e-3
@@ -78,7 +77,7 @@ def accuracies(here: Access, plan: TrialPlan, seed: int) -> list[float]:
     training = training_selections(here.task, plan)
     inputs, final = ExitInputs.resolve(here, plan, training), model.tail(plan.answering_cuts[-1]).eval()
     if plan.heads.ridge:
-        solve_heads(plan, heads, final, inputs, local_folds(training[0]), (), kind=SINGLE_LABEL)
+        solve_heads(plan, heads, final, inputs, local_folds(training[0]), ())
     else:
         steps = HeadsSteps(plan, heads, final, inputs.train, loss=CROSS_ENTROPY)
         for _ in EpochLoop(steps, plan.recipe, len(inputs.train.labels), seed).epochs():

@@ -34,7 +34,6 @@ from tuner.backends.torch.task_loss import CROSS_ENTROPY
 from tuner.plan.heads import HeadsPlan
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan, normal_form
-from tuner.targets import SINGLE_LABEL
 from tuner.task import Domain, Samples, Subset, Task
 from tuner.training.epoch import EpochLoop
 from tuner_exits import placed
@@ -130,7 +129,7 @@ def accuracies(here: Access, plan: TrialPlan, seed: int) -> list[float]:
     heads = build_heads(plan)
     if plan.heads.ridge:
         sums = [start_sums(own, plan.heads) for own in begun.tensors]
-        solve_heads(plan, heads, final, inputs, local_folds(training[0]), sums, kind=SINGLE_LABEL)
+        solve_heads(plan, heads, final, inputs, local_folds(training[0]), sums)
     else:
         load_starts(heads, begun)
         steps = HeadsSteps(plan, heads, final, inputs.train, loss=CROSS_ENTROPY)

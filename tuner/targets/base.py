@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from tuner.arrays import Array, Doubles, Flags, Floats, Labels
 from tuner.metrics import percent
@@ -17,6 +18,12 @@ LossKind = Literal["single-label", "multi-label", "regression"]
 Label = str | float | Sequence[str | float]
 #: Labels with their probabilities, or outputs with their values.
 Named = tuple[tuple[str, float], ...]
+#: Names of the outputs, and labels in their terms.
+Read = tuple[tuple[str, ...], Labels]
+#: Returns the labels that a sample has by one name.
+LabelsOf = Callable[[str], Sequence[str]]
+#: Of any precision.
+Outputs = npt.NDArray[np.floating]
 SEPARATOR = "|"  # between the labels, or numbers, of a sample that has several
 #: How the name of a value ends: a score, which is an accuracy where samples have one label; a mean absolute error, in
 #: the unit of the targets; and what is in the name of a top-k accuracy, ``"local_top5_accuracy"``.
@@ -55,7 +62,10 @@ class TargetScale:
 
 @dataclass(frozen=True)
 class Targets(ABC):
-    """What a sample's label is.
+    """What a sample's label is; a subclass for each kind.
+
+    Methods mean by `labels` those of samples as a task has them, by `outputs` and `logits` what the head gives, float
+    [n, outputs], by `rows` how many outputs it has, and by `names` what they are called.
 
     Attributes:
         settings: Settings of the loss.
@@ -69,13 +79,9 @@ class Targets(ABC):
         activation: ONNX operator that makes answers of logits.
         own_settings: Settings that no other kind has.
         unit: Unit of the score for people, as `tuner.results.objectives.Objective` has it.
-        score_noun: The score in a sentence.
-        score_meaning: Likewise, as the begin of one.
-        score_note: What a list of scores adds on them.
+        score_noun: The score in a sentence; `score_meaning` at the begin of one, `score_note` after one.
         noun: What outputs are.
-        right: What a right answer is.
-        right_share: The share of right answers to global samples.
-        exit_score: The mean of `correctness`.
+        right: What a right answer is; `right_share` is the share of them, `exit_score` the mean of `correctness`.
         no_confusions: Why predictions are not counted by class.
     """
 
@@ -103,112 +109,70 @@ class Targets(ABC):
 
     @abstractmethod
     def check(self, labels: Labels, rows: int, where: str) -> None:
-        """Refuse labels that are not those of a head.
-
-        Args:
-            labels: Those of a partition.
-            rows: Outputs of the head.
-            where: Partition, for the message.
-
-        Raises:
-            TaskError: They are not.
-        """
+        """Raise a `TaskError` for labels that are not those of a head with so many outputs."""
 
     @abstractmethod
     def fits(self, labels: Labels, rows: int) -> bool:
         """Return whether stored labels are those of a head with so many outputs."""
 
     @abstractmethod
-    def read_texts(self, labels: Sequence[tuple[str, ...]], path: Path) -> tuple[tuple[str, ...], Labels]:
-        """Read the labels of samples in a listing.
-
-        Args:
-            labels: Labels of each sample.
-            path: What lists them, for messages.
-
-        Returns:
-            Names of the outputs, and the labels in their terms.
-
-        Raises:
-            TaskError: They cannot be read.
-        """
+    def read_texts(self, labels: Sequence[tuple[str, ...]], path: Path) -> Read:
+        """Read the labels that a listing has of each sample; raise a `TaskError` where they cannot be."""
 
     @abstractmethod
-    def read_array(
-        self, where: str, y: Array, own: Sequence[str] | None, borrowed: Sequence[str]
-    ) -> tuple[tuple[str, ...], Labels]:
-        """Read an array of labels.
+    def read_array(self, where: str, y: Array, own: Sequence[str] | None, borrowed: Sequence[str]) -> Read:
+        """Read an array: integers [n] or [n, 1], or multi-hot [n, k]; or numbers [n] or [n, outputs].
 
         Args:
             where: Place for messages.
-            y: Integers [n] or [n, 1], or multi-hot [n, k]; or numbers [n] or [n, outputs].
+            y: The array.
             own: Names in the file.
             borrowed: Names to use where the file has none.
-
-        Returns:
-            Names of the outputs, and the labels in their terms.
 
         Raises:
             TaskError: The array holds something else, or more classes than there are names.
         """
 
     def check_cell(self, labels: Sequence[str], cell: str, where: str) -> None:
-        """Refuse a cell of a listing with as many labels as a sample cannot have.
-
-        Raises:
-            TaskError: It has.
-        """
+        """Raise a `TaskError` for a cell of a listing with as many labels as a sample cannot have."""
 
     def blank(self, count: int, rows: int = 1) -> Labels:
-        """Return labels that stand for nothing."""
+        """Return labels of so many samples that stand for nothing."""
         return np.zeros((count, rows), np.float32)
 
     def first(self, labels: Any, rows: int) -> Any:
         """Return labels, of numpy or PyTorch, as a head with the first outputs alone takes them."""
         return labels[:, :rows]
 
-    def default_scale(self, rows: int) -> TargetScale | None:
-        """Return the scale that a bundle has."""
-        return self.scale
-
     @abstractmethod
     def random(self, generator: np.random.Generator, count: int, rows: int) -> Labels:
         """Return random labels."""
 
-    @abstractmethod
     def wrong(self, labels: Labels, rows: int) -> Labels:
         """Return labels that are others than these."""
+        return 1 - labels
+
+    def default_scale(self, rows: int) -> TargetScale | None:
+        """Return the scale that a bundle has."""
+        return self.scale
+
+    def smoothed(self, label_smoothing: float) -> Self:
+        """Return these targets with a recipe's label smoothing where the task has none of its own."""
+        return self
 
     # What answers are worth.
 
     @abstractmethod
-    def score(self, outputs: Floats | Doubles, labels: Labels) -> float:
-        """Return what is called accuracy.
-
-        Args:
-            outputs: float [n, outputs].
-            labels: As the task has them.
-        """
+    def score(self, outputs: Outputs, labels: Labels) -> float:
+        """Return what is called accuracy."""
 
     def scores(self, domain: str, outputs: Floats, labels: Labels, *, labelled: bool) -> dict[str, float]:
-        """Return all scores by the name of the value.
-
-        Args:
-            domain: ``local``, ``global`` or ``test``, with which names begin.
-            outputs: float32 [n, outputs].
-            labels: As the task has them.
-            labelled: Whether the local labels are the user's.
-        """
+        """Return all scores by name, which begins with the domain; without the user's labels, those of agreement."""
         return {f"{domain}{ACCURACY}": self.score(outputs, labels)}
 
     @abstractmethod
     def are_right(self, outputs: Floats, labels: Labels) -> Flags:
-        """Return for each sample whether the first answer is right, bool [n].
-
-        Args:
-            outputs: float32 [n, outputs].
-            labels: As the task has them.
-        """
+        """Return for each sample whether the first answer is right, bool [n]."""
 
     @abstractmethod
     def correctness(self, outputs: Floats, labels: Labels) -> Doubles:
@@ -216,7 +180,7 @@ class Targets(ABC):
 
     @abstractmethod
     def loss(self, logits: Doubles, labels: Labels) -> float:
-        """Return the mean negative log-likelihood of labels; logits are float64 [n, outputs]."""
+        """Return the mean negative log-likelihood of labels."""
 
     @abstractmethod
     def chance(self, labels: Labels) -> float:
@@ -233,7 +197,7 @@ class Targets(ABC):
     # Exits.
 
     @abstractmethod
-    def confidences(self, logits: Floats | Doubles, temperature: float | Sequence[float] = 1.0) -> Doubles:
+    def confidences(self, logits: Outputs, temperature: float | Sequence[float] = 1.0) -> Doubles:
         """Return the confidence of each answer, float64 [..., n].
 
         Args:
@@ -241,15 +205,14 @@ class Targets(ABC):
             temperature: Divisor of the logits; one for all, or one for each of [...].
         """
 
-    def fitted_temperature(self, logits: Floats | Doubles, labels: Labels) -> float:
+    def fitted_temperature(self, logits: Outputs, labels: Labels) -> float:
         """Return the temperature with the least negative log-likelihood (Guo et al., 2017).
 
         Args:
             logits: float [exits, n, outputs], of exits that are to have one temperature.
             labels: As the task has them.
         """
-        wide = np.asarray(logits, np.float64)
-        return float(TEMPERATURES[int(np.argmin(self._losses(wide, labels)))])
+        return float(TEMPERATURES[int(np.argmin(self._losses(np.asarray(logits, np.float64), labels)))])
 
     @abstractmethod
     def _losses(self, logits: Doubles, labels: Labels) -> Sequence[float]:
@@ -272,20 +235,14 @@ class Targets(ABC):
         """Return the entropy of each answer, float64 [n], from probabilities [n, outputs]."""
 
     def exit_losses(self, probabilities: Floats) -> tuple[float, ...]:
-        """Return 1 − the probability that each exit but the last gives to the last exit's answer.
-
-        Args:
-            probabilities: Of each exit, float32 [exits, outputs].
-        """
+        """Return 1 − the probability that each of some exits, [exits, outputs], gives to the last one's answer."""
         answer = probabilities[-1].argmax()
         return tuple(float(1 - probability) for probability in probabilities[:-1, answer])
 
-    # Labels and answers on a device.
+    # Labels and answers on a device; a `BundleError` is raised for a label that is none of the names, or no number.
 
     @abstractmethod
-    def rows(
-        self, labels: Sequence[Label], names: Sequence[str], labels_of: Callable[[str], Sequence[str]], owner: str
-    ) -> Labels:
+    def rows(self, labels: Sequence[Label], names: Sequence[str], labels_of: LabelsOf, owner: str) -> Labels:
         """Return labels as the loss takes them.
 
         Args:
@@ -293,9 +250,6 @@ class Targets(ABC):
             names: Of the outputs.
             labels_of: Returns the labels that a sample has by one name.
             owner: Name of the model, for messages.
-
-        Raises:
-            BundleError: A label is none of the names, or a target is no number.
         """
 
     def parts(self, text: str) -> list[str]:
@@ -303,11 +257,7 @@ class Targets(ABC):
         return [text]
 
     def is_right(self, answer: str, truth: str, names: Sequence[str]) -> bool:
-        """Return whether an answer is right; both as text.
-
-        Raises:
-            BundleError: The truth cannot be read.
-        """
+        """Return whether an answer is right; both as text."""
         return answer in self.parts(truth)
 
     def has(self, label: str, names: Sequence[str]) -> bool:
@@ -323,29 +273,18 @@ class Targets(ABC):
         return [names[0]]
 
     def texts(self, logits: Floats, names: Sequence[str]) -> list[str]:
-        """Return the answers of logits [n, outputs] as text."""
+        """Return the answers of logits as text."""
         return [names[row] for row in logits.argmax(axis=1)]
 
-    def best(self, probabilities: Floats | Doubles, names: Sequence[str]) -> tuple[str, float]:
+    def best(self, probabilities: Outputs, names: Sequence[str]) -> tuple[str, float]:
         """Return the first answer to a sample as text, and its probability, which is NaN of numbers."""
         best = int(probabilities.argmax())
         return names[best], float(probabilities[best])
 
-    def over(
-        self,
-        probabilities: Floats | Doubles,
-        names: Sequence[str],
-        thresholds: Sequence[float],
-    ) -> Named | None:
+    def over(self, probabilities: Outputs, names: Sequence[str], thresholds: Sequence[float]) -> Named | None:
         """Return the labels over their thresholds, the most probable first; None where a sample has one answer."""
         return None
 
-    def values(self, outputs: Floats | Doubles, names: Sequence[str]) -> Named | None:
-        """Return each output with its value; None where there are labels."""
+    def values(self, outputs: Outputs, names: Sequence[str]) -> Named | None:
+        """Return each output of a sample with its value; None where there are labels."""
         return None
-
-    # The loss.
-
-    def smoothed(self, label_smoothing: float) -> Self:
-        """Return these targets with a recipe's label smoothing where the task has none of its own."""
-        return self

@@ -1,6 +1,6 @@
 """A sample may have several labels, or none."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,13 +9,7 @@ import numpy as np
 from tuner.arrays import Array, Doubles, Flags, Floats, Labels
 from tuner.errors import TaskError
 from tuner.metrics import macro_auc
-from tuner.targets.base import (
-    SEPARATOR,
-    TEMPERATURES,
-    Label,
-    Named,
-    Targets,
-)
+from tuner.targets.base import SEPARATOR, TEMPERATURES, Label, LabelsOf, Named, Outputs, Read, Targets
 from tuner.targets.names import class_names, class_numbers, label_names, sorted_names
 
 #: Threshold of a label in bundles that have none.
@@ -45,13 +39,11 @@ class MultiLabel(Targets):
         fits = labels.dtype == np.float32 and labels.shape[1:] == (rows,)
         return fits and (not labels.size or bool(0 <= labels.min() <= labels.max() <= 1))
 
-    def read_texts(self, labels: Sequence[tuple[str, ...]], path: Path) -> tuple[tuple[str, ...], Labels]:
+    def read_texts(self, labels: Sequence[tuple[str, ...]], path: Path) -> Read:
         place = sorted_names(labels)
         return tuple(place), _hot([[place[label] for label in sample] for sample in labels], len(place))
 
-    def read_array(
-        self, where: str, y: Array, own: Sequence[str] | None, borrowed: Sequence[str]
-    ) -> tuple[tuple[str, ...], Labels]:
+    def read_array(self, where: str, y: Array, own: Sequence[str] | None, borrowed: Sequence[str]) -> Read:
         y = class_numbers(where, y)
         if y.ndim == 1:
             names = class_names(where, int(y.max()) + 1, own, borrowed)
@@ -66,10 +58,7 @@ class MultiLabel(Targets):
     def random(self, generator: np.random.Generator, count: int, rows: int) -> Labels:
         return generator.integers(0, 2, (count, rows)).astype(np.float32)
 
-    def wrong(self, labels: Labels, rows: int) -> Labels:
-        return 1 - labels
-
-    def score(self, outputs: Floats | Doubles, labels: Labels) -> float:
+    def score(self, outputs: Outputs, labels: Labels) -> float:
         return macro_auc(outputs, labels)
 
     def are_right(self, outputs: Floats, labels: Labels) -> Flags:
@@ -87,7 +76,7 @@ class MultiLabel(Targets):
     def chance(self, labels: Labels) -> float:
         return 0.5
 
-    def confidences(self, logits: Floats | Doubles, temperature: float | Sequence[float] = 1.0) -> Doubles:
+    def confidences(self, logits: Outputs, temperature: float | Sequence[float] = 1.0) -> Doubles:
         """Return the mean of max(p, 1 − p) of each row, float64 [..., n]."""
         scaled = np.asarray(logits, np.float64) / np.expand_dims(temperature, (-2, -1))
         return np.asarray((1 / (1 + np.exp(-np.abs(scaled)))).mean(axis=-1))
@@ -108,16 +97,14 @@ class MultiLabel(Targets):
         both: Doubles = (own + rest).mean(axis=1)
         return both
 
-    def rows(
-        self, labels: Sequence[Label], names: Sequence[str], labels_of: Callable[[str], Sequence[str]], owner: str
-    ) -> Labels:
+    def rows(self, labels: Sequence[Label], names: Sequence[str], labels_of: LabelsOf, owner: str) -> Labels:
         named = label_names(labels, names, labels_of, owner)
         return _hot([[names.index(label) for label in of_sample] for of_sample in named], len(names))
 
     def parts(self, text: str) -> list[str]:
         return text.split(SEPARATOR)
 
-    def over(self, probabilities: Floats | Doubles, names: Sequence[str], thresholds: Sequence[float]) -> Named | None:
+    def over(self, probabilities: Outputs, names: Sequence[str], thresholds: Sequence[float]) -> Named | None:
         own = thresholds or (THRESHOLD,) * len(names)
         rows = np.argsort(-probabilities, kind="stable")
         return tuple((names[row], float(probabilities[row])) for row in rows if probabilities[row] >= own[row])

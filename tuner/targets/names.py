@@ -1,17 +1,15 @@
 """Names and numbers of classes, for the kinds of targets that have them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tuner.arrays import Array
 from tuner.errors import BundleError, TaskError, nearest
-from tuner.targets.base import Label
+from tuner.targets.base import Label, LabelsOf
 
 MOST_CLASSES = 1_000_000
 
 
-def label_names(
-    labels: Sequence[Label], names: Sequence[str], labels_of: Callable[[str], Sequence[str]], owner: str
-) -> list[list[str]]:
+def label_names(labels: Sequence[Label], names: Sequence[str], labels_of: LabelsOf, owner: str) -> list[list[str]]:
     """Return the names of the outputs that each sample has; arguments as `Targets.rows`.
 
     Raises:

@@ -1,7 +1,7 @@
 """A sample has numbers: targets. What the model learns of them has mean 0 and deviation 1, whatever their unit."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tuner.arrays import Array, Doubles, Flags, Floats, Labels
 from tuner.errors import BundleError, TaskError
 from tuner.metrics import mean_absolute_error, r_squared
 from tuner.targets.agreement import agreement, agreements
-from tuner.targets.base import ERROR, SEPARATOR, Label, Named, Targets, TargetScale
+from tuner.targets.base import ERROR, SEPARATOR, Label, LabelsOf, Named, Outputs, Read, Targets, TargetScale
 
 #: Largest error, in standard deviations of the targets, of an output that counts as right.
 TOLERANCE = 0.5
@@ -47,7 +47,7 @@ class Regression(Targets):
     def fits(self, labels: Labels, rows: int) -> bool:
         return labels.dtype == np.float32 and labels.shape[1:] == (rows,) and bool(np.isfinite(labels).all())
 
-    def read_texts(self, labels: Sequence[tuple[str, ...]], path: Path) -> tuple[tuple[str, ...], Labels]:
+    def read_texts(self, labels: Sequence[tuple[str, ...]], path: Path) -> Read:
         width = len(labels[0]) if labels else 1
         rows = np.empty((len(labels), width))
         for row, sample in zip(rows, labels, strict=True):
@@ -66,13 +66,7 @@ class Regression(Targets):
                     ) from None
         return _checked(str(path), rows, None)
 
-    def read_array(
-        self,
-        where: str,
-        y: Array,
-        own: Sequence[str] | None,
-        borrowed: Sequence[str],
-    ) -> tuple[tuple[str, ...], Labels]:
+    def read_array(self, where: str, y: Array, own: Sequence[str] | None, borrowed: Sequence[str]) -> Read:
         if y.ndim not in {1, 2} or y.dtype.kind not in "biuf" or y.shape[1:] == (0,):
             raise TaskError(
                 f"{where}: the targets of a regression must be numbers [n] or [n, outputs], got {y.dtype} "
@@ -86,10 +80,7 @@ class Regression(Targets):
     def random(self, generator: np.random.Generator, count: int, rows: int) -> Labels:
         return generator.normal(size=(count, rows)).astype(np.float32)
 
-    def wrong(self, labels: Labels, rows: int) -> Labels:
-        return 1 - labels
-
-    def score(self, outputs: Floats | Doubles, labels: Labels) -> float:
+    def score(self, outputs: Outputs, labels: Labels) -> float:
         return max(0.0, r_squared(outputs, labels))
 
     def scores(self, domain: str, outputs: Floats, labels: Labels, *, labelled: bool) -> dict[str, float]:
@@ -118,11 +109,11 @@ class Regression(Targets):
     def uncertain(self, points: float) -> str:
         return "R² on them is uncertain"
 
-    def confidences(self, logits: Floats | Doubles, temperature: float | Sequence[float] = 1.0) -> Doubles:
+    def confidences(self, logits: Outputs, temperature: float | Sequence[float] = 1.0) -> Doubles:
         """Return the agreement of each exit with the one before it, which no temperature changes."""
         return agreements(logits)
 
-    def fitted_temperature(self, logits: Floats | Doubles, labels: Labels) -> float:
+    def fitted_temperature(self, logits: Outputs, labels: Labels) -> float:
         return 1.0
 
     def _losses(self, logits: Doubles, labels: Labels) -> Sequence[float]:
@@ -142,13 +133,7 @@ class Regression(Targets):
         values = probabilities / np.array(self._known_scale.std)
         return tuple((1 - agreement(values[:-1], values[-1])).tolist())
 
-    def rows(
-        self,
-        labels: Sequence[Label],
-        names: Sequence[str],
-        labels_of: Callable[[str], Sequence[str]],
-        owner: str,
-    ) -> Labels:
+    def rows(self, labels: Sequence[Label], names: Sequence[str], labels_of: LabelsOf, owner: str) -> Labels:
         scale = self._known_scale
         rows = np.array([_numbers(target, names, owner) for target in labels]).reshape(-1, len(scale.mean))
         standardised: Floats = ((rows - np.array(scale.mean)) / np.array(scale.std)).astype(np.float32)
@@ -175,10 +160,10 @@ class Regression(Targets):
         scale = self._known_scale
         return list(map(_text, logits * np.array(scale.std) + np.array(scale.mean)))
 
-    def best(self, probabilities: Floats | Doubles, names: Sequence[str]) -> tuple[str, float]:
+    def best(self, probabilities: Outputs, names: Sequence[str]) -> tuple[str, float]:
         return _text(probabilities), math.nan
 
-    def values(self, outputs: Floats | Doubles, names: Sequence[str]) -> Named | None:
+    def values(self, outputs: Outputs, names: Sequence[str]) -> Named | None:
         return tuple(zip(names, map(float, outputs), strict=True))
 
     @property

@@ -1,6 +1,6 @@
 """A sample has one class."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -10,13 +10,7 @@ import numpy as np
 from tuner.arrays import Array, Doubles, Flags, Floats, Labels
 from tuner.errors import BundleError, TaskError
 from tuner.metrics import accuracy, calibrated_loss, percent, top_k_accuracy
-from tuner.targets.base import (
-    ACCURACY,
-    TEMPERATURES,
-    TOP,
-    Label,
-    Targets,
-)
+from tuner.targets.base import ACCURACY, TEMPERATURES, TOP, Label, LabelsOf, Outputs, Read, Targets
 from tuner.targets.names import class_names, class_numbers, label_names, sorted_names
 
 _MULTI_HOT = 2  # dimensions
@@ -51,13 +45,11 @@ class SingleLabel(Targets):
             and (not labels.size or bool(0 <= labels.min() <= labels.max() < rows))
         )
 
-    def read_texts(self, labels: Sequence[tuple[str, ...]], path: Path) -> tuple[tuple[str, ...], Labels]:
+    def read_texts(self, labels: Sequence[tuple[str, ...]], path: Path) -> Read:
         place = sorted_names(labels)
         return tuple(place), np.array([place[label] for (label,) in labels], np.int64)
 
-    def read_array(
-        self, where: str, y: Array, own: Sequence[str] | None, borrowed: Sequence[str]
-    ) -> tuple[tuple[str, ...], Labels]:
+    def read_array(self, where: str, y: Array, own: Sequence[str] | None, borrowed: Sequence[str]) -> Read:
         y = class_numbers(where, y)
         if y.ndim == _MULTI_HOT:
             raise TaskError(
@@ -86,7 +78,7 @@ class SingleLabel(Targets):
         following: Labels = (labels + 1) % rows
         return following
 
-    def score(self, outputs: Floats | Doubles, labels: Labels) -> float:
+    def score(self, outputs: Outputs, labels: Labels) -> float:
         return accuracy(outputs, labels)
 
     def scores(self, domain: str, outputs: Floats, labels: Labels, *, labelled: bool) -> dict[str, float]:
@@ -117,7 +109,7 @@ class SingleLabel(Targets):
     def text(self, score: float, count: int = 0) -> str:
         return percent(score, count)
 
-    def confidences(self, logits: Floats | Doubles, temperature: float | Sequence[float] = 1.0) -> Doubles:
+    def confidences(self, logits: Outputs, temperature: float | Sequence[float] = 1.0) -> Doubles:
         """Return the largest probability of each row, float64 [..., n]."""
         scaled = np.asarray(logits, np.float64) / np.expand_dims(temperature, (-2, -1))
         scaled -= scaled.max(axis=-1, keepdims=True)
@@ -146,9 +138,7 @@ class SingleLabel(Targets):
         own: Doubles = (-probabilities * np.log(np.maximum(probabilities, 1e-300))).sum(axis=1)
         return own
 
-    def rows(
-        self, labels: Sequence[Label], names: Sequence[str], labels_of: Callable[[str], Sequence[str]], owner: str
-    ) -> Labels:
+    def rows(self, labels: Sequence[Label], names: Sequence[str], labels_of: LabelsOf, owner: str) -> Labels:
         named = label_names(labels, names, labels_of, owner)
         other = next((len(of_sample) for of_sample in named if len(of_sample) != 1), 1)
         if other != 1:

@@ -13,12 +13,12 @@ from tuner.bundle.info import FOLDS
 from tuner.bundle.rounds import device_folder
 from tuner.errors import BundleError
 from tuner.runtime.service.round import RoundTraining
-from tuner.runtime.service.truth import has_label
 from tuner.runtime.train.answer import Answer
 from tuner.runtime.train.exits_trainer import ExitsTrainer
 from tuner.runtime.train.files import SOLVED_FORMAT
 from tuner.runtime.train.solving_trainer import SolvingTrainer
 from tuner.runtime.train.trainer import Trainer
+from tuner.targets.base import SEPARATOR
 
 MADE = "made"  # in the bundle's own folder for rounds, so that trained weights are nowhere else
 
@@ -111,3 +111,16 @@ def trainer_of(bundle: Bundle, threads: int | None = None) -> Trainer | ExitsTra
         return ExitsTrainer(bundle, threads)
     is_solved = bundle.info.train is not None and bundle.info.train.format == SOLVED_FORMAT
     return SolvingTrainer(bundle, threads) if is_solved else Trainer(bundle, threads)
+
+
+def has_label(bundle: Bundle, label: str) -> bool:
+    """Return whether a bundle can be trained on a sample's label, labels or targets."""
+    return bundle.targets.has(label, bundle.labels)
+
+
+def known_label(label: str | None, bundle: Bundle) -> str | None:
+    """Return a sample's label, or several in one text, by the names that a bundle knows."""
+    if label is None:
+        return None
+    given = bundle.targets.parts(label)
+    return SEPARATOR.join(dict.fromkeys(one for name in given for one in bundle.info.labels_of(name)))

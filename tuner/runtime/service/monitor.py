@@ -10,7 +10,6 @@ from tuner.bundle.format import Bundle
 from tuner.runtime.infer.prediction import Prediction
 from tuner.runtime.service.drift import PageHinkley
 from tuner.runtime.service.state import ServiceState
-from tuner.runtime.service.truth import is_right
 
 DOUBT, ERRORS, EXIT = "doubt", "errors", "exit"
 
@@ -82,7 +81,7 @@ def streams_of(prediction: Prediction, label: str | None, bundle: Bundle) -> dic
     """
     streams = {} if prediction.values is not None else {DOUBT: 1 - prediction.probability}
     if label is not None and not bundle.targets.several:
-        streams[ERRORS] = float(not is_right(prediction, label, bundle))
+        streams[ERRORS] = float(not bundle.targets.is_right(prediction.label, label, bundle.labels))
     return streams
 
 

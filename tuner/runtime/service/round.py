@@ -30,7 +30,6 @@ from tuner.runtime.service.gate import (
     too_few,
 )
 from tuner.runtime.service.ring import RingSample
-from tuner.runtime.service.truth import is_right, knows
 from tuner.runtime.train.answer import Answer
 
 BATCH = 32
@@ -215,7 +214,7 @@ def compare_models(this: _Round, trainer: DeviceTrainer, fresh: Sequence[int]) -
     old = this.old
     truth = [str(sample.label) for sample in judging] if this.supervised else _last_exits(old, judging)
     before, after = _predictions(old, judging), list(answers.values())
-    known = np.array([knows(old.bundle, label) for label in truth])
+    known = np.array([old.bundle.targets.knows(label, old.bundle.labels) for label in truth])
     return Comparison(
         _right(before, truth, old.bundle),
         _right(after, truth, old.bundle),
@@ -262,7 +261,8 @@ def _predictions(model: Personaliser, samples: Sequence[RingSample]) -> list[Pre
 
 
 def _right(answers: Sequence[Prediction | Answer], truth: Sequence[str], bundle: Bundle) -> npt.NDArray[np.bool_]:
-    return np.array([is_right(answer, label, bundle) for answer, label in zip(answers, truth, strict=True)])
+    right, names = bundle.targets.is_right, bundle.labels
+    return np.array([right(answer.label, label, names) for answer, label in zip(answers, truth, strict=True)])
 
 
 def _cost(model: Personaliser, answers: Sequence[Prediction | Answer]) -> float:

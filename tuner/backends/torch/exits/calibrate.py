@@ -21,9 +21,7 @@ from tuner.targets import Targets
 from tuner.task import Task
 
 
-def describe_exits(
-    plan: TrialPlan, calibration: ExitCalibration, logits: Floats, truth: Labels, *, kind: Targets
-) -> list[str]:
+def describe_exits(plan: TrialPlan, calibration: ExitCalibration, logits: Floats, truth: Labels) -> list[str]:
     """Return a note on each exit of a plan.
 
     Args:
@@ -31,8 +29,8 @@ def describe_exits(
         calibration: What was decided on these samples.
         logits: float32 [exits + 1, n, outputs] on the calibration samples.
         truth: int64 [n], or float32 [n, outputs].
-        kind: What a sample's label is.
     """
+    kind = plan.task.targets
     right = kind.correctness(logits, truth)
     notes = []
     for index, place in enumerate(plan.heads.exits):

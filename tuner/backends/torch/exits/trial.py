@@ -72,7 +72,7 @@ def train_exits(trial: Trial, opened: OpenTask) -> TrainedTail:
     elif plan.heads.ridge:
         started = time.perf_counter()
         folds = local_folds(training[0])
-        unseen = solve_heads(plan, heads, final, inputs, folds, sums, kind=task.targets)
+        unseen = solve_heads(plan, heads, final, inputs, folds, sums)
         log = TrainingLog(seconds=time.perf_counter() - started)
     else:
         load_starts(heads, begun)
@@ -158,7 +158,7 @@ def _scored(
         labelled=task.labelled,
         out_of_fold=out_of_fold,
     )
-    notes = describe_exits(plan, calibration, logits, truth, kind=task.targets)
+    notes = describe_exits(plan, calibration, logits, truth)
     values, classes = dict[str, float](), dict[str, ClassCounts]()
     for domain, samples in inputs.validation.items():
         logits = exit_logits(plan, heads, final, samples)
