@@ -14,7 +14,7 @@ from torch import nn
 from benchmarks.alternatives_problem import Problem
 from benchmarks.setup import DATA
 from tuner.models.yamnet import Yamnet, yamnet_256
-from tuner.task import Domain, Task, load_task
+from tuner.task import Domain, Task, open_task
 
 #: Speaker whose digits are personalised to.
 SPEAKER = "theo"
@@ -139,4 +139,4 @@ def _from_text(text: str) -> Task:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "task.toml"
         path.write_text("\n".join(line.strip() for line in text.splitlines()), encoding="utf-8")
-        return load_task(str(path), {})
+        return open_task(str(path), {})

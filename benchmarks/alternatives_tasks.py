@@ -16,8 +16,8 @@ from benchmarks.alternatives_sounds import sounds, spoken
 from benchmarks.prior_tasks import person
 from benchmarks.setup import DATA, Joined, clothing
 from tuner.task import Domain, FileSamples, InputSpec, ModelSpec, Samples, Subset, Task, stratified_holdout
+from tuner.task.builtin import digits
 from tuner.task.data.samples import ArraySamples
-from tuner.task.digits import digits
 
 #: Mean of ImageNet's pixels.
 MEAN = (0.485, 0.456, 0.406)

@@ -108,11 +108,11 @@ def plain(seconds: float, seed: int, *, stored: bool, note: Callable[[float, flo
     from tuner.search.setting import participants, wanted_knobs
     from tuner.search.space import load_space
     from tuner.store.store import Store
-    from tuner.task import load_task
+    from tuner.task import open_task
     from tuner.task.info import task_info
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    end, host, task, space = STARTED + seconds, build_host(), load_task(str(CLOTHING), {}), load_space(SPACE)
+    end, host, task, space = STARTED + seconds, build_host(), open_task(str(CLOTHING), {}), load_space(SPACE)
     strategies, _ = participants(host, space)
     wanted = dict(wanted_knobs(space, "torch", deterministic=False))
     if not stored:

@@ -44,7 +44,7 @@ from tuner.backends.torch.trial.run import train_tail
 from tuner.backends.torch.trial.untouched import untouched
 from tuner.plan.parts import DataPlan, RecipePlan
 from tuner.plan.trial import TrialPlan
-from tuner.task import Domain, Task, load_task
+from tuner.task import Domain, Task, open_task
 from tuner.task.data.audio import RATE, read_clip, seconds_of
 from tuner.task.data.samples import Subset
 from tuner.task.partition import recording_folds
@@ -173,7 +173,7 @@ def task_of(fold: int) -> Task:
         path = Path(folder) / "task.toml"
         text = text.replace('"classes.tsv"', f'"{EXAMPLE.parent}/classes.tsv"').replace("[input]", "[input]\nhop = 96")
         path.write_text(text, encoding="utf-8")
-        return load_task(str(path), {})
+        return open_task(str(path), {})
 
 
 def in_memory(fold: int, part: int) -> Access:

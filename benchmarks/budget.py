@@ -135,10 +135,10 @@ def warm_up(arguments: Sequence[str], folder: Path, environment: Mapping[str, st
 
 def kill_seconds(repeats: int, folder: Path) -> dict[str, list[float]]:
     """Return the seconds from crossing the memory limit to being gone, by how fast memory is taken."""
-    from tuner.task import load_task
-    from tuner.task.digits import digits
+    from tuner.task import open_task
+    from tuner.task.builtin import digits
 
-    task = load_task("digits", {"digits": digits})
+    task = open_task("digits", {"digits": digits})
     found: dict[str, list[float]] = {name: [] for name in CHUNK_BYTES}
     with Supervisor(Start((), task, ("sleeper",), many_jobs=False)) as supervisor:
         for number in range(repeats):

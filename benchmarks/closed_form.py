@@ -34,7 +34,7 @@ from tuner.ridge.solve import LinearHead, solve
 from tuner.ridge.sums import coded, step_of
 from tuner.ridge.union import Domain, UnionSettings, union_head
 from tuner.task import Samples, Task
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 
 #: Local and global accuracy of the idea's first measurement.
 REFERENCE = {"given + ridge + gate": (0.844, 0.542), "one ridge, λ = 100": (0.836, 0.184)}

@@ -30,7 +30,7 @@ from tuner.backends.torch.model.load import load
 from tuner.plan.parts import RecipePlan
 from tuner.results.records import Outcome
 from tuner.store.store import Store
-from tuner.task import Subset, Task, load_task
+from tuner.task import Subset, Task, open_task
 from tuner_growth.edit import Edit
 
 EXAMPLES = Path(__file__).parent.parent / "examples" / "continual"
@@ -60,7 +60,7 @@ def main() -> None:
     asked = options.parse_args()
     os.environ.setdefault("TUNER_DATA", str(EXAMPLES.parents[2] / "shared" / "data"))
     seeds = 1 if asked.quick else len(PAIRS)
-    digits = load_task(f"{EXAMPLES / 'new_digits.py'}:task", {})
+    digits = open_task(f"{EXAMPLES / 'new_digits.py'}:task", {})
     stages = {"new digits": [digits] * seeds, "new person": [another(*pair) for pair in PAIRS[:seeds]]}
     rows: list[Row] = []
     claims: list[Claim] = []
@@ -183,7 +183,7 @@ def another(old: str, new: str) -> Task:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "task.toml"
         path.write_text(text.replace("../emg", str(EXAMPLES.parent / "emg")), encoding="utf-8")
-        return load_task(str(path), {})
+        return open_task(str(path), {})
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ from tuner.runtime.service.monitor import Watch
 from tuner.search.processes.remote import open_remote
 from tuner.store.store import Store
 from tuner.task import Subset, Task, stratified_holdout
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 from tuner.task.info import task_info
 
 LATER = 8  # and 9: classes that appear later

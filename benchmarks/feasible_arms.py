@@ -29,7 +29,7 @@ from tuner.search.processes.remote import RemoteSession, open_remote
 from tuner.search.setting import participants, wanted_knobs
 from tuner.search.space import load_space
 from tuner.store.store import Store
-from tuner.task import Task, load_task
+from tuner.task import Task, open_task
 from tuner.task.info import task_info
 
 SMALL = """
@@ -138,7 +138,7 @@ def task_of(name: str) -> str | Task:
 
 def task_from(task: str | Task) -> Task:
     """Return a task that may be given by its name."""
-    return load_task(task, build_host().tasks) if isinstance(task, str) else task
+    return open_task(task, build_host().tasks) if isinstance(task, str) else task
 
 
 def space_of(name: str, folder: Path) -> Path:

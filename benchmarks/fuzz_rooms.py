@@ -88,9 +88,9 @@ def rooms(folder: Path) -> tuple[Room, ...]:
 
 def read_task(path: Path) -> None:
     """Open a task file, and its samples."""
-    from tuner.task import load_task
+    from tuner.task import open_task
 
-    task = load_task(str(path))
+    task = open_task(str(path))
     task.fingerprint()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tuner.task import Domain, Task, load_task
+from tuner.task import Domain, Task, open_task
 from tuner.task.data.samples import ArraySamples
 from tuner.task.spec import InputSpec, ModelSpec
 
@@ -57,4 +57,4 @@ def emg(person: str, factory: str) -> Task:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "task.toml"
         path.write_text(EMG_TASK.format(factory=factory, data=data_folder().resolve(), person=person, more=more))
-        return load_task(str(path), {})
+        return open_task(str(path), {})

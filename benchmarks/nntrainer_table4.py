@@ -28,10 +28,10 @@ from benchmarks.setup import arguments
 from benchmarks.table4_measured import measured
 from tuner.planner.memory.lifetimes import Tensor
 from tuner.planner.memory.placement import PLANNERS, max_live
-from tuner.planner.nntrainer.ini import read_ini
-from tuner.planner.nntrainer.layers import Activation, Conv2d, Input, Operation
-from tuner.planner.nntrainer.network import Layer, LayerInput, Network, network
-from tuner.planner.nntrainer.training import training_step
+from tuner_nntrainer.file.ini import read_ini
+from tuner_nntrainer.network.layers import Activation, Conv2d, Input, Operation
+from tuner_nntrainer.network.network import Layer, LayerInput, Network, network
+from tuner_nntrainer.network.training import training_step
 
 MODELS = Path(__file__).parent.parent / "examples" / "nntrainer"
 KIB = 1024

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 
 from benchmarks.setup import CLOTHING, DATA, Held, clothing
 from tuner.arrays import RowNumbers
-from tuner.task import Domain, InputSpec, ModelSpec, Samples, Subset, Task, load_task
+from tuner.task import Domain, InputSpec, ModelSpec, Samples, Subset, Task, open_task
 from tuner.task.data.samples import ArraySamples
 from tuner.task.partition import stratified_holdout
 from tuner.task.spec import Pretrain
@@ -57,7 +57,7 @@ def person(name: str) -> Task:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "task.toml"
         path.write_text(text.replace("gestures.tsv", str(example / "gestures.tsv")), encoding="utf-8")
-        return replace(load_task(str(path), {}), name=f"emg-{name}")
+        return replace(open_task(str(path), {}), name=f"emg-{name}")
 
 
 def half(which: int) -> Task:

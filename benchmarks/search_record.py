@@ -30,7 +30,7 @@ from tuner.search.rungs import LOWEST, at_rung
 from tuner.search.setting import participants, wanted_knobs
 from tuner.search.space import Space, load_space
 from tuner.store.store import Store
-from tuner.task import load_task
+from tuner.task import open_task
 from tuner.task.info import task_info
 
 TABLES = Path(__file__).parent / "tables"
@@ -68,7 +68,7 @@ def record(name: str) -> dict[str, Any]:
 
     os.environ.setdefault("TUNER_DATA", str(DATA))
     host, limits = build_host(), JobLimits()
-    task = load_task(TASKS[name], host.tasks)
+    task = open_task(TASKS[name], host.tasks)
     _, strategies, wanted = table_space(host, name)
     with tempfile.TemporaryDirectory() as folder, open_remote(host, TASKS[name], ["torch"], many_jobs=True) as opened:
         session, info = opened["torch"], task_info(task)

@@ -28,7 +28,7 @@ from tuner.search.processes.remote import open_remote
 from tuner.search.setting import cores
 from tuner.store.engine_choice import choose_engine
 from tuner.store.store import Store
-from tuner.task import Domain, Samples, Subset, Task, load_task
+from tuner.task import Domain, Samples, Subset, Task, open_task
 from tuner.task.info import task_info
 
 CLOTHING = Path(__file__).parent.parent / "examples" / "clothing" / "task.toml"
@@ -119,7 +119,7 @@ def clothing(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "task.toml"
         path.write_text(text, encoding="utf-8")
-        task = load_task(str(path), {})
+        task = open_task(str(path), {})
 
     def part(samples: Samples, count: int | None, seed: int) -> Samples:
         if count is not None and count < len(samples):

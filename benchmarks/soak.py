@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 
 from benchmarks.report import Claim, Row, finish
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 
 SLOPE_BYTES = 1e6  # per 1,000 samples
 KEEP = "300KB"

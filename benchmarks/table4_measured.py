@@ -25,8 +25,11 @@ from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.task_loss import torch_loss
 from tuner.plan.parts import RecipePlan
 from tuner.planner.memory.placement import max_live
-from tuner.planner.nntrainer.ini import read_ini
-from tuner.planner.nntrainer.layers import (
+from tuner.process_memory import PeakMeter, return_freed
+from tuner.search.setting import cores
+from tuner.targets import Regression
+from tuner_nntrainer.file.ini import read_ini
+from tuner_nntrainer.network.layers import (
     Activation,
     Addition,
     Conv2d,
@@ -36,10 +39,7 @@ from tuner.planner.nntrainer.layers import (
     Lstm,
     MultiOut,
 )
-from tuner.planner.nntrainer.network import Network, Node
-from tuner.process_memory import PeakMeter, return_freed
-from tuner.search.setting import cores
-from tuner.targets import Regression
+from tuner_nntrainer.network.network import Network, Node
 
 STEPS = 3
 RATE = 1e-3

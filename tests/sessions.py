@@ -5,7 +5,7 @@ from dataclasses import replace
 from tuner.backends.base import Backend, Session
 from tuner.plugin.core import build_host
 from tuner.task import Task
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 from tuner.task.spec import Pretrain
 
 

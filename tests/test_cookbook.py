@@ -32,7 +32,7 @@ from tuner.plugin.sources import preferred_values
 from tuner.results.records import TrialRecord
 from tuner.runtime import Trainer
 from tuner.search.space import check_knobs, load_space
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 from tuner.testing import DataContract, LossContract, StrategyContract, example_model, example_task
 from tuner.testing.libraries import loaded_by
 

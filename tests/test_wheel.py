@@ -18,8 +18,8 @@ import pytest
 from tests.pretrained import with_weights
 from tests.runtime.bundles import known_digits, trainable_bundle, trainable_exits
 from tuner.plan.heads import HeadsPlan
-from tuner.task import Domain, Samples, Subset, load_task
-from tuner.task.digits import digits
+from tuner.task import Domain, Samples, Subset, open_task
+from tuner.task.builtin import digits
 
 pytestmark = pytest.mark.slow
 
@@ -273,7 +273,7 @@ def test_a_bundle_of_real_photos_trains_again_without_the_extras(
     monkeypatch.setenv("TUNER_DATA", str(DATA))
     text = (ROOT / "examples" / "clothing" / "task.toml").read_text(encoding="utf-8")
     (home / "task.toml").write_text(text.replace("= 160", "= 96"), encoding="utf-8")
-    task = load_task(str(home / "task.toml"))
+    task = open_task(str(home / "task.toml"))
     assert task.global_ is not None
     known = Domain(some(task.global_.train, 500), some(task.global_.val, 200))
     task = replace(task, local=Domain(some(task.local.train, 100), some(task.local.val, 50)), global_=known)

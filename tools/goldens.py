@@ -121,8 +121,8 @@ def main() -> None:
     before = json.loads(asked.file.read_text(encoding="utf-8"))
     failed = False
     for name, golden in now.items():
-        texts = [json.dumps(one, indent=1, sort_keys=True).splitlines() for one in (before.get(name), golden)]
-        lines = list(difflib.unified_diff(*texts, "before", "now", lineterm="", n=1))
+        old, new = (json.dumps(one, indent=1, sort_keys=True).splitlines() for one in (before.get(name), golden))
+        lines = list(difflib.unified_diff(old, new, "before", "now", lineterm="", n=1))
         print(f"{name}: {'differs' if lines else 'the same'}", *lines, sep="\n")
         failed = failed or bool(lines)
     sys.exit(failed)

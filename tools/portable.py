@@ -172,7 +172,7 @@ def exported(folder: Path) -> dict[str, Path]:
     """Export the bundles, which needs PyTorch."""
     from tests.runtime.bundles import known_digits, trainable_bundle, trainable_exits
     from tuner.plan.heads import HeadsPlan
-    from tuner.task.digits import digits
+    from tuner.task.builtin import digits
 
     os.environ["TUNER_CACHE"] = str(folder / "cache")
     for name in (TAIL, EXITS):
@@ -185,7 +185,7 @@ def exported(folder: Path) -> dict[str, Path]:
 
 def moved_digits() -> tuple[Array, list[str]]:
     """Return digits of a user who writes a pixel further down, and their labels."""
-    from tuner.task.digits import digits
+    from tuner.task.builtin import digits
 
     samples = digits().local.test
     if samples is None:

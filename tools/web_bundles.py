@@ -27,10 +27,10 @@ from tuner.plan.heads import HeadsPlan
 from tuner.plan.parts import EditTraits, TailEdit
 from tuner.plan.precision import in_int8
 from tuner.plan.toml import to_toml
+from tuner.plugin.core import load_task
 from tuner.ridge.union import UnionSettings
 from tuner.runtime.conformance.files import FOLDER, write_set
 from tuner.store.codec import Codec
-from tuner.task import load_task
 from tuner.task.task import Task
 
 SIDE, SEED, DAY, NIGHT = 48, 3, 128, 90

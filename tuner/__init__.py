@@ -7,8 +7,9 @@ if TYPE_CHECKING:
     from tuner.commands.export import export
     from tuner.commands.run import Run
     from tuner.commands.tune import run
+    from tuner.plugin.core import load_task
     from tuner.plugin.hookspecs import hookimpl
-    from tuner.task import Task, load_task
+    from tuner.task import Task
 
 #: From 1.29 on, ONNX Runtime reports its use to its maker, unless this is set before it is imported.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -20,7 +21,7 @@ _HOMES = {
     "export": "tuner.commands.export",
     "run": "tuner.commands.tune",
     "Task": "tuner.task",
-    "load_task": "tuner.task",
+    "load_task": "tuner.plugin.core",
     "hookimpl": "tuner.plugin.hookspecs",
 }
 

@@ -18,7 +18,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from tuner.models.nntrainer import from_ini, weight_bytes
+from tuner_nntrainer.torch import from_ini, weight_bytes
 
 HERE = Path(__file__).parent
 KNOWN, DRAWN = 7, 15

@@ -13,7 +13,7 @@ from benchmarks.malformed import Case, cases
 from tests.cli.tiny_task import NET, Cli, draw, write
 from tuner.cli.app import call
 from tuner.printable import MOST_LETTERS, one_line, printable
-from tuner.task import load_task
+from tuner.task import open_task
 
 LOCALES = ({"LC_ALL": "C", "PYTHONUTF8": "0"}, {"LC_ALL": "C.UTF-8"})
 NAMES = ("fifo", "zero", "folder", "loop", "none", "n" * 300)
@@ -142,7 +142,7 @@ def named(tmp_path: Path, cache: None) -> Path:
 
 def test_any_name_is_read_in_any_locale_and_the_task_stays_the_same(named: Path) -> None:
     code = (
-        "import sys; from tuner.task import load_task; task = load_task(sys.argv[1]); "
+        "import sys; from tuner.task import open_task; task = open_task(sys.argv[1]); "
         "print(ascii(task.labels), task.fingerprint(), len(task.local.train), ascii(task.name))"
     )
     found = {
@@ -154,7 +154,7 @@ def test_any_name_is_read_in_any_locale_and_the_task_stays_the_same(named: Path)
         ).stdout
         for locale in LOCALES
     }
-    task = load_task(str(named))
+    task = open_task(str(named))
     assert task.labels == ("blau", "grün")
     assert found == {f"{task.labels!a} {task.fingerprint()} 8 {'tür'!a}\n".encode()}
 

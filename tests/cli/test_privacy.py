@@ -13,7 +13,7 @@ from PIL import Image
 
 from tests.cli.tiny_task import write_all
 from tuner.store.store import Store
-from tuner.task import load_task
+from tuner.task import open_task
 
 pytestmark = pytest.mark.slow
 #: Imported by every Python process: notes each socket of the internet, and refuses it.
@@ -111,7 +111,7 @@ def test_folders_and_files_are_the_users_own_whatever_the_mask(home: Path) -> No
 
 
 def test_nothing_of_a_forgotten_sample_is_anywhere(home: Path) -> None:
-    task = load_task(str(home / "task.toml"), {})
+    task = open_task(str(home / "task.toml"), {})
     pixels = [np.asarray(Image.open(path)) for path in sorted((home / "local").rglob("*.png"))]
     photos = [path.read_bytes() for path in (home / "local").rglob("*.png")]
     decoded = [array.tobytes() for array in pixels] + [task.local.train.load(0).tobytes()]

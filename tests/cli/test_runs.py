@@ -13,7 +13,7 @@ from tuner.cli.app import call
 from tuner.plan.toml import to_toml
 from tuner.results.run import Run
 from tuner.runtime import Bundle, Personaliser
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 
 pytestmark = pytest.mark.slow
 RUN_KEYS = {"task", "space", "seed", "limits", "untouched", "spent", "objectives", "counts", "cuts", "front", "trials"}

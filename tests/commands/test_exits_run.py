@@ -9,7 +9,7 @@ from tests.pretrained import with_weights
 from tuner.commands.tune import run
 from tuner.results.run import Run
 from tuner.task import Task
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 
 pytestmark = pytest.mark.slow
 

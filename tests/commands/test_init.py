@@ -12,7 +12,7 @@ from tests.cli.tiny_task import NET, SPACE, draw
 from tuner.cli.app import call
 from tuner.commands.init import init
 from tuner.errors import TaskError
-from tuner.task import load_task
+from tuner.task import open_task
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ def weights(tmp_path: Path) -> str:
 
 
 def loaded_sizes(file: Path) -> tuple[int, int]:
-    task = load_task(str(file))
+    task = open_task(str(file))
     return len(task.local.train), len(task.local.val)
 
 
@@ -173,7 +173,7 @@ def test_global_photos_come_with_their_classes_file(photos: Path, weights: str, 
     for given in ("known", "known/train"):
         prepared = init(photos, weights=weights, global_=Path(given), force=True)
         assert prepared.classes_file == Path("known/classes.tsv")
-    task = load_task("task.toml")
+    task = open_task("task.toml")
     assert (task.labels, task.head_rows) == (("goldfish", "cap", "hat"), (7,))
 
 

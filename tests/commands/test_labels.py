@@ -12,7 +12,7 @@ from tuner.backends.torch.backend import TorchBackend
 from tuner.cli.app import call
 from tuner.commands import labels
 from tuner.search.processes.wire import encode, result_from
-from tuner.task import Task, load_task
+from tuner.task import Task, open_task
 from tuner.task.data.samples import wholes
 from tuner.task.file.toml import task_from_toml
 from tuner.task.label_names import likeness, most_alike
@@ -114,7 +114,7 @@ def test_what_is_written_is_a_map_that_the_task_takes(
     assert task.read_text() == TASK  # never applied silently
     assert out.read_text().count("#   ") == 6
     task.write_text(TASK + 'map = "labels.tsv"\n')
-    assert load_task(str(task)).labels == ("Bark", "Rain", "Waves, surf")
+    assert open_task(str(task)).labels == ("Bark", "Rain", "Waves, surf")
     assert call(["labels", "suggest", str(task), "--by", "names", "--out", str(out)]) == 1
     assert "exists" in capsys.readouterr().err
 

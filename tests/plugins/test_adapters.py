@@ -23,7 +23,7 @@ from tuner.plugin.compose import compose
 from tuner.plugin.sources import preferred_values
 from tuner.runtime import Trainer
 from tuner.store.store import Store
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 from tuner.task.info import task_info
 from tuner.testing import StrategyContract, example_model, example_task
 from tuner_bias import BiasOnly

@@ -24,7 +24,7 @@ from tuner.ridge.solve import LinearHead
 from tuner.ridge.sums import coded, step_of
 from tuner.ridge.union import Domain, UnionSettings, union_head
 from tuner.store.store import Store
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 from tuner.task.info import task_info
 from tuner.testing import StrategyContract, example_model, example_task
 from tuner_closed_form import ClosedForm, Knobs

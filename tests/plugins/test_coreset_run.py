@@ -9,7 +9,7 @@ from tuner.bundle.replay import Replay
 from tuner.commands.export import export
 from tuner.commands.tune import run
 from tuner.runtime.train.files import REPLAY
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 
 pytestmark = pytest.mark.slow
 

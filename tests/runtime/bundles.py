@@ -16,7 +16,7 @@ from tuner.plan.toml import to_toml
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.store.store import Store
 from tuner.task import Task
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 from tuner.task.info import task_info
 from tuner.task.spec import Pretrain
 

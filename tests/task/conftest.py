@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tuner.task import Task, load_task
+from tuner.task import Task, open_task
 
 
 def draw(path: Path, colour: tuple[int, int, int] = (10, 20, 30), size: tuple[int, int] = (12, 8)) -> Path:
@@ -69,7 +69,7 @@ def write(tmp_path: Path) -> Write:
 
 @pytest.fixture
 def load(write: Write) -> Load:
-    return lambda *args, **kwargs: load_task(str(write(*args, **kwargs)))
+    return lambda *args, **kwargs: open_task(str(write(*args, **kwargs)))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tuner.task import load_task
+from tuner.task import open_task
 
 pytestmark = pytest.mark.data
 
@@ -49,7 +49,7 @@ def _data(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_photos_load_with_the_counts_of_the_readme(tmp_path: Path) -> None:
     (tmp_path / "task.toml").write_text(PHOTOS)
-    task = load_task(str(tmp_path / "task.toml"))
+    task = open_task(str(tmp_path / "task.toml"))
     assert task.global_ is not None
     partitions = (task.global_.train, task.global_.val, task.local.train, task.local.val)
     assert [len(samples) for samples in partitions] == [8000, 2000, 1192, 347]
@@ -73,14 +73,14 @@ def test_the_arrays_load_with_their_counts(
     tmp_path: Path, file: str, counts: list[int], shape: tuple[int, ...]
 ) -> None:
     (tmp_path / "task.toml").write_text(ARRAYS % {"file": file})
-    task = load_task(str(tmp_path / "task.toml"))
+    task = open_task(str(tmp_path / "task.toml"))
     assert [len(task.local.train), len(task.local.val)] == counts
     assert len(task.labels) == 10
     assert task.input_shape == shape
 
 
 def test_the_muscle_signals_load_with_the_counts_of_the_readme() -> None:
-    task = load_task(str(Path(__file__).parents[2] / "examples" / "emg" / "task.toml"))
+    task = open_task(str(Path(__file__).parents[2] / "examples" / "emg" / "task.toml"))
     assert task.global_ is not None
     assert task.labels[:2] == ("neutral", "radial deviation")
     assert (len(task.labels), task.input_shape) == (7, (8, 100))
@@ -101,7 +101,7 @@ def test_the_muscle_signals_load_with_the_counts_of_the_readme() -> None:
 
 def test_the_clips_of_a_recording_are_on_one_side_of_the_sounds_example() -> None:
     pytest.importorskip("soundfile", reason="sounds need the extra [audio]")
-    task = load_task(str(Path(__file__).parents[2] / "examples" / "sounds" / "task.toml"), look=False)
+    task = open_task(str(Path(__file__).parents[2] / "examples" / "sounds" / "task.toml"), look=False)
     sides = [{samples.origin(at) for at in range(len(samples))} for _, samples in task.partitions()]
     assert all(sides)
     assert len(set().union(*sides)) == sum(len(side) for side in sides) > 150

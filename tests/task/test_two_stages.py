@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tuner.task import load_task
+from tuner.task import open_task
 
 pytestmark = pytest.mark.data
 
@@ -22,7 +22,7 @@ def _data(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_new_digits_come_after_five_others() -> None:
-    task = load_task(f"{EXAMPLES / 'new_digits.py'}:task")
+    task = open_task(f"{EXAMPLES / 'new_digits.py'}:task")
     assert task.global_ is not None
     assert {int(label) for label in task.global_.train.labels} == set(range(5))
     assert {int(label) for label in task.local.train.labels} == set(range(5, 10)) == set(task.local_labels)
@@ -34,7 +34,7 @@ def test_new_digits_come_after_five_others() -> None:
 
 
 def test_a_new_person_makes_the_same_gestures() -> None:
-    task = load_task(str(EXAMPLES / "new_person.toml"))
+    task = open_task(str(EXAMPLES / "new_person.toml"))
     assert task.global_ is not None
     assert len(task.labels) == 7
     assert np.unique(task.local.train.labels).tolist() == np.unique(task.global_.train.labels).tolist()

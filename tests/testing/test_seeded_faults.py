@@ -19,7 +19,7 @@ from tuner.plan.parts import EditTraits, RecipePlan, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
 from tuner.store.store import Store
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 from tuner.task.info import task_info
 from tuner.testing.lowering import LoweringContract
 from tuner.testing.rules import rules_of

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from io import TextIOWrapper
 from typing import Literal
@@ -104,6 +105,7 @@ def call(arguments: list[str]) -> int:
     try:
         common = split(arguments)
         with applied(common):
+            _add_commands_of_plugins(common.rest)
             app(common.rest, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         return _failed(USAGE, f"{' '.join(str(error).split())} See tuner --help.")
@@ -124,6 +126,19 @@ def call(arguments: list[str]) -> int:
     except ReaderGoneError:
         _reader_gone()
     return DONE
+
+
+def _add_commands_of_plugins(arguments: Sequence[str]) -> None:
+    """Add the commands of plugins, unless one of the core's own is called, which does not wait for them."""
+    named = next((word for word in arguments if not word.startswith("-")), None)
+    known = {name for command in app for name in app[command].name}
+    if named in known or "--version" in arguments:
+        return
+    from tuner.cli.plugin_commands import plugin_commands
+
+    for name, load in plugin_commands():
+        if name not in known and named in {name, None}:
+            app.command(load(), name=name)
 
 
 def _failed(code: int, line: str, *more: str) -> int:

@@ -31,22 +31,18 @@ def describe(
         SVG file to write, with the memory over a training step: of a model.ini, or of a task with --plan.
     """
     from tuner.cli.fence import ended_by, guarded
+    from tuner.cli.text.describe import format_task
+    from tuner.commands.describe import describe_file, describe_task
     from tuner.commands.limits import CommandLimits
 
     limits = CommandLimits.read(time, memory)
-    if task.endswith(".ini"):
-        from tuner.cli.text.describe import format_ini
-        from tuner.planner.nntrainer.describe import describe_ini
-
+    with guarded("describing the model", limits):
+        described = describe_file(task, picture)
+    if described is not None:
         if plan is not None:
             raise UsageError(f"--plan is for a task, but {task} is a model file: leave it out")
-        with guarded("describing the model", limits):
-            layers = describe_ini(Path(task), picture)
-        print_line(json.dumps(layers) if json_output else format_ini(layers))
+        print_line(json.dumps(described.values) if json_output else described.text)
         return
-    from tuner.cli.text.describe import format_task
-    from tuner.commands.describe import describe_task
-
     if picture is not None and plan is None:
         raise UsageError(f"--picture of the task {task!r} shows a plan's step, but there is no --plan: give one")
     with ended_by(limits.end):

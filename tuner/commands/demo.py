@@ -13,7 +13,7 @@ from tuner.results.answer import answer
 from tuner.results.run import Run
 from tuner.runtime import Personaliser, Prediction
 from tuner.search.listener import Listener
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 
 EXAMPLES = 5
 TIME = "2m"  # a first import of the tensor library from a slow disk may take half a minute; the trials take seconds

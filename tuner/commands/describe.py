@@ -19,10 +19,12 @@ from tuner.planner.memory.placement import smallest
 from tuner.planner.memory.step import StepPlan
 from tuner.planner.memory.summary import memory_summary, write_picture
 from tuner.plugin.core import build_host
-from tuner.reading import read_text
+from tuner.reading import path_from, read_text
 from tuner.search.processes.remote import open_remote
 from tuner.search.rates import rates_of
 from tuner.search.step_memory import expected_bytes
+from tuner.task.file.load import READERS
+from tuner.task.reader import Described
 from tuner.units import format_bytes
 
 
@@ -103,6 +105,21 @@ class TaskDescription:
         if self.plan is None:
             del content["plan"]
         return content
+
+
+def describe_file(name: str, picture: Path | None) -> Described | None:
+    """Return what a file says of its own model, as its reader shows it; None where the model's blocks are shown.
+
+    Args:
+        name: What the user calls the task.
+        picture: SVG file to write, with the memory over a training step.
+
+    Raises:
+        TunerError: The file cannot be read, or the picture cannot be written.
+    """
+    suffix = Path(name).suffix
+    reader = None if suffix in READERS or not suffix else build_host().task_files.get(suffix)
+    return None if reader is None else reader.describe(Path(path_from(name)), picture)
 
 
 def describe_task(

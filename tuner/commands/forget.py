@@ -10,13 +10,13 @@ from tuner.bundle.rounds import forget_rounds
 from tuner.commands.watch import ring_of, rings_of_task
 from tuner.errors import TaskError
 from tuner.plugin.calls import OverdueError, limited
-from tuner.plugin.core import build_host
+from tuner.plugin.core import load_task
 from tuner.reading import kind_of
 from tuner.runtime.train.files import SOLVED_FORMAT
 from tuner.search.processes.supervisor import LOADING_SECONDS
 from tuner.store.calibrated import forget_calibrated
 from tuner.store.store import STARTS, Store, open_store
-from tuner.task import InputDefaults, Task, load_task
+from tuner.task import InputDefaults, Task
 from tuner.task.data.readable import forget_readable
 
 #: In the place of what a published model says of its inputs: nothing is decoded here.
@@ -49,7 +49,7 @@ def _loaded(task: str) -> Task:
     try:
         with limited(LOADING_SECONDS):
             # what cannot be decoded is forgotten too, and how inputs are prepared changes no sample's identity
-            return load_task(task, build_host().tasks, look=False, defaults_of=lambda _: ANY_INPUT)
+            return load_task(task, look=False, defaults_of=lambda _: ANY_INPUT)
     except OverdueError:
         raise TaskError(f"{task}: loading it took longer than {LOADING_SECONDS:.0f} s: correct its code") from None
 

@@ -28,6 +28,7 @@ from tuner.plugin.strategy import Strategy
 from tuner.results.objectives import Objective
 from tuner.results.records import Outcome, TrialRecord
 from tuner.task import Task
+from tuner.task.reader import TaskReader
 
 __all__ = [
     "API",
@@ -71,6 +72,7 @@ __all__ = [
     "TailEdit",
     "Task",
     "TaskInfo",
+    "TaskReader",
     "Training",
     "Trial",
     "TrialPlan",

@@ -113,8 +113,14 @@ def offered_objects(hook: str, returned: object, kind: type) -> list[Any]:
     return offered
 
 
-def offered_functions(hook: str, what: str, returned: object) -> dict[str, Callable[..., Any]]:
-    """Return what a hook offers, functions by name.
+def offered_by_name(hook: str, what: str, returned: object, kind: type | None = None) -> dict[str, Any]:
+    """Return what a hook offers by name: functions, or objects of one class.
+
+    Args:
+        hook: Name of the hook.
+        what: What it offers, for messages.
+        returned: What it returned.
+        kind: The class; None for functions.
 
     Raises:
         PluginError: It is anything else.
@@ -122,9 +128,9 @@ def offered_functions(hook: str, what: str, returned: object) -> dict[str, Calla
     check_returned(hook, f"{what} by name", returned)
     if not isinstance(returned, Mapping):
         raise PluginError(f"{hook} returns {what} by name, but it returned a {type(returned).__name__}")
-    for name, function in returned.items():
-        if not isinstance(name, str) or not callable(function):
-            raise PluginError(f"{hook} returns {what} by name, but {name!r} is {function!r}")
+    for name, offered in returned.items():
+        if not isinstance(name, str) or not (callable(offered) if kind is None else isinstance(offered, kind)):
+            raise PluginError(f"{hook} returns {what} by name, but {name!r} is {offered!r}")
     return dict(returned)
 
 

@@ -23,7 +23,9 @@ from tuner.plugin.strategy import Strategy
 from tuner.processors import usable_processors
 from tuner.results.objectives import BUNDLE_BYTES, OBJECTIVES, Objective
 from tuner.task import Task
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
+from tuner.task.file.load import READERS, open_task
+from tuner.task.reader import DefaultsOf, TaskReader, nobody_says
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,11 @@ class Builtin:
         """Offer the digits."""
         return {"digits": digits}
 
+    @hookimpl
+    def tuner_task_files(self) -> Mapping[str, TaskReader]:
+        """Offer the reader of task files."""
+        return READERS
+
 
 def build_host(
     plugins: Mapping[str, object] | None = None,
@@ -155,3 +162,19 @@ def build_host(
         if found.name not in refused:
             host.add(found)
     return host
+
+
+def load_task(text: str, *, look: bool = True, defaults_of: DefaultsOf = nobody_says) -> Task:
+    """Load the task that a user names, of all that is installed.
+
+    Args:
+        text: Path of a ``task.toml`` or its folder, or of another file that a plugin reads; ``file.py:function``; or a
+            built-in's name.
+        look: Whether to look at every file of samples that a task file lists.
+        defaults_of: Gives what ``[input]`` leaves out, for images of a published model; a run asks its backend.
+
+    Raises:
+        TaskError: Nothing has that name, or it cannot be used; one line with the reason.
+    """
+    host = build_host()
+    return open_task(text, host.tasks, host.task_files, look=look, defaults_of=defaults_of)

@@ -18,6 +18,7 @@ from tuner.plugin.strategy import Strategy
 from tuner.results.objectives import Objective
 from tuner.results.records import TrialRecord
 from tuner.task import Task
+from tuner.task.reader import TaskReader
 
 PROJECT = "tuner"
 #: Version of what `tuner.plugin` offers; a plugin may require one as ``TUNER_API`` of its module.
@@ -72,6 +73,11 @@ def tuner_objectives() -> Iterable[Objective]:  # type: ignore[empty-body]  # a 
 @hookspec
 def tuner_tasks() -> Mapping[str, Callable[[], Task]]:  # type: ignore[empty-body]  # a specification has no body
     """Return built-in tasks by name."""
+
+
+@hookspec
+def tuner_task_files() -> Mapping[str, TaskReader]:  # type: ignore[empty-body]  # a specification has no body
+    """Return what reads the task that a file describes, by the ending of the file's name, such as ``.ini``."""
 
 
 @hookspec

@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import pluggy
 from pluggy import HookImpl
@@ -18,13 +18,14 @@ from tuner.plan.parts import Optimiser
 from tuner.plan.trial import TrialPlan
 from tuner.plugin import hookspecs
 from tuner.plugin.calls import CALL_SECONDS, IMPORT_SECONDS, OBSERVER_SECONDS, PluginCalls, fault, import_fault, limited
-from tuner.plugin.checks import by_name, check_api, check_hooks, check_strategy, offered_functions, offered_objects
+from tuner.plugin.checks import by_name, check_api, check_hooks, check_strategy, offered_by_name, offered_objects
 from tuner.plugin.finding import Found, Plugin
 from tuner.plugin.lookup import find
 from tuner.plugin.strategy import Strategy
 from tuner.results.objectives import Objective
 from tuner.results.records import TrialRecord
 from tuner.task import Task
+from tuner.task.reader import TaskReader
 
 log = logging.getLogger(__name__)
 V = TypeVar("V")
@@ -32,6 +33,30 @@ V = TypeVar("V")
 SLOW_SECONDS, SLOW_IMPORT_SECONDS = 1.0, 3.0
 
 
+class Offer(NamedTuple):
+    """What a hook without arguments offers.
+
+    Attributes:
+        hook: Name of the hook.
+        attribute: Attribute of the host that holds what is offered, by name.
+        of: Class of the objects; None for functions.
+        what: What is offered by name, for messages; empty for objects that have a name themselves.
+    """
+
+    hook: str
+    attribute: str
+    of: type | None = None
+    what: str = ""
+
+
+#: What a plugin may offer, by kind.
+OFFERED: Mapping[str, Offer] = {
+    "strategy": Offer("tuner_strategies", "strategies", Strategy),
+    "backend": Offer("tuner_backends", "backends", Backend),
+    "objective": Offer("tuner_objectives", "objectives", Objective),
+    "task": Offer("tuner_tasks", "tasks", None, "tasks"),
+    "task file": Offer("tuner_task_files", "task_files", TaskReader, "readers of task files"),
+}
 #: Kinds that no plugin may offer, by hook.
 CORE_KINDS: Mapping[str, Sequence[str]] = {"tuner_optimisers": get_args(Optimiser)}
 
@@ -53,6 +78,7 @@ class Host:
         backends: Backends by name.
         objectives: Objectives by name.
         tasks: Functions that load built-in tasks, by name.
+        task_files: Readers of task files, by the ending of their names.
     """
 
     def __init__(self, end: float | None = None) -> None:
@@ -69,6 +95,7 @@ class Host:
         self.backends: dict[str, Backend] = {}
         self.objectives: dict[str, Objective] = {}
         self.tasks: dict[str, Callable[[], Task]] = {}
+        self.task_files: dict[str, TaskReader] = {}
 
     def add(self, found: Found) -> None:
         """Load one plugin; one that raises is refused, and harms nothing else.
@@ -207,35 +234,32 @@ class Host:
         check_api(plugin)
         check_hooks(name, plugin, self._manager)
         self._manager.register(plugin, name)
-        strategies: list[Strategy[Any]] = self._objects(name, "tuner_strategies", Strategy)
-        for strategy in strategies:
-            check_strategy(strategy)
-        backends: list[Backend] = self._objects(name, "tuner_backends", Backend)
-        objectives: list[Objective] = self._objects(name, "tuner_objectives", Objective)
-        tasks = {
-            task: load
-            for returned in self._called(name, "tuner_tasks")
-            for task, load in offered_functions("tuner_tasks", "tasks", returned).items()
-        }
         # everything is checked before anything is taken, so that a refused plugin leaves no part of itself
-        taken_strategies = self._merged("strategy", name, self.strategies, by_name("strategy", strategies))
-        taken_backends = self._merged("backend", name, self.backends, by_name("backend", backends))
-        taken_objectives = self._merged("objective", name, self.objectives, by_name("objective", objectives))
-        taken_tasks = self._merged("task", name, self.tasks, tasks)
-        for backend in taken_backends:
+        offered = {kind: self._merged(kind, name, self._offered(kind, name)) for kind in OFFERED}
+        for backend in (*self.backends, *offered["backend"]):
             for hook in HOOKS:
                 for implementation in self._implementations(hook, name):
                     self._realised(hook, implementation, backend)
-        for kind, taken_now in (
-            ("strategy", taken_strategies),
-            ("backend", taken_backends),
-            ("objective", taken_objectives),
-            ("task", taken_tasks),
-        ):
-            for own in taken_now:
+        for kind, registered in offered.items():
+            for own in registered:
                 self._owners.setdefault((kind, own), name)
-        self.strategies, self.backends, self.objectives = taken_strategies, taken_backends, taken_objectives
-        self.tasks = taken_tasks
+            getattr(self, OFFERED[kind].attribute).update(registered)
+
+    def _offered(self, kind: str, plugin: str) -> dict[str, Any]:
+        """Return what a plugin offers of a kind, by name.
+
+        Raises:
+            PluginError: It is something else, or two have one name.
+        """
+        offer, found = OFFERED[kind], dict[str, Any]()
+        for returned in self._called(plugin, offer.hook):
+            if offer.what:
+                found |= offered_by_name(offer.hook, offer.what, returned, offer.of)
+            elif offer.of is not None:
+                found |= by_name(kind, offered_objects(offer.hook, returned, offer.of))
+        for strategy in found.values() if kind == "strategy" else ():
+            check_strategy(strategy)
+        return found
 
     def _realised(self, hook: str, implementation: HookImpl, backend: str) -> Mapping[str, Any]:
         """Return what a plugin adds to a backend by one hook, which is called once for each backend.
@@ -258,7 +282,7 @@ class Host:
                     log.warning("plugin %s: %s raised", plugin, hook, exc_info=True)
                     self.problems.append(problem)
                 return {}
-            offered = offered_functions(hook, HOOKS[hook][0], returned)
+            offered = offered_by_name(hook, HOOKS[hook][0], returned)
             for kind in CORE_KINDS.get(hook, ()):
                 if kind in offered:
                     raise PluginError(f"{HOOKS[hook][1]} {kind!r} is the core's own: rename it")
@@ -274,14 +298,12 @@ class Host:
         """Return what a plugin's hook without arguments returned; nothing where it has none."""
         return [implementation.function() for implementation in self._implementations(hook, plugin)]
 
-    def _objects(self, plugin: str, hook: str, kind: type) -> list[Any]:
-        return [item for returned in self._called(plugin, hook) for item in offered_objects(hook, returned, kind)]
-
-    def _merged(self, kind: str, plugin: str, registered: dict[str, V], offered: Mapping[str, V]) -> dict[str, V]:
+    def _merged(self, kind: str, plugin: str, offered: Mapping[str, V]) -> Mapping[str, V]:
+        registered = getattr(self, OFFERED[kind].attribute)
         for name in offered:
             if name in registered:
                 owner = self._owners[kind, name]
                 raise PluginError(
                     f"{kind} {name!r} of plugin {plugin!r} has a name that is taken by plugin {owner!r}: rename it"
                 )
-        return {**registered, **offered}
+        return offered

@@ -1,17 +1,21 @@
 """What is personalised: files in, samples out. No tensor library; pydantic only when a task file is read."""
 
-from tuner.targets import LossSettings, TargetScale
-from tuner.task.data.audio import log_mel, read_clip
-from tuner.task.data.images import decode_image, normalise
-from tuner.task.data.recordings import read_npy
-from tuner.task.data.samples import ArraySamples, FileSamples, Samples, Subset
-from tuner.task.data.signals import Recording, WindowSamples, cut_windows, window_begins
-from tuner.task.digits import digits
-from tuner.task.file.load import load_task
-from tuner.task.partition import stratified_holdout
-from tuner.task.scale import standardised
-from tuner.task.spec import InputDefaults, InputSpec, ModelSpec, Pretrain
-from tuner.task.task import Domain, Task
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tuner.targets import LossSettings, TargetScale
+    from tuner.task.builtin import digits
+    from tuner.task.data.audio import log_mel, read_clip
+    from tuner.task.data.images import decode_image, normalise
+    from tuner.task.data.recordings import read_npy
+    from tuner.task.data.samples import ArraySamples, FileSamples, Samples, Subset
+    from tuner.task.data.signals import Recording, WindowSamples, cut_windows, window_begins
+    from tuner.task.file.load import open_task
+    from tuner.task.partition import stratified_holdout
+    from tuner.task.scale import standardised
+    from tuner.task.spec import InputDefaults, InputSpec, ModelSpec, Pretrain
+    from tuner.task.task import Domain, Task
 
 __all__ = [
     "ArraySamples",
@@ -31,12 +35,48 @@ __all__ = [
     "cut_windows",
     "decode_image",
     "digits",
-    "load_task",
     "log_mel",
     "normalise",
+    "open_task",
     "read_clip",
     "read_npy",
     "standardised",
     "stratified_holdout",
     "window_begins",
 ]
+
+#: Modules of the public names.
+_HOMES = {
+    "ArraySamples": "tuner.task.data.samples",
+    "Domain": "tuner.task.task",
+    "FileSamples": "tuner.task.data.samples",
+    "InputDefaults": "tuner.task.spec",
+    "InputSpec": "tuner.task.spec",
+    "LossSettings": "tuner.targets",
+    "ModelSpec": "tuner.task.spec",
+    "Pretrain": "tuner.task.spec",
+    "Recording": "tuner.task.data.signals",
+    "Samples": "tuner.task.data.samples",
+    "Subset": "tuner.task.data.samples",
+    "TargetScale": "tuner.targets",
+    "Task": "tuner.task.task",
+    "WindowSamples": "tuner.task.data.signals",
+    "cut_windows": "tuner.task.data.signals",
+    "decode_image": "tuner.task.data.images",
+    "digits": "tuner.task.builtin",
+    "log_mel": "tuner.task.data.audio",
+    "normalise": "tuner.task.data.images",
+    "read_clip": "tuner.task.data.audio",
+    "read_npy": "tuner.task.data.recordings",
+    "standardised": "tuner.task.scale",
+    "stratified_holdout": "tuner.task.partition",
+    "open_task": "tuner.task.file.load",
+    "window_begins": "tuner.task.data.signals",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: a bundle's runtime needs few of these modules."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tuner.task' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -17,7 +17,7 @@ from tuner.results.objectives import OBJECTIVES
 from tuner.results.records import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 from tuner.task.info import task_info
 from tuner.testing.libraries import loaded_by
 

@@ -8,7 +8,7 @@ import pytest
 from tests.pretrained import with_weights
 from tuner.backends.torch.model.load import OpenModel, load
 from tuner.task import Task
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from tuner.search.processes.remote import open_remote
 from tuner.search.rates import rates_of
 from tuner.store.store import Store
 from tuner.task import Task
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 from tuner.task.info import task_info
 
 

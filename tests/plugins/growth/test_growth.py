@@ -24,7 +24,7 @@ from tuner.plugin.core import build_host
 from tuner.plugin.sources import preferred_values
 from tuner.results.records import Outcome
 from tuner.store.store import Store
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 from tuner.task.info import task_info
 from tuner.testing import StrategyContract, example_model, example_task
 from tuner_growth import ADAPTERS, GROWS, Growth, Knobs

@@ -10,7 +10,7 @@ from tuner.cli.app import call
 from tuner.plan.toml import from_toml
 from tuner.plan.trial import TrialPlan
 from tuner.runtime import Bundle, Personaliser
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 
 SPACE = """
 for = "tests of growth"

@@ -22,7 +22,7 @@ from tuner.runtime.service.conditions import ANY_TIME
 from tuner.runtime.service.local_training import LocalTrainer, has_label, local_training
 from tuner.runtime.service.monitor import Watch
 from tuner.task import Subset, Task
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 from tuner.task.spec import Pretrain
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]

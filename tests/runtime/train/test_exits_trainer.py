@@ -28,7 +28,7 @@ from tuner.runtime.train.exit_targets import entropy, exit_targets
 from tuner.runtime.train.exits_trainer import LEAST
 from tuner.targets import KINDS, SINGLE_LABEL, LossSettings, Regression, Targets
 from tuner.task import Task, normalise
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 from tuner.task.info import task_info
 
 pytestmark = pytest.mark.usefixtures("own_cache")

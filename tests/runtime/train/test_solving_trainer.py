@@ -28,8 +28,8 @@ from tuner.runtime.service.round import run_round
 from tuner.runtime.train.files import SOLVED
 from tuner.task import Domain as TaskDomain
 from tuner.task import InputSpec, Samples
+from tuner.task.builtin import digits
 from tuner.task.data.samples import ArraySamples
-from tuner.task.digits import digits
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 EDIT = TailEdit.of("closed-form", EditTraits(solves=True), **asdict(UnionSettings()))

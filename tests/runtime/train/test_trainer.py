@@ -25,7 +25,7 @@ from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.runtime import Bundle, Personaliser, Trainer
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 from tuner.task.spec import Pretrain
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]

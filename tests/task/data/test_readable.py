@@ -11,7 +11,7 @@ from PIL import Image
 
 from tests.task.conftest import draw
 from tuner.errors import TaskError
-from tuner.task import InputSpec, Task, load_task
+from tuner.task import InputSpec, Task, open_task
 from tuner.task.data import entry
 from tuner.task.data.images import check_image
 from tuner.task.data.readable import FILE, forget_readable
@@ -108,7 +108,7 @@ def test_a_file_that_was_readable_is_looked_at_again_when_it_changes(images: Pat
 
 
 def test_without_a_look_no_image_is_opened(damaged: Path, write: Write, tmp_path: Path) -> None:
-    task = load_task(str(write(GLOBAL)), look=False)
+    task = open_task(str(write(GLOBAL)), look=False)
     assert len(task.local.train) == 8
     assert not (tmp_path / "cache").exists()
 

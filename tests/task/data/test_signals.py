@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tuner.errors import TaskError
-from tuner.task import InputSpec, Task, load_task
+from tuner.task import InputSpec, Task, open_task
 from tuner.task.partition import recording_holdout
 
 Load = Callable[..., Task]
@@ -273,5 +273,5 @@ def test_windows_are_for_signals(load: Load, images: Path) -> None:
 
 def test_a_task_of_signals_is_loaded_from_a_file_by_name(load_signals: Load, tmp_path: Path) -> None:
     first = load_signals().fingerprint()
-    assert load_task(str(tmp_path / "task.toml")).fingerprint() == first
+    assert open_task(str(tmp_path / "task.toml")).fingerprint() == first
     assert load_signals({"input.hop": 3}).fingerprint() != first

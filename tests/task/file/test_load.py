@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tuner.errors import TaskError
-from tuner.task import InputDefaults, InputSpec, ModelSpec, Pretrain, Task, digits, load_task
+from tuner.task import InputDefaults, InputSpec, ModelSpec, Pretrain, Task, digits, open_task
 
 Load = Callable[..., Task]
 Write = Callable[..., Path]
@@ -108,14 +108,14 @@ def test_a_published_model_brings_its_input(write: Write, images: Path) -> None:
 
     left_out = {"input.size": None, "input.resize": None, "input.mean": None, "input.std": None, "model.weights": None}
     path = write({"model.factory": "hf:vit", "model.output": "logits", **left_out})
-    task = load_task(str(path), defaults_of=defaults_of)
+    task = open_task(str(path), defaults_of=defaults_of)
     assert task.input == InputSpec("images", 64, 72, (0.5,), (0.25,))
     assert asked == [task.model]
     assert (task.model.source, task.model.name) == (("hf", str(images / "vit")), "vit")
     before = task.fingerprint()
     (images / "vit" / "config.json").write_text("{ }")
-    assert load_task(str(path), defaults_of=defaults_of).fingerprint() != before
-    given = load_task(str(write({"model.factory": "timm:resnet18.a1_in1k"})), defaults_of=defaults_of)
+    assert open_task(str(path), defaults_of=defaults_of).fingerprint() != before
+    given = open_task(str(write({"model.factory": "timm:resnet18.a1_in1k"})), defaults_of=defaults_of)
     assert given.input.size == 6
     assert given.model.factory == "timm:resnet18.a1_in1k"
 
@@ -173,42 +173,42 @@ def test_a_mistake_in_the_task_file_is_reported_in_one_line(
 def test_a_missing_section_is_named(tmp_path: Path) -> None:
     (tmp_path / "task.toml").write_text('model.factory = "m:build"')
     with pytest.raises(TaskError, match=r"local is missing: add the section \[local\]"):
-        load_task(str(tmp_path / "task.toml"))
+        open_task(str(tmp_path / "task.toml"))
 
 
 def test_toml_that_does_not_parse_is_reported_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "task.toml").write_text("[model]\nfactory = \n")
     with pytest.raises(TaskError, match=r"task\.toml: not valid TOML \(.*line 2"):
-        load_task(str(tmp_path / "task.toml"))
+        open_task(str(tmp_path / "task.toml"))
 
 
 def test_a_missing_or_unreadable_task_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match=r"gone\.toml: cannot be read \(No such file"):
-        load_task(str(tmp_path / "gone.toml"))
+        open_task(str(tmp_path / "gone.toml"))
     (tmp_path / "folder.toml").mkdir()
     with pytest.raises(TaskError, match=r"folder\.toml: cannot be read \(Is a directory"):
-        load_task(str(tmp_path / "folder.toml"))
+        open_task(str(tmp_path / "folder.toml"))
 
 
 def test_a_folder_means_the_task_file_in_it(images: Path, write: Write) -> None:
-    assert load_task(str(write().parent)).labels == ("dog", "hat")
+    assert open_task(str(write().parent)).labels == ("dog", "hat")
 
 
 def test_a_built_in_is_found_and_a_misspelt_one_is_reported_with_the_nearest() -> None:
-    assert load_task("digits", {"digits": digits}).name == "digits"
+    assert open_task("digits", {"digits": digits}).name == "digits"
     with pytest.raises(TaskError, match=r"no task 'digit' \(did you mean 'digits'\?\)"):
-        load_task("digit", {"digits": digits})
+        open_task("digit", {"digits": digits})
 
 
 def test_a_file_that_is_no_task_is_reported(images: Path) -> None:
-    rule = r"a task must be a \.toml file, a model file \.ini or file\.py:function, got '\.pth'"
+    rule = r"a task must be a \.toml file or file\.py:function, got '\.pth'"
     with pytest.raises(TaskError, match=rule):
-        load_task(str(images / "weights.pth"))
+        open_task(str(images / "weights.pth"))
 
 
 def test_a_function_in_a_python_file_gives_a_task(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("from tuner.task import digits\ndef build():\n    return digits()\n")
-    assert load_task(f"{tmp_path}/mine.py:build").name == "digits"
+    assert open_task(f"{tmp_path}/mine.py:build").name == "digits"
 
 
 @pytest.mark.parametrize(
@@ -224,9 +224,9 @@ def test_a_function_in_a_python_file_gives_a_task(tmp_path: Path) -> None:
 def test_a_python_task_that_fails_is_reported_with_its_line(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "mine.py").write_text(text)
     with pytest.raises(TaskError, match=message):
-        load_task(f"{tmp_path}/mine.py:build")
+        open_task(f"{tmp_path}/mine.py:build")
 
 
 def test_a_missing_python_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match=r"gone\.py: no such file; it must define the function 'build'"):
-        load_task(f"{tmp_path}/gone.py:build")
+        open_task(f"{tmp_path}/gone.py:build")

@@ -1,10 +1,7 @@
 """Descriptions of models, plans and training steps as text."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from tuner.commands.describe import PlanDescription, StepDescription, TaskDescription
-from tuner.planner.nntrainer.layers import format_shape
+from tuner.planner.memory.summary import memory_lines
 from tuner.units import format_bytes, format_seconds
 
 
@@ -51,45 +48,5 @@ def _step_lines(step: StepDescription | None) -> list[str]:
             f"{format_seconds(step.seconds)}; in a trial it runs on the {step.executor} executor"
         ),
         "memory of the step in addition to the weights, as the planned executor runs it:",
-        *_memory_lines(step.memory),
-    ]
-
-
-def format_ini(description: Mapping[str, Any]) -> str:
-    """Return a model file's description for people."""
-    flops = description["flops"] / 1e6
-    width = max(len(layer["name"]) for layer in description["layers"])
-    lines = [
-        f"{description['model']}: {description['parameters']:,} parameters, {flops:,.1f} MFLOPs per sample",
-        f"a training step of {description['batch_size']} samples: {description['step_flops'] / 1e9:,.2f} GFLOPs",
-        f"loss {description['loss']}, optimiser {description['optimiser']}",
-        f"{'layer':<{width}}  {'type':<18}  {'output':<14}  {'MFLOPs':>8}  parameters",
-    ]
-    for layer in description["layers"]:
-        frozen = "  frozen" if layer["parameters"] and not layer["trainable"] else ""
-        lines.append(
-            f"{layer['name']:<{width}}  {layer['type']:<18}  {format_shape(layer['shape']):<14}  "
-            f"{layer['flops'] / 1e6:>8,.1f}  {layer['parameters']:>10,}{frozen}"
-        )
-    lines += _memory_lines(description["memory"])
-    lines += [
-        f"  planned peak with {parts['count']} micro-batches, same gradients: {format_bytes(parts['peak_bytes'])}"
-        for parts in description["micro_batches"]
-    ]
-    return "\n".join(lines)
-
-
-def _memory_lines(memory: Mapping[str, Any]) -> list[str]:
-    """Return the memory of a planned step."""
-    peak, lower_bound = format_bytes(memory["peak_bytes"]), format_bytes(memory["max_live_bytes"])
-    planners = ", ".join(f"{name} {format_bytes(pool)}" for name, pool in memory["planners"].items())
-    width = max(len(tensor["name"]) for tensor in memory["largest"])
-    return [
-        f"planned peak: {peak} ({memory['planner']}), at {memory['peak_step']['name']!r}",
-        f"  lower bound for every planner: {lower_bound}; by planner: {planners}",
-        "  largest there:",
-        *(
-            f"    {tensor['name']:<{width}}  {tensor['kind']:<10}  {format_bytes(tensor['bytes']):>9}"
-            for tensor in memory["largest"]
-        ),
+        *memory_lines(step.memory),
     ]

@@ -1,6 +1,6 @@
 """The memory of a planned training step in numbers and as a picture."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ from tuner.errors import ModelError
 from tuner.planner.memory.lifetimes import Tensor
 from tuner.planner.memory.picture import picture
 from tuner.planner.memory.placement import PLANNERS, Placement, largest_at, live_bytes, max_live, peak_step
+from tuner.units import format_bytes
 
 #: Tensors listed of those alive at the peak.
 LARGEST = 10
@@ -51,3 +52,19 @@ def write_picture(
         path.write_text(picture(tensors, placement, steps, title), encoding="utf-8")
     except OSError as error:
         raise ModelError(f"--picture {path} cannot be written: {error}") from None
+
+
+def memory_lines(memory: Mapping[str, Any]) -> list[str]:
+    """Return the memory of a planned step for people, of what `memory_summary` returns."""
+    peak, lower_bound = format_bytes(memory["peak_bytes"]), format_bytes(memory["max_live_bytes"])
+    planners = ", ".join(f"{name} {format_bytes(pool)}" for name, pool in memory["planners"].items())
+    width = max(len(tensor["name"]) for tensor in memory["largest"])
+    return [
+        f"planned peak: {peak} ({memory['planner']}), at {memory['peak_step']['name']!r}",
+        f"  lower bound for every planner: {lower_bound}; by planner: {planners}",
+        "  largest there:",
+        *(
+            f"    {tensor['name']:<{width}}  {tensor['kind']:<10}  {format_bytes(tensor['bytes']):>9}"
+            for tensor in memory["largest"]
+        ),
+    ]

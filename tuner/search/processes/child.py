@@ -42,7 +42,7 @@ from tuner.search.processes import frames, wire
 from tuner.search.processes.family import adopt_orphans, bound_processes, die_with_parent, end_descendants, state
 from tuner.search.processes.frames import Channel, FrameError, frame, receive_packed
 from tuner.search.processes.messages import Failure, Job, Start
-from tuner.task import Task, load_task
+from tuner.task import Task, open_task
 from tuner.task.info import outline
 
 EXIT_PARENT_GONE = 3
@@ -186,7 +186,9 @@ def _preload(modules: Iterable[str]) -> None:
 def _loaded(start: Start, host: Host) -> Task:
     """Return the task that is to be opened."""
     ask = host.backend(start.backends[0]).input_defaults
-    task = load_task(start.task, host.tasks, defaults_of=ask) if isinstance(start.task, str) else start.task
+    task = start.task
+    if isinstance(task, str):
+        task = open_task(task, host.tasks, host.task_files, defaults_of=ask)
     return task if start.adapt is None else start.adapt(task)
 
 

@@ -1,20 +1,23 @@
-"""From what the user names to a `Task`: a task file, a model file, a function in a Python file, or a built-in."""
+"""From what the user names to a `Task`: a file, a function in a Python file, or a built-in."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tuner.errors import TaskError, nearest
 from tuner.reading import kind_of, path_from
-from tuner.task.file.ini import task_from_ini
 from tuner.task.file.python import task_from_function
-from tuner.task.file.sections import DefaultsOf, nobody_says
-from tuner.task.file.toml import task_from_toml
+from tuner.task.file.toml import TomlReader
+from tuner.task.reader import DefaultsOf, TaskReader, nobody_says
 from tuner.task.task import Task
 
+#: Readers of files by the ending of their names, without those of plugins.
+READERS: Mapping[str, TaskReader] = {".toml": TomlReader()}
 
-def load_task(
+
+def open_task(
     text: str,
     builtin: Mapping[str, Callable[[], Task]] = {},
+    readers: Mapping[str, TaskReader] = READERS,
     *,
     look: bool = True,
     defaults_of: DefaultsOf = nobody_says,
@@ -22,8 +25,10 @@ def load_task(
     """Load the task a user names.
 
     Args:
-        text: Path of a ``task.toml`` or its folder, or of a ``model.ini``; ``file.py:function``; or a built-in's name.
+        text: Path of a ``task.toml`` or its folder, or of another file that a plugin reads; ``file.py:function``; or a
+            built-in's name.
         builtin: Built-in tasks by name.
+        readers: Readers of files, by the ending of their names.
         look: Whether to look at every file that a task file lists, as `task_from_toml` does.
         defaults_of: Gives what ``[input]`` leaves out, for images of a published model; a run asks its backend.
 
@@ -40,13 +45,11 @@ def load_task(
     path = Path(path_from(text)).expanduser().absolute()
     if kind_of(path) == "folder" and kind_of(path / "task.toml") != "nothing":
         path /= "task.toml"
-    if path.suffix == ".toml":
-        return task_from_toml(path, look=look, defaults_of=defaults_of)
-    if path.suffix == ".ini":
-        return task_from_ini(path)
+    if path.suffix in readers:
+        return readers[path.suffix].read(path, look=look, defaults_of=defaults_of)
     if kind_of(path) in {"file", "special"}:
         raise TaskError(
-            f"{text}: a task must be a .toml file, a model file .ini or file.py:function, "
+            f"{text}: a task must be {', '.join(reader.noun for reader in readers.values())} or file.py:function, "
             f"got {path.suffix or 'a file without an ending'!r}"
         )
     if kind_of(path) == "folder":

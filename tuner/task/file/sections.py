@@ -1,7 +1,6 @@
 """Sections of a task file as specifications of the input and the model."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +9,9 @@ from tuner.errors import StoreError, TaskError
 from tuner.reading import kind_of, path_from
 from tuner.targets import KINDS, SINGLE_LABEL, LossSettings
 from tuner.task.data.audio import PATCH
+from tuner.task.reader import DefaultsOf, nobody_says
 from tuner.task.spec import (
     LIBRARIES,
-    InputDefaults,
     InputSpec,
     ModelSpec,
     Pretrain,
@@ -22,15 +21,9 @@ from tuner.task.spec import (
 if TYPE_CHECKING:
     from tuner.task.file.schema import LossSection, ModelSection, TaskFile
 
-#: How the inputs of a published model are prepared; None where nobody says.
-DefaultsOf = Callable[[ModelSpec], InputDefaults | None]
 _PUBLISHED_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _WEIGHT_SUFFIXES = (".pth", ".pt", ".safetensors")
 _ONNX_SUFFIX = ".onnx"
-
-
-def nobody_says(_: ModelSpec) -> None:
-    """Know of no published model."""
 
 
 def input_spec(file: "TaskFile", path: Path, model: ModelSpec, defaults_of: DefaultsOf = nobody_says) -> InputSpec:

@@ -17,15 +17,14 @@ from tuner.task.file.labels import GlobalClass, UnionHead, global_classes, read_
 from tuner.task.file.outputs import output_names, refuse_classes
 from tuner.task.file.reconcile import closed_global, label_map, mapped_local, read_rules
 from tuner.task.file.sections import (
-    DefaultsOf,
     augment_operations,
     input_spec,
     loss_settings,
     model_spec,
-    nobody_says,
     path_of,
 )
 from tuner.task.file.variables import expand
+from tuner.task.reader import DefaultsOf, TaskReader, nobody_says
 from tuner.task.scale import standardised
 from tuner.task.spec import InputSpec, LabelMap
 from tuner.task.task import Domain, Task
@@ -34,6 +33,16 @@ if TYPE_CHECKING:
     from tuner.task.file.schema import TaskFile
 
 Entries = Mapping[PartitionName, Entry]
+
+
+class TomlReader(TaskReader):
+    """Reads task files."""
+
+    noun = "a .toml file"
+
+    def read(self, path: Path, *, look: bool = True, defaults_of: DefaultsOf = nobody_says) -> Task:
+        """Return the task of a task file, as `task_from_toml` does."""
+        return task_from_toml(path, look=look, defaults_of=defaults_of)
 
 
 def task_from_toml(

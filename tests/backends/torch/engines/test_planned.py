@@ -29,7 +29,7 @@ from tuner.planner import cost
 from tuner.results.records import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 from tuner.task.info import task_info
 
 pytestmark = pytest.mark.slow

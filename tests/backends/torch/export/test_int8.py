@@ -31,7 +31,7 @@ from tuner.plan.precision import in_int8
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
 from tuner.runtime import Personaliser, Trainer
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 from tuner.task.info import task_info
 
 ABOUT: dict[str, Any] = {

@@ -26,7 +26,7 @@ from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.errors import TaskError
 from tuner.ort.session import Session
 from tuner.task import ArraySamples, Domain, InputSpec
-from tuner.task.file.load import load_task
+from tuner.task.file.load import open_task
 
 pytestmark = pytest.mark.slow
 DATA = Path(os.environ.get("TUNER_DATA") or Path(__file__).parents[5] / "shared/data")
@@ -213,7 +213,7 @@ def test_a_task_file_says_what_it_lacks(model: str, reason: str, tmp_path: Path)
     saved(network(), tmp_path)
     (tmp_path / "task.toml").write_text(f'[model]\n{model}\n[local]\nkind = "arrays"\ntrain = "a.npz"')
     with pytest.raises(TaskError, match=reason):
-        load_task(str(tmp_path / "task.toml"))
+        open_task(str(tmp_path / "task.toml"))
 
 
 @pytest.mark.data

@@ -9,7 +9,7 @@ import torch
 
 from tuner.backends.torch.model.load import load
 from tuner.task import Subset
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ import pytest
 from tuner.backends.torch.trial.scoring import domain_scores
 from tuner.metrics import accuracy, calibrated_loss, top_k_accuracy
 from tuner.task import LossSettings
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from tuner.errors import TrainingError
 from tuner.models.digits import build
 from tuner.plan.parts import TailEdit
 from tuner.task import Task
-from tuner.task.digits import digits
+from tuner.task.builtin import digits
 
 pytestmark = pytest.mark.slow
 

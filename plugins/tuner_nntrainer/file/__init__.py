@@ -1,0 +1,1 @@
+"""NNTrainer's model files as networks."""

@@ -1,0 +1,1 @@
+"""Networks of model files, and the memory of training them."""

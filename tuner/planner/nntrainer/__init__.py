@@ -1,1 +1,0 @@
-"""NNTrainer's model files, and the memory of training their networks."""
