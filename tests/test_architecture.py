@@ -214,7 +214,7 @@ def test_no_strategy_is_named_in_the_core() -> None:
 
 def test_only_targets_know_what_a_label_is() -> None:
     strangers = ("tuner/targets/", "tuner/task/file/schema.py", "tuner/bundle/info.py")
-    asks = {"has_classes", "one_class", "several", "is_share"}
+    asks = {"has_classes", "one_class", "several"}
     named: set[str] = set()
     parsed: set[str] = set()
     asked: Counter[str] = Counter()

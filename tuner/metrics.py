@@ -10,6 +10,8 @@ import numpy.typing as npt
 Z_95 = 1.96
 #: Number of temperatures that a calibrated loss is the best of.
 TEMPERATURES = 25
+#: Number of bins of confidences.
+BINS = 15
 
 
 def r_squared(outputs: npt.NDArray[np.floating], targets: npt.NDArray[np.floating]) -> float:
@@ -175,3 +177,16 @@ def _ranked(
     values, inverse, sizes = np.unique(-outputs, return_inverse=True, return_counts=True)
     hits = np.bincount(inverse, positive, len(values)).astype(np.int64)
     return np.cumsum(hits), np.cumsum(sizes), -values
+
+
+def expected_calibration_error(confidences: npt.NDArray[np.floating], right: npt.NDArray[np.floating]) -> float:
+    """Return the mean distance between confidence and accuracy over 15 bins, weighted by samples; Guo et al., 2017.
+
+    Args:
+        confidences: float [n].
+        right: float [n], 1 where the answer is right.
+    """
+    bins = np.minimum((np.asarray(confidences) * BINS).astype(np.int64), BINS - 1)
+    counts = np.bincount(bins, minlength=BINS)
+    gaps = np.bincount(bins, np.asarray(confidences) - np.asarray(right), minlength=BINS)
+    return float(np.abs(gaps).sum() / max(1, counts.sum()))

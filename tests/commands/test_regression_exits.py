@@ -16,7 +16,6 @@ from tuner.results.run import Run
 from tuner.runtime import Bundle, ExitsTrainer, Personaliser
 from tuner.runtime.infer.calibration import exits_taken
 from tuner.runtime.infer.chain import Chain
-from tuner.runtime.service.monitor import exit_losses
 from tuner.targets import Regression
 
 pytestmark = pytest.mark.slow
@@ -114,7 +113,7 @@ def test_each_sample_leaves_where_calibration_says(bundle: Path, digits: dict[st
 def test_what_all_exits_say_gives_their_losses(bundle: Path, digits: dict[str, Any]) -> None:
     prediction, every = Personaliser(bundle, threads=1).explored(digits["x_test"][0], explore=True)
     assert every is not None
-    losses = exit_losses(every, Bundle.open(bundle))
+    losses = Bundle.open(bundle).targets.exit_losses(every)
     assert len(losses) == len(every) - 1
     assert all(0 <= loss < 1 for loss in losses)
     assert prediction.values is not None

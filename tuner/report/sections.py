@@ -142,7 +142,7 @@ def front(run: Run) -> str:
     targets = run.info.targets
     of = f"{run.info.task.noun}{judged}{targets.score_note}"
     scored = f"Scored on {counts} validation {of}."
-    bars = " Bars and brackets are 95 % intervals (Wilson)." if targets.is_share else ""
+    bars = " Bars and brackets are 95 % intervals (Wilson)." if targets.one_class else ""
     best = " → is the best on the user's data of those that keep the known classes." if run.best is not None else ""
     others = len(run.front) - len(members)
     more = f" {others} more members are near-equal, or no better than the untouched model." if others else ""

@@ -73,9 +73,9 @@ class Targets(ABC):
         name: Name in files.
         has_classes: Whether labels are classes, not numbers, and answers have a probability; without one, an exit's
             confidence is its agreement with the exit before it.
-        one_class: Whether a sample has one class: predictions are then counted by class.
+        one_class: Whether a sample has one class: predictions are then counted by class, and the score is a share of
+            samples, which has a 95 % interval (Wilson).
         several: Whether a sample may have several labels.
-        is_share: Whether the score is a share of samples, which has a 95 % interval (Wilson).
         activation: ONNX operator that makes answers of logits.
         own_settings: Settings that no other kind has.
         unit: Unit of the score for people, as `tuner.results.objectives.Objective` has it.
@@ -92,7 +92,6 @@ class Targets(ABC):
     has_classes: ClassVar[bool] = True
     one_class: ClassVar[bool] = False
     several: ClassVar[bool] = False
-    is_share: ClassVar[bool] = False
     activation: ClassVar[str]
     own_settings: ClassVar[frozenset[str]] = frozenset()
     unit: ClassVar[str] = "%"

@@ -22,7 +22,6 @@ class SingleLabel(Targets):
 
     name = "single-label"
     one_class = True
-    is_share = True
     activation = "Softmax"
     own_settings = frozenset({"label_smoothing", "top_k"})
     no_confusions = "This run was made by a version that did not count predictions by class: run it again to see them."

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tuner.metrics import expected_calibration_error
 from tuner.runtime.infer.calibration import (
     GRID,
     Answers,
@@ -17,7 +18,6 @@ from tuner.runtime.infer.calibration import (
     right_answers,
     sweep,
 )
-from tuner.runtime.infer.confidence import expected_calibration_error
 from tuner.runtime.infer.mcnemar import most_drop
 from tuner.targets import SINGLE_LABEL, MultiLabel
 

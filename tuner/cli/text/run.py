@@ -95,7 +95,7 @@ def _errors(name: str, errors: EstimateErrors) -> str:
 def _scored_on(run: Run) -> str:
     """Say how many samples the front is scored on, and of how many."""
     scored, task = run.scored_samples, run.info.task
-    interval = "; (95 % intervals)" if run.info.targets.is_share else ""
+    interval = "; (95 % intervals)" if run.info.targets.one_class else ""
     if run.folds:
         local = f"{scored['local']:,} local {task.noun} ({task.local_train:,} in {run.folds} folds, and local.val)"
         old = f" and {scored['global']:,} global validation {task.noun}" if scored["global"] else ""

@@ -1,13 +1,12 @@
 """What a bundle predicts for one sample, as data."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tuner.targets import Targets
 from tuner.targets.base import Named
 
 Probabilities = npt.NDArray[np.floating]
@@ -90,50 +89,23 @@ class Prediction:
         return {name: value for name, value in content.items() if name not in {"label", "probability"}}
 
 
-@dataclass(frozen=True, slots=True)
-class Labelling:
-    """How probabilities become labels, or outputs values.
+def timeline(
+    probabilities: Probabilities, centres: Sequence[float], named: Callable[[Probabilities], Named]
+) -> tuple[Second, ...]:
+    """Return what is heard in each second: the mean over the patches whose centre is in it.
 
-    Attributes:
-        names: Label of each output.
-        thresholds: Of each label, where a sample may have several.
-        kind: What a sample's label is.
+    A second without a centre takes the nearest patch.
+
+    Args:
+        probabilities: Of each patch, float [n, labels].
+        centres: Middle of each patch, in seconds, ascending.
+        named: Returns what probabilities come to.
     """
-
-    names: tuple[str, ...]
-    thresholds: tuple[float, ...]
-    kind: Targets
-
-    def values(self, outputs: Probabilities) -> Named | None:
-        """Return each output with its value; None where there are labels."""
-        return self.kind.values(outputs, self.names)
-
-    def best(self, probabilities: Probabilities) -> tuple[str, float]:
-        """Return the most probable label and its probability; values as text, and NaN."""
-        return self.kind.best(probabilities, self.names)
-
-    def over(self, probabilities: Probabilities) -> Named | None:
-        """Return the labels over their thresholds, the most probable first; None where a sample has one answer."""
-        return self.kind.over(probabilities, self.names, self.thresholds)
-
-    def timeline(self, probabilities: Probabilities, centres: Sequence[float]) -> tuple[Second, ...]:
-        """Return what is heard in each second: the mean over the patches whose centre is in it.
-
-        A second without a centre takes the nearest patch.
-
-        Args:
-            probabilities: Of each patch, float [n, labels].
-            centres: Middle of each patch, in seconds, ascending.
-        """
-        at = np.asarray(centres)
-        seconds = []
-        for begin in range(int(at[-1]) + 1):
-            within = (at >= begin) & (at < begin + 1)
-            if not within.any():
-                within[np.abs(at - begin - 1 / 2).argmin()] = True
-            mean = probabilities[within].mean(axis=0, dtype=np.float64)
-            over = self.over(mean)
-            values = self.values(mean)
-            own = values if values is not None else (self.best(mean),)
-            seconds.append(Second(begin, own if over is None else over))
-        return tuple(seconds)
+    at = np.asarray(centres)
+    seconds = []
+    for begin in range(int(at[-1]) + 1):
+        within = (at >= begin) & (at < begin + 1)
+        if not within.any():
+            within[np.abs(at - begin - 1 / 2).argmin()] = True
+        seconds.append(Second(begin, named(probabilities[within].mean(axis=0, dtype=np.float64))))
+    return tuple(seconds)

@@ -3,9 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-import numpy.typing as npt
-
 from tuner.bundle.format import Bundle
 from tuner.runtime.infer.prediction import Prediction
 from tuner.runtime.service.drift import PageHinkley
@@ -27,7 +24,7 @@ class Watch:
         least: Number of samples since drift asked for a round before it is due.
         step: Amount by which a threshold rises, on an idle device.
         tests: Tests by stream: ``doubt`` is 1 − the answer's probability, ``errors`` is 1 where a label contradicts the
-            answer, and ``exit`` (each exit's own) is `exit_losses`.
+            answer, and ``exit`` (each exit's own) is `Targets.exit_losses`.
     """
 
     exploration: float = 0.05
@@ -51,21 +48,11 @@ def answered(state: ServiceState, prediction: Prediction, exits: int) -> Service
 
 
 def explored(state: ServiceState, losses: Sequence[float]) -> ServiceState:
-    """Return the state with the losses (`exit_losses`) of one more sample that every exit ran on."""
+    """Return the state with the losses (`Targets.exit_losses`) of one more sample that every exit ran on."""
     count = state.explored + 1
     before = state.losses or (0.0,) * len(losses)
     means = tuple(mean + (loss - mean) / count for mean, loss in zip(before, losses, strict=True))
     return replace(state, explored=count, losses=means)
-
-
-def exit_losses(probabilities: npt.NDArray[np.float32], bundle: Bundle) -> tuple[float, ...]:
-    """Return 1 − the probability that each exit but the last gives to the last exit's answer, or 1 − their agreement.
-
-    Args:
-        probabilities: Probabilities, or values, of each exit, float32 [exits, labels].
-        bundle: What answered.
-    """
-    return bundle.targets.exit_losses(probabilities)
 
 
 def streams_of(prediction: Prediction, label: str | None, bundle: Bundle) -> dict[str, float]:

@@ -12,10 +12,10 @@ from tuner.backends.torch.measure import chain_seconds
 from tuner.backends.torch.model.layout import fast, spatial
 from tuner.backends.torch.model.load import OpenModel
 from tuner.errors import TaskError
+from tuner.metrics import expected_calibration_error
 from tuner.plan.trial import TrialPlan
 from tuner.planner.flops import head_flops
 from tuner.runtime.infer.calibration import Costs
-from tuner.runtime.infer.confidence import expected_calibration_error
 from tuner.runtime.train.exit_calibration import ExitCalibration, ExitCosts
 from tuner.targets import Targets
 from tuner.task import Task

@@ -28,7 +28,7 @@ from tuner.backends.torch.task_loss import torch_loss
 from tuner.backends.torch.trial.choice import chosen_selections, mixed_metadata
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.run import TrainedTail, train_tail
-from tuner.backends.torch.trial.scoring import bundle_bytes, classes_of, domain_scores
+from tuner.backends.torch.trial.scoring import bundle_bytes, classes_of
 from tuner.errors import TrainingError
 from tuner.plan.trial import TrialPlan
 from tuner.process_memory import PeakMeter
@@ -166,7 +166,7 @@ def _scored(
         kept = logits[[*calibration.kept, -1]]
         exits = exits_taken(task.targets.confidences(kept, calibration.temperatures), calibration.thresholds)
         answers = kept[exits, np.arange(len(exits))]
-        values |= domain_scores(task, domain, answers, truth)
+        values |= task.targets.scores(domain, answers, truth, labelled=task.labelled)
         classes |= {domain: counts} if (counts := classes_of(task, answers, truth)) else {}
         values[f"final_{domain}_accuracy"] = task.targets.score(logits[-1], truth)
         for place, own in enumerate(kept[:-1]):

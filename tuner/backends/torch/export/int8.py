@@ -170,7 +170,7 @@ def _scores(task: Task, logits: Answered) -> dict[str, float]:
 
 def _bounds(task: Task, given: Answered, quantised: Answered) -> dict[str, float]:
     """Return the most that is lost with 95 % confidence, by accuracy."""
-    if not task.targets.is_share:
+    if not task.targets.one_class:
         return {}
     bounds = {}
     for name, samples in scored_partitions(task).items():

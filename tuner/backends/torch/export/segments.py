@@ -24,7 +24,6 @@ from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.backends.torch.trial.choice import trained_on
 from tuner.backends.torch.trial.opened import OpenTask
-from tuner.backends.torch.trial.scoring import domain_scores
 from tuner.bundle.exit_policy import ExitPolicy
 from tuner.bundle.format import WEIGHTS
 from tuner.bundle.info import Section
@@ -171,7 +170,7 @@ def _checked(
         truth = truths(task, "global" if name == "global_accuracy" else "local", logits, samples.labels)
         exits = exits_taken(task.targets.confidences(logits, calibration.temperatures), calibration.thresholds)
         left = logits[exits, np.arange(len(exits))]
-        checks |= domain_scores(task, name.removesuffix(ACCURACY), left, truth)
+        checks |= task.targets.scores(name.removesuffix(ACCURACY), left, truth, labelled=task.labelled)
         cooled = (left / divisors[exits][:, None]).astype(np.float32)
         checks |= answers.add(name, samples, cooled)
         if name == "local_accuracy":

@@ -20,7 +20,6 @@ from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.backends.torch.trial.choice import trained_on
 from tuner.backends.torch.trial.edits import EditedTail, edited, fuse
 from tuner.backends.torch.trial.opened import OpenTask
-from tuner.backends.torch.trial.scoring import domain_scores
 from tuner.bundle.format import MODEL, WEIGHTS
 from tuner.bundle.info import Section
 from tuner.errors import BundleError, first_line
@@ -153,6 +152,8 @@ def _scored(task: Task, answered: Mapping[str, Floats]) -> tuple[dict[str, float
     """Return the scores of logits by the name of the accuracy, and the section with the thresholds of labels."""
     checks, answers = dict[str, float](), Answers(task)
     for name, samples in scored_partitions(task).items():
-        checks |= domain_scores(task, name.removesuffix(ACCURACY), answered[name], samples.labels)
+        checks |= task.targets.scores(
+            name.removesuffix(ACCURACY), answered[name], samples.labels, labelled=task.labelled
+        )
         checks |= answers.add(name, samples, answered[name])
     return checks, answers.sections()

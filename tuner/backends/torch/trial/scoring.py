@@ -98,21 +98,9 @@ def scores(
     for domain, inputs in validation.items():
         outputs = logits(tail, inputs) if known is None else known[domain]
         require_finite("the tail", outputs)
-        values |= domain_scores(task, domain, outputs, inputs.labels)
+        values |= task.targets.scores(domain, outputs, inputs.labels, labelled=task.labelled)
         classes |= {domain: counts} if (counts := classes_of(task, outputs, inputs.labels)) else {}
     return values, classes
-
-
-def domain_scores(task: Task, domain: str, outputs: Floats, labels: Labels) -> dict[str, float]:
-    """Return the scores on a domain's samples by the name of the value; see `Targets.scores`.
-
-    Args:
-        task: What the samples are of.
-        domain: ``local``, ``global`` or ``test``.
-        outputs: float32 [n, outputs].
-        labels: Their labels.
-    """
-    return task.targets.scores(domain, outputs, labels, labelled=task.labelled)
 
 
 def classes_of(task: Task, outputs: Floats, labels: Labels) -> ClassCounts | None:

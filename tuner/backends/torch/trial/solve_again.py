@@ -138,6 +138,6 @@ def _solved(task: Task, own: LinearHead, trusted_rows: int, features: Array, tra
 
 def _margin(task: Task, validation: Mapping[str, TailInputs]) -> float:
     """Return by how much scores must differ to tell the heads apart: a standard error of each accuracy."""
-    if not task.targets.is_share:
+    if not task.targets.one_class:
         return 0.0
     return math.sqrt(sum(0.25 / max(1, len(inputs.labels)) for inputs in validation.values()))

@@ -9,7 +9,7 @@ from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import Selection, scored_selections, whole_partition
 from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.trial.inputs import TailInputs, tail_inputs
-from tuner.backends.torch.trial.scoring import classes_of, domain_scores, logits
+from tuner.backends.torch.trial.scoring import classes_of, logits
 from tuner.plan.parts import DataPlan
 from tuner.results.counts import ClassCounts
 from tuner.results.records import Outcome
@@ -33,12 +33,12 @@ def untouched(access: Access, data: DataPlan) -> Outcome:
         outputs = np.concatenate([logits(model.tail(cut), inputs) for cut, inputs in read])
         labels = np.concatenate([inputs.labels for _, inputs in read])
         if not task.targets.one_class:
-            values |= domain_scores(task, domain, outputs[:, :rows], labels[:, :rows])
+            values |= task.targets.scores(domain, outputs[:, :rows], labels[:, :rows], labelled=task.labelled)
         elif not rows:
             values[name] = 0.0
         else:
             outputs[:, rows:] = -np.inf
-            values |= domain_scores(task, domain, outputs, labels)
+            values |= task.targets.scores(domain, outputs, labels, labelled=task.labelled)
             counts = classes_of(task, outputs, labels)
             classes |= {domain: counts} if counts else {}
     return Outcome(values, classes=classes)
