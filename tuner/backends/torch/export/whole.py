@@ -155,5 +155,5 @@ def _scored(task: Task, answered: Mapping[str, Floats]) -> tuple[dict[str, float
         checks |= task.targets.scores(
             name.removesuffix(ACCURACY), answered[name], samples.labels, labelled=task.labelled
         )
-        checks |= answers.add(name, samples, answered[name])
+        checks |= answers.add(name, samples, outputs)
     return checks, answers.sections()
