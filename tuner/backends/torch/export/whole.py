@@ -152,8 +152,7 @@ def _scored(task: Task, answered: Mapping[str, Floats]) -> tuple[dict[str, float
     """Return the scores of logits by the name of the accuracy, and the section with the thresholds of labels."""
     checks, answers = dict[str, float](), Answers(task)
     for name, samples in scored_partitions(task).items():
-        checks |= task.targets.scores(
-            name.removesuffix(ACCURACY), answered[name], samples.labels, labelled=task.labelled
-        )
+        domain, outputs = name.removesuffix(ACCURACY), answered[name]
+        checks |= task.targets.scores(domain, outputs, samples.labels, labelled=task.labelled)
         checks |= answers.add(name, samples, outputs)
     return checks, answers.sections()
