@@ -15,11 +15,12 @@ INSTALL = $(or $(PYTHON),$(error tuner needs Python 3.11 or newer: make PYTHON=/
 UV = $(or $(shell command -v uv),$(BIN)/uv)
 PYTHONS ?= 3.12 3.13 3.14
 
-.PHONY: help install demo test test-arm test-pythons test-web web fast coverage check docs format bench-quick clean
+.PHONY: help install demo test test-core test-fleet test-nntrainer test-arm test-pythons test-web web fast coverage check docs format bench-quick clean
 
 help:
 	@echo "make demo    tune, export and predict on handwritten digits, about a minute after the install"
 	@echo "make test    every test (make fast: without the slow ones and those that read real data)"
+	@echo "make test-core   every test but those of two plugins: make test-fleet, make test-nntrainer"
 	@echo "make test-pythons   the fast tests with Python 3.12, 3.13 and 3.14, each in an environment of its own"
 	@echo "make test-arm   the base package with wheels for aarch64, on an emulated processor: the same answers as here"
 	@echo "make web     the browser's library and page, with npm; make test-web tests them, in node, Chromium and Firefox"
@@ -45,6 +46,15 @@ demo: $(DEMO)
 
 test: $(ALL)
 	@$(PYTEST) $(PARALLEL)
+
+# Lanes of `make test`: together they are all of it.
+GUESTS := fleet nntrainer
+
+test-core: $(ALL)
+	@$(PYTEST) $(PARALLEL) $(GUESTS:%=--ignore=tests/plugins/%)
+
+$(GUESTS:%=test-%): test-%: $(ALL)
+	@$(PYTEST) $(PARALLEL) tests/plugins/$*
 
 $(BIN)/uv: $(ALL)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt uv

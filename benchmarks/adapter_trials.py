@@ -15,10 +15,10 @@ from tuner.backends.base import Trial
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, DataEdit, DataPlan, LossTerm, RecipePlan, RuntimePlan, TailEdit
 from tuner.plan.trial import TrialPlan, normal_form
-from tuner.planner import cost
+from tuner.planner.data_terms import feature_bytes
 from tuner.plugin.core import build_host
+from tuner.processors import usable_processors
 from tuner.search.processes.remote import open_remote
-from tuner.search.setting import cores
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.task.info import task_info
@@ -80,7 +80,7 @@ def forgetting(count: int, *, quick: bool) -> list[Row]:
                 "against forgetting": name,
                 "s": values["train_seconds"],
                 "MB": values["peak_bytes"] / 1e6,
-                "stored MB": cost.feature_bytes(plans[name]) / 1e6,
+                "stored MB": feature_bytes(plans[name]) / 1e6,
                 "local": values["local_accuracy"],
                 "global": values["global_accuracy"],
                 "± global": stdev(run["global_accuracy"] for run in runs) if len(runs) > 1 else 0.0,
@@ -120,7 +120,7 @@ def plan_of(model: ModelInfo, task: Task, name: str, depth: int, epochs: int) ->
     edits = ARMS[name] if depth > 1 else ()
     recipe = RecipePlan(epochs=epochs, batch_size=BATCH, learning_rate=RATES.get(name, ADAPTER_RATE))
     plan = TrialPlan(model, task_info(task), DataPlan(0.05), model.num_blocks - depth, edits, recipe=recipe)
-    return normal_form(replace(plan, cache=CachePlan("cache", 8), runtime=RuntimePlan(threads=cores())))
+    return normal_form(replace(plan, cache=CachePlan("cache", 8), runtime=RuntimePlan(threads=usable_processors())))
 
 
 def _compared(one: tuple[str, int, int], values: Mapping[str, float], frozen: Mapping[Any, Mapping[str, float]]) -> Row:

@@ -46,7 +46,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.planner.memory.placement import max_live
 from tuner.plugin.core import build_host
 from tuner.process_memory import HUGE_PAGES, PeakMeter, return_freed
-from tuner.search.setting import cores
+from tuner.processors import usable_processors
 from tuner.task.info import task_info
 
 BLOCKS = 6
@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--planned", action="store_true", help="with --arm: plan the peak instead of measuring it")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of the accuracies")
     asked = parser.parse_args()
-    torch.set_num_threads(cores())
+    torch.set_num_threads(usable_processors())
     if asked.arm:
         print(json.dumps(planned_bytes(asked.arm) if asked.planned else peak_bytes(asked.arm)))
         return
@@ -191,7 +191,7 @@ def ort_run(step: Step, tail: nn.Module, path: Path) -> Callable[[], object]:
     """Return the same step on ONNX Runtime."""
     write(step, path)
     state = {key: value.numpy(force=True) for key, value in tail.state_dict().items()}
-    session, given = StepSession(path, state, cores()), batch_of(step)
+    session, given = StepSession(path, state, usable_processors()), batch_of(step)
     features, labels = given["input"].contiguous().numpy(), given["label"].numpy()
     return lambda: session.step(features, labels, 1e-3)
 

@@ -15,7 +15,7 @@ from benchmarks.alternatives_problem import Problem
 from tuner.arrays import Array, Doubles, Floats, Labels
 from tuner.backends.torch.model.load import load
 from tuner.backends.torch.trial.inputs import inference_prefix
-from tuner.search.setting import cores
+from tuner.processors import usable_processors
 from tuner.task import Samples, stratified_holdout
 from tuner.task.data.samples import mean_of_wholes, wholes
 
@@ -52,7 +52,7 @@ class Subject:
     """
 
     def __init__(self, problem: Problem) -> None:
-        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or cores()))
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or usable_processors()))
         self.problem, self.model = problem, load(problem.task)
         self.head_cut = self.model.info.num_blocks - 1
 

@@ -40,7 +40,7 @@ from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.model.load import load
 from tuner.backends.torch.trial.opened import OpenTask
-from tuner.backends.torch.trial.run import train_tail
+from tuner.backends.torch.trial.tail import TailProcedure
 from tuner.backends.torch.trial.untouched import untouched
 from tuner.plan.parts import DataPlan, RecipePlan
 from tuner.plan.trial import TrialPlan
@@ -205,7 +205,7 @@ def trained(here: Access, arm: Arm, rate: float, epochs: int, seed: int) -> list
     with tempfile.TemporaryDirectory() as folder:
         trial = Trial(plan_of(here, arm, rate, epochs), seed, here.store, Path(folder) / "weights.safetensors")
         opened_task = OpenTask(here.task, load(here.task), Extensions(), EagerSteps)
-        values = train_tail(trial, opened_task).outcome.values
+        values = TailProcedure(trial, opened_task).carry_out().values
     return [values["local_accuracy"], values["global_accuracy"]]
 
 

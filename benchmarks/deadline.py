@@ -5,7 +5,7 @@
 The command line in a process of its own, on digits, with `benchmarks.misdeeds` as a local plugin: the first trial
 trains, every later one misbehaves in one way. The overrun is of the whole command, from its start to its exit, with
 nothing of it left running. Memory is read from outside, every 5 ms: of every process below the one that trials are
-forked from, what it has more than that one, and what was added below ``/dev/shm``. Ending early is not judged: where
+forked from, what it has more than that one. Ending early is not judged: where
 the process that trials are forked from is lost too often, or every plan has failed, a run may.
 
 Then 500 trials that train nothing: how much memory the parent has, and how much each trial adds.
@@ -27,8 +27,8 @@ import psutil
 
 from benchmarks.misdeeds import MISDEEDS
 from benchmarks.report import Claim, Row, finish
-from tuner.search.processes.family import children, descendants
-from tuner.search.processes.job_memory import SHM, sizes
+from tuner.search.processes.job_memory import sizes
+from tuner.search.processes.process_tree import children, descendants
 
 BUDGETS, QUICK_BUDGETS = (20.0, 60.0, 180.0), (20.0,)
 TIME_SHARE, TIME_SECONDS = 0.02, 1.0
@@ -79,9 +79,8 @@ def watched(misdeed: str, arguments: Sequence[str], folder: Path) -> Watched:
             [*command, *plugin, *arguments], env={**os.environ, **added}, stdout=printed, stderr=errors
         ) as process,
     ):
-        shm = shm_bytes()
         while process.poll() is None:
-            look(process.pid, shm, out, seen)
+            look(process.pid, out, seen)
             time.sleep(0.005)
         seen.seconds, seen.exit_code = time.monotonic() - started, process.returncode
         errors.seek(max(0, errors.tell() - 4096))
@@ -99,7 +98,7 @@ def alive() -> Iterable[psutil.Process]:
     return [one for one in psutil.process_iter(["environ"]) if one.info["environ"]]
 
 
-def look(parent: int, shm: int, out: Path, seen: Watched) -> None:
+def look(parent: int, out: Path, seen: Watched) -> None:
     """Note what the command takes now."""
     own = sizes(parent)
     if own is not None:
@@ -112,14 +111,8 @@ def look(parent: int, shm: int, out: Path, seen: Watched) -> None:
         if rest is None:
             continue
         jobs = filter(None, map(sizes, descendants(server)))
-        taken = sum(max(0, job.own - rest.own) for job in jobs) + max(0, shm_bytes() - shm)
+        taken = sum(max(0, job.own - rest.own) for job in jobs)
         seen.group_bytes = max(seen.group_bytes, taken)
-
-
-def shm_bytes() -> int:
-    """Return what is stored below ``/dev/shm``."""
-    about = os.statvfs(SHM)
-    return (about.f_blocks - about.f_bfree) * about.f_frsize
 
 
 def hostile_row(misdeed: str, budget: float, folder: Path) -> Row:

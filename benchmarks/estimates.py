@@ -23,8 +23,9 @@ from benchmarks.report import Claim, Row, finish
 from tuner.backends.base import Trial
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
-from tuner.planner import cost
 from tuner.planner.device import Rates
+from tuner.planner.price import price
+from tuner.planner.tail_terms import worth_planning
 from tuner.plugin.core import build_host
 from tuner.plugin.sources import random_values
 from tuner.search.processes.remote import RemoteSession, open_remote
@@ -74,9 +75,10 @@ def rows_of(name: str, plans: int) -> Iterator[Row]:
 
 def expected_of(plan: TrialPlan, rates: Rates, session: RemoteSession) -> int:
     """Return the bytes that are expected of a plan's training."""
-    step = session.plan_step(plan) if cost.worth_planning(plan) else None
+    step = session.plan_step(plan) if worth_planning(plan) else None
     if step is None:
-        return cost.training_bytes(plan, rates)
+        priced = price(plan, rates)
+        return priced.tensor_bytes + priced.library_bytes
     return expected_bytes(plan, step, replace(rates, fill_peak_bytes=0) if plan.cached else rates)
 
 

@@ -32,7 +32,7 @@ from tuner.backends.torch.features.selection import local_folds, training_select
 from tuner.backends.torch.model.load import load
 from tuner.backends.torch.task_loss import CROSS_ENTROPY
 from tuner.backends.torch.trial.opened import OpenTask
-from tuner.backends.torch.trial.run import train_tail
+from tuner.backends.torch.trial.tail import TailProcedure
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan, normal_form
@@ -73,7 +73,8 @@ def accuracies(here: Access, plan: TrialPlan, seed: int) -> list[float]:
     torch.manual_seed(seed)
     heads = build_heads(plan)
     with tempfile.TemporaryDirectory(prefix="tuner-benchmark-") as folder:
-        train_tail(Trial(plan, seed, here.store, Path(folder) / "weights.safetensors"), with_exits(opened_task, heads))
+        trial = Trial(plan, seed, here.store, Path(folder) / "weights.safetensors")
+        TailProcedure(trial, with_exits(opened_task, heads)).carry_out()
     training = training_selections(here.task, plan)
     inputs, final = ExitInputs.resolve(here, plan, training), model.tail(plan.answering_cuts[-1]).eval()
     if plan.heads.ridge:

@@ -16,8 +16,8 @@ from benchmarks.setup import CLOTHING, clothing
 from tuner.backends.base import Trial
 from tuner.commands.tune import run
 from tuner.plan.trial import TrialPlan
-from tuner.planner import cost
 from tuner.planner.device import Rates
+from tuner.planner.price import price
 from tuner.plugin.compose import Composed, compose
 from tuner.plugin.core import build_host
 from tuner.plugin.knobs import ValueSource
@@ -151,7 +151,7 @@ def space_of(name: str, folder: Path) -> Path:
 
 def limits(plans: Sequence[TrialPlan], rates: Rates) -> tuple[int, float]:
     """Return bytes and seconds that half of the plans break together, a quarter of them the seconds."""
-    costs = [(cost.peak_bytes(plan, rates), cost.train_seconds(plan, rates)) for plan in plans]
+    costs = [(price(plan, rates).peak_bytes, price(plan, rates).train_seconds) for plan in plans]
     longest = sorted(seconds for _, seconds in costs)[len(costs) * 3 // 4]
     quick = sorted(nbytes for nbytes, seconds in costs if seconds <= longest)
     return quick[min(len(quick) - 1, len(costs) // 2)], longest

@@ -45,7 +45,7 @@ from benchmarks.fleet_worker import MODEL, TASK, Shape, shape_of
 from benchmarks.mariadb import mariadb
 from benchmarks.postgres import postgres
 from benchmarks.report import Claim, Row, finish
-from tuner.search.shared.content import WORKER
+from tuner_fleet.study.content import WORKER
 
 LEVELS, QUICK = (1, 2, 4, 8, 16), (1, 2, 4)
 PAD, SHORT, SECONDS, QUICK_SECONDS = 2.0, 0.1, 10.0, 6.0

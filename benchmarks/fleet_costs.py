@@ -12,11 +12,11 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from benchmarks.fleet_levels import processor_of
 from benchmarks.fleet_processes import database_seconds
-from tuner.search.shared.address import read_address
-from tuner.search.shared.content import RECORD
-from tuner.search.shared.ending import Ending
-from tuner.search.shared.heartbeat import BEAT, MARK
-from tuner.search.shared.storage import Patience, close, open_storage, patient
+from tuner_fleet.address import read_address
+from tuner_fleet.storage.finish import Ending
+from tuner_fleet.storage.patient import Patience, close, open_storage, patient
+from tuner_fleet.study.content import RECORD
+from tuner_fleet.study.heartbeat import BEAT, MARK
 
 CREATE, GET, END, SET, READ = "create_new_trial", "get_trial", "end_trial", "set_trial_user_attr", "get_all_trials"
 

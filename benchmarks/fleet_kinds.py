@@ -20,8 +20,8 @@ from tuner.commands.reading import open_run
 from tuner.results.folder import read_records, read_run
 from tuner.results.records import SCORED, TrialRecord
 from tuner.results.run import Run
-from tuner.search.shared.taken import key_of
 from tuner.search.space import shipped
+from tuner_fleet.study.claims import key_of
 
 ONE, TWO, SMALL = "1 core", "2 cores", "1 core, little memory"
 TASKSET = shutil.which("taskset") or ""

@@ -19,9 +19,9 @@ from sqlalchemy import create_engine, text
 from benchmarks import mariadb, postgres
 from benchmarks.fleet_worker import DRAIN, FINISHED, QUEUED, READY, Part, Shape, Worker, give_order, work
 from tuner.search.journal import RUNG
-from tuner.search.shared.address import read_address
-from tuner.search.shared.content import KEY, RECORD
-from tuner.search.shared.storage import close, open_storage
+from tuner_fleet.address import read_address
+from tuner_fleet.storage.patient import close, open_storage
+from tuner_fleet.study.content import KEY, RECORD
 
 #: Trials of a full study, and how many of them a worker makes; the others are copies.
 TRIALS, MADE = 2000, 40

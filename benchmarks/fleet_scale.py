@@ -39,7 +39,7 @@ def proxy_of(url: str) -> Iterator[tuple[str, psutil.Process]]:
     study = url.partition("#")[2]
     port = re.sub(r".*:(\d+)/.*", r"\1", url)
     own = str(int(port) + 1)
-    command = [sys.executable, "-m", "tuner.fleet.proxy", url, "--port", own]
+    command = [sys.executable, "-m", "tuner_fleet.proxy", url, "--port", own]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             if process.stdout is None or not process.stdout.readline():

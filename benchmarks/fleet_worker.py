@@ -20,8 +20,8 @@ from optuna.trial import Trial, TrialState
 from tuner.errors import TunerError
 from tuner.plan.info import BlockInfo, ModelInfo, TaskInfo
 from tuner.plan.trial import TrialPlan
-from tuner.planner.cost import Estimate
 from tuner.planner.device import nominal
+from tuner.planner.price import Estimate
 from tuner.plugin.compose import Composed, StrategyError, compose
 from tuner.plugin.core import build_host
 from tuner.plugin.knobs import ValueSource
@@ -35,12 +35,12 @@ from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import open_remote
 from tuner.search.rungs import at_rung
 from tuner.search.setting import Setting, participants, wanted_knobs
-from tuner.search.shared.address import read_address
-from tuner.search.shared.heartbeat import BEAT, GRACE
-from tuner.search.shared.joining import SharedStudy
-from tuner.search.shared.storage import Patience, patient
-from tuner.search.shared.taken import key_of
 from tuner.search.space import load_space
+from tuner_fleet.address import read_address
+from tuner_fleet.storage.patient import Patience, patient
+from tuner_fleet.study.claims import key_of
+from tuner_fleet.study.heartbeat import BEAT, GRACE
+from tuner_fleet.study.join import SharedStudy
 
 BLOCKS = tuple(BlockInfo(f"b{at}", f"cut{at}", (4, 2, 2), 1_000_000, 1_000, 4_096) for at in range(4))
 MODEL = ModelInfo("made-up", "model", 4, BLOCKS)
@@ -66,7 +66,7 @@ class Part:
         base: Folder of all workers of the study, where orders are.
         name: The worker's own folder in it.
         pad: Seconds that a trial takes.
-        beat: See `tuner.search.shared.heartbeat`.
+        beat: See `tuner_fleet.study.heartbeat`.
         grace: Likewise.
         rungs: Whether plans are tried on a lower rung first.
         queued: Plans that it puts in the queue when it joins: first plans, and as many of a prior, which are tried on
@@ -111,7 +111,7 @@ class Worker:
         self._space = load_space("smoke")
         self._strategies, objectives = participants(build_host(), self._space)
         self._wanted = wanted_knobs(self._space, "torch", deterministic=True)
-        self._shared = SharedStudy(read_address(part.url), Listener(), Interrupt(), None)
+        self._shared = SharedStudy(read_address(part.url), Listener().say, Interrupt(), None)
         self.timed = Timed(time.sleep, lambda _line: None)
         self._shared._storage = patient(self._shared._plain, self.timed)  # noqa: SLF001 - to time each call
         identity = Identity("task", "smoke", 0, deterministic=False)

@@ -12,7 +12,7 @@ import numpy as np
 from tuner.bundle.format import file_hash
 
 ROOT = Path(__file__).parent.parent
-FIXTURES = ROOT / "tests" / "fixtures" / "02e8440"
+FIXTURES = ROOT / "tests" / "fixtures"
 TASK = """
 [model]
 factory = "tuner.models.digits:build"
@@ -57,7 +57,7 @@ def rooms(folder: Path) -> tuple[Room, ...]:
         np.savez(folder / f"{name}.npz", x_train=x_train, x_val=x_val, y_train=y, y_val=y)
     (folder / "task.toml").write_text(TASK)
     (folder / "prior.toml").write_text("[[plan]]\n[plan.knobs]\n'recipe.epochs' = 3\n'freeze.trainable_blocks' = 1\n")
-    runs = tuple(FIXTURES / name / "run" for name in ("digits", "exits", "grown"))
+    runs = tuple(FIXTURES / name / "run" for name in ("digits", "exits", "signals"))
     bundles = tuple(FIXTURES / name / "bundle" for name in ("digits", "exits"))
     served = folder / "served"
     shutil.copytree(bundles[1], served)
@@ -96,11 +96,12 @@ def read_task(path: Path) -> None:
 
 def read_space(path: Path) -> None:
     """Read a search space and its limits."""
-    from tuner.search.budget import LIMITS, budget
+    from tuner.results.config import RunRequest
+    from tuner.search.budget import budget
     from tuner.search.space import load_space
 
     space = load_space(str(path))
-    budget(dict.fromkeys(LIMITS), space.limits, deterministic=False)
+    budget(RunRequest(), space.limits)
 
 
 def read_plan(path: Path) -> None:

@@ -85,7 +85,7 @@ def warm() -> None:
 
     import tuner.cli.app
     import tuner.commands.watch
-    import tuner.runtime.train.exits_trainer  # noqa: F401
+    import tuner.runtime.train.exits  # noqa: F401
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from benchmarks.hostile_models import models
 from benchmarks.malformed import Case
 from tuner.bundle.format import file_hash
 
-FIXTURES = Path(__file__).parent.parent / "tests" / "fixtures" / "02e8440"
+FIXTURES = Path(__file__).parent.parent / "tests" / "fixtures"
 Edit = Callable[[Path], object]
 
 
@@ -182,7 +182,7 @@ VALUES: Mapping[str, Sequence[object]] = {
     "input.mean": ([float("nan")], ["x"], 3, [1e400]),
     "input.std": ([0], [float("nan")], [-1], [float("inf")]),
     "scores": (3, [], {"trial": 3}, {"trial": {"a": "b"}}),
-    "train": (3, [], {}, {"format": "1"}, {"format": -1}),
+    "train": (3, [], {}, {"format": "1"}, {"format": -1}, {"format": 1, "kind": 3}),
     "run": (3, {}, {"trial": "x", "seed": 0}),
     "plugins": (3, ["x"], {"x": 3}),
 }
@@ -196,9 +196,9 @@ FIELDS: Sequence[tuple[str, str, object]] = (
     ("exits with a threshold of 2", "exits.thresholds", [2.0]),
     ("exits with a threshold as text", "exits.thresholds", ["0.5"]),
     ("exits with too few thresholds", "exits.thresholds", []),
-    ("exits with a temperature of 0", "exits.temperature", 0),
-    ("exits with an infinite temperature", "exits.temperature", float("inf")),
-    ("exits with a temperature as text", "exits.temperature", "hot"),
+    ("exits with a temperature of 0", "exits.temperatures", [0, 1]),
+    ("exits with an infinite temperature", "exits.temperatures", [float("inf"), 1]),
+    ("exits with a temperature as text", "exits.temperatures", "hot"),
     ("exits with negative shares", "exits.shares", [-1, 1]),
     ("exits in a circle of segments", "exits.segments", ["segments/0.onnx", "segments/0.onnx"]),
     ("exits with 5,000 segments", "exits.segments", ["segments/0.onnx"] * 5000),

@@ -31,15 +31,15 @@ from tuner.backends.torch.trial.scoring import logits
 from tuner.bundle.format import WEIGHTS
 from tuner.plan.parts import RecipePlan, RuntimePlan
 from tuner.plugin.core import build_host
+from tuner.processors import usable_processors
 from tuner.runtime.infer.mcnemar import most_drop
 from tuner.search.processes.remote import open_remote
-from tuner.search.setting import cores
 from tuner.store.store import Store
 from tuner.task import Domain, Subset, Task
 from tuner.task.partition import fold_numbers
 
 FOLDS, MOST_POINTS, CONFIDENCE = 4, 1.0, 0.95
-IN_INT8 = RuntimePlan(threads=cores(), precision="int8", int8_loss=1.0)
+IN_INT8 = RuntimePlan(threads=usable_processors(), precision="int8", int8_loss=1.0)
 ARMS = ("float32", "quantised", "trained")
 #: Whether each answer is right, by arm and domain.
 Right = Mapping[str, Mapping[str, npt.NDArray[np.bool_]]]
@@ -69,7 +69,7 @@ def answered(task: Task, store: Store, folder: Path) -> Right:
     for arm, blocks, trained in zip(ARMS, ("float32", "int8", "int8"), ("float32", "float32", "int8"), strict=True):
         tail = loaded.tail(plan.split)
         tail.load_state_dict(load_file(folder / trained / WEIGHTS))
-        access = Access(task, loaded, store, cores(), silent, plans[blocks].runtime.precision)
+        access = Access(task, loaded, store, usable_processors(), silent, plans[blocks].runtime.precision)
         for selection in validation_selections(task):
             inputs = stored_inputs(Reader(access, plan.split, VALIDATION_BITS, [selection]), [selection])
             right[arm][selection.domain] = logits(tail, inputs).argmax(1) == inputs.labels

@@ -18,7 +18,7 @@ from typing import get_args
 
 from benchmarks.report import Row, finish
 from tuner.commands.labels import PROPOSED, Evidence, suggest_labels
-from tuner.task.label_names import most_alike
+from tuner.task.label_names import likeness
 
 ROOT = Path(__file__).parent
 EXAMPLE = ROOT.parent / "examples" / "sounds" / "task.toml"
@@ -46,7 +46,7 @@ def row(what: str, found: Mapping[str, Sequence[str]], right: Mapping[str, Seque
 def by_name() -> Row:
     """Compare ESC-50 with AudioSet."""
     known, right = names(), written()
-    found = {name: [other for other, _ in most_alike(name, known)] for name in right}
+    found = {name: sorted(known, key=lambda other: -likeness(name, other)) for name in right}
     return row(f"names, ESC-50 onto {len(known)}", found, right)
 
 

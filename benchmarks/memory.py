@@ -53,7 +53,7 @@ from tuner.models.vgg import vgg_11
 from tuner.plan.parts import RecipePlan
 from tuner.planner.memory.placement import by_size, largest_at, max_live, peak_step
 from tuner.process_memory import HUGE_PAGES, KEPT_BYTES, PeakMeter, return_freed
-from tuner.search.setting import cores
+from tuner.processors import usable_processors
 
 BATCH, SIZE, OUTPUTS = 32, 160, 10
 RECIPE = RecipePlan(batch_size=BATCH)
@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--folder", type=Path, help="where the arm `export` writes to")
     asked = parser.parse_args()
-    torch.set_num_threads(cores())
+    torch.set_num_threads(usable_processors())
     if asked.row:
         arm = export(asked.row, asked.folder) if asked.arm == "export" else ARMS[asked.arm](asked.row, asked.steps)
         print(json.dumps(arm))
@@ -231,7 +231,7 @@ def export(name: str, folder: Path) -> dict[str, Any]:
 
 
 def eager(name: str, steps: int) -> dict[str, Any]:
-    """Return the eager loop's peak and step times: `tuner.backends.torch.trial.run`'s step on one batch."""
+    """Return the eager loop's peak and step times: `tuner.backends.torch.trial.tail`'s step on one batch."""
     tail, shape = _built(name)
     inputs, labels = spatial(torch.randn(BATCH, *shape)), torch.randint(0, OUTPUTS, (BATCH,))
     tail.train()

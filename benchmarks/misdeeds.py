@@ -6,7 +6,6 @@ fails costs a run and not the machine: 1,000 processes, 4 GB, 4 GB on disk.
 
 import mmap
 import os
-import pickle
 import re
 import signal
 import socket
@@ -83,15 +82,6 @@ def share_memory(trial: Trial) -> None:
     sleep(trial)
 
 
-def fill_shm(trial: Trial) -> None:
-    """Write 1 GB to a file in memory in a second."""
-    with Path("/dev/shm", f"misdeed-{os.getpid()}").open("wb", 0) as file:  # noqa: S108 - the misdeed
-        for _ in range(100):
-            file.write(b"1" * CHUNK_BYTES)
-            time.sleep(PAUSE)
-        sleep(trial)
-
-
 def write(trial: Trial) -> None:
     """Write 4 GB to a file."""
     trial.weights.parent.mkdir(parents=True, exist_ok=True)
@@ -127,13 +117,7 @@ def kill_the_server(trial: Trial) -> None:
 
 def half_a_message(trial: Trial) -> None:
     """Begin a message."""
-    _pipe().send(b"r\0\0\1\0half of it")
-    sleep(trial)
-
-
-def junk(trial: Trial) -> None:
-    """Send 100 MB of what is no message, and code to unpickle."""
-    _pipe().send(pickle.dumps(os.getpid) + b"\x80" * 100_000_000)
+    _pipe().send(b"\0\0\0\0\0\0\1\0half of it")
     sleep(trial)
 
 
@@ -163,14 +147,12 @@ MISDEEDS: Mapping[str, Callable[[Trial], Outcome | None]] = {
     "allocates": allocate,
     "allocates in a child": allocate_in_a_child,
     "shares memory": share_memory,
-    "fills /dev/shm": fill_shm,
     "writes": write,
     "prints": chatter,
     "stops itself": stop,
     "stops the server": stop_the_server,
     "kills the server": kill_the_server,
     "half a message": half_a_message,
-    "junk": junk,
     "100 MB of text": long_text,
     "leaves": leave,
     "nothing": nothing,

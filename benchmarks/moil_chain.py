@@ -32,7 +32,7 @@ from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.model.load import load
 from tuner.backends.torch.trial.opened import OpenTask
-from tuner.backends.torch.trial.run import train_tail
+from tuner.backends.torch.trial.tail import TailProcedure
 from tuner.backends.torch.trial.untouched import untouched
 from tuner.plan.parts import DataPlan, RecipePlan
 from tuner.plan.trial import TrialPlan
@@ -174,7 +174,7 @@ def _trained(here: Access, arm: str, rate: float, epochs: int, seed: int) -> tup
     task, plan = here.task, _plan(here, arm, rate, epochs)
     with tempfile.TemporaryDirectory() as folder:
         trial = Trial(plan, seed, here.store, Path(folder) / "weights.safetensors")
-        values = train_tail(trial, OpenTask(task, load(task), Extensions(), EagerSteps)).outcome.values
+        values = TailProcedure(trial, OpenTask(task, load(task), Extensions(), EagerSteps)).carry_out().values
     found = values["local_accuracy"], values["global_accuracy"]
     print(f"{arm}, {rate:g}, seed {seed}: {found[0]:.3f} local, {found[1]:.3f} global", file=sys.stderr, flush=True)
     return found

@@ -39,7 +39,7 @@ from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.task_loss import CROSS_ENTROPY
 from tuner.ort.training_step import StepSession
 from tuner.plan.parts import RecipePlan
-from tuner.search.setting import cores
+from tuner.processors import usable_processors
 from tuner.task import Domain, Subset
 
 OUTPUTS, BATCH, SIZE = 210, 32, 160
@@ -149,7 +149,7 @@ def _after(model: nn.Module, blocks: int) -> Tail:
 def main() -> None:
     """Measure, print, write."""
     asked = arguments(__doc__ or "")
-    torch.set_num_threads(cores())
+    torch.set_num_threads(usable_processors())
     rows: list[Row] = []
     claims: list[Claim] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -190,7 +190,7 @@ def _measured(name: str, tail: Tail, folder: Path, steps: int) -> Row:
     for kind, (recipe, count, rate) in RECIPES.items():
         path = folder / "step.onnx"
         traced, exported = _written(tail, recipe, path, BATCH)
-        session = StepSession(path, _state(tail.module), cores())
+        session = StepSession(path, _state(tail.module), usable_processors())
         eager = Eager(copy.deepcopy(tail.module), recipe, last=True)
         pairs = [(session.step(value, label, rate), eager.step(*given, rate)) for _ in range(count)]
         row[f"{kind} loss difference"] = max(abs(ours - theirs) / theirs for ours, theirs in pairs)

@@ -33,7 +33,7 @@ from benchmarks.setup import clothing, parser
 from tuner.backends.torch.model.load import load
 from tuner.plan.heads import head_macs, head_parameters
 from tuner.plan.info import ModelInfo
-from tuner.search.setting import cores
+from tuner.processors import usable_processors
 from tuner.task import ArraySamples, Domain, InputSpec, ModelSpec, Subset, Task
 from tuner_exits import placed
 
@@ -107,7 +107,7 @@ def measured(size: Sizes, path: Path) -> tuple[list[Row], list[Claim]]:
     names = [plan.model.blocks[one.block - 1].name for one in plan.heads.exits]
     rows = shown(cost_rows(names, seconds, flops))
     outcomes: dict[Key, list[Mapping[str, Outcome]]] = {}
-    with ProcessPoolExecutor(cores(), get_context("spawn")) as workers:
+    with ProcessPoolExecutor(usable_processors(), get_context("spawn")) as workers:
         for (classes, users), samples in product(size.users.items(), size.samples):
             runs = [workers.submit(lived, path, classes, samples, seed, flops) for seed in range(users)]
             outcomes[classes, samples] = [run.result() for run in runs]

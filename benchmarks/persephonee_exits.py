@@ -11,7 +11,7 @@ from tuner.arrays import Doubles, Floats, Labels, RowNumbers
 from tuner.plan.heads import HeadsPlan
 from tuner.ridge.personal import personal_head
 from tuner.runtime.infer.calibration import Costs, exits_taken
-from tuner.runtime.train.exit_calibration import FOLDS, calibrate_exits
+from tuner.runtime.train.calibration import FOLDS, calibrate_exits
 from tuner.runtime.train.exit_targets import regressed
 from tuner.targets import SINGLE_LABEL
 

@@ -28,8 +28,8 @@ from tuner.plan.heads import HeadsPlan
 from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan
 from tuner.planner.flops import head_flops
+from tuner.processors import usable_processors
 from tuner.runtime.infer.calibration import Costs
-from tuner.search.setting import cores
 from tuner.targets import SINGLE_LABEL
 from tuner.task import Domain, Subset, Task
 from tuner.task.info import task_info
@@ -67,7 +67,7 @@ def planned(here: Access, heads: HeadsPlan, epochs: int) -> TrialPlan:
     recipe = RecipePlan(epochs=epochs, batch_size=BATCH, optimiser="adamw", learning_rate=2e-3)
     return TrialPlan(
         model=info, task=task_info(here.task), split=info.num_blocks, heads=heads, recipe=recipe,
-        cache=CachePlan("cache", 8), runtime=RuntimePlan(threads=cores()),
+        cache=CachePlan("cache", 8), runtime=RuntimePlan(threads=usable_processors()),
     )  # fmt: skip
 
 

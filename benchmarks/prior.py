@@ -31,10 +31,10 @@ from benchmarks.prior_tasks import TASKS
 from benchmarks.report import Claim, Row, finish, interval
 from benchmarks.setup import DATA
 from tuner.commands.tuning import NO_RUN, Tuning
-from tuner.planner.cost import trial_seconds
 from tuner.planner.device import nominal
+from tuner.planner.price import price
 from tuner.plugin.core import build_host
-from tuner.results.config import Budget, RunConfig
+from tuner.results.config import Budget, RunConfig, RunRequest
 from tuner.results.pareto import area
 from tuner.results.portfolio import portfolio
 from tuner.results.prior import Prior, read_prior, write_prior
@@ -76,7 +76,7 @@ def work(record: TrialRecord) -> float:
     """Return what a trial costs, by FLOPs and sizes, with stored features."""
     if record.plan is None or not record.values or record.same_as is not None:
         return 0.0
-    return START_SECONDS + trial_seconds(record.plan, nominal(record.plan.model))
+    return START_SECONDS + price(record.plan, nominal(record.plan.model)).trial_seconds
 
 
 def reached(run: Run, budget: float) -> float:
@@ -119,14 +119,19 @@ class Bench:
             space = replace(load_space("board-10min"), rungs=False, limits={})
             outline = self._sessions["torch"].task
             strategies, objectives = participants(self._host, space)
-            config = RunConfig(
-                self._name, space.name, seed, "torch", deterministic=True, limits=Budget(trials=TRIALS)
-            )  # fmt: skip
-            tuning = Tuning(
-                config, space, outline, folder, Until(budget), Interrupt(), time.monotonic(), self._host, NO_RUN, prior
+            request = RunRequest(
+                space=space.name,
+                seed=seed,
+                backend="torch",
+                deterministic=True,
+                earlier=NO_RUN,
+                store=self._keep / "store",
             )
+            config = RunConfig.of(request, task=self._name, folds=0, plugins=(), study="", limits=Budget(trials=TRIALS))
+            about = (request, config, space, outline, folder, Until(budget), Interrupt(), time.monotonic(), None)
+            tuning = Tuning(*about, self._host, prior)
             with suppress(EnoughError):
-                tuning.tune(self._keep / "store", self._sessions, strategies, objectives_for(outline, objectives), None)
+                tuning.tune(self._sessions, strategies, objectives_for(outline, objectives))
             (folder / DONE).write_text("")
             print(f"{self._name}: {arm} {seed}, {time.process_time() - started:.1f} s here", flush=True)
         return Run.open(folder)

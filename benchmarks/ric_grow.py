@@ -47,8 +47,8 @@ from benchmarks.report import Claim, Row, finish
 from benchmarks.ric_grow_claims import CAPS, FULL, LENET, MNIST, MOBILENET, OPT, RIC, Arms, judged, same, table
 from benchmarks.setup import parser
 from tuner.plan.parts import RecipePlan
+from tuner.processors import usable_processors
 from tuner.results.records import Outcome
-from tuner.search.setting import cores
 from tuner.task import Task
 from tuner_growth.edit import Edit
 
@@ -119,7 +119,7 @@ def arms(network: str, asked: argparse.Namespace) -> tuple[Arms, int]:
     found: dict[str, dict[int, Outcome]] = {}
     steps = []
     places = [place for place in range(count) if asked.tasks is None or place in asked.tasks]
-    with ProcessPoolExecutor(cores(), get_context("spawn"), max_tasks_per_child=1) as pool:
+    with ProcessPoolExecutor(usable_processors(), get_context("spawn"), max_tasks_per_child=1) as pool:
         running = {
             place: pool.submit(arms_of, network, place, Kept(asked.keep), quick=asked.quick, whole=place < whole)
             for place in places

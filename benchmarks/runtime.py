@@ -102,7 +102,7 @@ def written(folder: Path, parts: list[tuple[Segment, torch.Tensor]]) -> Path:
     }
     if len(parts) > 1:
         shares = [(index + 1) / len(parts) for index in range(len(parts))]
-        stay = {"thresholds": [0.9999] * (len(parts) - 1), "temperature": 1.0, "tolerance": 0.01}
+        stay = {"thresholds": [0.9999] * (len(parts) - 1), "temperatures": [1.0] * len(parts), "tolerance": 0.01}
         content["exits"] = {"segments": names, "shares": shares, **stay}
     (folder / FILE).write_text(json.dumps(content))
     return folder

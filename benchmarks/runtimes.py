@@ -41,7 +41,7 @@ from tuner.task import normalise
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "runtimes.md"
-DIGITS = ROOT / "tests" / "fixtures" / "02e8440" / "digits" / "bundle"
+DIGITS = ROOT / "tests" / "fixtures" / "digits" / "bundle"
 #: Largest difference of logits, as a share of the largest one.
 TOLERANCE = 1e-3
 NEEDED = {"OpenVINO": ("openvino",), "NCNN": ("ncnn", "pnnx")}

@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.setup import CLOTHING, DATA
 from tuner.backends.base import Trial
 from tuner.plan.info import ModelInfo, TaskInfo
-from tuner.planner import cost
+from tuner.planner.price import price
 from tuner.plugin.compose import Composed, compose
 from tuner.plugin.core import build_host
 from tuner.plugin.host import Host
@@ -87,7 +87,7 @@ def record(name: str) -> dict[str, Any]:
                 job = Trial(plan, number, store, Path(folder) / "weights.safetensors")
                 outcome = session.try_train(job, limits).unwrap("a trial")
                 seconds = time.monotonic() - begun
-                expected = cost.estimate(plan, rates, missing=0).spend_seconds
+                expected = price(plan, rates).estimate(missing=0).spend_seconds
                 kept = {**outcome.values, "seconds": seconds, "expected": expected}
                 scores.append([float(f"{kept[key]:.5g}") for key in KEPT])
                 losses.append([float(f"{epoch['loss']:.4g}") for epoch in outcome.epochs])

@@ -24,8 +24,8 @@ from tuner.commands.export import write_bundle
 from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
+from tuner.processors import usable_processors
 from tuner.search.processes.remote import open_remote
-from tuner.search.setting import cores
 from tuner.store.engine_choice import choose_engine
 from tuner.store.store import Store
 from tuner.task import Domain, Samples, Subset, Task, open_task
@@ -143,7 +143,7 @@ def plan_for(
     cache = CachePlan(augment=augment) if bits is None else CachePlan("cache", bits, augment)
     return TrialPlan(
         model=loaded.info, task=task_info(task), data=DataPlan(alpha), split=split, cache=cache, recipe=recipe,
-        runtime=RuntimePlan(threads=cores()),
+        runtime=RuntimePlan(threads=usable_processors()),
     )  # fmt: skip
 
 
@@ -161,12 +161,12 @@ def opened(task: Task, kind: str | None = None, loaded: OpenModel | None = None,
     """Return an empty store for a task in a temporary folder, its prefix run by `kind`."""
     import torch
 
-    torch.set_num_threads(cores())
+    torch.set_num_threads(usable_processors())
     loaded = loaded or load(task)
     store = Store(folder or Path(tempfile.mkdtemp(prefix="tuner-benchmark-")) / "store")
     if kind is not None:
-        choose_engine(store, loaded.info.fingerprint, cores(), kind)
-    return Access(task, loaded, store, cores(), silent)
+        choose_engine(store, loaded.info.fingerprint, usable_processors(), kind)
+    return Access(task, loaded, store, usable_processors(), silent)
 
 
 def file_bytes(samples: Samples) -> int:

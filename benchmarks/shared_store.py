@@ -43,15 +43,16 @@ from tuner.backends.torch.measure import measure
 from tuner.backends.torch.model.load import OpenModel, load
 from tuner.backends.torch.trial.inputs import TailInputs, augmenting, tail_inputs
 from tuner.backends.torch.trial.opened import OpenTask
-from tuner.backends.torch.trial.run import train_tail
 from tuner.backends.torch.trial.scoring import score
+from tuner.backends.torch.trial.tail import TailProcedure
 from tuner.plan.parts import CachePlan, RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import FILL_BATCH
 from tuner.plugin.compose import compose
 from tuner.plugin.core import build_host
 from tuner.plugin.sources import random_values
-from tuner.search.setting import cores, participants
+from tuner.processors import usable_processors
+from tuner.search.setting import participants
 from tuner.search.space import load_space
 from tuner.task import Task
 from tuner.task.info import task_info
@@ -121,7 +122,7 @@ def drawn(here: Access, count: int) -> Iterator[TrialPlan]:
     space = load_space("board-10min")
     strategies, _ = participants(build_host(), space)
     draw = random_values(random.Random(0))
-    wanted = {"runtime.threads": cores(), "runtime.precision": "fp32", **space.knobs}
+    wanted = {"runtime.threads": usable_processors(), "runtime.precision": "fp32", **space.knobs}
     seen: set[str] = set()
     while len(seen) < count:
         plan = compose(strategies, draw, here.loaded.info, task_info(here.task), wanted).plan
@@ -135,7 +136,7 @@ def _trained(here: Access, plan: TrialPlan) -> float:
     with tempfile.TemporaryDirectory() as folder:
         task = OpenTask(here.task, load(here.task), Extensions(), EagerSteps)  # a trial changes the tail it is given
         started = time.perf_counter()
-        train_tail(Trial(plan, 0, here.store, Path(folder) / "weights.safetensors"), task)
+        TailProcedure(Trial(plan, 0, here.store, Path(folder) / "weights.safetensors"), task).carry_out()
         return time.perf_counter() - started
 
 
@@ -196,9 +197,9 @@ def _throughput(size: int, local: int | None) -> tuple[Row, Claim]:
     """Fill two cuts of an empty store, in turns with the bare prefix on ready batches."""
     task = clothing(size, local, local, held=True)
     loaded = load(task)
-    kind = measure(task, loaded, cores()).prefix_kind
+    kind = measure(task, loaded, usable_processors()).prefix_kind
     plans = [_fitting(task, loaded, split) for split in FILLED]
-    run_prefix = prefix_engine(loaded, FILLED, kind, cores())
+    run_prefix = prefix_engine(loaded, FILLED, kind, usable_processors())
     train = task.local.train
     ready = [
         task.batch(train, (index % len(train) for index in range(begin, begin + FILL_BATCH)))

@@ -26,7 +26,7 @@ from tuner.backends.torch.task_loss import torch_loss
 from tuner.plan.parts import RecipePlan
 from tuner.planner.memory.placement import max_live
 from tuner.process_memory import PeakMeter, return_freed
-from tuner.search.setting import cores
+from tuner.processors import usable_processors
 from tuner.targets import Regression
 from tuner_nntrainer.file.ini import read_ini
 from tuner_nntrainer.network.layers import (
@@ -181,7 +181,7 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("arm", choices=ARMS)
     asked = parser.parse_args()
-    torch.set_num_threads(cores())
+    torch.set_num_threads(usable_processors())
     network = read_ini(asked.file)
     print(json.dumps(planned(network) if asked.arm == "planned" else eager(network)))
 

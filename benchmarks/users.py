@@ -32,12 +32,12 @@ from tuner.bundle.format import Bundle
 from tuner.metrics import wilson
 from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan, normal_form
+from tuner.processors import usable_processors
 from tuner.runtime import Personaliser, Trainer
 from tuner.runtime.service.gate import Rules
-from tuner.runtime.service.local_training import LocalTrainer, local_training
+from tuner.runtime.service.local_training import local_training
 from tuner.runtime.service.ring import RingSample
 from tuner.runtime.service.round import run_round
-from tuner.search.setting import cores
 from tuner.task import Domain, InputSpec, ModelSpec, Samples, Subset, Task
 from tuner.task.data.samples import ArraySamples, content_id
 from tuner.task.info import task_info
@@ -98,7 +98,7 @@ def main() -> None:
         if not stored.exists():
             store_features(clothing(pixels), stored, per_class)
         bundle = exported(stored, Path(folder))
-        with ProcessPoolExecutor(cores(), get_context("spawn")) as workers:
+        with ProcessPoolExecutor(usable_processors(), get_context("spawn")) as workers:
             figures = list(workers.map(lived, [bundle] * count, [stored] * count, range(count)))
     rows: list[Row] = [{"user": seed, **asdict(one)} for seed, one in enumerate(figures)]
     finish("users", rows, judged(figures), asked.json)
@@ -208,9 +208,10 @@ def lived(bundle: Path, path: Path, seed: int) -> Lived:
 
 def deployed(bundle: Bundle, samples: Sequence[RingSample], folder: Path) -> Path:
     """Return the model that the round would have put in place without a gate."""
-    trainer = LocalTrainer(bundle, folder, threads=1)
+    trainer = Trainer(bundle, threads=1)
     trainer.add([sample.sample for sample in samples], [str(sample.label) for sample in samples])
-    return trainer.train()
+    trainer.train()
+    return trainer.save(folder / "deployed")
 
 
 def accuracies(trainer: Trainer, test: Known, popularity: npt.NDArray[np.float64]) -> tuple[float, float]:

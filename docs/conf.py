@@ -73,11 +73,10 @@ def contents(text: str) -> str:
 
 def command_line() -> str:
     """Return every command and its options as cyclopts documents them, in the order of the alphabet."""
-    from tuner.cli.app import app
+    from tuner.cli.app import add_commands_of_plugins, app
 
-    text = (
-        app.generate_docs(output_format="markdown").replace("```console", "```text").replace(" *[default: False]*", "")
-    )
+    add_commands_of_plugins()
+    text = app.generate_docs(output_format="markdown").replace("```console", "```text")
     return "\n".join(f"\n## {section}" for section in sorted(text.split("\n## ")[1:]) if section.startswith("tuner "))
 
 

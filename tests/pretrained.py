@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-WEIGHTS = Path(__file__).parent / "fixtures" / "02e8440" / "pretrained"
+WEIGHTS = Path(__file__).parent / "fixtures" / "pretrained"
 
 
 def with_weights(cache: Path) -> Path:

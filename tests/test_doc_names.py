@@ -128,6 +128,6 @@ def test_a_plan_has_at_most_ten_stops_each_in_a_room_of_its_own() -> None:
 
 
 def test_the_arrow_is_the_one_that_is_checked() -> None:
-    (arrow,) = re.findall(r"^`(fleet → .*?)`$", text(ROOT / "docs" / "architecture.md"), re.MULTILINE | re.DOTALL)
+    (arrow,) = re.findall(r"^`(cli → .*?)`$", text(ROOT / "docs" / "architecture.md"), re.MULTILINE | re.DOTALL)
     rooms = [tuple(sorted(line.split(", "))) for line in " ".join(arrow.split()).split(" → ")]
     assert rooms == [tuple(sorted(line)) for line in dict.fromkeys(ARROW[1:])]

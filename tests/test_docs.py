@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -19,11 +20,12 @@ import pytest
 
 import tuner
 import tuner.runtime
-from tuner.cli.app import app
+from tuner.cli.app import add_commands_of_plugins, app
 from tuner.cli.settings import FROM_FILE
 from tuner.plan.example import example_model, example_task
 from tuner.plugin.core import build_host
 from tuner.plugin.lookup import select
+from tuner.results.config import OWN_OPTIONS, RunRequest, option_name
 from tuner.search.space import check_knobs, load_space, shipped
 from tuner.task import Task
 from tuner.task.file import schema
@@ -68,9 +70,11 @@ def commands() -> dict[str, set[str]]:
             full = f"{path} {name}".strip()
             walk(command, full)
             if command.default_command is not None:
-                words = {word for argument in command.assemble_argument_collection() for word in argument.names}
+                arguments = command.assemble_argument_collection(default_parameter=app.default_parameter)
+                words = {word for argument in arguments if argument.parse for word in argument.names}
                 options[full] = {word for word in words if word.startswith("--")}
 
+    add_commands_of_plugins()
     walk(app, "")
     return options
 
@@ -162,6 +166,15 @@ def test_every_option_in_a_table_exists() -> None:
     assert seen >= 40
 
 
+def test_the_table_of_a_run_has_the_options_of_its_request_in_their_order() -> None:
+    section = text(ROOT / "docs" / "commands.md").partition("## tuner run TASK")[2].partition("\n## ")[0]
+    options = [option_name(field.name) for field in fields(RunRequest)]
+    assert re.findall(r"^\| `--([a-z-]+)`", section, re.MULTILINE) == [*options, "dry-run", "json"]
+    known = commands()
+    assert known["run"] == {f"--{option}" for option in [*options, "dry-run", "json"]}
+    assert known["worker"] == {f"--{option_name(name)}" for name in (*OWN_OPTIONS, "task", "space", "json")}
+
+
 def test_every_key_of_a_task_file_is_described() -> None:
     described = text(ROOT / "docs" / "tasks.md")
     keys = []
@@ -245,10 +258,10 @@ def test_the_trainers_table_has_its_signatures() -> None:
     table = text(ROOT / "docs" / "commands.md")
     (constructor,) = re.findall(r"`tuner\.runtime\.Trainer\((.*?)\)`", table)
     assert constructor == _arguments(tuner.runtime.Trainer.__init__)
-    rows = re.findall(r"`((?:add|features|add_features|train|accuracy|global_accuracy|save))\((.*?)\)`", table)
+    rows = re.findall(r"`((?:add|train|accuracy|global_accuracy|save))\((.*?)\)`", table)
     for name, arguments in rows:
         assert arguments == _arguments(getattr(tuner.runtime.Trainer, name)).removesuffix(", watch=…"), name
-    assert len(rows) >= 7
+    assert len(rows) >= 5
 
 
 def _arguments(function: Any) -> str:

@@ -17,7 +17,7 @@ from tuner.results.records import TrialRecord
 from tuner.results.run import Run
 from tuner.search.listener import FILLING, TRYING, Listener, together
 
-OLD = Path(__file__).parent / "fixtures" / "02e8440" / "digits" / "run"
+OLD = Path(__file__).parent / "fixtures" / "digits" / "run"
 FAILED = TrialRecord(7, "failed", None, reason="ValueError: this is no tensor")
 
 
@@ -79,7 +79,7 @@ def test_the_log_has_every_event_at_a_level_of_its_own(caplog: pytest.LogCapture
         ("WARNING", "the disk is full"),
         ("INFO", "untouched model: local_accuracy=0.25"),
     ]
-    assert levels[4][1].startswith("trial 0 done: local_accuracy=0.9159, ")
+    assert levels[4][1].startswith("trial 0 done: train_seconds=0.2567, ")
     assert levels[5] == ("WARNING", "trial 7 failed: ValueError: this is no tensor")
     assert levels[6:] == [("INFO", "front: hypervolume 0.2500 on rung 1"), ("INFO", f"finished: {run!r}")]
     assert {record.name for record in caplog.records} == {"tuner.run"}

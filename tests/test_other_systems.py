@@ -16,7 +16,7 @@ from tools.portable import EXITS, TAIL, TOLERANCE, difference, made, main
 from tuner.runtime.conformance.files import FOLDER, TENSORS
 
 ROOT = Path(__file__).parent.parent
-OLD = ROOT / "tests" / "fixtures" / "02e8440"
+OLD = ROOT / "tests" / "fixtures"
 
 
 def ran(system: str, folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:

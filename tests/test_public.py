@@ -3,12 +3,15 @@
 import inspect
 import subprocess
 import sys
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tuner
+from tuner.results.config import RunRequest
 
 OFFERING = ("tuner", "tuner.plugin", "tuner.runtime", "tuner.task", "tuner.testing")
 
@@ -17,6 +20,14 @@ OFFERING = ("tuner", "tuner.plugin", "tuner.runtime", "tuner.task", "tuner.testi
 def test_run_stays_the_function_whatever_is_imported_first(first: str) -> None:
     code = f"import tuner; {first}; assert callable(tuner.run); assert tuner.run is tuner.run; tuner.Run.open"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_the_options_of_a_run_are_its_keyword_arguments() -> None:
+    names = [field.name for field in fields(RunRequest)]
+    assert [*inspect.signature(tuner.run).parameters][: len(names) + 1] == ["task", *names]
+    mistyped: dict[str, Any] = {"tiem": "5m"}
+    with pytest.raises(TypeError, match=r"'tiem' \(did you mean 'time'\?\)$"):
+        tuner.run("digits", **mistyped)
 
 
 def test_no_module_has_the_name_of_something_offered() -> None:

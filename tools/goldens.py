@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from safetensors.numpy import load_file
+
 ROOT = Path(__file__).resolve().parent.parent
 #: Runs by name: the task, and the options that a run is given.
 RUNS: Mapping[str, tuple[str, Sequence[str]]] = {
@@ -29,7 +31,8 @@ RUNS: Mapping[str, tuple[str, Sequence[str]]] = {
 }
 #: Names of values that a clock or this machine decides, even in a deterministic run.
 UNSTABLE = re.compile(
-    r"seconds|bytes|time|created|host|machine|version|finished|pid|^store$|folder|path|latency|replay|phases|^made$|estimate_errors"
+    "seconds|bytes|time|created|host|machine|version|finished|pid|^store$|folder|path|latency|phases|^made$"
+    "|replay|estimate_errors|safetensors$"
 )
 COMMANDS = (
     "init run worker show diff report dashboard export apply predict serve describe demo forget watch status rollback"
@@ -53,9 +56,13 @@ def stable(value: Any) -> Any:
     return [stable(one) for one in value] if isinstance(value, list) else value
 
 
-def digest(data: bytes) -> str:
-    """Return a short hash."""
-    return hashlib.blake2b(data, digest_size=12).hexdigest()
+def digest(file: Path) -> str:
+    """Return a short hash: of tensors by their values, as the order of metadata in their files is random."""
+    if file.suffix != ".safetensors":
+        return hashlib.blake2b(file.read_bytes(), digest_size=12).hexdigest()
+    tensors = sorted(load_file(file).items())
+    values = b"".join(name.encode() + str(one.dtype).encode() + one.tobytes() for name, one in tensors)
+    return hashlib.blake2b(values, digest_size=12).hexdigest()
 
 
 def run_golden(name: str) -> dict[str, Any]:
@@ -69,14 +76,14 @@ def run_golden(name: str) -> dict[str, Any]:
         exported = "--trainable" if name != "digits-every" else ""
         tuner(*filter(None, ("export", str(run), str(bundle), exported)))
         files = {
-            str(file.relative_to(bundle)): digest(file.read_bytes())
+            str(file.relative_to(bundle)): digest(file)
             for file in sorted(bundle.rglob("*"))
             if file.is_file() and file.suffix != ".json" and not UNSTABLE.search(file.name)
         }
         about = stable(json.loads((bundle / "bundle.json").read_text(encoding="utf-8")))
         tuner("bundle", "conformance", str(bundle), "--out", f"{temporary}/set")
         told = {
-            str(file.relative_to(f"{temporary}/set")): digest(file.read_bytes())
+            str(file.relative_to(f"{temporary}/set")): digest(file)
             for file in sorted(Path(f"{temporary}/set").rglob("*"))
             if file.is_file() and file.suffix != ".json"
         }

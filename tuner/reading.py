@@ -35,6 +35,14 @@ _STRINGS_AND_COMMENTS = re.compile(
     r'"""(?:\\.|[^\\])*?"""|' r"'''.*?'''|" r'"(?:\\.|[^"\\\n])*"|' r"'[^'\n]*'|" r"#[^\n]*", re.DOTALL
 )
 
+#: A scheme of one letter would be a drive of Windows.
+_ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
+
+
+def is_address(text: object) -> bool:
+    """Return whether a text is an address, such as ``postgresql://host/db``, and not the path of a folder."""
+    return isinstance(text, str) and _ADDRESS.match(text) is not None
+
 
 def kind_of(path: str | Path) -> Kind:
     """Return what a path leads to: ``"nothing"`` also where it may not be looked at, or no file can have the name."""

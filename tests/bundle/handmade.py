@@ -61,7 +61,7 @@ def write_bundle(
             "segments": names,
             "shares": shares,
             "thresholds": list(thresholds),
-            "temperature": 1.0,
+            "temperatures": [1.0] * len(weights),
             "tolerance": 0.01,
         }
     (folder / FILE).write_text(json.dumps({**content, **changes}), encoding="utf-8")

@@ -23,11 +23,12 @@ TAIL: dict[str, Any] = {
     "input_shape": [1, 8, 8],
     "loss": "single-label",
     "sentence": "train last 2 of 4 blocks on 180 local samples, 4 epochs SGD 1e-2",
-    "final_widths": {"grow-scratch": {"0.0": 10, "1.0": 21}},
+    "evolved": {"grow-scratch": {"0.0": 10, "1.0": 21}},
     "train": {
         "format": 1,
+        "kind": "tail",
         "weights": ["3.0.weight", "3.0.bias"],
-        "split": 2,
+        "cut": 2,
         "batch_size": 16,
         "replay_samples": 42,
         "check_samples": 252,
@@ -44,9 +45,9 @@ TAIL: dict[str, Any] = {
     "parent": None,
 }
 EXITS: dict[str, Any] = {
-    **{name: value for name, value in TAIL.items() if name not in {"final_widths", "run"}},
+    **{name: value for name, value in TAIL.items() if name not in {"evolved", "run"}},
     "parent": "0" * 64,
-    "train": {**TAIL["train"], "format": 2, "exits": 1, "batch_size": 32},
+    "train": {**TAIL["train"], "kind": "exits", "exits": 1, "batch_size": 32},
     "exits": {
         "segments": ["segments/0.onnx", "segments/1.onnx"],
         "shares": [0.52, 1.0],
@@ -65,7 +66,7 @@ EXITS: dict[str, Any] = {
         "after": {"global_accuracy": 0.5, "losses": [2.0, 1.0], "samples": 60},
     },
 }
-del EXITS["train"]["weights"], EXITS["train"]["split"]
+del EXITS["train"]["weights"], EXITS["train"]["cut"]
 
 
 @pytest.mark.parametrize("content", [TAIL, EXITS], ids=["tail", "exits"])
@@ -78,7 +79,7 @@ def test_sections_are_fields() -> None:
     assert tail.train is not None
     assert exits.train is not None
     assert (tail.train.cut, tail.train.weights, tail.train.exits) == (2, ("3.0.weight", "3.0.bias"), None)
-    assert (exits.train.format, exits.train.exits, exits.train.cut) == (2, 1, None)
+    assert (exits.train.kind, exits.train.exits, exits.train.cut) == ("exits", 1, None)
     assert exits.scores.device == DeviceScores(None, 0.5, (2.0, 1.0), 60)
     assert exits.exits is not None
     assert exits.exits.front[0].mean_latency_seconds == 2.1e-05
@@ -98,8 +99,8 @@ def test_the_folds_of_rounds_may_be_set() -> None:
 
 
 def test_a_training_format_of_a_newer_version_can_be_read_by_who_only_predicts() -> None:
-    newer = BundleInfo.from_dict({**TAIL, "train": {"format": 3, "graph": "train/all.onnx"}})
-    assert newer.train == TrainInfo(3)
+    newer = BundleInfo.from_dict({**TAIL, "train": {"format": 2, "graph": "train/all.onnx"}})
+    assert newer.train == TrainInfo("", format=2)
 
 
 def test_unknown_sections_are_carried_over(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_an_empty_name_is_not_the_current_folder(cli: Cli, task: Path, monkeypat
 
 def test_first_plans_that_cannot_be_read_are_named_before_anything_is_loaded(cli: Cli, task: Path) -> None:
     space, prior = task.parent / "space.toml", task.parent / "prior.toml"
-    run_of_digits = Path(__file__).parents[1] / "fixtures" / "02e8440" / "digits" / "run"
+    run_of_digits = Path(__file__).parents[1] / "fixtures" / "digits" / "run"
     code, line = cli("run", task, "--space", space, "--from", "n" * 300)
     assert code == 1
     assert "File name too long" in line

@@ -12,7 +12,7 @@ from tuner.cli.options import note, progress
 from tuner.errors import UsageError
 from tuner.results.records import TrialRecord
 
-RUN = Path(__file__).parents[1] / "fixtures" / "02e8440" / "digits" / "run"
+RUN = Path(__file__).parents[1] / "fixtures" / "digits" / "run"
 
 
 @pytest.mark.parametrize(

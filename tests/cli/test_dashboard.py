@@ -16,7 +16,7 @@ import pytest
 from tests.cli.tiny_task import Cli
 from tuner.results.folder import read_run
 
-OLD = Path(__file__).parent.parent / "fixtures" / "02e8440" / "digits" / "run"
+OLD = Path(__file__).parent.parent / "fixtures" / "digits" / "run"
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from tuner.cli.text.plot import plots
 from tuner.results.folder import Spent
 from tuner.results.run import Run
 
-OLD = Path(__file__).parent.parent / "fixtures" / "02e8440" / "digits" / "run"
+OLD = Path(__file__).parent.parent / "fixtures" / "digits" / "run"
 RUN = Run.open(OLD)
 
 
@@ -26,11 +26,11 @@ def test_the_untouched_model_and_the_front_are_where_they_belong() -> None:
     first, second, *_ = plots(RUN, 80).split("\n\n")
     rows = first.splitlines()
     assert rows[0] == "local accuracy over global accuracy"
-    assert rows[1].startswith("  97.2 % │")
-    assert rows[1].count("●") + rows[1].count("◉") == 2
+    assert rows[1].startswith("  99.1 % │")
+    assert rows[1].count("●") + rows[1].count("◉") == 3
     assert rows[14].startswith("   0.0 % │")
     assert rows[14].endswith("★")
-    assert rows[-1].split() == ["67.9", "%", "99.6", "%"]
+    assert rows[-1].split() == ["77.0", "%", "99.6", "%"]
     assert "training time" in second
     assert "★" not in second
 
@@ -42,11 +42,12 @@ def test_time_and_growth_are_bars() -> None:
         line.count("█") for line in drawn.splitlines() if line.lstrip().startswith(("features", "rung"))
     )
     assert features == 2 * trials
-    assert "0.879 on all samples, until 0.6s" in drawn
+    assert "0.912 on all samples, until 1.7s" in drawn
 
 
 def test_an_empty_run_has_only_its_answer() -> None:
-    assert plots(replace(RUN, records=(), front=(), knee=None, best=None), 80).startswith("No trial obeys every limit")
+    empty = replace(RUN, info=replace(RUN.info, spent=Spent()), records=(), front=(), knee=None, best=None)
+    assert plots(empty, 80).startswith("No trial obeys every limit")
 
 
 def test_the_command_draws_and_takes_no_other_option(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,20 +1,22 @@
 """Options from the environment and from pyproject.toml: what is taken, in which order, and what never is."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tuner.cli.app import app, call
 from tuner.cli.settings import FROM_FILE
+from tuner.results.config import RunRequest
 
 
 @pytest.fixture(autouse=True)
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """An empty folder to work in; and what `tuner run --dry-run` and `tuner store list` were asked."""
-    found: dict[str, object] = {}
+    found: dict[str, Any] = {}
 
-    def look(task: str, **options: object) -> None:
-        found.update(options, task=task)
+    def look(task: str, request: RunRequest, started: float) -> None:
+        found.update(request=request)
         raise SystemExit(0)
 
     def files(store: Path | None) -> list[object]:
@@ -35,26 +37,24 @@ def write(text: str) -> None:
     Path("pyproject.toml").write_text(text, encoding="utf-8")
 
 
-def test_a_project_sets_limits(asked: dict[str, object]) -> None:
+def test_a_project_sets_limits(asked: dict[str, Any]) -> None:
     write('[project]\nname = "x"\n[tool.tuner.run]\ntrials = 3\nmemory = "1G"\nseed = 5\ndeterministic = true\n')
     run()
-    assert isinstance(asked["limits"], dict)
-    assert (asked["limits"]["trials"], asked["limits"]["memory"], asked["deterministic"]) == (3, "1G", True)
+    assert asked["request"] == RunRequest(trials=3, memory="1G", seed=5, deterministic=True)
 
 
 def test_the_command_line_comes_first_then_the_environment_then_the_project(
-    asked: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write('[tool.tuner.run]\ntrials = 3\nmemory = "1G"\ntime = "3m"\n')
     monkeypatch.setenv("TUNER_RUN_MEMORY", "2G")
     monkeypatch.setenv("TUNER_RUN_TIME", "2m")
     run("--time", "1m")
-    assert isinstance(asked["limits"], dict)
-    assert [asked["limits"][name] for name in ("time", "memory", "trials")] == ["1m", "2G", 3]
+    assert asked["request"] == RunRequest(time="1m", memory="2G", trials=3)
 
 
 def test_the_environment_names_the_command_and_the_option(
-    asked: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUNER_STORE_LIST_STORE", "mine")
     assert call(["store", "list"]) == 0
@@ -73,7 +73,7 @@ def test_the_environment_names_the_command_and_the_option(
     ],
 )
 def test_a_project_names_no_code_and_no_data_that_are_believed(
-    asked: dict[str, object], capsys: pytest.CaptureFixture[str], table: str, option: str, value: str
+    asked: dict[str, Any], capsys: pytest.CaptureFixture[str], table: str, option: str, value: str
 ) -> None:
     write(f"[tool.tuner.{table}]\n{option} = {value}\n")
     assert call([*table.split("."), *(["digits", "--dry-run"] if table == "run" else [])]) == 1
@@ -116,7 +116,7 @@ def test_a_project_with_mistakes_is_answered_in_one_line(
     assert message in line
 
 
-def test_other_projects_and_other_commands_are_left_alone(asked: dict[str, object]) -> None:
+def test_other_projects_and_other_commands_are_left_alone(asked: dict[str, Any]) -> None:
     write("[tool.other\nbroken")
     assert call(["store", "list"]) == 0
     write('[tool.tuner.run]\nmemory = "1G"\n')

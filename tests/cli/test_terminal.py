@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-OLD = Path(__file__).parents[1] / "fixtures" / "02e8440"
+OLD = Path(__file__).parents[1] / "fixtures"
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 #: Calls each command in one process, and marks where its output begins.
 SCRIPT = """

@@ -15,7 +15,7 @@ from tuner.results.pick import pick_trial
 from tuner.results.records import TrialRecord
 from tuner.results.run import Run
 
-OLD = Path(__file__).parents[1] / "fixtures" / "02e8440" / "digits" / "run"
+OLD = Path(__file__).parents[1] / "fixtures" / "digits" / "run"
 
 
 class WrittenError(Exception):

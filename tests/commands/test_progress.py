@@ -18,6 +18,7 @@ from rich.console import Console
 from tuner.cli.text.next import continue_command
 from tuner.commands import progress as shown
 from tuner.commands.progress import Progress
+from tuner.results.config import RunRequest
 from tuner.results.objectives import OBJECTIVES
 from tuner.results.records import TrialRecord
 
@@ -167,9 +168,18 @@ def test_a_task_that_hangs_shows_signs_of_life_and_ctrl_c_gives_the_command_that
 
 def test_the_command_that_continues_keeps_the_options_that_were_given(tmp_path: Path) -> None:
     plugins = (Path("a.py"), Path("b c.py"))
-    options = {"space": None, "memory": "1GB", "deterministic": True, "plugin": plugins, "out": None}
-    text = continue_command("digits", options, tmp_path / "my run")
+    request = RunRequest(memory="1GB", deterministic=True, plugins=plugins, earlier="none", study="mysql://me:pw@h/db")
+    text = continue_command("digits", request, tmp_path / "my run", as_json=True)
     assert shlex.split(text) == [
         *["tuner", "run", "digits", "--memory", "1GB", "--deterministic", "--plugin", "a.py", "--plugin", "b c.py"],
-        *["--out", str(tmp_path / "my run"), "--resume"],
+        *[
+            "--from",
+            "none",
+            "--out",
+            str(tmp_path / "my run"),
+            "--resume",
+            "--study",
+            "mysql://me:***@h/db",
+            "--json",
+        ],
     ]

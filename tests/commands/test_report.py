@@ -14,7 +14,7 @@ from tuner.cli.app import call
 from tuner.commands.report import _jpeg
 from tuner.errors import RunError
 
-OLD = Path(__file__).parent.parent / "fixtures" / "02e8440"
+OLD = Path(__file__).parent.parent / "fixtures"
 
 
 def test_a_run_whose_task_is_gone_has_a_report_that_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from tuner.commands.serve import HEADERS, PageServer
 from tuner.errors import BundleError
 from tuner.task import InputSpec
 
-DIGITS = Path(__file__).parents[1] / "fixtures" / "02e8440" / "digits" / "bundle"
+DIGITS = Path(__file__).parents[1] / "fixtures" / "digits" / "bundle"
 STRAY = "device/state.json"
 
 

@@ -13,7 +13,7 @@ from tuner.report.sections import facts
 from tuner.results.folder import append_record
 from tuner.results.run import Run
 
-OLD = Path(__file__).parents[1] / "fixtures" / "02e8440" / "digits" / "run"
+OLD = Path(__file__).parents[1] / "fixtures" / "digits" / "run"
 TRACE = "Traceback (most recent call last):\n  File mine.py, line 3, in lower\nKeyError: 'block'\n"
 
 
@@ -62,18 +62,16 @@ def test_a_trial_that_was_scored_shows_its_plan_values_and_estimate(
     assert content["measured"] == record.values
 
 
-def test_a_run_of_an_earlier_version_shows_the_errors_of_the_estimates_that_it_has(
-    run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_shows_the_errors_of_its_estimates(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert call(["show", str(run.folder)]) == 0
     (line,) = [one for one in capsys.readouterr().out.splitlines() if one.startswith("estimates: ")]
     assert "peak bytes off by" in line
-    assert "before calibration" not in line
+    assert "before calibration" in line
     assert call(["show", str(run.folder), "--json"]) == 0
     errors = json.loads(capsys.readouterr().out)["estimate_errors"]
     assert errors["train_seconds"]["trials"] > 0
-    assert errors["train_seconds"]["plain_median"] is None
+    assert errors["train_seconds"]["plain_median"] is not None
 
 
 def test_a_trial_that_is_not_there_is_named(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

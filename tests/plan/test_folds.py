@@ -9,7 +9,7 @@ from tests.search.settings import setting
 from tuner.errors import PlanError
 from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan, check, normal_form
-from tuner.planner import cost
+from tuner.planner.price import price
 from tuner.search.rungs import at_rung
 
 
@@ -35,9 +35,9 @@ def test_each_local_sample_is_scored_once_by_a_training_without_it(folds: int) -
 def test_a_trial_costs_all_its_trainings_and_a_result_one() -> None:
     plan, rates = folded(5), setting().rates
     whole, *without = plan.trainings
-    once = cost.estimate(whole, rates)
-    folds = sum(cost.estimate(one, rates).spend_seconds for one in without)
-    estimate = cost.estimate(plan, rates)
+    once = price(whole, rates).estimate()
+    folds = sum(price(one, rates).estimate().spend_seconds for one in without)
+    estimate = price(plan, rates).estimate()
     assert estimate.spend_seconds == pytest.approx(once.spend_seconds + folds)
     assert estimate.train_seconds == once.train_seconds
     assert estimate.peak_bytes == once.peak_bytes

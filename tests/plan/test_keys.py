@@ -8,7 +8,8 @@ import pytest
 
 from tests.plan.plans import PLAN, mixed
 from tuner.plan.heads import Exit, HeadsPlan
-from tuner.plan.parts import CachePlan, LossTerm, RecipePlan, RuntimePlan, TailEdit
+from tuner.plan.parts import CachePlan, DataPlan, EditTraits, LossTerm, RecipePlan, RuntimePlan, TailEdit
+from tuner.plan.settings import settings_of
 from tuner.plan.toml import to_toml
 from tuner.plan.trial import TrialPlan
 
@@ -19,9 +20,17 @@ def test_fractions_that_pick_the_same_samples_are_one_trial() -> None:
     assert mixed(0.010) != mixed(0.014)
 
 
-def test_a_plan_without_further_terms_has_the_key_that_it_always_had() -> None:
-    assert PLAN.key() == "73e0f33b35de146dca77b64e5b67b1ce"
-    assert replace(PLAN, loss=(LossTerm("a", 1.0),)).key() != replace(PLAN, loss=(LossTerm("a", 2.0),)).key()
+def test_a_key_is_of_what_differs_from_the_defaults() -> None:
+    assert PLAN.key() == "bb935e584aca885722cc51b3b01d7a43"  # also where a part has more settings by now
+    parts = (DataPlan(), HeadsPlan(), CachePlan(), RecipePlan(), RuntimePlan())
+    assert [settings_of(part, hashed=True) for part in parts] == [{}] * len(parts)
+    edit = TailEdit("dropout", (("rate", 0.1),), EditTraits(solves=True))
+    kept = {"kind": "dropout", "settings": (("rate", 0.1),), "traits": {"solves": True}}
+    assert settings_of((edit,), hashed=True) == (kept,)
+
+
+def test_the_limit_on_memory_is_the_devices() -> None:
+    assert replace(PLAN, runtime=RuntimePlan(memory_bytes=10**9)).key() == PLAN.key()
 
 
 @pytest.mark.parametrize(
@@ -33,6 +42,8 @@ def test_a_plan_without_further_terms_has_the_key_that_it_always_had() -> None:
         replace(PLAN, runtime=RuntimePlan(threads=2)),
         replace(PLAN, shape=(TailEdit("dropout", (("rate", 0.1),)),)),
         replace(PLAN, loss=(LossTerm("distill", 0.5),)),
+        replace(PLAN, data=DataPlan(weight=2.0)),
+        replace(PLAN, recipe=RecipePlan(momentum=0.0)),
         replace(PLAN, heads=HeadsPlan("with-tail", (Exit(3, 8),))),
         replace(PLAN, model=replace(PLAN.model, fingerprint="f" * 32)),
         replace(PLAN, task=replace(PLAN.task, fingerprint="f" * 32)),

@@ -138,10 +138,6 @@ def test_weight_and_balance_are_kept_where_they_have_an_effect() -> None:
     ).data == DataPlan(0.1, weight=2.0)
 
 
-def test_plans_of_before_keep_their_keys() -> None:
-    assert mixed(0.1).settings()["data"] == {"alpha": 0.1}
-
-
 @given(legal_plans())
 def test_a_normal_form_is_its_own(plan: TrialPlan) -> None:
     normal = normal_form(plan)

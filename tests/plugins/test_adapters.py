@@ -18,7 +18,7 @@ from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.model.load import load
 from tuner.plan.parts import RecipePlan, RuntimePlan, TailEdit
 from tuner.plan.trial import TrialPlan
-from tuner.planner import cost
+from tuner.planner import tail_terms
 from tuner.plugin.compose import compose
 from tuner.plugin.sources import preferred_values
 from tuner.runtime import Trainer
@@ -156,7 +156,7 @@ def test_every_engine_trains_an_edit_alike(name: str, tmp_path: Path, monkeypatc
     plan, results = plan_of(EDITS[name], optimiser="sgd", learning_rate=1e-2), {}
     results["eager"] = trained(plan, tmp_path / "eager")
     assert "eager loop" in results["eager"][0].notes[0]
-    monkeypatch.setattr(cost, "PLANNED_BYTES", 0)
+    monkeypatch.setattr(tail_terms, "PLANNED_BYTES", 0)
     results["planned"] = trained(plan, tmp_path / "planned")
     assert "planned executor" in results["planned"][0].notes[0]
     ort = replace(plan, runtime=replace(plan.runtime, backend="onnxruntime"))

@@ -18,8 +18,8 @@ from tuner.ort.session import Session
 from tuner.plan.parts import CachePlan, DataPlan, LossTerm, RecipePlan
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan, normal_form
-from tuner.planner.cost import tensor_bytes
 from tuner.planner.device import nominal
+from tuner.planner.price import price
 from tuner.ridge.solve import LinearHead
 from tuner.ridge.sums import coded, step_of
 from tuner.ridge.union import Domain, UnionSettings, union_head
@@ -58,8 +58,8 @@ def test_the_estimate_has_room_for_the_sums() -> None:
     plan = normal_form(ClosedForm().apply(TrialPlan(example_model(4), example_task()), KNOBS))
     rates = nominal(plan.model)
     features = int(np.prod(plan.model.blocks[-1].in_shape))
-    least = tensor_bytes(replace(plan, shape=()), rates) + 8 * features**2
-    assert tensor_bytes(plan, rates) > least
+    least = price(replace(plan, shape=()), rates).tensor_bytes + 8 * features**2
+    assert price(plan, rates).tensor_bytes > least
 
 
 @pytest.mark.slow

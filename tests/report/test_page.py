@@ -16,7 +16,7 @@ from tuner.results.classes import Classes
 from tuner.results.counts import ClassCounts
 from tuner.results.run import Run
 
-OLD = Path(__file__).parent.parent / "fixtures" / "02e8440"
+OLD = Path(__file__).parent.parent / "fixtures"
 DIGITS = Classes(tuple("0123456789"), (7, 8, 9), 7)
 STEP = StepPlan((Tensor("kept", 4_000, 0, 1, "saved"), Tensor("gradient", 1_000, 1, 1, "gradient")), ("a", "b"), 100)
 VOID = frozenset({"meta", "link", "img", "br"})
@@ -57,7 +57,7 @@ def run_of(name: str) -> Run:
 
 
 def counted(run: Run) -> Run:
-    """Return a run whose trials counted their predictions by class, as newer ones do."""
+    """Return a run whose trials counted their predictions by class, with these counts."""
     local = ClassCounts(((7, 34, 36), (8, 33, 36), (9, 35, 35)), ((8, 1, 2), (7, 9, 1), (7, 8, 1), (8, 9, 1)))
     after = ClassCounts(((0, 35, 36), (1, 20, 36)), ((1, 8, 10), (1, 7, 6), (0, 9, 1)))
     before = {"global": ClassCounts(((0, 36, 36), (1, 36, 36)))}
@@ -118,8 +118,8 @@ def test_each_picture_is_told_in_words(whole: str) -> None:
 
 def test_it_says_what_was_asked_found_and_refused(whole: str) -> None:
     text = Elements(whole).text
-    assert "takes 7–9 from 0.0 % to 97.2 % and 0–6 from 99.6 % to 90.5 %." in text
-    assert "95 % interval 92–99 %" in text
+    assert "takes 7–9 from 0.0 % to 99.1 % and 0–6 from 99.6 % to 92.1 %." in text
+    assert "95 % interval 95–100 %" in text
     assert "7, 8, 9 (3); the given model knew none of them, and 7 classes in all" in text
     assert "Limits" in text
     assert "Nothing: every trial ran, and obeyed every limit." in text
@@ -146,9 +146,8 @@ def test_baselines_are_marked_and_those_missing_are_named(whole: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["exits", "signals"])
-def test_runs_of_earlier_versions_have_a_report(name: str) -> None:
+def test_few_trials_have_a_report(name: str) -> None:
     text = page_of(run_of(name)).text
-    assert "run it again to see them" in text
     assert "too few to tell which knob mattered" in text
     assert ("mean flops" in text) == (name == "exits")
 
@@ -171,7 +170,9 @@ def test_one_trial_or_none_has_a_report() -> None:
 
 def test_several_labels_have_no_intervals_and_no_confusions() -> None:
     run = run_of("digits")
-    text = page_of(replace(run, info=replace(run.info, classes=replace(DIGITS, several=True)))).text
+    records = tuple(replace(record, classes={}) for record in run.records)
+    info = replace(run.info, task=replace(run.info.task, loss="multi-label"), classes=replace(DIGITS, several=True))
+    text = page_of(replace(run, records=records, info=info)).text
     assert "macro AUC" in text
     assert "Wilson" not in text
     assert "Samples have several labels" in text

@@ -10,7 +10,6 @@ def test_what_is_right_and_what_is_taken_for_what_is_counted() -> None:
     counts = ClassCounts.of(np.array([7, 1, 1, 2, 9, 7]), labels)
     assert counts.rows == ((7, 1, 4), (9, 1, 2))
     assert counts.confused == ((7, 1, 2), (7, 2, 1), (9, 7, 1))
-    assert not counts.problem
 
 
 def test_with_no_mistake_nothing_is_confused() -> None:
@@ -25,4 +24,3 @@ def test_of_many_classes_the_most_frequent_confusions_are_kept() -> None:
     assert len(counts.confused) == MOST_CONFUSED
     assert counts.confused[0] == (0, 9, 4)
     assert len(counts.rows) == 210
-    assert not counts.problem

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from tuner.plan.trial import TrialPlan
-from tuner.planner.cost import Estimate
+from tuner.planner.price import Estimate
 from tuner.results.estimates import EstimateErrors, estimate_errors
 from tuner.results.records import TrialRecord
 from tuner.testing import example_model, example_task

@@ -1,6 +1,5 @@
 """A run's folder: what is written is read back, whatever byte a kill cut it at, and old records are taken over."""
 
-import json
 import stat
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +13,6 @@ from tuner.plan.trial import TrialPlan
 from tuner.results.config import Budget, RunConfig
 from tuner.results.folder import (
     FILE,
-    JOURNAL,
     TRIALS,
     Identity,
     RunInfo,
@@ -102,17 +100,6 @@ def test_a_torn_end_is_repaired_before_the_next_record(folder: Path, edit: Edit,
     assert open_records(folder, PLAN) == [record(trial) for trial in range(left)]
     append_record(folder, record(9))
     assert [one.trial for one in read_records(folder, PLAN)] == [*range(left), 9]
-
-
-def test_records_of_an_old_journal_are_taken_over_once(tmp_path: Path) -> None:
-    entries = [{"op_code": 8, "trial_id": trial, "user_attr": {"record": record(trial).to_dict()}} for trial in (0, 1)]
-    lines = [json.dumps(entry) for entry in ({"op_code": 0}, *entries, {"op_code": 6, "trial_id": 0})]
-    (tmp_path / JOURNAL).write_text("\n".join(lines) + '\n{"op_code": 8, "tri')
-    assert read_records(tmp_path, PLAN) == (record(0), record(1))
-    assert not (tmp_path / TRIALS).exists()
-    assert open_records(tmp_path, PLAN) == [record(0), record(1)]
-    append_record(tmp_path, record(2))
-    assert [one.trial for one in read_records(tmp_path, PLAN)] == [0, 1, 2]
 
 
 def test_a_run_without_trials_has_no_records(tmp_path: Path) -> None:

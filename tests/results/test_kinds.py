@@ -10,9 +10,8 @@ import pytest
 from tests.plan.plans import PLAN
 from tuner.commands.diff import _devices
 from tuner.plan.parts import EditTraits, TailEdit
-from tuner.planner import cost
-from tuner.planner.cost import Estimate
 from tuner.planner.device import Rates, nominal
+from tuner.planner.price import Estimate, price
 from tuner.results.config import Budget
 from tuner.results.kinds import Device, Kind, as_seen, paced
 from tuner.results.records import TrialRecord, TrialState
@@ -104,7 +103,7 @@ def test_rates_that_memory_was_too_small_to_measure_are_those_of_a_device_as_fas
 def test_a_kind_that_was_busy_while_it_was_measured_is_as_quick_as_its_trials() -> None:
     busy = replace(RATES, train_seconds=tuple(30 * one for one in RATES.train_seconds), step_seconds=0.03)
     kinds = KINDS | {SLOW.name: Kind(SLOW, busy)}
-    taken = cost.train_seconds(PLAN, RATES)
+    taken = price(PLAN, RATES).train_seconds
     here = [replace(DONE, trial=number, values={"train_seconds": taken, "peak_bytes": 1e7}) for number in range(4)]
     there = [replace(one, trial=4 + one.trial, kind=SLOW.name) for one in here]  # as quick in truth
     assert paced(kinds, [])[SLOW.name].pace == 1.0
@@ -120,7 +119,7 @@ def test_a_kind_that_was_busy_while_it_was_measured_is_as_quick_as_its_trials() 
 
 def test_one_odd_trial_does_not_set_the_pace() -> None:
     usual = [
-        replace(DONE, trial=number, values={"train_seconds": cost.train_seconds(PLAN, RATES)}) for number in (1, 2)
+        replace(DONE, trial=number, values={"train_seconds": price(PLAN, RATES).train_seconds}) for number in (1, 2)
     ]
     odd = replace(DONE, values={"train_seconds": 1e4})
     assert paced(KINDS, [*usual, odd])[FAST.name].pace == pytest.approx(1.0)
@@ -128,14 +127,14 @@ def test_one_odd_trial_does_not_set_the_pace() -> None:
 
 def test_trials_of_a_kind_that_could_not_be_measured_set_the_pace_of_the_one_as_fast() -> None:
     guessed = KINDS | {SMALL.name: Kind(SMALL, replace(RATES, complete=False))}
-    taken = 3 * cost.train_seconds(PLAN, RATES)
+    taken = 3 * price(PLAN, RATES).train_seconds
     values = {"train_seconds": taken, "peak_bytes": 1e7}
     ran = [replace(DONE, trial=number, values=values, kind=SMALL.name) for number in range(5)]
     pace = {name: kind.pace for name, kind in paced(guessed, ran).items()}
     assert pace == dict.fromkeys(KINDS, pytest.approx(3.0))  # what estimates lack, they lack on each kind
     shown = as_seen(ran[0], SLOW.name, paced(guessed, ran), Budget())
     assert shown is not None
-    assert shown.values["train_seconds"] == pytest.approx(3 * cost.train_seconds(PLAN, KINDS[SLOW.name].rates))
+    assert shown.values["train_seconds"] == pytest.approx(3 * price(PLAN, KINDS[SLOW.name].rates).train_seconds)
 
 
 @pytest.mark.parametrize("rates", [replace(RATES, step_seconds=-1e6), replace(RATES, step_seconds=math.nan)])

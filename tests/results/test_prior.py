@@ -16,7 +16,7 @@ from tuner.results.prior import Expected, Prior, PriorPlan, Trains, read_prior, 
 from tuner.results.records import TrialRecord
 from tuner.results.run import Run
 
-OLD = Path(__file__).parents[1] / "fixtures" / "02e8440"
+OLD = Path(__file__).parents[1] / "fixtures"
 HERE = kind_of_task(PLAN.model, PLAN.task, "aarch64, 4 cores")
 
 
@@ -84,7 +84,7 @@ def test_what_is_expected_on_another_task_is_what_its_trials_near_by_reached(run
 
 def test_a_task_is_most_alike_itself_and_less_with_every_difference() -> None:
     assert likeness(HERE, HERE) == 1.0
-    assert likeness(HERE, replace(HERE, device="")) == 1.0  # runs of earlier versions do not say it
+    assert likeness(HERE, replace(HERE, device="")) == 1.0  # where it is not known
     near = likeness(HERE, replace(HERE, local=2 * HERE.local))
     far = likeness(HERE, replace(HERE, local=20 * HERE.local))
     assert 1 > near > far > likeness(HERE, replace(HERE, local=20 * HERE.local, loss="regression")) > 0

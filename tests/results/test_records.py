@@ -9,7 +9,7 @@ from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.parts import CachePlan, DataPlan, TailEdit
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
-from tuner.planner.cost import Estimate
+from tuner.planner.price import Estimate
 from tuner.results.records import STATES, TrialRecord, TrialState, eligible
 from tuner.testing import example_model, example_task
 

@@ -76,7 +76,7 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (about / "entry_points.txt").write_text("[tuner]\nmisbehaving = misbehaving\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
-        patch.setenv("PYTHONPATH", str(folder))
+        patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
         yield folder
 
 

@@ -26,7 +26,7 @@ from tuner.errors import DivergedError, TaskError, UnsupportedError
 from tuner.plan.info import BlockInfo, ModelInfo
 from tuner.plan.parts import Scalar, Stage
 from tuner.plan.trial import TrialPlan
-from tuner.planner.cost import feature_records
+from tuner.planner.data_terms import feature_records
 from tuner.planner.device import Rates, nominal
 from tuner.plugin.hookspecs import hookimpl
 from tuner.plugin.knobs import Draw
@@ -159,8 +159,12 @@ class MisbehavingSession(Session):
         time.sleep(3600)
 
     def spin(self, note: str) -> None:
-        """Compute for years without giving other threads of the process a turn."""
-        Path(note).write_text(f"{os.getpid()} {os.getppid()}")
+        """Compute for years without giving other threads of the process a turn, and leave a process in a session."""
+        started = os.fork()
+        if started == 0:
+            os.setsid()
+            time.sleep(3600)
+        Path(note).write_text(f"{os.getpid()} {os.getppid()} {started}")
         re.fullmatch("(a+)+", "a" * 60 + "b")
 
     def deaf(self, report: Report = silent) -> None:

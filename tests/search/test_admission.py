@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from tuner.plan.trial import TrialPlan
-from tuner.planner import cost
-from tuner.planner.cost import Estimate
+from tuner.planner.price import Estimate, price
 from tuner.results.config import Budget
 from tuner.results.records import TrialRecord
 from tuner.search.admission import REFUSALS, Admission, Admitted, Refused
@@ -48,7 +47,7 @@ def decide(
 def test_a_plan_within_every_limit_is_admitted_with_its_estimate(study: Study, plan: TrialPlan) -> None:
     decision = decide(study, plan)
     assert isinstance(decision, Admitted)
-    assert decision.expected.estimate == cost.estimate(plan, study._setting.rates, 0)
+    assert decision.expected.estimate == price(plan, study._setting.rates).estimate(0)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tuner.results.records import comparable
 from tuner.results.run import Run
 
 pytest.importorskip("optuna_dashboard")
-OLD = Path(__file__).parent.parent / "fixtures" / "02e8440"
+OLD = Path(__file__).parent.parent / "fixtures"
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
@@ -19,7 +19,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["digits", "exits", "grown", "signals"])
+@pytest.mark.parametrize("name", ["digits", "exits", "signals"])
 def test_a_run_is_a_study_with_its_names_notes_and_flat_attributes(name: str) -> None:
     from optuna_dashboard import get_note
 

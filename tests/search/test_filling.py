@@ -14,7 +14,8 @@ from tuner.backends.base import Filling
 from tuner.errors import TunerError
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.trial import TrialPlan, normal_form
-from tuner.planner import cost
+from tuner.planner.data_terms import QUANTISING_SAMPLES, feature_bits, feature_bytes, feature_records, weight_bytes
+from tuner.planner.price import Estimate, price
 from tuner.results.config import Budget
 from tuner.results.records import Outcome, TrialRecord
 from tuner.search.filling import Filler, UnfilledError
@@ -81,38 +82,39 @@ def test_what_exits_begin_with_takes_all_global_samples_once(filler: Filler, pla
     begun = replace(alone, heads=replace(alone.heads, global_weight=1.0))
     assert begun.train_samples == alone.train_samples
     assert filler.missing(begun) - filler.missing(alone) == sum(plan.task.global_per_class) - alone.global_samples
-    assert cost.start_seconds(alone, rates) == 0 < cost.start_seconds(begun, rates)
-    dear = cost.train_seconds(begun, rates) - cost.train_seconds(alone, rates)
+    assert price(alone, rates).start_seconds == 0 < price(begun, rates).start_seconds
+    dear = price(begun, rates).train_seconds - price(alone, rates).train_seconds
     assert dear == pytest.approx(
-        cost.start_seconds(begun, rates)
+        price(begun, rates).start_seconds
     )  # the features of these samples are a cost of the run
-    assert cost.storage_bytes(begun) > cost.storage_bytes(alone)
-    assert cost.peak_bytes(begun, replace(rates, fill_peak_bytes=0)) > cost.peak_bytes(
-        alone, replace(rates, fill_peak_bytes=0)
+    assert price(begun).storage_bytes > price(alone).storage_bytes
+    assert (
+        price(begun, replace(rates, fill_peak_bytes=0)).peak_bytes
+        > price(alone, replace(rates, fill_peak_bytes=0)).peak_bytes
     )
     filler.fill([at(alone, alpha=1.0)])
     assert filler.missing(begun) > 0  # the features are there, but nothing was learned from them
-    unpaid = cost.estimate(begun, rates, filler.missing(begun)).spend_seconds
+    unpaid = price(begun, rates).estimate(filler.missing(begun)).spend_seconds
     filler.fill([begun])
     assert filler.missing(begun) == filler.missing(replace(begun, heads=replace(begun.heads, global_weight=0.1))) == 0
-    assert unpaid - cost.estimate(begun, rates, 0).spend_seconds > cost.start_seconds(begun, rates)
+    assert unpaid - price(begun, rates).estimate(0).spend_seconds > price(begun, rates).start_seconds
     wider = normal_form(replace(begun, heads=replace(begun.heads, ridge=0.0, exits=(Exit(1, 4),))))
     assert filler.missing(wider) > 0
-    assert cost.start_seconds(wider, rates) > cost.start_seconds(begun, rates)  # by epochs
+    assert price(wider, rates).start_seconds > price(begun, rates).start_seconds  # by epochs
 
 
 def test_exits_alone_need_exact_features_of_the_final_head(plan: TrialPlan) -> None:
     alone = normal_form(replace(plan, heads=HeadsPlan("exits-only", (Exit(1, 4),))))
     last = plan.model.num_blocks - 1
-    assert cost.feature_records(alone) == ((1, 8), (last, 32))
-    assert cost.feature_bits(at(alone, bits=4)) == {1: 4, last: 32}
-    assert cost.feature_records(at(plan, bits=4)) == ((plan.split, 8),)
+    assert feature_records(alone) == ((1, 8), (last, 32))
+    assert feature_bits(at(alone, bits=4)) == {1: 4, last: 32}
+    assert feature_records(at(plan, bits=4)) == ((plan.split, 8),)
 
 
 def test_exits_cost_more_of_everything(plan: TrialPlan, study: Study) -> None:
     rates = study._setting.rates
     sides = replace(plan, heads=HeadsPlan("with-tail", (Exit(1, 4),)))
-    plain, more = cost.estimate(plan, rates, 0), cost.estimate(sides, rates, 0)
+    plain, more = price(plan, rates).estimate(0), price(sides, rates).estimate(0)
     assert more.train_seconds > plain.train_seconds
     assert more.spend_seconds > plain.spend_seconds
     assert more.storage_bytes > plain.storage_bytes
@@ -122,17 +124,17 @@ def test_an_estimate_counts_what_is_missing_and_nothing_else(filler: Filler, pla
     rates = study._setting.rates
     forecast = Forecast(study._setting, {})
 
-    def estimate(plan: TrialPlan) -> cost.Estimate:
+    def estimate(plan: TrialPlan) -> Estimate:
         return forecast.expected(plan, filler.missing(plan), []).estimate
 
     empty = estimate(plan)
     filler.fill([plan])
     filled = estimate(plan)
-    assert empty.spend_seconds - filled.spend_seconds == pytest.approx(34 * cost.fill_seconds(plan, rates))
+    assert empty.spend_seconds - filled.spend_seconds == pytest.approx(34 * price(plan, rates).fill_seconds)
     assert empty.train_seconds == filled.train_seconds  # on stored features, whatever the order of trials
     more = estimate(at(plan, alpha=0.1))
-    training = cost.loop_seconds(at(plan, alpha=0.1), rates) + cost.scoring_seconds(plan, rates)
-    assert more.spend_seconds - training == pytest.approx(10 * cost.fill_seconds(plan, rates))
+    training = price(at(plan, alpha=0.1), rates).loop_seconds + price(plan, rates).scoring_seconds
+    assert more.spend_seconds - training == pytest.approx(10 * price(plan, rates).fill_seconds)
 
 
 def test_what_is_filled_already_is_not_asked_for(filler: Filler, plan: TrialPlan, stand_in: Any) -> None:
@@ -165,7 +167,7 @@ def test_features_that_had_no_room_stay_missing(
 def test_a_trial_that_stopped_early_teaches_by_the_epochs_it_ran(filler: Filler, plan: TrialPlan) -> None:
     long = replace(plan, recipe=replace(plan.recipe, epochs=10))
     short = replace(plan, recipe=replace(plan.recipe, epochs=1))
-    took = cost.train_seconds(short, filler._setting.rates)
+    took = price(short, filler._setting.rates).train_seconds
     record = TrialRecord(
         0, "stopped", long, values={"train_seconds": took, "peak_bytes": 1.0}, epochs=({"epoch": 1.0},)
     )
@@ -179,8 +181,8 @@ def test_codes_of_few_bits_need_room_for_the_eight_bit_ones_too(plan: TrialPlan)
     shape = plan.model.blocks[plan.split].in_shape
     ones = np.ones(shape[0], np.float32)
     record = Codec(1, shape, ones * 0, ones, has_own_scales(1, shape)).record_bytes
-    assert cost.feature_bytes(narrow) - cost.feature_bytes(eight) == plan.train_samples * record
-    assert cost.storage_bytes(eight) == cost.feature_bytes(eight) + cost.weight_bytes(eight)
+    assert feature_bytes(narrow) - feature_bytes(eight) == plan.train_samples * record
+    assert price(eight).storage_bytes == feature_bytes(eight) + weight_bytes(eight)
 
 
 def test_one_pass_fills_every_cut_the_study_may_ask_for(filler: Filler, plan: TrialPlan, stand_in: Any) -> None:
@@ -194,7 +196,7 @@ def test_one_pass_fills_every_cut_the_study_may_ask_for(filler: Filler, plan: Tr
 def test_a_pass_computes_in_one_precision(filler: Filler, plan: TrialPlan, stand_in: Any) -> None:
     stand_in.jobs.clear()
     in_int8 = replace(plan, runtime=replace(plan.runtime, precision="int8"))
-    assert filler.missing(in_int8) == filler.missing(plan) + cost.QUANTISING_SAMPLES
+    assert filler.missing(in_int8) == filler.missing(plan) + QUANTISING_SAMPLES
     filler.prepare([plan, in_int8, at(plan, split=2), at(in_int8, split=2)])
     asked = [[(one.split, one.runtime.precision) for one in job.arguments["plans"]] for job in stand_in.jobs]
     assert asked == [[(3, "fp32"), (2, "fp32")], [(3, "int8"), (2, "int8")]]
@@ -218,7 +220,7 @@ def test_quantising_shows_its_progress(filler: Filler, monkeypatch: pytest.Monke
 
 def test_preparing_stays_below_the_stores_cap(filler: Filler, plan: TrialPlan, stand_in: Any) -> None:
     stand_in.jobs.clear()
-    filler._store.cap_bytes = int(1.5 * cost.feature_bytes(at(plan, alpha=0.1)))
+    filler._store.cap_bytes = int(1.5 * feature_bytes(at(plan, alpha=0.1)))
     filler.prepare([plan, at(plan, split=2), at(plan, split=1)])
     (job,) = stand_in.jobs
     assert [one.split for one in job.arguments["plans"]] == [3]
@@ -233,7 +235,7 @@ def test_nothing_is_prepared_where_nothing_is_cached(filler: Filler, plan: Trial
 def test_measured_seconds_replace_the_estimate_once_a_pass_was_long_enough(
     filler: Filler, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch, study: Study
 ) -> None:
-    guess = cost.fill_seconds(plan, study._setting.rates)
+    guess = price(plan, study._setting.rates).fill_seconds
     assert filler.seconds_each(plan) == guess
     ending(filler, JobResult("result", Filling(5, 1.0, {}, 0, {(plan.split, 8): ()})), monkeypatch)
     filler.fill([plan])
@@ -310,9 +312,9 @@ def test_filling_is_a_cost_of_its_own_whatever_was_stored(study: Study, plan: Tr
     values = {"local_accuracy": 0.5, "global_accuracy": 0.5, "train_seconds": 1.0, "peak_bytes": 1e6}
     base = TrialRecord(trial=0, state="failed", plan=plan)
     rates = study._setting.rates
-    record = scored_record(study._setting, base, Outcome(values), cost.fill_seconds(plan, rates), {})
+    record = scored_record(study._setting, base, Outcome(values), price(plan, rates).fill_seconds, {})
     assert record.values["train_seconds"] == 1.0
-    assert record.values["fill_seconds"] == pytest.approx(22 * cost.fill_seconds(plan, rates))
+    assert record.values["fill_seconds"] == pytest.approx(22 * price(plan, rates).fill_seconds)
     assert record.values["peak_bytes"] == max(1e6, rates.fill_peak_bytes)
 
 

@@ -11,10 +11,10 @@ import pytest
 from tuner.errors import TunerError
 from tuner.plan.parts import CachePlan, TailEdit
 from tuner.plan.trial import TrialPlan
-from tuner.planner import cost
 from tuner.planner.device import nominal
 from tuner.planner.memory.lifetimes import Tensor
 from tuner.planner.memory.step import StepPlan
+from tuner.planner.price import price
 from tuner.results.config import Budget
 from tuner.results.records import TrialRecord
 from tuner.search.forecast import Expected, Forecast, with_memory_limit
@@ -148,7 +148,7 @@ def json_copies(records: Sequence[TrialRecord]) -> list[TrialRecord]:
 
 def test_seconds_learn_from_every_trial_but_most_from_their_own_kind(ask: Ask) -> None:
     plan = plan_of(batch_size=8)
-    seconds = cost.train_seconds(plan, nominal(plan.model))
+    seconds = price(plan, nominal(plan.model)).train_seconds
     slow = [
         record(replace(plan, recipe=replace(plan.recipe, learning_rate=0.01 + number)), 6e7, number)
         for number in range(8)
@@ -181,7 +181,7 @@ def growing() -> TrialPlan:
 
 
 def test_a_tail_that_grows_is_expected_to_take_what_it_starts_with(ask: Ask, planner: Planner) -> None:
-    rough = cost.peak_bytes(growing(), nominal(growing().model))
+    rough = price(growing(), nominal(growing().model)).peak_bytes
     assert peak(ask(growing(), memory=rough - 1)) == planned(growing()) > PLANNED
     assert peak(ask(growing(), memory=rough)) == rough  # its full width fits
     assert len(planner.asked) == 1
@@ -212,7 +212,7 @@ def test_a_plan_gets_the_limit_and_stays_the_same_plan(begin: Begin) -> None:
     ],
 )
 def test_elsewhere_the_rough_estimate_does(plan: TrialPlan, memory: int | None, ask: Ask, planner: Planner) -> None:
-    assert peak(ask(plan, memory=memory)) == cost.peak_bytes(plan, nominal(plan.model))
+    assert peak(ask(plan, memory=memory)) == price(plan, nominal(plan.model)).peak_bytes
     assert planner.asked == []
 
 
@@ -223,4 +223,4 @@ def test_a_planner_that_fails_leaves_the_rough_estimate(
         raise TunerError("too slow")
 
     monkeypatch.setattr(planner, "plan_step", fail)
-    assert peak(ask(plan_of())) == cost.peak_bytes(plan_of(), nominal(plan_of().model))
+    assert peak(ask(plan_of())) == price(plan_of(), nominal(plan_of().model)).peak_bytes

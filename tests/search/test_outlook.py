@@ -7,7 +7,7 @@ import pytest
 from tests.plan.plans import PLAN
 from tests.search.settings import setting
 from tuner.plan.parts import RecipePlan
-from tuner.planner.cost import Estimate
+from tuner.planner.price import Estimate
 from tuner.results.objectives import OBJECTIVES
 from tuner.results.records import TrialRecord
 from tuner.search.outlook import LEAST_CURVES, Curve, Outlook, optimistic_end

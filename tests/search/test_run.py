@@ -44,7 +44,7 @@ def test_what_a_trial_says_wrong_and_what_it_does_to_the_process_that_forks_cost
     run = tune(trials=4, time="90s", memory="100MB")
     assert [record.state for record in run.records] == ["done", "failed", "failed", "done"]
     reasons = [record.reason for record in run.records[1:3]]
-    assert reasons[0] == "what train returned: values.peak_bytes: input should be a valid number, got 'much'"
+    assert reasons[0] == "what train returned: values: peak_bytes: could not convert string to float: 'much'"
     assert reasons[1] == "the process that trials are forked from was lost under it 2 times: it is stopped"
 
 

@@ -13,6 +13,7 @@ from tuner.plugin.knobs import Choice, Numeric, ValueSource
 from tuner.plugin.lookup import select
 from tuner.plugin.sources import corners, preferred_values
 from tuner.plugin.strategy import Strategy
+from tuner.results.config import RunRequest
 from tuner.search.budget import LIMITS, budget
 from tuner.search.setting import CORE_STRATEGIES, wanted_knobs
 from tuner.search.space import Space, check_knobs, load_space, shipped
@@ -50,7 +51,7 @@ def test_a_shipped_space_says_for_whom_it_is_and_ends(name: str) -> None:
     space = load_space(name)
     assert space.audience
     assert shipped()[name].read_text().startswith("# For ")
-    assert budget({}, space.limits, deterministic=False).time_seconds
+    assert budget(RunRequest(), space.limits).time_seconds
 
 
 @pytest.mark.parametrize("name", sorted(shipped()))
@@ -166,7 +167,7 @@ def test_every_limit_may_be_set_in_a_space(tmp_path: Path) -> None:
 @pytest.mark.parametrize("trials", ["²", "9" * 5001, "1e3", "inf", "0"])
 def test_trials_are_a_number_that_can_be_counted_to(trials: str) -> None:
     with pytest.raises(BudgetError, match="the search space's trials must be a whole number from 1 to 999999999, got"):
-        budget({}, {"trials": trials}, deterministic=False)
+        budget(RunRequest(), {"trials": trials})
 
 
 def test_a_space_that_is_not_there_is_named_with_the_nearest(tmp_path: Path) -> None:

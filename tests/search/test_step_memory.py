@@ -6,10 +6,10 @@ import pytest
 
 from tests.search.test_forecast import growing, plan_of
 from tuner.plan.parts import CachePlan
-from tuner.planner import cost
 from tuner.planner.device import FirstSteps, Rates, nominal, unscaled_bytes
 from tuner.planner.memory.lifetimes import Tensor
 from tuner.planner.memory.step import StepPlan
+from tuner.planner.price import price
 from tuner.search.step_memory import LINE_BYTES, expected_bytes
 
 SCRATCH = 8_000_000
@@ -47,4 +47,4 @@ def test_a_prefix_whose_outputs_are_stored_runs_apart(rates: Rates) -> None:
 
 def test_of_a_tail_that_grows_the_libraries_come_in_addition(rates: Rates) -> None:
     expected = expected_bytes(growing(), step_of(2, 60_000_000, library=0), rates)
-    assert expected == 60_000_000 + cost.library_bytes(growing(), rates) == 60_000_000 + SCRATCH + 20_000_000
+    assert expected == 60_000_000 + price(growing(), rates).library_bytes == 60_000_000 + SCRATCH + 20_000_000

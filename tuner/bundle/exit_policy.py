@@ -79,14 +79,11 @@ class ExitPolicy:
             KeyError: A required key is missing.
         """
         section = Table(content, "[exits] ")
-        segments = section.texts("segments")
-        # older bundles have one temperature for all exits
-        of_all = () if "temperatures" in section else (section.number("temperature"),) * len(segments)
         return cls(
-            segments=segments,
+            segments=section.texts("segments"),
             shares=section.numbers("shares", least=0, most=_MOST_SHARE),
             thresholds=section.numbers("thresholds", least=0, most=1),
-            temperatures=section.numbers("temperatures", of_all),
+            temperatures=section.numbers("temperatures"),
             tolerance=section.number("tolerance"),
             reference_accuracy=section.number("reference_accuracy", None),
             calibration_samples=section.integer("calibration_samples", None),

@@ -18,7 +18,9 @@ from tuner.targets import LossKind, Targets, TargetScale, targets_of
 from tuner.task import InputSpec
 from tuner.task.spec import SampleKind
 
+#: Versions of ``bundle.json``, and of what ``train/`` holds.
 FORMAT = 1
+TRAIN_FORMAT = 1
 #: Parts of a round's samples, each judged by a model that was trained on the others.
 FOLDS, MOST_FOLDS = 5, 20
 _MOST_SIZE = 2**16  # of an edge, in pixels, or of a batch
@@ -34,7 +36,16 @@ class Section(StrEnum):
     LABEL_MAP = auto()
     TARGETS = auto()
     INT8 = auto()
-    EVOLVED = "final_widths"  # named after the first edit that had a record
+    EVOLVED = auto()
+
+
+class TrainKind(StrEnum):
+    """What a bundle trains: a tail by steps, a tail by adapters, exits, or a head that is solved for."""
+
+    TAIL = auto()
+    ADAPTERS = auto()
+    EXITS = auto()
+    CLOSED_FORM = "closed-form"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +53,23 @@ class TrainInfo:
     """What ``train/`` holds: everything that training on the device needs in addition to the model.
 
     Attributes:
-        format: Version of the files: 1 trains a tail, 2 trains exits, 3 a tail by adapters, 4 solves for a head.
+        kind: One of `TrainKind`, or of another version.
         batch_size: Largest batch of the training step.
         replay_samples: Number of global samples that are trained on again.
         check_samples: Number of global samples that forgetting is measured on.
         bits: Width of the stored features.
         bytes: Size of ``train/``.
         largest_loss_difference: Largest relative difference from PyTorch's losses.
-        weights: Names of the tail's weights; of all formats but 2.
-        cut: Block number where the tail begins; of all formats but 2.
-        exits: Number of exits; of format 2.
+        weights: Names of the tail's weights; none of exits.
+        cut: Block number where the tail begins; None of exits.
+        exits: Number of exits; None of other kinds.
         folds: Parts of a round's samples, each of which is judged by a model that was trained on the others; `FOLDS`
             where it is None.
         left_out: Kinds of the plan's loss terms that the training step does without.
+        format: Version of the files; `TRAIN_FORMAT` is what this version reads.
     """
 
-    format: int
+    kind: str
     batch_size: int = 0
     replay_samples: int = 0
     check_samples: int = 0
@@ -69,6 +81,7 @@ class TrainInfo:
     exits: int | None = None
     folds: int | None = None
     left_out: tuple[str, ...] = ()
+    format: int = TRAIN_FORMAT
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "TrainInfo":
@@ -80,7 +93,7 @@ class TrainInfo:
         """
         section = Table(content, "[train] ")
         return cls(
-            format=section.integer("format"),
+            kind=section.text("kind", ""),
             batch_size=section.integer("batch_size", 0, most=_MOST_SIZE),
             replay_samples=section.integer("replay_samples", 0),
             check_samples=section.integer("check_samples", 0),
@@ -88,16 +101,16 @@ class TrainInfo:
             bytes=section.integer("bytes", 0),
             largest_loss_difference=section.number("largest_loss_difference", 0.0),
             weights=section.texts("weights", ()),
-            cut=section.integer("split", None),
+            cut=section.integer("cut", None),
             exits=section.integer(Section.EXITS, None),
             folds=section.integer("folds", None, least=2, most=MOST_FOLDS),
             left_out=section.texts("left_out", ()),
+            format=section.integer("format"),
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the section as JSON holds it, without the keys of the other format."""
+        """Return the section as JSON holds it, without the keys of other kinds."""
         content = asdict(self, dict_factory=with_lists)
-        content["split"] = content.pop("cut")
         return {name: value for name, value in content.items() if value not in (None, [])}
 
 
@@ -133,8 +146,8 @@ class BundleInfo:
         scores: Measured values.
         exits: Exits of a chain of segments; None where the model is one file.
         train: What training on the device needs; None where the bundle was exported without ``--trainable``.
-        label_thresholds: Of each label, where a sample may have several: what is over its threshold is predicted; none
-            in older bundles.
+        label_thresholds: Of each label, where a sample may have several: what is over its threshold is predicted; 0.5
+            where there are none.
         label_map: Labels that a sample has by one name: its own, and those that are more general.
         scale: What targets were standardised by: a value is mean + std · output; None where there are labels.
         int8: How the model compares with the same one in float32; None where it computes in float32.

@@ -1,5 +1,6 @@
 """Stored features of global samples with their labels, in one file, which a bundle brings along against forgetting."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,6 @@ from tuner.store.codec import Codec
 from tuner.targets import Targets
 
 FORMAT = "1"
-#: Of records with scales of their own, which earlier versions do not read.
-PER_SAMPLE_FORMAT = "2"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,8 +60,12 @@ class Replay:
         tensors: dict[str, npt.NDArray[Any]] = {"codes": self.codes, "labels": self.labels}
         if self.codec.low is not None and self.codec.high is not None:
             tensors |= {"low": self.codec.low, "high": self.codec.high}
-        version = PER_SAMPLE_FORMAT if self.codec.per_sample else FORMAT
-        metadata = {"format": version, "bits": str(self.codec.bits), "shape": " ".join(map(str, self.codec.shape))}
+        metadata = {
+            "format": FORMAT,
+            "bits": str(self.codec.bits),
+            "shape": " ".join(map(str, self.codec.shape)),
+            "per_sample": json.dumps(self.codec.per_sample),
+        }
         with private_file(path) as part:
             save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, part, metadata)
 
@@ -77,17 +80,15 @@ class Replay:
         with open_tensors(path) as file:
             metadata = file.metadata() or {}
             version = metadata.get("format")
-            if version not in {FORMAT, PER_SAMPLE_FORMAT}:
-                raise BundleError(
-                    f"{path} has record format {version}, this version reads {FORMAT} and {PER_SAMPLE_FORMAT}: "
-                    "update tuner"
-                )
+            if version != FORMAT:
+                raise BundleError(f"{path} has record format {version}, this version reads {FORMAT}: update tuner")
             bits, shape = int(metadata["bits"]), tuple(map(int, metadata["shape"].split()))
+            per_sample = metadata["per_sample"] == "true"
         tensors = read_tensors(path)
         codes, labels = tensors.get("codes"), tensors.get("labels")
         if codes is None or labels is None:
             raise BundleError(f"{path} lacks codes or labels: export again")
-        codec = Codec(bits, shape, tensors.get("low"), tensors.get("high"), version == PER_SAMPLE_FORMAT)
+        codec = Codec(bits, shape, tensors.get("low"), tensors.get("high"), per_sample)
         if codes.dtype != np.uint8 or codes.shape != (len(labels), codec.record_bytes):
             raise BundleError(
                 f"{path} must have codes uint8 [{len(labels)}, {codec.record_bytes}], one for each label, "

@@ -16,7 +16,7 @@ from tuner.cli.dashboard import dashboard
 from tuner.cli.describe import describe
 from tuner.cli.init import init
 from tuner.cli.labels import labels_app
-from tuner.cli.options import ReaderGoneError, print_line
+from tuner.cli.options import EVERY, ReaderGoneError, print_line
 from tuner.cli.plugins import plugins_app
 from tuner.cli.prior import prior_app
 from tuner.cli.report import report
@@ -26,7 +26,6 @@ from tuner.cli.service import rollback, status, watch
 from tuner.cli.settings import from_environment, from_project
 from tuner.cli.show import diff, show
 from tuner.cli.store import forget, store_app
-from tuner.cli.worker import worker
 from tuner.distribution import installed_version
 from tuner.errors import TunerError, UsageError, disk_error, missing_extra
 from tuner.printable import one_line, printable, wrapped
@@ -41,19 +40,17 @@ app = App(
     result_action="return_value",
     suppress_keyboard_interrupt=False,  # `call` reports it in one line
     config=[from_environment, from_project],
+    default_parameter=EVERY,
     help_format="plaintext",  # markdown would cost a quarter of the time that --help takes
 )
 
 
-app.command(bundle_app)
-app.command(store_app)
-app.command(prior_app)
-app.command(labels_app)
-app.command(plugins_app)
+for group in (bundle_app, store_app, prior_app, labels_app, plugins_app):
+    group.default_parameter = EVERY
+    app.command(group)
 for command in (
     init,
     run,
-    worker,
     show,
     diff,
     report,
@@ -105,7 +102,7 @@ def call(arguments: list[str]) -> int:
     try:
         common = split(arguments)
         with applied(common):
-            _add_commands_of_plugins(common.rest)
+            add_commands_of_plugins(common.rest)
             app(common.rest, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         return _failed(USAGE, f"{' '.join(str(error).split())} See tuner --help.")
@@ -128,7 +125,7 @@ def call(arguments: list[str]) -> int:
     return DONE
 
 
-def _add_commands_of_plugins(arguments: Sequence[str]) -> None:
+def add_commands_of_plugins(arguments: Sequence[str] = ()) -> None:
     """Add the commands of plugins, unless one of the core's own is called, which does not wait for them."""
     named = next((word for word in arguments if not word.startswith("-")), None)
     known = {name for command in app for name in app[command].name}

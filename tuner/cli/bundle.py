@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Group, Parameter
 from cyclopts.validators import mutually_exclusive
 
-from tuner.cli.options import Flag, Json, LocalPlugins, Memory, Time, note, print_line, progress
+from tuner.cli.options import Json, LocalPlugins, Memory, Time, note, print_line, progress
 from tuner.errors import UsageError
 from tuner.printable import one_line
 
@@ -21,10 +21,10 @@ def export(
     /,
     *,
     pick: str = "best",
-    trainable: Annotated[bool, Flag] = False,
-    int8: Annotated[bool, Flag] = False,
+    trainable: bool = False,
+    int8: bool = False,
     int8_loss: float | None = None,
-    web: Annotated[bool, Flag] = False,
+    web: bool = False,
     web_runtime: Path | None = None,
     task: str | None = None,
     plugin: LocalPlugins = (),
@@ -42,9 +42,7 @@ def export(
     out
         The bundle's folder, which must be empty or not exist yet.
     pick
-        A trial's number; an expression: 'global_accuracy >= 50 % and min(train_seconds)'; or a name: best (highest
-        local accuracy of those that keep the known classes), knee (the balanced trial), fastest, smallest or safest
-        (least training time, least training memory, least loss of global accuracy, of the trials near the best gain).
+        best, knee, fastest, smallest, safest, a trial's number, or an expression; see docs/commands.md.
     trainable
         Let the bundle train again without PyTorch; it then holds features of global samples.
     int8
@@ -130,8 +128,8 @@ def predict(
     files: Annotated[list[Path], Parameter(consume_multiple=True)],
     /,
     *,
-    csv_output: Annotated[bool, Parameter(name="--csv", negative="", group=("Parameters", _FORMAT))] = False,
-    timeline: Annotated[bool, Flag] = False,
+    csv_output: Annotated[bool, Parameter(name="--csv", group=("Parameters", _FORMAT))] = False,
+    timeline: bool = False,
     time: Time = None,
     memory: Memory = None,
     json_output: Annotated[Json, Parameter(group=("Parameters", _FORMAT))] = False,

@@ -1,12 +1,11 @@
 """The command `tuner dashboard`."""
 
 from contextlib import suppress
-from typing import Annotated
 
-from tuner.cli.options import Whole, print_line
+from tuner.cli.options import print_line
 
 
-def dashboard(run: str, /, *, port: Annotated[int, Whole] = 0) -> None:
+def dashboard(run: str, /, *, port: int = 0) -> None:
     """Show a run in the browser with optuna-dashboard, on this device only, until Ctrl-C.
 
     Parameters
@@ -17,10 +16,9 @@ def dashboard(run: str, /, *, port: Annotated[int, Whole] = 0) -> None:
         Port to listen on [default: any that is free].
     """
     from tuner.commands.dashboard import serve_dashboard
-    from tuner.search.shared.address import is_address, redacted
+    from tuner.commands.reading import shown_place
 
-    shown = redacted(run) if is_address(run) else run
-
+    shown = shown_place(run)
     with suppress(KeyboardInterrupt):
         serve_dashboard(run, port, lambda address: print_line(f"{address} shows {shown}; Ctrl-C ends it"))
         return

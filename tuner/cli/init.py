@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tuner.cli.options import Flag, Json, OutFile, print_line
+from tuner.cli.options import Json, OutFile, print_line
 
 
 def init(
@@ -18,7 +18,7 @@ def init(
     weights: str | None = None,
     global_: Annotated[Path | None, Parameter(name="--global")] = None,
     out: OutFile = Path("task.toml"),
-    force: Annotated[bool, Flag] = False,
+    force: bool = False,
     json_output: Json = False,
 ) -> None:
     """Look at a folder of photos and write a task file for them, with comments; then: tuner run.

@@ -9,40 +9,45 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter, Token
 
 from tuner.printable import printable, wrapped
+from tuner.results.config import Duration, Size
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from tuner.commands.progress import Progress
 
-Json = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object and nothing else.")]
-Flag = Parameter(negative="")
 
+def _converted(kind: Any, tokens: Sequence[Token]) -> Any:
+    """Return an option's value; cyclopts itself would round a number with a decimal point to a whole one."""
+    from cyclopts import convert  # not needed for --help
 
-def _whole_number(_: type, tokens: Sequence[Token]) -> int:
-    """Return a whole number; cyclopts itself rounds what has a decimal point."""
     token = tokens[0]
-    if not re.fullmatch(r"[+-]?[0-9]{1,18}", token.value):
+    if kind in (int, int | None) and not re.fullmatch(r"[+-]?[0-9]{1,18}", token.value):
         place = "" if token.source in {"cli", "env"} else f" in {token.source}"
         raise ValueError(f"{token.keyword or 'it'}{place} must be a whole number, got {token.value[:40]!r}.")
-    return int(token.value)
+    return convert(kind, tokens)
 
 
-Whole = Parameter(converter=_whole_number)
+def _shown_default(value: Any) -> str | None:
+    """Return a default for help; nothing of flags that are off, and of lists that are empty."""
+    return None if value is None or value is False or value in ("", ()) else str(value)
+
+
+#: What holds of every option of every command: flags have no ``--no-`` form.
+EVERY = Parameter(negative="", converter=_converted, show_default=_shown_default)
+Json = Annotated[bool, Parameter(name="--json", help="Print one JSON object and nothing else.")]
 LocalPlugins = Annotated[
     tuple[Path, ...],
     Parameter(
         name="--plugin",
-        negative="",
-        show_default=False,
         help="A Python file or package with a plugin that is not installed; may be repeated.",
     ),
 ]
 
 Out = Annotated[Path | None, Parameter(name=["--out", "-o"])]
 OutFile = Annotated[Path, Parameter(name=["--out", "-o"])]
-Time = Annotated[str | None, Parameter(help="Limit on the whole command, such as 90s or 10m.")]
-Memory = Annotated[str | None, Parameter(help="Limit on the memory that the work adds to its process, such as 512MB.")]
+Time = Annotated[Duration | None, Parameter(help="Limit on the whole command, such as 90s or 10m.")]
+Memory = Annotated[Size | None, Parameter(help="Limit on the memory that the work adds to its process, such as 512MB.")]
 
 
 class ReaderGoneError(Exception):

@@ -2,9 +2,8 @@
 
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
 
-from tuner.cli.options import Flag, LocalPlugins, Memory, OutFile, Time, print_line, progress
+from tuner.cli.options import LocalPlugins, Memory, OutFile, Time, print_line, progress
 
 
 def report(
@@ -12,7 +11,7 @@ def report(
     /,
     *,
     out: OutFile = Path("report.html"),
-    with_photos: Annotated[bool, Flag] = False,
+    with_photos: bool = False,
     task: str | None = None,
     plugin: LocalPlugins = (),
     time: Time = None,

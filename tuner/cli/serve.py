@@ -2,12 +2,11 @@
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
 
-from tuner.cli.options import Whole, print_line
+from tuner.cli.options import print_line
 
 
-def serve(bundle: Path, /, *, port: Annotated[int, Whole] = 8000) -> None:
+def serve(bundle: Path, /, *, port: int = 8000) -> None:
     """Serve the page of a bundle to browsers on this device, until Ctrl-C.
 
     Parameters

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from tuner.cli.options import Flag, Json, Whole, print_line
+from tuner.cli.options import Json, print_line
 from tuner.printable import one_line, printable
+from tuner.results.config import Duration, Size
 
 
 def watch(
@@ -18,13 +19,13 @@ def watch(
     /,
     *,
     samples: Annotated[str, Parameter(allow_leading_hyphen=True)],
-    once: Annotated[bool, Flag] = False,
-    enough: Annotated[int, Whole] = 100,
+    once: bool = False,
+    enough: int = 100,
     exploration: float = 0.05,
     window: str | None = None,
-    any_time: Annotated[bool, Flag] = False,
-    round_time: str = "10m",
-    keep: str = "256MB",
+    any_time: bool = False,
+    round_time: Duration = "10m",
+    keep: Size = "256MB",
     json_output: Json = False,
 ) -> None:
     """Predict files as they come, keep them for training, watch for drift, and train when the device is idle.

@@ -40,7 +40,8 @@ def from_project(app: "App", commands: tuple[str, ...], arguments: "ArgumentColl
     if not path.exists():
         return
     settings = _settings(path, commands)
-    names = {name.lstrip("-") for argument in arguments for name in argument.names if name.startswith("--")}
+    taken = (name for argument in arguments if argument.parse for name in argument.names)
+    names = {name.lstrip("-") for name in taken if name.startswith("--")}
     for name in (key for key, value in settings.items() if not isinstance(value, dict)):
         place = f"{FILE}: [tool.tuner.{'.'.join(commands)}] {name}"
         if name not in names:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tuner.cli.options import Flag, Json, Whole, print_line, stdout_console
+from tuner.cli.options import Json, print_line, stdout_console
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 def show(
     folder: str,
-    trial: Annotated[int | None, Whole] = None,
+    trial: int | None = None,
     /,
     *,
-    whole: Annotated[bool, Parameter(name="--all", negative="")] = False,
-    trials: Annotated[bool, Flag] = False,
-    plot: Annotated[bool, Flag] = False,
+    whole: Annotated[bool, Parameter(name="--all")] = False,
+    trials: bool = False,
+    plot: bool = False,
     kind: str = "",
     json_output: Json = False,
 ) -> None:
@@ -50,7 +50,7 @@ def show(
     if trials + whole + plot + (trial is not None) > 1 or (plot and json_output):
         raise UsageError("show takes one of a trial's number, --trials, --all and --plot: leave the others out")
     from tuner.commands.reading import open_run
-    from tuner.search.shared.address import is_address
+    from tuner.reading import is_address
 
     card = None if is_address(folder) else card_at(Path(folder))
     if card is not None:

@@ -11,14 +11,14 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from tuner.commands.reading import study_reader
 from tuner.errors import RunError, missing_extra
+from tuner.plugin.studies import StudyReader
+from tuner.reading import is_address
 from tuner.results.folder import TRIALS
 from tuner.results.run import Run
-from tuner.search.shared.address import is_address
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-    from tuner.search.shared.fetching import StudyReader
 
 HOST = "127.0.0.1"
 
@@ -118,7 +118,7 @@ class StudySource(Source):
         folder: Where its copy is written.
     """
 
-    def __init__(self, reader: "StudyReader", folder: Path) -> None:
+    def __init__(self, reader: StudyReader, folder: Path) -> None:
         super().__init__(folder)
         self._reader = reader
 

@@ -12,12 +12,13 @@ from tuner.plan.info import BlockInfo
 from tuner.plan.text import describe
 from tuner.plan.toml import from_toml
 from tuner.plan.trial import TrialPlan
-from tuner.planner import cost
 from tuner.planner.device import Rates
 from tuner.planner.flops import training_flops
 from tuner.planner.memory.placement import smallest
 from tuner.planner.memory.step import StepPlan
 from tuner.planner.memory.summary import memory_summary, write_picture
+from tuner.planner.price import price
+from tuner.planner.tail_terms import worth_planning
 from tuner.plugin.core import build_host
 from tuner.reading import path_from, read_text
 from tuner.search.processes.remote import open_remote
@@ -181,9 +182,9 @@ def _describe_plan(plan: TrialPlan, rates: Rates, step: StepPlan | None, reason:
         step: Its training step; None where it cannot be planned.
         reason: Why the backend cannot carry it out; None where it can.
     """
-    estimate = cost.estimate(plan, rates)
+    estimate = price(plan, rates).estimate()
     peak_bytes = estimate.peak_bytes
-    if step is not None and cost.worth_planning(plan):
+    if step is not None and worth_planning(plan):
         peak_bytes = expected_bytes(plan, step, rates)  # the planned executor runs it
     return PlanDescription(
         sentence=describe(plan),
@@ -202,9 +203,9 @@ def _describe_step(plan: TrialPlan, rates: Rates, step: StepPlan) -> StepDescrip
     return StepDescription(
         batch_size=plan.recipe.batch_size,
         micro_batches=plan.recipe.micro_batches,
-        executor="planned" if cost.worth_planning(plan) else "eager",
+        executor="planned" if worth_planning(plan) else "eager",
         flops=step.flops,
-        seconds=cost.loop_seconds(plan, rates) / (plan.recipe.epochs * steps),
+        seconds=price(plan, rates).loop_seconds / (plan.recipe.epochs * steps),
         memory=memory_summary(step.tensors, placement, planner, step.steps),
     )
 

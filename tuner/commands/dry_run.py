@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,15 @@ from tuner.files import cache_folder
 from tuner.plan.parts import Scalar, Stage
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
-from tuner.planner import cost
 from tuner.planner.device import Rates
+from tuner.planner.price import price
 from tuner.plugin.compose import Composed, StrategyError, compose
 from tuner.plugin.core import build_host
 from tuner.plugin.given import with_given
 from tuner.plugin.knobs import Choice, Knob, ValueSource, narrow
 from tuner.plugin.sources import preferred_values
 from tuner.plugin.strategy import Strategy
-from tuner.results.config import Budget
+from tuner.results.config import Budget, RunRequest
 from tuner.search.budget import budget
 from tuner.search.folds import check_folds, check_possible_folds, with_folds
 from tuner.search.processes.remote import open_remote
@@ -95,18 +95,7 @@ class DryRun:
     depths: tuple[Depth, ...]
 
 
-def dry_run(
-    task: str,
-    *,
-    space: str,
-    limits: Mapping[str, Any],
-    backend: str | None,
-    deterministic: bool = False,
-    folds: int | None = None,
-    store: Path | None = None,
-    plugins: Iterable[Path] = (),
-    started: float | None = None,
-) -> DryRun:
+def dry_run(task: str, asked: RunRequest, *, started: float | None = None) -> DryRun:
     """Preview a run; train nothing.
 
     Every depth that the space allows is estimated as the study would, with the start values of the recipe, as far as
@@ -114,60 +103,52 @@ def dry_run(
 
     Args:
         task: Task, as for `tuner.run`.
-        space: Name or file of a search space.
-        limits: Limits by name; None for the space's.
-        backend: The only backend to use; None for any.
-        deterministic: Whether costs come from FLOPs instead of clocks.
-        folds: Folds that judge each plan; None for none.
-        store: The store's folder; it is only read, and not made.
-        plugins: Files of local plugins.
+        asked: What is asked of the run; the store is only read, and not made.
         started: Clock (`time.monotonic`) from which the time counts; now where it is not given.
 
     Raises:
         TunerError: As `tuner.run` would.
     """
     started = time.monotonic() if started is None else started
-    search_space = load_space(space)
-    texts = {name.replace("_", "-"): value for name, value in limits.items()}
-    run_limits = budget(texts, search_space.limits, deterministic=deterministic)
-    seconds = run_limits.time_seconds
+    space = load_space(asked.space)
+    limits, folds = budget(asked, space.limits), check_folds(asked.folds)
+    seconds = limits.time_seconds
     end = None if seconds is None else started + max(seconds, LOOKING_SECONDS)  # a run with less would say so
-    host = build_host(local=[*search_space.plugins, *plugins], end=end)
+    host = build_host(local=[*space.plugins, *asked.plugins], end=end)
     host.check_local()
-    number = check_folds(folds)
-    strategies, objectives = participants(host, search_space)
-    check_measured(host, objectives, backends := backends_of(host, backend))
+    strategies, objectives = participants(host, space)
+    check_measured(host, objectives, backends := backends_of(host, asked.backend))
     measuring = backends[0]
-    opening = open_remote(host, task, [measuring], kill_at=end, memory_bytes=run_limits.memory_bytes, many_jobs=True)
+    opening = open_remote(host, task, [measuring], kill_at=end, memory_bytes=limits.memory_bytes, many_jobs=True)
     with opening as sessions:
         session = sessions[measuring]
         objectives = objectives_for(session.task, objectives)
         info = session.task.info
-        check_possible_folds(number, session.task)
+        check_possible_folds(folds, session.task)
         model, within = session.model, math.inf if end is None else LOOKING_SHARE * (end - time.monotonic())
-        rates = rates_of(session, measuring, measure=not deterministic, within=within)
+        rates = rates_of(session, measuring, measure=not asked.deterministic, within=within)
         strategies = with_given(strategies, session.task.given)
-        knobs = check_knobs(search_space, strategies, model, info)
-        wanted = wanted_knobs(search_space, backend, deterministic=deterministic)
+        knobs = check_knobs(space, strategies, model, info)
+        wanted = wanted_knobs(space, asked.backend, deterministic=asked.deterministic)
         try:
             plans = depths(lambda source: compose(strategies, source, model, info, wanted), strategies)
         except StrategyError as error:
             raise PluginError(f"{error}: its trials would fail") from error
-        plans = [with_folds(plan, number) for plan in plans]
+        plans = [with_folds(plan, folds) for plan in plans]
         cached = [plan for plan in plans if plan.cached]
-        missing = _missing_samples(session, cached, store or cache_folder() / "store")
+        missing = _missing_samples(session, cached, Path(asked.store or cache_folder() / "store"))
     spent = time.monotonic() - started  # a run, too, loads libraries, task and model before its first trial
-    left = None if run_limits.time_seconds is None else max(0.0, run_limits.time_seconds - spent - CLOSING_SECONDS)
+    left = None if seconds is None else max(0.0, seconds - spent - CLOSING_SECONDS)
     return DryRun(
         task=info.name,
-        space=search_space.name,
-        limits=run_limits,
+        space=space.name,
+        limits=limits,
         strategies=tuple(strategy.name for strategy in strategies),
         objectives=tuple(objective.name for objective in objectives),
-        knobs={name: str(_narrowed(knob, search_space)) for name, knob in knobs.items()},
-        fill_seconds=missing * max((cost.fill_seconds(plan, rates) for plan in cached), default=0.0),
+        knobs={name: str(_narrowed(knob, space)) for name, knob in knobs.items()},
+        fill_seconds=missing * max((price(plan, rates).fill_seconds for plan in cached), default=0.0),
         fill_samples=missing,
-        depths=tuple(_estimated(plan, rates, missing, run_limits, left) for plan in plans),
+        depths=tuple(_estimated(plan, rates, missing, limits, left) for plan in plans),
     )
 
 
@@ -220,7 +201,7 @@ def _estimated(plan: TrialPlan, rates: Rates, missing: int, limits: Budget, left
         limits: The run's limits.
         left: Seconds left of the run's time; None for no limit.
     """
-    estimate = cost.estimate(plan, rates, min(missing, _needed_samples(plan)))
+    estimate = price(plan, rates).estimate(min(missing, _needed_samples(plan)))
     checks = (
         ("time", estimate.spend_seconds, left),
         ("train-time", estimate.train_seconds, limits.train_seconds),

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.bundle.format import FILE, Bundle
+from tuner.bundle.info import TrainKind
 from tuner.bundle.rounds import forget_rounds
 from tuner.commands.watch import ring_of, rings_of_task
 from tuner.errors import TaskError
 from tuner.plugin.calls import OverdueError, limited
 from tuner.plugin.core import load_task
 from tuner.reading import kind_of
-from tuner.runtime.train.files import SOLVED_FORMAT
 from tuner.search.processes.supervisor import LOADING_SECONDS
 from tuner.store.calibrated import forget_calibrated
 from tuner.store.store import STARTS, Store, open_store
@@ -73,7 +73,7 @@ def forget(task: str, folder: Path | None = None) -> ForgottenSamples:
     """
     if kind_of(Path(task) / FILE) == "file":
         samples = ring_of(Path(task)).clear()
-        if (train := Bundle.read(Path(task)).info.train) is not None and train.format == SOLVED_FORMAT:
+        if (train := Bundle.read(Path(task)).info.train) is not None and train.kind == TrainKind.CLOSED_FORM:
             forget_rounds(Path(task))  # they hold features of the ring's samples; the exported bundle holds none
         return ForgottenSamples(Bundle.read(Path(task)).name, records=0, files=0, samples=samples)
     loaded = _loaded(task)

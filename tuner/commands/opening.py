@@ -48,8 +48,8 @@ def host_of_run(
     is_named = run.task is None and task is None and name not in host.tasks
     if is_named and not is_own(run.info.config, run.info.mark):
         raise RunError(
-            f"{run.folder} has no mark of this device (it was made elsewhere, by an earlier version, or before the "
-            f"cache was deleted), and its task {name} may be code: read it, then give --task {name}"
+            f"{run.folder} has no mark of this device (it was made elsewhere, or before the cache was deleted), "
+            f"and its task {name} may be code: read it, then give --task {name}"
         )
     if changed := differences(host, run.info.plugins):
         warn(f"the run was made with other plugins: {changed}")

@@ -2,21 +2,15 @@
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tuner.errors import RunError, UsageError
+from tuner.errors import UsageError
+from tuner.plugin.core import build_host
+from tuner.plugin.studies import StudyReader
+from tuner.reading import is_address
 from tuner.results.pick import pick_trial
 from tuner.results.run import Run
-from tuner.search.shared.address import is_address, read_address
-from tuner.search.shared.artifacts import read_artifacts
-
-if TYPE_CHECKING:
-    from tuner.search.shared.fetching import StudyReader
-
-#: Every argument and option may be given by a variable.
-VARIABLE = "the whole address in the variable of the argument, such as TUNER_SHOW_FOLDER"
 
 
 @contextmanager
@@ -86,39 +80,25 @@ def run_to_export(place: str, pick: str, artifacts: str | Path | None) -> Iterat
         return
     if artifacts is None:
         raise UsageError("a study is exported with --artifacts, where its workers put weights: give it")
-    weights = read_artifacts(artifacts)
-    with study_reader(place) as reader, tempfile.TemporaryDirectory(prefix="tuner-study-") as name:
+    opener = build_host().study(place)
+    opener.check(place, artifacts)
+    with opener.read(place) as reader, tempfile.TemporaryDirectory(prefix="tuner-study-") as name:
         folder = Path(name)
         reader.write(folder)
         run = Run.open(folder)
-        reader.fetch(pick_trial(run, pick).trial, weights, folder)
+        reader.fetch(pick_trial(run, pick).trial, artifacts, folder)
         yield run
 
 
-@contextmanager
-def study_reader(address: str) -> "Iterator[StudyReader]":
-    """Open a shared study for the length of a block.
+def study_reader(address: str) -> AbstractContextManager[StudyReader]:
+    """Open a study that several workers share, for the length of a block.
 
     Raises:
-        TunerError: It cannot be opened.
+        TunerError: It cannot be opened, or no plugin does.
     """
-    import logging  # not needed for --help
+    return build_host().study(address).read(address)
 
-    from tuner.commands.sharing import exposed_password
-    from tuner.search.shared.failures import is_outage, reason_of, refusal
-    from tuner.search.shared.fetching import StudyReader
 
-    read = read_address(address, way_out="correct it, or give the folder of a run")
-    if (exposed := exposed_password(read, VARIABLE)) is not None:
-        logging.getLogger(__name__).warning(exposed)
-    try:
-        reader = StudyReader(read)
-        try:
-            yield reader
-        finally:
-            reader.close()
-    except Exception as error:
-        if not is_outage(error) and refusal(error) is None:
-            raise
-        reason = f"{read.shown} cannot be read ({reason_of(error)})"
-        raise RunError(f"the study {reason}: see that it runs and lets this device in") from None
+def shown_place(place: str) -> str:
+    """Return a run's folder, or the address of a study, as it may be shown: without a password."""
+    return build_host().study(place).check(place) if is_address(place) else place

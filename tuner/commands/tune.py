@@ -2,33 +2,33 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, fields
+from inspect import signature
 from pathlib import Path
-from time import monotonic
-from types import ModuleType
+from typing import Any, Concatenate, ParamSpec
 
-from tuner.commands.audience import audience
 from tuner.commands.interruption import stopping
 from tuner.commands.run import Run
-from tuner.commands.sharing import shared_address, sharing
+from tuner.commands.study import check_study, open_study
 from tuner.commands.tuning import NO_RUN, Tuning
-from tuner.errors import RunError, UsageError, disk_error
-from tuner.events import Event
+from tuner.errors import RunError, UsageError, disk_error, nearest
+from tuner.events import Event, Events, log
 from tuner.plugin.core import build_host
 from tuner.plugin.finding import local_plugin
 from tuner.plugin.host import Host
 from tuner.reading import kind_of, path_from, text_from
-from tuner.results.config import Budget, RunConfig
+from tuner.results.config import RunConfig, RunRequest
 from tuner.results.folder import FILE, RunInfo, read_run
 from tuner.results.lock import lock_folder
 from tuner.results.origin import is_own
 from tuner.results.prior import Prior
-from tuner.search.budget import KEEP_GOING, LIMITS, budget, check_seed
+from tuner.search.budget import budget, check_seed
 from tuner.search.folds import check_folds, check_possible_folds
-from tuner.search.listener import OPENING, Listener
-from tuner.search.processes.family import require_linux
+from tuner.search.listener import OPENING, Listener, together
 from tuner.search.processes.guard import Interrupt
+from tuner.search.processes.process_tree import require_linux
 from tuner.search.processes.remote import open_remote
 from tuner.search.setting import (
     CLOSING_SECONDS,
@@ -41,154 +41,109 @@ from tuner.search.space import Space, load_prior, load_space
 from tuner.task import Task
 from tuner.task.info import TaskOutline
 
-DEFAULT_SPACE = "board-10min"
 STATUS = Path("/proc/self/stat")
+P = ParamSpec("P")
 
 
-def run(
-    task: str | Task,
-    *,
-    space: str = DEFAULT_SPACE,
-    time: str | None = None,
-    train_time: str | None = None,
-    memory: str | None = None,
-    storage: str | None = None,
-    trials: int | None = None,
-    forget_at_most: str | None = None,
-    stop_when_flat: str | None = None,
-    keep_going: bool = False,
-    backend: str | None = None,
-    seed: int = 0,
-    deterministic: bool = False,
-    folds: int | None = None,
-    out: str | Path | None = None,
-    store: str | Path | None = None,
-    earlier: str | Path | None = None,
-    prior: str | Path | None = None,
-    resume: bool = False,
-    plugins: Iterable[str | Path | ModuleType] = (),
-    study: str | None = None,
-    artifacts: str | Path | None = None,
-    progress: bool | None = None,
-    on_event: Callable[[Event], object] | None = None,
-    listener: Listener | None = None,
-    started: float | None = None,
-) -> Run:
-    """Tune a task within limits: try plans by training them, and keep the Pareto front.
+@dataclass(frozen=True, kw_only=True)
+class Call(RunRequest):
+    """A run from Python: what is asked of it, and who hears of it.
 
-    Limits are text, as on the command line; one that is not given is the search space's.
-
-    Args:
-        task: A ``task.toml``, a ``file.py:function``, the name of a built-in task, or a task.
-        space: Name or file of a search space.
-        time: Limit on the whole call, such as ``"10m"``.
-        train_time: Limit on a result's training time, without the time to fill the feature store.
-        memory: Limit on the memory that a trial adds to its process, such as ``"512MB"``.
-        storage: Limit on stored features and the run folder together.
-        trials: Limit on the number of trials.
-        forget_at_most: Limit on the loss of global accuracy against the untouched model, such as ``"3%"``.
-        stop_when_flat: Time without a better front after which the run ends, such as ``"60s"``.
-        keep_going: Whether to use all of `time`, even if nothing is left to gain that the validation samples could
-            show.
-        backend: The only backend to use; any that is installed where it is not given.
-        seed: The study's seed: the same seed suggests the same plans.
-        deterministic: Whether to use one thread and costs from FLOPs instead of clocks, so that a resumed run equals
-            an undisturbed one.
-        folds: Number of folds, from 2, that the local training samples are divided into: each is scored by a training
-            without it, so that a trial takes as many trainings more, and its local accuracy is of all local samples.
-            None scores on the local validation samples alone.
-        out: The run's folder; by default ``runs/TASK``.
-        store: The feature store's folder; by default in the user's cache.
-        earlier: A run whose front is tried first, or ``"none"``; by default the newest run of the same model, and none
-            if `deterministic` or with a prior.
-        prior: A file that ``tuner prior build`` wrote, or ``"shipped"`` for the one that comes with tuner: those of
-            its plans that suit the task are tried first; by default the search space's, if it names one and `earlier`
-            is not given.
-        resume: Whether to continue the run in `out`, if there is one.
-        plugins: Plugins that are not installed: Python files, or modules, which are loaded again from their files in
-            the processes that trials run in.
-        study: Address of a study that several workers share, which is begun or joined: ``postgresql://host/db``.
-        artifacts: Folder, or ``s3://BUCKET/PREFIX``, where workers of a study put the weights of its front, for
-            whoever exports one.
+    Attributes:
         progress: Whether to show progress on stderr; by default on a terminal and in a notebook, unless `on_event` or
             `listener` is given. Every event is logged to the logger ``tuner.run`` in any case.
         on_event: Called with each event of `tuner.events`, in the calling thread: it should return at once. An
             exception that it raises ends the run, which can be continued with `resume`.
         listener: Receives progress as the command line does, before it becomes events.
         started: Clock (`time.monotonic`) from which `time` counts; now where it is not given.
+    """
+
+    progress: bool | None = None
+    on_event: Callable[[Event], object] | None = None
+    listener: Listener | None = None
+    started: float | None = None
+
+
+def _with_options_of(
+    options: Callable[P, Call],
+) -> Callable[[Callable[..., Run]], Callable[Concatenate[str | Task, P], Run]]:
+    """Show a class's fields as the keyword arguments of a function: to type checkers, to `help` and to completion."""
+
+    def shown(function: Callable[..., Run]) -> Callable[Concatenate[str | Task, P], Run]:
+        own = signature(function)
+        parameters = (own.parameters["task"], *signature(options).parameters.values())
+        function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]  # of any function
+        return function
+
+    return shown
+
+
+@_with_options_of(Call)
+def run(task: str | Task, **options: Any) -> Run:
+    """Tune a task within limits: try plans by training them, and keep the Pareto front.
+
+    The options are those of ``tuner run``, by the names of `tuner.results.config.RunRequest`: limits are text, such as
+    ``time="10m"``; `plugins` may also be modules, which are loaded again from their files in the processes that trials
+    run in. Those of `tuner.commands.tune.Call` say who hears of progress.
+
+    Args:
+        task: A ``task.toml``, a ``file.py:function``, the name of a built-in task, or a task.
+        **options: What is asked of the run.
 
     Returns:
         The run, as ``tuner.Run.open`` reads it from its folder.
 
     Raises:
         TunerError: The task, the space, a plugin, a limit or the folder cannot be used as asked.
+        TypeError: There is no such option; which is nearest.
         KeyboardInterrupt: The user stopped it; the run can be resumed.
     """
-    address = shared_address(study, artifacts, deterministic=deterministic)
-    given = (time, train_time, memory, storage, trials, forget_at_most, stop_when_flat, keep_going or None)
-    texts = dict(zip((*LIMITS, KEEP_GOING), given, strict=True))
-    search_space = load_space(space)
-    first = _prior_of(search_space, earlier, prior)
-    limits, number_of_folds = budget(texts, search_space.limits, deterministic=deterministic), check_folds(folds)
-    started = started if started is not None else monotonic()
+    asked = _call(options)
+    space = load_space(asked.space)
+    prior = _prior_of(space, asked)
+    limits, folds = budget(asked, space.limits), check_folds(asked.folds)
+    started = time.monotonic() if asked.started is None else asked.started
     end = None if limits.time_seconds is None else started + limits.time_seconds
-    listener, interrupt = audience(listener, on_event, progress=progress), Interrupt()
+    listener, interrupt = _audience(asked), Interrupt()
     listener.ends(end)
     with ExitStack() as stack:
         stack.callback(listener.close)
-        local = [*search_space.plugins, *plugins]
-        host, folder = build_host(local=local, end=end), None if out is None else Path(out)
-        if resume:
-            listener.phase(OPENING)
-            host, folder = _resumed(host, folder, task, backend, local, end)
-        host.check_local()
-        config = RunConfig(
+        host, folder = _host_and_folder(task, asked, space, listener, end)
+        config = RunConfig.of(
+            asked,
             task=text_from(_absolute(task)),
-            space=text_from(space),
-            seed=check_seed(seed),
-            backend=backend,
-            deterministic=deterministic,
+            seed=check_seed(asked.seed),
             limits=limits,
+            folds=folds,
             plugins=tuple(map(text_from, host.local)),
-            folds=number_of_folds,
-            study="" if address is None else address.shown,
+            study=check_study(host, asked),
         )
-        strategies, objectives = participants(host, search_space)
-        backends = backends_of(host, backend)
-        check_measured(host, objectives, backends)
+        strategies, objectives = participants(host, space)
+        check_measured(host, objectives, backends := backends_of(host, asked.backend))
         for plugin in host.refused:
             listener.say(f"plugin {plugin.name} takes no part: {plugin.refused}")
         begun: bool | None = None
-        if (
-            folder is not None and kind_of(folder) != "nothing"
-        ):  # one that cannot be used is refused at once, and none is made yet
-            begun = stack.enter_context(lock_folder(folder, resume=resume))
+        if folder is not None and kind_of(folder) != "nothing":  # one that cannot be used is refused before any is made
+            begun = stack.enter_context(lock_folder(folder, resume=asked.resume))
         stack.enter_context(stopping(interrupt))
-        opening = open_remote(
-            host,
-            task,
-            backends,
-            interrupt=interrupt,
-            kill_at=None if end is None else end - CLOSING_SECONDS / 2,
-            memory_bytes=limits.memory_bytes,
-            many_jobs=True,
-        )
         listener.phase(OPENING)
+        kill_at, most = None if end is None else end - CLOSING_SECONDS / 2, limits.memory_bytes
+        opening = open_remote(
+            host, task, backends, interrupt=interrupt, kill_at=kill_at, memory_bytes=most, many_jobs=True
+        )
         sessions = stack.enter_context(opening)
         outline = sessions[backends[0]].task
-        check_possible_folds(number_of_folds, outline)
+        check_possible_folds(folds, outline)
         folder = folder or _folder_of(outline)
         listener.begins(folder)
         if begun is None:
-            begun = stack.enter_context(lock_folder(folder, resume=resume))
-        shared = stack.enter_context(sharing(address, listener, interrupt, end, artifacts, limits.memory_bytes))
-        about = (config, search_space, outline, folder, listener, interrupt, started, host, earlier, first, shared)
-        tuning = Tuning(*about)
+            begun = stack.enter_context(lock_folder(folder, resume=asked.resume))
+        access = stack.enter_context(open_study(host, asked, listener.say, interrupt, end, most))
+        tuning = Tuning(asked, config, space, outline, folder, listener, interrupt, started, end, host, prior, access)
         if begun:
             tuning.resume()
-        objectives = objectives_for(outline, objectives)
         try:
-            tuning.tune(Path(store) if store is not None else None, sessions, strategies, objectives, end)
+            tuning.tune(sessions, strategies, objectives_for(outline, objectives))
         except OSError as error:
             raise disk_error(error, folder, then=", then continue with --resume") or error from None
     result = Run.open(folder, None if isinstance(task, str) else task)
@@ -196,22 +151,45 @@ def run(
     return result
 
 
-def _resumed(
-    host: Host,
-    folder: Path | None,
-    task: str | Task,
-    backend: str | None,
-    local: Sequence[str | Path | ModuleType],
-    end: float | None,
-) -> tuple[Host, Path]:
-    """Return the host with the plugins of a run that continues, and the run's folder."""
-    if folder is None:  # its plugins have to be known before the task is opened for good
-        with open_remote(host, task, backends_of(host, backend)[:1], kill_at=end) as sessions:
-            folder = _folder_of(next(iter(sessions.values())).task)
-    if not (folder / FILE).exists():
-        return host, folder
-    recorded = plugins_of_run(read_run(folder), folder, host.local)
-    return (build_host(local=[*recorded, *local], end=end) if recorded else host), folder
+def _call(options: Mapping[str, Any]) -> Call:
+    """Return what options ask.
+
+    Raises:
+        TypeError: There is no such option.
+    """
+    known = [one.name for one in fields(Call)]
+    for name in options:
+        if name not in known:
+            raise TypeError(f"run() got an unexpected keyword argument {name!r}{nearest(name, known)}")
+    return Call(**options)
+
+
+def _audience(asked: Call) -> Listener:
+    """Return all that progress is reported to: the log, what the caller gave, and stderr where somebody looks."""
+    receivers = (log,) if asked.on_event is None else (log, asked.on_event)
+    own = [] if asked.listener is None else [asked.listener]
+    if asked.progress or (asked.progress is None and asked.listener is None and asked.on_event is None):
+        from tuner.commands.progress import progress_shown
+
+        own += progress_shown(anywhere=bool(asked.progress))
+    return together([Events(*receivers), *own])
+
+
+def _host_and_folder(
+    task: str | Task, asked: RunRequest, space: Space, listener: Listener, end: float | None
+) -> tuple[Host, Path | None]:
+    """Return what is installed, with the local plugins of a run that continues, and its folder, if known by now."""
+    local = [*space.plugins, *asked.plugins]
+    host, folder = build_host(local=local, end=end), None if asked.out is None else Path(asked.out)
+    if asked.resume:
+        listener.phase(OPENING)
+        if folder is None:  # its plugins have to be known before the task is opened for good
+            with open_remote(host, task, backends_of(host, asked.backend)[:1], kill_at=end) as sessions:
+                folder = _folder_of(next(iter(sessions.values())).task)
+        if (folder / FILE).exists() and (recorded := plugins_of_run(read_run(folder), folder, host.local)):
+            host = build_host(local=[*recorded, *local], end=end)
+    host.check_local()
+    return host, folder
 
 
 def plugins_of_run(info: RunInfo, folder: Path, given: Iterable[str]) -> list[str]:
@@ -229,8 +207,8 @@ def plugins_of_run(info: RunInfo, folder: Path, given: Iterable[str]) -> list[st
     recorded = [file for file in map(path_from, info.config.plugins) if local_plugin(file).name not in names]
     if recorded and not is_own(info.config, info.mark):
         raise RunError(
-            f"{folder} has no mark of this device (it was made elsewhere, by an earlier version, or before the cache "
-            f"was deleted), and its plugin {recorded[0]} is code: read it, then give it by --plugin"
+            f"{folder} has no mark of this device (it was made elsewhere, or before the cache was deleted), and its "
+            f"plugin {recorded[0]} is code: read it, then give it by --plugin"
         )
     return recorded
 
@@ -240,34 +218,19 @@ def _folder_of(task: TaskOutline) -> Path:
     return Path("runs") / path_from(task.info.name)
 
 
-def _prior_of(space: Space, earlier: str | Path | None, prior: str | Path | None) -> Prior | None:
+def _prior_of(space: Space, asked: RunRequest) -> Prior | None:
     """Read what names the plans to try first: a mistake there is reported before the libraries are loaded.
 
     Raises:
         TunerError: A run or a prior cannot be read, or both are named.
     """
-    if earlier is not None and earlier != NO_RUN:
-        if prior is not None:
+    if asked.earlier is not None and asked.earlier != NO_RUN:
+        if asked.prior is not None:
             raise UsageError("--from and --prior both name what to start from: give one of them")
-        Run.open(earlier)
-    if prior is not None:
-        return load_prior(prior)
-    return load_prior(space.prior) if space.prior and earlier is None else None
-
-
-def limits_of(space: str, asked: Mapping[str, str | int | None], *, deterministic: bool) -> Budget:
-    """Return the limits of a run: what was asked for, else what its search space says.
-
-    Args:
-        space: Name or file of the search space.
-        asked: Limits by the names that `run` gives them; None for the space's.
-        deterministic: Whether the run is deterministic.
-
-    Raises:
-        TunerError: The space or a limit cannot be used as given.
-    """
-    texts = {name.replace("_", "-"): value for name, value in asked.items()}
-    return budget(texts, load_space(space).limits, deterministic=deterministic)
+        Run.open(asked.earlier)
+    if asked.prior is not None:
+        return load_prior(asked.prior)
+    return load_prior(space.prior) if space.prior and asked.earlier is None else None
 
 
 def process_started() -> float:

@@ -4,17 +4,16 @@ Source: PersEPhonEE (HotMobile 2021); the head is MSDNet's intermediate classifi
 """
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from tuner.plan.info import FORBID, MAP_DIMENSIONS, TaskInfo
+from tuner.plan.settings import OPTIONAL
 
 HeadsMode = Literal["none", "exits-only", "with-tail"]
 Against = Literal["original", "best"]
 #: Confidence of a bound that is the measured value itself.
 CHANCE = 0.5
-#: Settings that plans of before they came do not have.
-NEWER = ("ridge", "confidence", "global_weight", "joint", "flips")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +73,11 @@ class HeadsPlan:
     tolerance: float = 0.01
     against: Against = "original"
     per_exit: bool = False
-    ridge: float = 0.0
-    confidence: float = CHANCE
-    global_weight: float = 0.0
-    joint: float = 0.0
-    flips: bool = False
+    ridge: float = field(default=0.0, metadata=OPTIONAL)
+    confidence: float = field(default=CHANCE, metadata=OPTIONAL)
+    global_weight: float = field(default=0.0, metadata=OPTIONAL)
+    joint: float = field(default=0.0, metadata=OPTIONAL)
+    flips: bool = field(default=False, metadata=OPTIONAL)
 
     @property
     def out_of_fold(self) -> bool:
@@ -134,12 +133,6 @@ def head_rules(heads: HeadsPlan, num_blocks: int) -> tuple[tuple[bool, str, obje
         (0 <= heads.global_weight <= 1, "heads.global_weight must be in [0, 1]", heads.global_weight),
         (0 <= heads.joint < math.inf, "heads.joint must be at least 0", heads.joint),
     )
-
-
-def head_settings(heads: HeadsPlan) -> dict[str, Any]:
-    """Return the settings as JSON's types; those that are newer than others only where they are not the default."""
-    default = {name: getattr(HeadsPlan(), name) for name in NEWER}
-    return {name: value for name, value in asdict(heads).items() if name not in default or value != default[name]}
 
 
 def effective_heads(heads: HeadsPlan, cut: int, task: TaskInfo) -> HeadsPlan:

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum, auto
 from typing import Any, ClassVar, Literal
 
 from tuner.plan.info import FORBID
-from tuner.plan.settings import Setting, sorted_settings
+from tuner.plan.settings import OPTIONAL, Setting, sorted_settings
 
 #: A setting or the value of a knob.
 Scalar = Setting
@@ -79,17 +79,12 @@ class DataPlan:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
     alpha: float = 0.0
-    share: float = 1.0
-    edit: DataEdit | None = None
-    folds: int = 0
-    fold: int = 0
-    weight: float = 1.0
-    balance: bool = False
-
-    @property
-    def emphasis(self) -> dict[str, Scalar]:
-        """What counts for more than the rest, by the attributes' names."""
-        return {"weight": self.weight, "balance": self.balance}
+    share: float = field(default=1.0, metadata=OPTIONAL)
+    edit: DataEdit | None = field(default=None, metadata=OPTIONAL)
+    folds: int = field(default=0, metadata=OPTIONAL)
+    fold: int = field(default=0, metadata=OPTIONAL)
+    weight: float = field(default=1.0, metadata=OPTIONAL)
+    balance: bool = field(default=False, metadata=OPTIONAL)
 
     @property
     def pool(self) -> "DataPlan":
@@ -101,10 +96,6 @@ class DataPlan:
     def left_out(self, count: int) -> int:
         """Return how many of `count` local training samples are in `fold`; folds differ by one sample at most."""
         return len(range(self.fold - 1, count, self.folds)) if self.fold else 0
-
-
-#: The emphasis of data on which all samples count alike.
-EVEN = DataPlan().emphasis
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +154,7 @@ class TailEdit:
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
     kind: str
     settings: tuple[tuple[str, Scalar], ...] = ()
-    traits: EditTraits = STATIC
+    traits: EditTraits = field(default=STATIC, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "settings", sorted_settings(f"tail edit {self.kind!r}", self.settings))
@@ -256,15 +247,15 @@ class RecipePlan:
     patience: int = 0
     freeze_bn: bool = True
     micro_batches: int = 1
-    label_smoothing: float = 0.0
-    solve_again: bool = False
-    momentum: float = 0.9
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
-    decay_rate: float = 1.0
-    decay_steps: int = 1
-    milestones: tuple[tuple[int, float], ...] = ()
+    label_smoothing: float = field(default=0.0, metadata=OPTIONAL)
+    solve_again: bool = field(default=False, metadata=OPTIONAL)
+    momentum: float = field(default=0.9, metadata=OPTIONAL)
+    beta1: float = field(default=0.9, metadata=OPTIONAL)
+    beta2: float = field(default=0.999, metadata=OPTIONAL)
+    epsilon: float = field(default=1e-8, metadata=OPTIONAL)
+    decay_rate: float = field(default=1.0, metadata=OPTIONAL)
+    decay_steps: int = field(default=1, metadata=OPTIONAL)
+    milestones: tuple[tuple[int, float], ...] = field(default=(), metadata=OPTIONAL)
 
     @property
     def part_size(self) -> int:
@@ -278,20 +269,9 @@ class RecipePlan:
 
     @property
     def further(self) -> dict[str, Any]:
-        """The settings of `FURTHER` that are not the usual ones."""
-        usual = RecipePlan()
-        return {name: value for name in FURTHER if (value := getattr(self, name)) != getattr(usual, name)}
-
-    def settings(self) -> dict[str, Any]:
-        """Return all settings, without those of `FURTHER` that are the usual ones."""
-        return {name: value for name, value in asdict(self).items() if name not in FURTHER} | self.further
-
-
-#: Settings of a recipe that are left out of files where they are the usual ones.
-FURTHER = (
-    *("label_smoothing", "solve_again"),
-    *("momentum", "beta1", "beta2", "epsilon", "decay_rate", "decay_steps", "milestones"),  # a model file gives these
-)
+        """The optional settings that differ from their defaults."""
+        optional = (own for own in fields(self) if own.metadata)
+        return {own.name: value for own in optional if (value := getattr(self, own.name)) != own.default}
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,5 +291,5 @@ class RuntimePlan:
     backend: str = "torch"
     threads: int = 1
     precision: Precision = "fp32"
-    int8_loss: float = 0.01
+    int8_loss: float = field(default=0.01, metadata=OPTIONAL)
     memory_bytes: int = 0

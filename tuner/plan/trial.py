@@ -7,16 +7,14 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from tuner.augment.operations import active_operations
 from tuner.errors import PlanError
-from tuner.plan.heads import HeadsPlan, effective_heads, head_rules, head_settings
+from tuner.plan.heads import HeadsPlan, effective_heads, head_rules
 from tuner.plan.info import FORBID, BlockInfo, ModelInfo, TaskInfo, per_class_counts, share_of
 from tuner.plan.parts import (
-    EVEN,
-    STATIC,
     CachePlan,
     DataPlan,
     EditTraits,
@@ -27,6 +25,7 @@ from tuner.plan.parts import (
     TailEdit,
 )
 from tuner.plan.rules import effective_recipe, effective_runtime, recipe_rules, runtime_rules
+from tuner.plan.settings import settings_of
 
 #: Widths of a stored value, in bits.
 STORED_BITS = (32, 16, 8, 4, 2, 1)
@@ -171,21 +170,13 @@ class TrialPlan:
     def key(self) -> str:
         """Return a hash that is equal for plans that train the same thing (32 hex digits).
 
-        Two fractions that select the same samples are one plan: the hash holds the counts, not the fraction.
+        What equals its default is left out. Two fractions that select the same samples are one plan: the hash holds the
+        counts, not the fraction. The limit on memory belongs to the device.
         """
-        content = self._decisions()
-        edit = content["data"]["edit"]
-        content["data"] = {"counts": self._counts(self.data)}
-        content["data"] |= {"edit": edit, "pool": self._counts(self.data.pool)} if edit is not None else {}
-        content["shape"] = [{"kind": edit.kind, "settings": edit.settings} for edit in self.shape]
-        if self.data.share < 1:
-            content["data"]["share"] = self.data.share
-        content["data"] |= {"folds": self.data.folds, "fold": self.data.fold} if self.data.folds else {}
-        content["data"] |= {name: value for name, value in self.data.emphasis.items() if value != EVEN[name]}
+        decided = replace(self, data=replace(self.data, alpha=0.0), runtime=replace(self.runtime, memory_bytes=0))
+        content = {stage.value: settings_of(getattr(decided, stage.value), hashed=True) for stage in Stage}
+        content["counts"] = self._counts(self.data), self._counts(self.data.pool)
         content["model"], content["task"] = self.model.fingerprint, self.task.fingerprint
-        del content["runtime"]["memory_bytes"]
-        if not self.loss:
-            del content["loss"]
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -198,27 +189,12 @@ class TrialPlan:
         return replace(self, data=whole, recipe=replace(self.recipe, epochs=1, patience=0)).key()
 
     def settings(self) -> dict[str, Any]:
-        """Return every decision, without the description of model and task."""
-        content = self._decisions()
-        if self.data.share == 1:  # of the lower rungs of a search only
-            del content["data"]["share"]
-        for name in ("edit", "folds", "fold"):
-            if not content["data"][name]:
-                del content["data"][name]
-        for name, value in EVEN.items():
-            if content["data"][name] == value:
-                del content["data"][name]
-        for edit, made in zip(self.shape, content["shape"], strict=True):
-            if edit.traits == STATIC:
-                del made["traits"]
-        return {stage.value: content[stage.value] for stage in Stage if stage is not Stage.LOSS or self.loss}
+        """Return every decision as JSON's types, without the description of model and task, which is long.
 
-    def _decisions(self) -> dict[str, Any]:
-        """Return every part as JSON's types, without the description of model and task, which is long."""
-        parts = {one.name: _plain(getattr(self, one.name)) for one in fields(self) if one.name not in {"model", "task"}}
-        if self.runtime.precision == RuntimePlan().precision:
-            del parts["runtime"]["int8_loss"]
-        return parts | {"heads": head_settings(self.heads), "recipe": self.recipe.settings()}
+        Settings that are `OPTIONAL` and at their default are left out.
+        """
+        stages = (stage for stage in Stage if stage is not Stage.LOSS or self.loss)
+        return {stage.value: settings_of(getattr(self, stage.value)) for stage in stages}
 
     def carried_to(self, model: ModelInfo, task: TaskInfo) -> "TrialPlan":
         """Return the same decisions for all samples of another task, or for a model with a grown head.
@@ -304,9 +280,3 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
     recipe = effective_recipe(recipe, exits_alone=heads.mode == "exits-only", trains_norms=norms)
     runtime = effective_runtime(plan.runtime, before_tail=plan.split > 0 and not heads.exits)
     return replace(plan, recipe=recipe, runtime=runtime)
-
-
-def _plain(part: Any) -> Any:
-    if isinstance(part, tuple):
-        return tuple(map(_plain, part))
-    return asdict(part) if is_dataclass(part) and not isinstance(part, type) else part

@@ -25,6 +25,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.plugin.hookspecs import API, hookimpl
 from tuner.plugin.knobs import Draw
 from tuner.plugin.strategy import Strategy
+from tuner.plugin.studies import StudyOpener, StudyReader
 from tuner.results.objectives import Objective
 from tuner.results.records import Outcome, TrialRecord
 from tuner.task import Task
@@ -67,6 +68,8 @@ __all__ = [
     "SolverInputs",
     "Stage",
     "Strategy",
+    "StudyOpener",
+    "StudyReader",
     "Tail",
     "TailBlock",
     "TailEdit",

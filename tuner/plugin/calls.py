@@ -18,9 +18,13 @@ from tuner.errors import PluginError, first_line, place_of, text_of
 
 log = logging.getLogger(__name__)
 R = TypeVar("R")
-#: What a call may take: of a function that only computes; of an observer, which may write; of an import.
-CALL_SECONDS, OBSERVER_SECONDS, IMPORT_SECONDS = 2.0, 5.0, 10.0
-#: Code that catches the exception and continues is interrupted again.
+#: What a call of a function that only computes may take.
+CALL_SECONDS = 2.0
+#: What a call of an observer may take, which may write.
+OBSERVER_SECONDS = 5.0
+#: What an import may take.
+IMPORT_SECONDS = 10.0
+#: What catches the exception is interrupted again so often: a finaliser, or a bare `except`.
 AGAIN_SECONDS = 0.5
 #: However little is left of a run's time, a call that only computes ends within this.
 LEAST_SECONDS = 0.2
@@ -53,27 +57,20 @@ def limited(seconds: float) -> Iterator[None]:
         seconds: Limit on the block's wall time.
 
     Raises:
-        OverdueError: (in the block, or after it) The time is up.
+        OverdueError: (in the block) The time is up; again and again, where the block catches it.
     """
     with redirect_stdout(sys.stderr):
         if not _can_interrupt():
             yield
             return
-        started, active, late = time.monotonic(), True, False
+        started, active = time.monotonic(), True
         outer = signal.getitimer(signal.ITIMER_REAL)[0]
         seconds = min(seconds, outer or seconds)
 
         def interrupt(_signal: int, frame: FrameType | None) -> None:
-            nonlocal late
             if active and frame is not None and frame.f_code.co_filename not in _BLOCK_FILES:
-                late = True
                 raise OverdueError(seconds)
 
-        def report(unraisable: "sys.UnraisableHookArgs") -> None:
-            if not isinstance(unraisable.exc_value, OverdueError):  # in a finaliser it is lost; the timer fires again
-                reported(unraisable)
-
-        reported, sys.unraisablehook = sys.unraisablehook, report
         before = signal.signal(signal.SIGALRM, interrupt)
         signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_SECONDS)
         try:
@@ -85,12 +82,9 @@ def limited(seconds: float) -> Iterator[None]:
             active = False
             signal.setitimer(signal.ITIMER_REAL, 0.0)
             signal.signal(signal.SIGALRM, before)
-            sys.unraisablehook = reported
             if outer:
                 left = outer - (time.monotonic() - started)
                 signal.setitimer(signal.ITIMER_REAL, max(1e-3, left), AGAIN_SECONDS)
-        if late:  # it caught the exception
-            raise OverdueError(seconds)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from tuner.backends.lowering import Lowering
 from tuner.backends.measuring import Measure
 from tuner.backends.selecting import Selector
 from tuner.plugin.strategy import Strategy
+from tuner.plugin.studies import StudyOpener
 from tuner.results.objectives import Objective
 from tuner.results.records import TrialRecord
 from tuner.task import Task
@@ -78,6 +79,11 @@ def tuner_tasks() -> Mapping[str, Callable[[], Task]]:  # type: ignore[empty-bod
 @hookspec
 def tuner_task_files() -> Mapping[str, TaskReader]:  # type: ignore[empty-body]  # a specification has no body
     """Return what reads the task that a file describes, by the ending of the file's name, such as ``.ini``."""
+
+
+@hookspec
+def tuner_studies() -> Mapping[str, StudyOpener]:  # type: ignore[empty-body]  # a specification has no body
+    """Return what opens studies that several processes share, by the scheme of their address: ``postgresql``."""
 
 
 @hookspec

@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +14,7 @@ from pluggy import HookImpl
 from tuner.backends.base import Backend
 from tuner.backends.extensions import HOOKS, Extensions, What
 from tuner.backends.lowering import Lowering
-from tuner.errors import PluginError, TunerError
+from tuner.errors import PluginError, TunerError, UsageError
 from tuner.plan.parts import Optimiser
 from tuner.plan.trial import TrialPlan
 from tuner.plugin import hookspecs
@@ -22,6 +23,8 @@ from tuner.plugin.checks import by_name, check_api, check_hooks, check_strategy,
 from tuner.plugin.finding import Found, Plugin
 from tuner.plugin.lookup import find
 from tuner.plugin.strategy import Strategy
+from tuner.plugin.studies import StudyOpener
+from tuner.reading import is_address
 from tuner.results.objectives import Objective
 from tuner.results.records import TrialRecord
 from tuner.task import Task
@@ -56,6 +59,7 @@ OFFERED: Mapping[str, Offer] = {
     "objective": Offer("tuner_objectives", "objectives", Objective),
     "task": Offer("tuner_tasks", "tasks", None, "tasks"),
     "task file": Offer("tuner_task_files", "task_files", TaskReader, "readers of task files"),
+    "study": Offer("tuner_studies", "studies", StudyOpener, "openers of studies"),
 }
 #: Kinds that no plugin may offer, by hook.
 CORE_KINDS: Mapping[str, Sequence[str]] = {"tuner_optimisers": get_args(Optimiser)}
@@ -79,6 +83,7 @@ class Host:
         objectives: Objectives by name.
         tasks: Functions that load built-in tasks, by name.
         task_files: Readers of task files, by the ending of their names.
+        studies: Openers of studies that several processes share, by the scheme of their address.
     """
 
     def __init__(self, end: float | None = None) -> None:
@@ -96,6 +101,7 @@ class Host:
         self.objectives: dict[str, Objective] = {}
         self.tasks: dict[str, Callable[[], Task]] = {}
         self.task_files: dict[str, TaskReader] = {}
+        self.studies: dict[str, StudyOpener] = {}
 
     def add(self, found: Found) -> None:
         """Load one plugin; one that raises is refused, and harms nothing else.
@@ -224,6 +230,35 @@ class Host:
             PluginError: There is none of this name.
         """
         return find("backend", name, self.backends)
+
+    def study(
+        self,
+        address: str,
+        noun: str = "the address of a study",
+        way_out: str = "correct it, or give the folder of a run",
+    ) -> StudyOpener:
+        """Return what opens the study of an address.
+
+        Args:
+            address: Of the study.
+            noun: What it is, for messages.
+            way_out: What to do instead where its scheme is none.
+
+        Raises:
+            UsageError: No plugin opens such studies.
+        """
+        scheme = re.split("[+:]", address)[0].lower() if is_address(address) else ""
+        if scheme in self.studies:
+            return self.studies[scheme]
+        if not self.studies:
+            raise UsageError(
+                f"{noun} needs the plugin fleet, which is not loaded: see `tuner plugins`, and TUNER_PLUGINS, "
+                "which switches plugins off"
+            )
+        known = ", ".join(f"{one}://" for one in self.studies)
+        raise UsageError(
+            f"{noun} must begin with one of {known}, got {(scheme and f'{scheme}://') or 'none'}: {way_out}"
+        )
 
     def _register(self, name: str, plugin: object) -> None:
         if self._manager.has_plugin(name):

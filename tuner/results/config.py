@@ -1,6 +1,83 @@
-"""The configuration of a run."""
+"""What is asked of a run, and what it came to: the one list of the options of `tuner run`."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field, fields
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from tuner.reading import text_from
+
+#: Options by the names of their fields, where they are not the same words.
+OPTIONS = {"earlier": "from", "plugins": "plugin"}
+#: Fields of a request that each worker of a shared study has for itself: the options of `tuner worker`.
+OWN_OPTIONS = ("time", "memory", "storage", "plugins", "out", "store", "resume", "artifacts")
+
+Duration = Annotated[str, Parameter(metavar="DURATION")]
+Size = Annotated[str, Parameter(metavar="SIZE")]
+Place = Annotated[str | Path, Parameter(metavar="PATH")]
+Plugins = Annotated[Sequence[str | Path | ModuleType], Parameter(metavar="PATH...")]
+
+
+def option_name(name: str) -> str:
+    """Return the option of the command line, without its dashes, that sets a field of a request."""
+    return OPTIONS.get(name, name).replace("_", "-")
+
+
+@Parameter(name="*", name_transform=option_name)
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """What is asked of a run: the options of `tuner run`, and the keyword arguments of `tuner.run`.
+
+    A limit that is not given is the search space's.
+
+    Attributes:
+        space: Search space: file, or board-10min, early-exits, every-strategy, int8, phone-overnight, smoke, wearable.
+        time: Limit on the whole command, such as 90s, 10m or 1h30m.
+        train_time: Limit on the training time of each trial, without the time to fill the feature store.
+        memory: Limit on the memory that a trial adds to its process, such as 512MB.
+        storage: Limit on stored features and the run folder together, such as 2GB.
+        trials: Limit on the number of trials.
+        forget_at_most: Limit on the loss of global accuracy against the untouched model, such as 3%.
+        stop_when_flat: End after this time without a better front, such as 60s.
+        keep_going: Use all of --time, even if nothing is left to gain that the validation samples could show.
+        backend: Use only this backend: torch, onnxruntime, or one of a plugin [default: any that is installed].
+        seed: The study's seed: the same seed suggests the same plans.
+        deterministic: Make the run repeatable: one thread, costs computed from FLOPs; it ends after --trials only.
+        folds: Cross-validate on local.train with this many folds. Use it when there are few samples.
+        plugins: A Python file or package with a plugin that is not installed; may be repeated.
+        earlier: A run whose front is tried first, or none [default: the newest run of the same model].
+        prior: A file from `tuner prior build`, or shipped: try plans from it first, if they suit the task.
+        out: The run's folder [default: runs/TASK].
+        store: The feature store's folder [default: in the user's cache].
+        resume: Continue the run in --out.
+        study: Address of a study that several workers share, such as postgresql://host/db: begin it, or join it.
+        artifacts: Folder, or s3://BUCKET/PREFIX, where workers of a study put the weights of the front for export.
+    """
+
+    space: str = "board-10min"
+    time: Duration | None = None
+    train_time: Duration | None = None
+    memory: Size | None = None
+    storage: Size | None = None
+    trials: int | None = None
+    forget_at_most: Annotated[str | None, Parameter(metavar="POINTS")] = None
+    stop_when_flat: Duration | None = None
+    keep_going: bool = False
+    backend: str | None = None
+    seed: int = 0
+    deterministic: bool = False
+    folds: int | None = None
+    plugins: Plugins = ()
+    earlier: Place | None = None
+    prior: Place | None = None
+    out: Annotated[Place | None, Parameter(alias="-o")] = None
+    store: Place | None = None
+    resume: bool = False
+    study: Annotated[str | None, Parameter(metavar="ADDRESS")] = field(default=None, repr=False)  # it holds a password
+    artifacts: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,28 +105,33 @@ class Budget:
     keep_going: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RunConfig:
-    """Everything a run depends on except the content of the task.
+@dataclass(frozen=True)
+class RunConfig(RunRequest):
+    """Everything a run depends on except the content of the task: what was asked, and what it came to.
 
     Attributes:
         task: Name or file of the task; in angle brackets if it was given as an object.
-        space: Name or file of the search space.
-        seed: The study's seed.
-        backend: The only backend to use; None for all.
-        deterministic: Whether costs come from FLOPs instead of clocks.
-        limits: The user's limits.
-        plugins: Files of local plugins.
+        limits: The user's limits, else the search space's.
         folds: Folds that judge the plans of the top rung; 0 for none.
+        plugins: Files of local plugins.
         study: Address of the study that several workers share, without its password; empty for a run of its own.
     """
 
     task: str
-    space: str = "board-10min"
-    seed: int = 0
-    backend: str | None = None
-    deterministic: bool = False
+    _: KW_ONLY
     limits: Budget = field(default_factory=Budget)
-    plugins: tuple[str, ...] = ()
     folds: int = 0
+    plugins: tuple[str, ...] = ()
     study: str = ""
+
+    @classmethod
+    def of(cls, request: RunRequest, **known: Any) -> "RunConfig":
+        """Return what a request came to.
+
+        Args:
+            request: What was asked.
+            known: Values by the names of fields: those that a request has not, or has in another form.
+        """
+        asked = {one.name: getattr(request, one.name) for one in fields(RunRequest)}
+        texts = {name: text_from(value) if isinstance(value, str | Path) else value for name, value in asked.items()}
+        return cls(**{**texts, **known})

@@ -53,12 +53,3 @@ class ClassCounts:
             confused.update({(truth, predicted): number for truth, predicted, number in one.confused})
         most = sorted(confused.items(), key=lambda pair: (-pair[1], pair[0]))[:MOST_CONFUSED]
         return cls(tuple((row, *rows[row]) for row in sorted(rows)), tuple((*pair, number) for pair, number in most))
-
-    @property
-    def problem(self) -> str:
-        """Which rule counts break that come from elsewhere; empty where they break none."""
-        if any(row < 0 or not 0 <= right <= total or total < 1 for row, right, total in self.rows):
-            return "of a class at most all of its samples are right"
-        if len(self.confused) > MOST_CONFUSED or any(min(entry) < 0 for entry in self.confused):
-            return f"at most {MOST_CONFUSED} confusions are counted, of rows from 0"
-        return ""

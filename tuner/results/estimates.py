@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tuner.planner.cost import Estimate
+from tuner.planner.price import Estimate
 from tuner.results.records import SCORED, TrialRecord
 
 #: What is estimated before a trial and measured in it.
@@ -19,7 +19,7 @@ class EstimateErrors:
         trials: How many were estimated and measured.
         median: Of the estimates that decided.
         nine_in_ten: Nine of ten of them are off by at most this.
-        plain_median: Of the estimates before finished trials corrected them; None in runs of earlier versions.
+        plain_median: Of the estimates before finished trials corrected them; None where no trial has one.
         plain_nine_in_ten: The same of nine in ten.
     """
 

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,7 @@ from tuner.results.counts import ClassCounts
 from tuner.results.kinds import Kind
 from tuner.results.objectives import Objective
 from tuner.results.records import TrialRecord
-from tuner.targets import MultiLabel, Targets
+from tuner.targets import Targets
 from tuner.untrusted import inside, parse_json, read_json, reason_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 FILE, TRIALS = "run.json", "trials.jsonl"
-#: Optuna's journal. Runs made before there was `TRIALS` have each trial's record in it, as an attribute of the trial.
+#: Optuna's journal.
 JOURNAL = "journal.log"
 MOST_TRIALS_BYTES = 2**29
 
@@ -86,11 +86,11 @@ class RunInfo:
         spent: Time and storage used.
         ended: Why the run ended.
         untouched_share: Share of the validation samples that the given model was scored on.
-        plugins: Distribution and version of each plugin that takes part, by name; empty in runs of earlier versions.
+        plugins: Distribution and version of each plugin that takes part, by name.
         mark: What shows that the run was made on this device; see `tuner.results.origin`.
-        classes: Names of the classes; empty in runs of earlier versions.
-        untouched_classes: The given model's predictions by domain, counted by class; empty in runs of earlier versions.
-        device: Kind of the device, see `tuner.results.likeness.device_kind`; empty in runs of earlier versions.
+        classes: Names of the classes.
+        untouched_classes: The given model's predictions by domain, counted by class; empty until they are known.
+        device: Kind of the device, see `tuner.results.likeness.device_kind`.
         kinds: Kinds of devices that the study ran on, by name; empty where it is not shared.
         kind: The one whose costs the run shows: that of the device of its folder.
         worker: Name of this folder in a shared study.
@@ -119,8 +119,8 @@ class RunInfo:
 
     @property
     def targets(self) -> Targets:
-        """What a sample's label is; of runs of earlier versions, as their classes say."""
-        return MultiLabel() if self.classes.several else self.task.targets
+        """What a sample's label is."""
+        return self.task.targets
 
     @property
     def template(self) -> TrialPlan:
@@ -210,7 +210,7 @@ def read_records(folder: Path, template: TrialPlan) -> tuple[TrialRecord, ...]:
     """
     path, trial = folder / TRIALS, None
     try:
-        contents = _lines(inside(folder, TRIALS)) if path.exists() else _in_journal(inside(folder, JOURNAL))
+        contents = _lines_of(read_bytes(inside(folder, TRIALS), MOST_TRIALS_BYTES)) if path.exists() else ()
         records = {int(content["trial"]): content for content in contents}
         read = list[TrialRecord]()
         for trial in sorted(records):
@@ -224,13 +224,10 @@ def read_records(folder: Path, template: TrialPlan) -> tuple[TrialRecord, ...]:
 
 
 def open_records(folder: Path, template: TrialPlan) -> list[TrialRecord]:
-    """Return a run's finished trials, its file made ready for the next: no torn line at its end, old records moved."""
-    path = folder / TRIALS
+    """Return a run's finished trials, its file made ready for the next: no torn line at its end."""
     records = read_records(folder, template)
-    if path.exists():
-        _trim(path)
-    elif records:
-        write_private(path, "".join(json.dumps(record.to_dict(), separators=(",", ":")) + "\n" for record in records))
+    if (folder / TRIALS).exists():
+        _trim(folder / TRIALS)
     return list(records)
 
 
@@ -248,10 +245,6 @@ def _trim(path: Path) -> None:
             file.truncate(end)
 
 
-def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
-    return _lines_of(read_bytes(path, MOST_TRIALS_BYTES))
-
-
 def _lines_of(content: bytes) -> Iterator[Mapping[str, Any]]:
     for line in content.split(b"\n"):
         try:
@@ -260,11 +253,3 @@ def _lines_of(content: bytes) -> Iterator[Mapping[str, Any]]:
             continue
         if isinstance(record, dict):
             yield record
-
-
-def _in_journal(path: Path) -> Sequence[Mapping[str, Any]]:
-    """Return the records of a run that was made before there was `TRIALS`."""
-    if not path.exists():
-        return ()
-    attributes = (entry.get("user_attr") for entry in _lines(path))
-    return [values["record"] for values in attributes if isinstance(values, dict) and "record" in values]

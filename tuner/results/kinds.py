@@ -14,17 +14,14 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 
 from tuner.errors import RunError
-from tuner.planner import cost
-from tuner.planner.cost import Estimate
 from tuner.planner.device import Rates
+from tuner.planner.price import Estimate, price
 from tuner.results.config import Budget
 from tuner.results.records import SCORED, TrialRecord
 from tuner.units import format_bytes
 
 #: Limits on costs, which each kind obeys for itself.
 COST_LIMITS = ("train-time", "memory")
-#: Limits that each worker has for itself: its end, or its disk, says nothing of another one, of whatever kind.
-WORKER_LIMITS = frozenset({"time", "storage"})
 LETTERS = 8
 
 
@@ -80,12 +77,6 @@ class Kind:
     pace: float = 1.0
 
 
-def is_of_its_worker(record: TrialRecord) -> bool:
-    """Return whether a trial was refused or killed for limits of its worker alone."""
-    broken = record.constraint.keys()
-    return record.state in {"rejected", "killed"} and bool(broken) and broken <= WORKER_LIMITS
-
-
 def cost_constraints(values: Mapping[str, float], limits: Budget) -> dict[str, float]:
     """Return by how much a trial's costs break the limits on them: log(value / limit)."""
     found = (
@@ -105,7 +96,7 @@ def paced(kinds: Mapping[str, Kind], records: Iterable[TrialRecord]) -> dict[str
             continue
         run = replace(plan, recipe=replace(plan.recipe, epochs=len(record.epochs) or plan.recipe.epochs))
         measured = _measured(kind, kinds)
-        expected = cost.train_seconds(run, measured.rates)
+        expected = price(run, measured.rates).train_seconds
         if 0 < expected < math.inf:  # what a study says of a kind may be damaged
             errors[measured.device.name].append(math.log(taken / expected))
     common = median([error for found in errors.values() for error in found] or [0.0])
@@ -138,10 +129,10 @@ def as_seen(record: TrialRecord, own: str, kinds: Mapping[str, Kind], limits: Bu
         return None
     plan = replace(record.plan, runtime=replace(record.plan.runtime, threads=here.cores))
     mine, theirs = (_measured(kinds[name], kinds) for name in (own, record.kind))
-    nbytes = cost.peak_bytes(plan, mine.rates) / max(1, cost.peak_bytes(record.plan, theirs.rates))
+    nbytes = price(plan, mine.rates).peak_bytes / max(1, price(record.plan, theirs.rates).peak_bytes)
     seconds = latency = 1.0
     if not (alike := here.is_as_fast_as(there)):
-        taken = [one.pace * cost.train_seconds(of, one.rates) for one, of in ((mine, plan), (theirs, record.plan))]
+        taken = [one.pace * price(of, one.rates).train_seconds for one, of in ((mine, plan), (theirs, record.plan))]
         seconds = taken[0] / max(1e-9, taken[1])
         latency = mine.rates.latency_seconds / theirs.rates.latency_seconds if theirs.rates.latency_seconds else 1.0
     limits = replace(limits, memory_bytes=here.trial_bytes)

@@ -32,7 +32,7 @@ class TaskKind:
         parameters: Its learnable scalars.
         family: Hash of the blocks' numbers of parameters, without the last: equal for the same network with any
             weights, any head and any size of images.
-        device: Kind of the device, such as ``"aarch64, 4 cores"``; empty in runs of earlier versions.
+        device: Kind of the device, such as ``"aarch64, 4 cores"``; empty where it is not known.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {**FORBID, "allow_inf_nan": False}

@@ -52,7 +52,7 @@ class Confusion:
 
 
 def class_scores(run: Run, record: TrialRecord, domain: str) -> list[ClassScore]:
-    """Return the scores of a domain's classes in the order of the labels; none in runs of earlier versions."""
+    """Return the scores of a domain's classes in the order of the labels; none where they were not counted."""
     counts, given = record.classes.get(domain), run.info.untouched_classes.get(domain)
     if counts is None:
         return []

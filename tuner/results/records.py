@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tuner.plan.parts import Scalar
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan, check
-from tuner.planner.cost import Estimate
+from tuner.planner.price import Estimate
 from tuner.results.counts import ClassCounts
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ class TrialRecord:
         same_as: Earlier trial with an equal plan, whose values these are.
         rung: Rung that the plan was tried on, counted from the top, which is 0: all samples, all epochs.
         promoted: Trial that tried the same knobs first, on the lowest rung; None where this one did.
-        uncalibrated: Cost expected by the device's rates alone; None in records of earlier versions.
-        classes: See `Outcome`; empty in records of earlier versions.
+        uncalibrated: Cost expected by the device's rates alone; None where there is no estimate.
+        classes: See `Outcome`.
         prior: Number of the plan in the prior that it was taken from; None for other plans.
         kind: Kind of device that it ran on, see `tuner.results.kinds`; empty where a run has only one.
     """

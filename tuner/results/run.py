@@ -64,7 +64,7 @@ class Run:
 
     @property
     def device(self) -> str:
-        """Kind of the device whose costs are shown, such as ``"aarch64, 4 cores"``; empty in runs of old versions."""
+        """Kind of the device whose costs are shown, such as ``"aarch64, 4 cores"``."""
         kind = self.info.kinds.get(self.info.kind)
         return self.info.device if kind is None else device_kind(kind.device.machine, kind.device.cores)
 

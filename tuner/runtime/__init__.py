@@ -10,10 +10,11 @@ from tuner.runtime.infer.prediction import Prediction, Second, Window
 if TYPE_CHECKING:
     from tuner.runtime.service.orchestrator import Orchestrator, Policy, World
     from tuner.runtime.service.ring import Ring
-    from tuner.runtime.service.round import DeviceTrainer, RoundTraining
-    from tuner.runtime.train.exits_trainer import ExitsTrainer
-    from tuner.runtime.train.solving_trainer import SolvingTrainer
-    from tuner.runtime.train.trainer import Trainer
+    from tuner.runtime.service.round import RoundTraining
+    from tuner.runtime.train.base import DeviceTrainer
+    from tuner.runtime.train.exits import ExitsTrainer
+    from tuner.runtime.train.solved import SolvingTrainer
+    from tuner.runtime.train.tail import Trainer
 
 __all__ = [
     "Bundle",
@@ -34,14 +35,14 @@ __all__ = [
 ]
 
 _MODULES = {
-    "DeviceTrainer": "service.round",
-    "ExitsTrainer": "train.exits_trainer",
+    "DeviceTrainer": "train.base",
+    "ExitsTrainer": "train.exits",
     "Orchestrator": "service.orchestrator",
     "Policy": "service.orchestrator",
     "Ring": "service.ring",
     "RoundTraining": "service.round",
-    "SolvingTrainer": "train.solving_trainer",
-    "Trainer": "train.trainer",
+    "SolvingTrainer": "train.solved",
+    "Trainer": "train.tail",
     "World": "service.orchestrator",
 }
 

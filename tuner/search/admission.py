@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from tuner.backends.extensions import Extensions
 from tuner.plan.trial import TrialPlan
-from tuner.planner import cost
+from tuner.planner.data_terms import weight_bytes
+from tuner.planner.price import price
 from tuner.plugin.host import Host
 from tuner.results.records import TrialRecord
 from tuner.search.filling import Filler
@@ -109,7 +110,7 @@ class Admission:
         """Hold the store to what ``--storage`` leaves once a plan's weights are written."""
         if (left := self.storage_left()) is not None:
             at_once = 2 if plan.data.folds else 1  # a fold's weights are scored before they are removed
-            store.cap_bytes = max(0, left - at_once * cost.weight_bytes(plan))
+            store.cap_bytes = max(0, left - at_once * weight_bytes(plan))
             store.room(0)
 
     def _unsupported(self, plan: TrialPlan) -> str | None:
@@ -201,7 +202,7 @@ def trial_limits(setting: Setting, plan: TrialPlan, slower: float = 1.0) -> JobL
     end, memory, file = setting.end, setting.limits.memory_bytes, setting.limits.storage_bytes
     if end is None:
         return JobLimits(memory_bytes=memory, file_bytes=file)
-    scoring = max(0.5, ENDING_MARGIN * max(1.0, slower) * cost.ending_seconds(plan, setting.rates))
+    scoring = max(0.5, ENDING_MARGIN * max(1.0, slower) * price(plan, setting.rates).ending_seconds)
     return JobLimits(end - CLOSING_SECONDS - scoring, end - CLOSING_SECONDS / 2, memory, file)
 
 

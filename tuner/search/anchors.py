@@ -9,7 +9,7 @@ from typing import Any
 from tuner.errors import PlanError
 from tuner.plan.parts import Scalar
 from tuner.plan.trial import TrialPlan
-from tuner.planner import cost
+from tuner.planner.price import price
 from tuner.plugin.calls import CALL_SECONDS, fault, limited
 from tuner.plugin.compose import Composed, StrategyError
 from tuner.plugin.knobs import ValueSource
@@ -92,4 +92,4 @@ def _values(strategies: Sequence[Strategy[Any]], setting: Setting) -> list[Any]:
 def _is_too_long(plan: TrialPlan, setting: Setting, share: float) -> bool:
     """Return whether a plan is expected to take more than a share of the study's time."""
     time = setting.limits.time_seconds
-    return time is not None and cost.estimate(plan, setting.rates).spend_seconds > share * time
+    return time is not None and price(plan, setting.rates).estimate().spend_seconds > share * time

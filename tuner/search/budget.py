@@ -5,15 +5,14 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from tuner.errors import BudgetError, UsageError
-from tuner.results.config import Budget
+from tuner.results.config import Budget, RunRequest
 from tuner.units import parse_seconds, parse_share, parse_size
 
 N = TypeVar("N", int, float)
 DEFAULT_TRIALS = 20
 MOST_SEED = 2**32 - 1
 COUNT = re.compile(r"[0-9]{1,9}")
-#: Names of the limits, as on the command line.
-KEEP_GOING = "keep-going"
+#: Names of the limits that a search space may have, as on the command line.
 LIMITS = ("time", "train-time", "memory", "storage", "trials", "forget-at-most", "stop-when-flat")
 
 
@@ -28,7 +27,7 @@ def check_seed(seed: int) -> int:
     return seed
 
 
-def budget(asked: Mapping[str, str | int | None], defaults: Mapping[str, str], *, deterministic: bool) -> Budget:
+def budget(request: RunRequest, defaults: Mapping[str, str]) -> Budget:
     """Return the limits asked for, the search space's where none is; a deterministic run has no limit on its time.
 
     Raises:
@@ -38,17 +37,18 @@ def budget(asked: Mapping[str, str | int | None], defaults: Mapping[str, str], *
     """
 
     def read(name: str, parse: Callable[[str, str], N]) -> N | None:
-        if (value := asked.get(name)) is not None:
+        if (value := getattr(request, name.replace("-", "_"))) is not None:
             return parse(str(value), f"--{name}")
         return parse(defaults[name], f"the search space's {name}") if name in defaults else None
 
+    deterministic = request.deterministic
     count, time = read("trials", _count), None if deterministic else read("time", parse_seconds)
-    if deterministic and asked.get("time") is not None:
+    if deterministic and request.time is not None:
         raise UsageError(
-            f"--deterministic runs end after --trials, not after --time {asked['time']}: "
+            f"--deterministic runs end after --trials, not after --time {request.time}: "
             "remove --time or --deterministic"
         )
-    if deterministic and asked.get("stop-when-flat") is not None:
+    if deterministic and request.stop_when_flat is not None:
         raise UsageError("--deterministic runs end after --trials, not by the clock: remove --stop-when-flat")
     if deterministic:
         count = count or DEFAULT_TRIALS
@@ -62,7 +62,7 @@ def budget(asked: Mapping[str, str | int | None], defaults: Mapping[str, str], *
         trials=count,
         flat_seconds=None if deterministic else read("stop-when-flat", parse_seconds),
         forgetting=read("forget-at-most", parse_share),
-        keep_going=bool(asked.get(KEEP_GOING)),
+        keep_going=request.keep_going,
     )
 
 

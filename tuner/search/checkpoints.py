@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tuner.backends.base import CHECKPOINT
 from tuner.plan.trial import TrialPlan
-from tuner.planner import cost
+from tuner.planner.data_terms import weight_bytes
 from tuner.results.records import SCORED, TrialRecord
 from tuner.search.setting import Setting
 from tuner.search.structures import can_continue, structure_of
@@ -72,7 +72,7 @@ class Checkpoints:
         if not can_continue(plan):
             return States(None, keeps=False)
         record = self._continued(plan)
-        fits = storage_left is None or COPIES * cost.weight_bytes(plan) <= STORAGE_SHARE * storage_left
+        fits = storage_left is None or COPIES * weight_bytes(plan) <= STORAGE_SHARE * storage_left
         return States(None if record is None else self._path(record), fits)
 
     def prune(self, records: Sequence[TrialRecord], front: Collection[int]) -> None:

@@ -11,7 +11,8 @@ from tuner.backends.base import Filling
 from tuner.errors import BudgetError, MemoryLimitError
 from tuner.plan.parts import DataPlan, Precision
 from tuner.plan.trial import TrialPlan
-from tuner.planner import cost
+from tuner.planner.data_terms import CODED_BITS, QUANTISING_SAMPLES, feature_bytes
+from tuner.planner.price import price
 from tuner.search.listener import FILLING, Listener
 from tuner.search.processes.guard import JobLimits
 from tuner.search.processes.remote import RemoteSession
@@ -64,7 +65,7 @@ class Filler:
     def seconds_each(self, plan: TrialPlan) -> float:
         """Return the seconds to fill one record at the plan's cut: as last measured."""
         at = plan.runtime.precision, plan.cuts[-1]
-        return self._seconds_each.get(at, cost.fill_seconds(plan, self._setting.rates))
+        return self._seconds_each.get(at, price(plan, self._setting.rates).fill_seconds)
 
     def missing(self, plan: TrialPlan) -> int:
         """Return how many samples this study has not filled yet for the plan; quantising counts as so many more."""
@@ -74,7 +75,7 @@ class Filler:
         ranges = [self._filled[key] for key in needed if key in self._filled]
         evicted = not all(folder.exists() for filled in ranges for folder in filled.folders)
         if evicted or len(ranges) < len(needed):
-            return plan.read_samples + (0 if precision in self._precisions else cost.QUANTISING_SAMPLES)
+            return plan.read_samples + (0 if precision in self._precisions else QUANTISING_SAMPLES)
         share, mixed = min(filled.share for filled in ranges), min(filled.mixed for filled in ranges)
         stored = replace(plan, data=DataPlan(share=share, folds=plan.data.folds))
         apart = plan.local_samples + _scored(plan) - stored.local_samples - _scored(stored)
@@ -138,8 +139,8 @@ class Filler:
         selected: list[TrialPlan] = []
         stored, cap = 0, self._store.cap_bytes
         for plan in plans:
-            wide = replace(plan, cache=replace(plan.cache, bits=max(cost.CODED_BITS, plan.cache.bits)))
-            needs = cost.feature_bytes(wide)
+            wide = replace(plan, cache=replace(plan.cache, bits=max(CODED_BITS, plan.cache.bits)))
+            needs = feature_bytes(wide)
             if not chosen.issuperset(record_sets(plan)) and (cap is None or stored + needs <= STORAGE_SHARE * cap):
                 chosen.update(record_sets(plan))
                 selected.append(wide)
@@ -215,7 +216,7 @@ class Filler:
         self.samples += filling.records
         self._precisions.add(plans[0].runtime.precision)
         if filling.records >= PACED_SAMPLES:
-            expected = max(cost.fill_seconds(plan, self._setting.rates) for plan in plans)
+            expected = max(price(plan, self._setting.rates).fill_seconds for plan in plans)
             self.pace = filling.seconds / filling.records / max(expected, 1e-9)
         for plan in plans:
             for key in record_sets(plan):
@@ -240,7 +241,7 @@ class Filler:
     def _pass_seconds(self, plans: Sequence[TrialPlan]) -> float:
         rates = self._setting.rates
         return sum(
-            max(self.missing(plan) * cost.fill_seconds(plan, rates) for plan in alike)
+            max(self.missing(plan) * price(plan, rates).fill_seconds for plan in alike)
             for alike in self._by_precision(plans)
         )
 
@@ -259,12 +260,12 @@ class Filler:
         session = self._sessions[runtime.backend]
         missing = session.missing(plans, self._store)
         rates = self._setting.rates
-        if missing * cost.fill_seconds(plans[0], rates) > left and not self._setting.deterministic:
+        if missing * price(plans[0], rates).fill_seconds > left and not self._setting.deterministic:
             with suppress(MemoryLimitError, BudgetError):  # they were computed from FLOPs for the same reason
                 rates = replace(session.measure(runtime.threads, MEASURING_SHARE * left), first=rates.first)
                 keep_rates(runtime.backend, self._setting.model, runtime.threads, rates)
             left = self._setting.seconds_left
-        needs = missing * max(cost.fill_seconds(plan, rates) for plan in plans)
+        needs = missing * max(price(plan, rates).fill_seconds for plan in plans)
         if needs > left:
             raise BudgetError(
                 f"--time is too small for one trial: {format_seconds(max(0.0, left))} are left, but "

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from tuner.backends.base import Session
 from tuner.errors import TunerError
 from tuner.plan.trial import TrialPlan
-from tuner.planner import cost
-from tuner.planner.cost import Estimate
 from tuner.planner.device import Rates
 from tuner.planner.memory.step import StepPlan
+from tuner.planner.price import Estimate, price
+from tuner.planner.tail_terms import worth_planning
 from tuner.results.records import SCORED, TrialRecord
 from tuner.search.calibration import Calibration, Errors, Observation
 from tuner.search.setting import Setting
@@ -93,9 +93,9 @@ class Forecast:
             pace: Ratio of the seconds that filling takes now to those expected from the rates.
             due: What is still to be trained of it, where it continues an earlier trial; all of it where it is None.
         """
-        plain = cost.estimate(plan, self._setting.rates, missing)
+        plain = price(plan, self._setting.rates).estimate(missing)
         if due is not None:
-            plain = replace(plain, spend_seconds=cost.estimate(due, self._setting.rates, missing).spend_seconds)
+            plain = replace(plain, spend_seconds=price(due, self._setting.rates).estimate(missing).spend_seconds)
         if self._setting.deterministic:
             return Expected(plain, plain, plain, plain)
         self._learn(records)
@@ -119,11 +119,10 @@ class Forecast:
         """Return what is still to be paid for a plan, in no time; arguments as for `expected`."""
         rates = self._setting.rates
         if self._setting.deterministic:
-            return cost.estimate(plan, rates, missing).spend_seconds
+            return price(plan, rates).estimate(missing).spend_seconds
         self._learn(records)
-        trial = cost.trial_seconds(plan, rates)
-        factor = self._seconds.factor(seconds_errors(plan, rates))
-        return trial * factor + pace * cost.unpaid_seconds(plan, rates, missing)
+        priced, factor = price(plan, rates), self._seconds.factor(seconds_errors(plan, rates))
+        return priced.trial_seconds * factor + pace * priced.unpaid_seconds(missing)
 
     def _spread(self, plan: TrialPlan, seconds: Errors, memory: Memory) -> tuple[float, float]:
         """Return by which factors seconds and bytes lie around the estimate.
@@ -158,14 +157,12 @@ class Forecast:
 
     def _memory(self, plan: TrialPlan, *, ask: bool) -> Memory:
         """Return the estimate of training's memory by the planner, where it is known or may be asked, else by sizes."""
-        rates = self._setting.rates
-        step = self._step(plan, ask=ask)
-        least = rates.fill_peak_bytes if plan.cached and plan.split else 0
+        priced, step = price(plan, self._setting.rates), self._step(plan, ask=ask)
         if step is None:
-            parts = cost.tensor_bytes(plan, rates), cost.library_bytes(plan, rates)
+            parts = priced.tensor_bytes, priced.library_bytes
         else:
-            parts = planned_bytes(plan, step, rates)
-        return Memory(sum(parts), bytes_errors(plan, *parts, planned=step is not None), least)
+            parts = planned_bytes(plan, step, self._setting.rates)
+        return Memory(sum(parts), bytes_errors(plan, *parts, planned=step is not None), priced.least_bytes)
 
     def _step(self, plan: TrialPlan, *, ask: bool) -> StepBytes | None:
         """Return what the planner says of a plan's steps; None where the rough estimate has to do.
@@ -174,9 +171,9 @@ class Forecast:
         estimate, which is that of its full width, is over the limit.
         """
         limit = self._setting.limits.memory_bytes
-        if limit is None or not (plan.traits.changes_shapes or cost.worth_planning(plan)):
+        if limit is None or not (plan.traits.changes_shapes or worth_planning(plan)):
             return None
-        rough = cost.peak_bytes(plan, self._setting.rates)
+        rough = price(plan, self._setting.rates).peak_bytes
         if rough <= limit if plan.traits.changes_shapes else rough > SURELY_OVER * limit and not plan.shape:
             return None
         form = _form(plan)
@@ -209,7 +206,7 @@ class Forecast:
             return None
         epochs = len(record.epochs) or plan.recipe.epochs  # it may have stopped early
         shown = replace(plan, recipe=replace(plan.recipe, epochs=epochs))
-        ratio = record.values["train_seconds"] / cost.train_seconds(shown, rates)
+        ratio = record.values["train_seconds"] / price(shown, rates).train_seconds
         return Observation(seconds_errors(shown, rates), math.log(ratio))
 
 
@@ -243,14 +240,14 @@ def seconds_errors(plan: TrialPlan, rates: Rates) -> dict[Hashable, float]:
     """
     if plan.traits.solves:  # its seconds say nothing of steps
         return {("solved", *_kind(plan)): READY_SECONDS}
-    start = cost.start_seconds(plan, rates)
-    loop, ready, steps = (one(plan, rates) for one in (cost.loop_seconds, cost.ready_seconds, cost.steps_seconds))
-    whole = max(1e-9, start + loop)
+    priced = price(plan, rates)
+    ready, steps = priced.ready_seconds, priced.steps_seconds
+    whole = max(1e-9, priced.train_seconds)
     return {
-        "start": PART_SECONDS * start / whole,
+        "start": PART_SECONDS * priced.start_seconds / whole,
         "ready": READY_SECONDS * ready / whole,
         "steps": PART_SECONDS * steps / whole,
-        "samples": PART_SECONDS * (loop - ready - steps) / whole,
+        "samples": PART_SECONDS * (priced.loop_seconds - ready - steps) / whole,
         _kind(plan): KIND_SECONDS,
         ("cut", plan.split): CUT_SECONDS,
     }
@@ -280,4 +277,4 @@ def _form(plan: TrialPlan) -> tuple[Any, ...]:
 
 def _kind(plan: TrialPlan) -> tuple[str, bool, tuple[str, ...], bool]:
     """Return what distinguishes plans whose errors are their own: backend, caching, tail edits, the executor."""
-    return plan.runtime.backend, plan.cached, tuple(edit.kind for edit in plan.shape), cost.worth_planning(plan)
+    return plan.runtime.backend, plan.cached, tuple(edit.kind for edit in plan.shape), worth_planning(plan)

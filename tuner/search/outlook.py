@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tuner.plan.trial import TrialPlan
-from tuner.planner.cost import Estimate
+from tuner.planner.price import Estimate
 from tuner.results.records import TrialRecord, eligible
 from tuner.search.setting import Setting
 

@@ -1,4 +1,4 @@
-"""The trials of a study: what waits, what is claimed, what ended."""
+"""The trials of a study: what waits, what is claimed, what ended; plugins have queues of studies elsewhere."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ from tuner.search.setting import Setting
 
 
 class Queue:
-    """The trials of a study that one process has for itself, in the journal of its run folder.
+    """The trials of a study in the journal of its run folder; one process runs them all.
 
     Args:
         study: Optuna's.
@@ -42,7 +42,7 @@ class Queue:
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes take trials from it too."""
+        """Whether several processes run its trials: then the first plans are tried in their order."""
         return False
 
     @property
@@ -80,18 +80,18 @@ class Queue:
         return has_open(self.study)
 
     def news(self) -> Sequence[TrialRecord]:
-        """Return the trials that others have finished since the last call."""
+        """Return trials that ended in other processes since the last call."""
         return ()
 
     def known(self, records: list[TrialRecord]) -> list[TrialRecord]:
-        """Return records that were heard before, as they are known by now."""
+        """Return records of earlier news as they are known by now."""
         return records
 
-    def is_taken(self, plan: TrialPlan) -> bool:  # noqa: ARG002 - nobody else is there to take one
-        """Return whether another process is trying a plan now."""
+    def is_taken(self, _plan: TrialPlan) -> bool:
+        """Return whether a plan is being tried."""
         return False
 
-    def learnable(self, rung: int, records: Sequence[TrialRecord]) -> list[FrozenTrial]:  # noqa: ARG002 - as in the journal
+    def learnable(self, rung: int, _records: Sequence[TrialRecord]) -> list[FrozenTrial]:
         """Return the trials that a sampler may learn from; see `trials_of_one_rung`."""
         return trials_of_one_rung(self.study, rung)
 
@@ -113,33 +113,33 @@ class Queue:
         return self._next(lowest) if has_open(self.study) else None
 
     def is_begun(self) -> bool:
-        """Return whether all trials that were asked for are begun, so that there is only to wait for other workers."""
+        """Return whether all trials that were asked for are begun, so that there is nothing to do but to wait."""
         return False
 
-    def claim(self, composed: Composed | None, plan: TrialPlan | None, place: Mapping[str, Any]) -> Trial | None:  # noqa: ARG002 - nobody else wants it
+    def claim(self, composed: Composed | None, _plan: TrialPlan | None, place: Mapping[str, Any]) -> Trial | None:
         """Begin a trial.
 
         Args:
             composed: The plan as it is on the top rung; None lets Optuna's sampler suggest one.
-            plan: The same on the rung that it is tried on.
+            _plan: The same on the rung that it is tried on.
             place: The trial's attributes: its rung, and the trial that tried it first.
 
         Returns:
-            The trial; None where another process has the plan, or there is nothing to do but to wait for others.
+            The trial; None where the plan is taken.
         """
         if composed is not None and composed.searched:
             self.study.enqueue_trial(composed.searched, dict(place))
         return self._next(place[RUNG])
 
-    def hold(self, trial: Trial, plan: TrialPlan) -> bool:  # noqa: ARG002 - nobody else wants it
+    def hold(self, _trial: Trial, _plan: TrialPlan) -> bool:
         """Note what a trial trains, before it does.
 
         Args:
-            trial: That was begun.
-            plan: That it trains, on its rung.
+            _trial: That was begun.
+            _plan: That it trains, on its rung.
 
         Returns:
-            Whether it is to: not if another process trains the plan.
+            Whether it is to: not if the plan is taken.
         """
         return True
 
@@ -152,7 +152,7 @@ class Queue:
             floor: Local accuracy that comes free.
 
         Returns:
-            Whether it counts: not if the trial was given to another process meanwhile.
+            Whether it counts: not if the trial was taken away meanwhile.
         """
         append_record(self._setting.folder, record)
         tell(self.study, trial, record, self._setting.objectives, floor)

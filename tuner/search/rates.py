@@ -15,11 +15,10 @@ from tuner.errors import BudgetError, MemoryLimitError, TunerError
 from tuner.files import cache_folder, write_private
 from tuner.plan.info import ModelInfo
 from tuner.planner.device import Rates, nominal, rates_from
-from tuner.processors import this_machine
+from tuner.processors import this_machine, usable_processors
 from tuner.search.listener import MEASURING, Listener
-from tuner.search.setting import cores
 
-FORMAT = 5  # of what is measured: a file of another one is measured anew
+FORMAT = 1  # of what is measured: a file of another one is measured anew
 #: How the file is called that holds the figures of a measuring that is not complete.
 FIGURES = ".figures.json"
 
@@ -66,16 +65,16 @@ def rates_of(
     model, listener = session.model, listener or Listener()
     if not measure:
         return nominal(model)
-    rates = read_rates(backend, model, cores())
+    rates = read_rates(backend, model, usable_processors())
     if rates is not None:
         return rates
     end, figures = (
         time.monotonic() + within,
-        _Figures(_path(backend, model, cores()).with_suffix(FIGURES), model, listener),
+        _Figures(_path(backend, model, usable_processors()).with_suffix(FIGURES), model, listener),
     )
     listener.phase(MEASURING)
     try:
-        rates = session.measure(cores(), within, figures.by_name, figures.note)
+        rates = session.measure(usable_processors(), within, figures.by_name, figures.note)
     except (MemoryLimitError, BudgetError) as error:
         if isinstance(error, MemoryLimitError):
             listener.say(f"warning: {error}; costs that are not measured are computed from FLOPs instead")
@@ -84,12 +83,12 @@ def rates_of(
         figures.explain()
         return rates
     try:
-        rates = replace(rates, first=session.first_steps(cores(), end - time.monotonic()))
+        rates = replace(rates, first=session.first_steps(usable_processors(), end - time.monotonic()))
     except BudgetError:  # the next run measures it
         return rates
     except (TunerError, RuntimeError):  # without it, estimates are corrected by the first trials
         pass
-    keep_rates(backend, model, cores(), rates)
+    keep_rates(backend, model, usable_processors(), rates)
     figures.path.unlink(missing_ok=True)
     return rates
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tuner.plan.parts import Precision
 from tuner.plan.trial import TrialPlan
-from tuner.planner import cost
+from tuner.planner.data_terms import CODED_BITS, feature_records
 
 
 class RecordSet(NamedTuple):
@@ -42,13 +42,13 @@ class FilledRange:
 def record_sets(plan: TrialPlan) -> set[RecordSet]:
     """Return what a filling pass writes for a plan."""
     precision = plan.runtime.precision
-    sets = {RecordSet(cut, bits, for_exits=False, precision=precision) for cut, bits in cost.feature_records(plan)}
+    sets = {RecordSet(cut, bits, for_exits=False, precision=precision) for cut, bits in feature_records(plan)}
     if plan.heads.exits:
         of_all = plan.heads.out_of_fold
-        sets |= {RecordSet(cut, bits, for_exits=True, out_of_fold=of_all) for cut, bits in cost.feature_records(plan)}
+        sets |= {RecordSet(cut, bits, for_exits=True, out_of_fold=of_all) for cut, bits in feature_records(plan)}
     if plan.heads.global_weight:
         sets |= {
-            RecordSet(place.block, max(cost.CODED_BITS, plan.cache.bits), for_exits=True, begun_with=place.channels)
+            RecordSet(place.block, max(CODED_BITS, plan.cache.bits), for_exits=True, begun_with=place.channels)
             for place in plan.heads.exits
         }
     if plan.data.folds:

@@ -12,7 +12,7 @@ from statistics import median
 from typing import NamedTuple
 
 from tuner.plan.trial import TrialPlan, normal_form
-from tuner.planner import cost
+from tuner.planner.price import price
 from tuner.results.objectives import Objective
 from tuner.results.pareto import area, front
 from tuner.results.records import TrialRecord, eligible
@@ -81,8 +81,8 @@ def lowest_rung(first: Sequence[TrialPlan], setting: Setting) -> int:
     rung = 0
     while rung < LOWEST and plan.task.local_train * SAMPLES ** (rung + 1) >= LEAST_SAMPLES:
         tried = at_rung(plan, rung)
-        training = cost.loops_seconds(tried, setting.rates)
-        filling = tried.read_samples * cost.fill_seconds(tried, setting.rates) if tried.cached else 0.0
+        training = price(tried, setting.rates).loops_seconds
+        filling = tried.read_samples * price(tried, setting.rates).fill_seconds if tried.cached else 0.0
         if training <= QUICK_SECONDS and training + filling <= FIRST_SHARE * setting.seconds_left:
             break
         rung += 1
@@ -130,7 +130,7 @@ class Ladder:
         """
         while self.lowest and self._setting.sampler != GENERATIONS:
             above = [one.plan for one in records if one.rung == self.lowest - 1 and eligible(one) and one.plan]
-            seconds = [cost.loops_seconds(plan, self._setting.rates) for plan in above[:ENOUGH_TRIALS]]
+            seconds = [price(plan, self._setting.rates).loops_seconds for plan in above[:ENOUGH_TRIALS]]
             if len(seconds) < ENOUGH_TRIALS or median(seconds) > QUICK_SECONDS:
                 return
             self.lowest -= 1

@@ -9,9 +9,10 @@ from pathlib import Path
 from tuner.errors import DivergedError, TunerError, trace_of
 from tuner.files import check_room
 from tuner.plan.trial import TrialPlan
-from tuner.planner import cost
+from tuner.planner.data_terms import weight_bytes
 from tuner.planner.device import NOMINAL_FLOPS
 from tuner.planner.flops import forward_flops
+from tuner.planner.price import price
 from tuner.plugin.compose import StrategyError
 from tuner.results.kinds import cost_constraints
 from tuner.results.records import Outcome, TrialRecord, TrialState
@@ -86,7 +87,7 @@ def refuse_full_disk(setting: Setting, plan: TrialPlan | None = None) -> None:
         OSError: It has none: the trial has no record, and a resumed run runs it again.
     """
     for folder in (setting.folder, Path(tempfile.gettempdir())):
-        check_room(folder, ROOM_BYTES + (cost.weight_bytes(plan) if plan else 0))
+        check_room(folder, ROOM_BYTES + (weight_bytes(plan) if plan else 0))
 
 
 def scored_record(
@@ -105,8 +106,8 @@ def scored_record(
         share = values.get("mean_latency_seconds", 1.0) / (values.get("whole_latency_seconds") or 1.0)
         values["mean_latency_seconds"] = share * setting.rates.latency_seconds
     if setting.deterministic:
-        values["train_seconds"] = cost.train_seconds(plan, setting.rates)
-        values["peak_bytes"] = float(cost.peak_bytes(plan, setting.rates))
+        values["train_seconds"] = price(plan, setting.rates).train_seconds
+        values["peak_bytes"] = float(price(plan, setting.rates).peak_bytes)
     elif plan.cached:
         values["fill_seconds"] = plan.pool_samples * fill_seconds
         values["peak_bytes"] = max(values["peak_bytes"], float(setting.rates.fill_peak_bytes))

@@ -103,11 +103,6 @@ def measuring_seconds(left: float) -> float:
     return max(0.0, min(MEASURING_SHARE * left, max(FIRST_MEASURING_SECONDS, FIRST_MEASURING_SHARE * left)))
 
 
-def cores() -> int:
-    """Return how many processors this process may use."""
-    return usable_processors()
-
-
 def backends_of(host: Host, backend: str | None) -> list[str]:
     """Return the names of the backends that take part: all that are installed, or the only one.
 
@@ -173,4 +168,4 @@ def wanted_knobs(space: Space, backend: str | None, *, deterministic: bool) -> d
     usual: dict[str, Wanted] = {"runtime.precision": "fp32"}  # to quantise takes time: a space asks for it
     if deterministic:
         return {**usual, **space.knobs, **pinned, "runtime.threads": 1}
-    return {**usual, "runtime.threads": cores(), **space.knobs, **pinned}
+    return {**usual, "runtime.threads": usable_processors(), **space.knobs, **pinned}

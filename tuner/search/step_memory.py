@@ -3,9 +3,10 @@
 from typing import NamedTuple
 
 from tuner.plan.trial import TrialPlan
-from tuner.planner import cost
+from tuner.planner.data_terms import runs_prefix
 from tuner.planner.device import Rates, unscaled_bytes
 from tuner.planner.memory.step import LASTING, StepPlan
+from tuner.planner.price import price
 
 #: Tracing and compiling a planned step leaves so much in a trial's process, for each line of the step's program.
 LINE_BYTES = 60_000
@@ -51,6 +52,6 @@ def planned_bytes(plan: TrialPlan, step: StepBytes, rates: Rates) -> tuple[int, 
     are counted.
     """
     if not plan.traits.traceable:
-        return step.peak + cost.prefix_bytes(plan, rates), cost.library_bytes(plan, rates)
-    prefix = step.lasting + rates.fill_peak_bytes - unscaled_bytes(plan.model) if cost.runs_prefix(plan) else 0
+        return step.peak + price(plan, rates).prefix_bytes, price(plan, rates).library_bytes
+    prefix = step.lasting + rates.fill_peak_bytes - unscaled_bytes(plan.model) if runs_prefix(plan) else 0
     return max(step.peak, prefix), rates.scratch_bytes + step.traced

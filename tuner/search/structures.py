@@ -17,7 +17,7 @@ from typing import NamedTuple
 from tuner.errors import PlanError
 from tuner.plan.parts import Scalar
 from tuner.plan.trial import TrialPlan
-from tuner.planner import cost
+from tuner.planner.price import price
 from tuner.plugin.compose import Composed, StrategyError
 from tuner.plugin.knobs import ValueSource
 from tuner.plugin.sources import preferred_values
@@ -155,7 +155,7 @@ class Structures:
         if any(composed.plan.traits.solves for composed in first):
             first = [one for one in first if one.plan.traits.solves or not is_head(one.plan)]
         heads, tails = ([one for one in first if is_head(one.plan) is wanted] for wanted in (True, False))
-        tails = sorted(map(self.least, tails), key=lambda one: cost.trial_seconds(one.plan, rates))
+        tails = sorted(map(self.least, tails), key=lambda one: price(one.plan, rates).trial_seconds)
         self.anchors = (*map(self.least, heads), *tails)
 
     def _slowly(self, composed: Composed) -> Composed:

@@ -12,7 +12,7 @@ from optuna.trial import Trial as OptunaTrial
 
 from tuner.errors import TunerError
 from tuner.plan.trial import TrialPlan
-from tuner.planner import cost
+from tuner.planner.price import price
 from tuner.plugin.calls import CALL_SECONDS
 from tuner.plugin.compose import Composed, StrategyError, compose
 from tuner.plugin.host import Host
@@ -262,7 +262,7 @@ class Study:
         """Return what it takes to fill what the first plans need on a rung."""
         plans = [at_rung(one.plan, rung) for one in self._structures.anchors]
         rates, pace = self._setting.rates, self._filler.pace
-        return pace * max((self._filler.missing(one) * cost.fill_seconds(one, rates) for one in plans), default=0.0)
+        return pace * max((self._filler.missing(one) * price(one, rates).fill_seconds for one in plans), default=0.0)
 
     def _full(self, record: TrialRecord) -> Composed:
         """Return the plan of a trial as it is on the top rung."""

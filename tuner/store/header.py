@@ -6,7 +6,6 @@ import struct
 import zlib
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -51,13 +50,9 @@ class StoreKey:
     scales: str
     per_sample: bool = False
 
-    def content(self) -> dict[str, Any]:
-        """Return the fields; what earlier versions did not have is left out where it is as they had it."""
-        return {name: value for name, value in asdict(self).items() if name != "per_sample" or value}
-
     def digest(self) -> str:
         """Return 64 hex digits that differ where any field does."""
-        return hashlib.sha256(json.dumps(self.content(), sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +70,7 @@ class Header:
     def pack(self) -> bytes:
         """Return the content of the file."""
         scales = [bound.tobytes().hex() for bound in (self.codec.low, self.codec.high) if bound is not None]
-        body = json.dumps(self.key.content() | {"bounds": scales}, sort_keys=True, separators=(",", ":")).encode()
+        body = json.dumps(asdict(self.key) | {"bounds": scales}, sort_keys=True, separators=(",", ":")).encode()
         return _FRONT.pack(_MAGIC, _VERSION, len(body), _checksum(_VERSION, body)) + body
 
     def refuse_other(self, key: StoreKey, path: Path) -> None:

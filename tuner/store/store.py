@@ -25,8 +25,8 @@ from tuner.store.usage import FILE as USERS
 from tuner.store.usage import StoreLock, Usage, store_lock
 from tuner.untrusted import reason_of, require_plain
 
-#: The order in which an eviction removes the files; a draft is what earlier versions left when they were killed.
-FILES = (INDEX, DATA, COST, f"{HEADER}.draft", HEADER)
+#: The order in which an eviction removes the files.
+FILES = (INDEX, DATA, COST, HEADER)
 #: Folder of what exits begin with (`tuner.store.starts`).
 STARTS = "starts"
 #: Other names in the folder of a store.

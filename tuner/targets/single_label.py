@@ -24,7 +24,7 @@ class SingleLabel(Targets):
     one_class = True
     activation = "Softmax"
     own_settings = frozenset({"label_smoothing", "top_k"})
-    no_confusions = "This run was made by a version that did not count predictions by class: run it again to see them."
+    no_confusions = "Predictions were not counted by class."
 
     def check(self, labels: Labels, rows: int, where: str) -> None:
         if labels.ndim > 1:

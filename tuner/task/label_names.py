@@ -1,7 +1,6 @@
 """How alike the names of two labels are: by their words, and by their letters."""
 
 import re
-from collections.abc import Sequence
 from difflib import SequenceMatcher
 
 _WORD = re.compile(r"[a-z]+|\d+")
@@ -23,12 +22,6 @@ def likeness(label: str, other: str) -> float:
         other: Name of another, as ``Baby cry, infant cry``.
     """
     return max(_alike(one, another) for one in _alternatives(label) for another in _alternatives(other))
-
-
-def most_alike(label: str, others: Sequence[str]) -> list[tuple[str, float]]:
-    """Return other names by how alike they are to a label, the most alike first; equal ones in their order."""
-    scored = [(other, likeness(label, other)) for other in others]
-    return sorted(scored, key=lambda pair: -pair[1])
 
 
 def _alternatives(name: str) -> list[str]:

@@ -17,7 +17,6 @@ from tuner.task.data.samples import Samples
 from tuner.task.spec import GivenTraining, InputSpec, LabelMap, ModelSpec
 
 MOST_NAME_BYTES = 200
-_ALWAYS_HASHED = ("weights", "pretrain")  # also where they are None, as they were before others came
 _HASHED_SAMPLES = 16  # of each partition, those whose content enters the fingerprint
 
 
@@ -146,18 +145,14 @@ class Task:
         and sizes of their samples, and by the content of a few, spread evenly; of sounds, by the content of all.
         """
         digest = hashlib.blake2b(digest_size=16)
-        model = {key: value for key, value in asdict(self.model).items() if value is not None or key in _ALWAYS_HASHED}
-        model["weights"] = _content_hash(self.model.weights)
+        model = asdict(self.model) | {"weights": _content_hash(self.model.weights)}
         source = self.model.source
         model["factory_file"] = _content_hash(source[1] if source else self.model.factory.rpartition(":")[0])
-        parts = [model, asdict(self.input), self.loss, self.labels, self.head_rows, self.local_labels, self.augment]
-        parts += [] if self.labelled else [("unlabelled",)]
-        parts += [] if self.loss_settings == SINGLE_LABEL.settings else [asdict(self.loss_settings)]
-        parts += [] if self.scale is None else [asdict(self.scale)]
-        parts += [] if self.given is None else [asdict(self.given)]
         texts = [value for _, value in self.model.arguments if isinstance(value, str)]
         files = {text: _content_hash(text) for text in texts if Path(text).is_absolute() and Path(text).is_file()}
-        parts += [files] if files else []
+        settings = [asdict(self.input), self.loss, asdict(self.loss_settings), self.scale and asdict(self.scale)]
+        rows = [self.labels, self.head_rows, self.local_labels, self.labelled, self.augment]
+        parts = [model, files, *settings, *rows, self.given and asdict(self.given)]
         digest.update(json.dumps(parts, sort_keys=True, default=str).encode())
         for where, samples in self.partitions():
             digest.update(f"\n{where} {len(samples)}\n".encode())

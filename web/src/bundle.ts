@@ -17,8 +17,7 @@ export interface Exits {
   readonly segments: readonly string[];
   readonly shares: readonly number[];
   readonly thresholds: readonly number[];
-  readonly temperatures?: readonly number[];
-  readonly temperature?: number;
+  readonly temperatures: readonly number[];
   /** Drop of accuracy that the thresholds are chosen for. */
   readonly tolerance: number;
   readonly reference_accuracy?: number;
@@ -31,8 +30,9 @@ export interface Exits {
 
 export interface TrainInfo {
   readonly format: number;
+  readonly kind: string;
   readonly weights?: readonly string[];
-  readonly split?: number;
+  readonly cut?: number;
   readonly folds?: number;
 }
 
@@ -60,8 +60,8 @@ export interface BundleInfo {
 export type Source = (name: string) => Promise<Bytes | undefined>;
 
 export const FILE = "bundle.json";
-/** Formats of a bundle's training: of a tail by steps, of exits, of a tail with adapters, of a head in closed form. */
-export const [TAIL, EXITS, ADAPTERS, SOLVED] = [1, 2, 3, 4] as const;
+/** What a bundle trains: a tail by steps, exits, a tail with adapters, a head in closed form. */
+export const [TAIL, EXITS, ADAPTERS, SOLVED] = ["tail", "exits", "adapters", "closed-form"] as const;
 const MOST_FILES = 1000;
 const MOST_JSON = 16_000_000;
 
@@ -164,17 +164,18 @@ function check(info: BundleInfo): void {
   for (const name of exits ? exits.segments : ["model.onnx"]) {
     if (!names.includes(name)) throw new TunerError(`${FILE} has no hash of ${name}: export again`);
   }
-  if (exits && (exits.thresholds.length !== exits.segments.length - 1 || exits.shares.length !== exits.segments.length)) {
-    throw new TunerError("exits must have a share for each segment and a threshold for each but the last: export again");
+  if (exits && (exits.thresholds.length !== exits.segments.length - 1 || [exits.shares, exits.temperatures].some((one) => one?.length !== exits.segments.length))) {
+    throw new TunerError("exits must have a share and a temperature for each segment and a threshold for each but the last: export again");
   }
 }
 
 /** Return why a bundle cannot learn here, and the way out; nothing where it can. */
 export function unlearnable({ train, files }: BundleInfo): string {
   if (!train) return "This bundle cannot learn: export it with --trainable.";
-  if (train.format === EXITS && !("train/exit0.onnx" in files)) {
+  if (train.kind === EXITS && !("train/exit0.onnx" in files)) {
     return "This bundle has exits in closed form: they predict here, but learn in Python only, with tuner watch.";
   }
-  if (![TAIL, EXITS, ADAPTERS, SOLVED].includes(train.format as 1)) return "This bundle learns in another way than this page knows: update device-tuner.";
+  const known: readonly string[] = [TAIL, EXITS, ADAPTERS, SOLVED];
+  if (train.format !== 1 || !known.includes(train.kind)) return "This bundle learns in another way than this page knows: update device-tuner.";
   return "";
 }

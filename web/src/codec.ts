@@ -131,12 +131,11 @@ export class Replay {
 
   static read(file: TensorFile): Replay {
     const { metadata } = file;
-    const format = metadata["format"];
-    if (format !== "1" && format !== "2") throw new TunerError("stored features are of another version: update");
+    if (metadata["format"] !== "1") throw new TunerError("stored features are of another version: update");
     const shape = (metadata["shape"] ?? "").split(" ").map(Number);
     const scale = (name: string): Float32Array | null =>
       file.tensors.has(name) ? Float32Array.from(floats(tensorOf(file, name))) : null;
-    const codec = new Codec(Number(metadata["bits"]), shape, scale("low"), scale("high"), format === "2");
+    const codec = new Codec(Number(metadata["bits"]), shape, scale("low"), scale("high"), metadata["per_sample"] === "true");
     const codes = tensorOf(file, "codes").data as Uint8Array;
     const rows = labelsOf(tensorOf(file, "labels"));
     if (codes.length !== rows.length * codec.recordBytes) throw new TunerError("stored features are damaged: export again");

@@ -1,6 +1,6 @@
 /** Whether this runtime computes from a bundle what its conformance set holds. */
 
-import type { Bundle } from "./bundle.ts";
+import { ADAPTERS, type Bundle, EXITS, SOLVED } from "./bundle.ts";
 import type { ExitingTrainer } from "./exiting.ts";
 import { type Bytes, decode, TunerError } from "./bytes.ts";
 import { judgeCheck, judgeSamples } from "./gate.ts";
@@ -104,7 +104,7 @@ export async function conformance(
     const first = replay.features([...replay.labels.keys()].slice(0, 2));
     compare("replay", first);
     compare("codes", split(tensorOf(set, "given.features")).flatMap((row) => [...replay.codec.encode(row as Float32Array)]));
-    if (bundle.info.train?.format === 4) {
+    if (bundle.info.train?.kind === SOLVED) {
       const trainer = (await Trainer.open(bundle, runtime, model)) as TailTrainer;
       await trainer.train({ features: [], labels: [], places: [] });
       compare("solved", (await trainer.logits(first, 2)).flatMap((row) => [...row]));
@@ -133,7 +133,7 @@ async function steps(
   compare: (name: string, found: ArrayLike<number>) => void,
 ): Promise<void> {
   const plan = await bundle.plan();
-  const exits = bundle.info.train?.format === 2;
+  const exits = bundle.info.train?.kind === EXITS;
   const file = exits ? "train/exit0.onnx" : "train/step.onnx";
   const session = await StepSession.open(runtime, await bundle.file(file), await begin(bundle), ruledNoise);
   const [rates, losses]: [number[], number[]] = [[], []];
@@ -159,9 +159,9 @@ function other(target: Target, outputs: number): Target {
 }
 
 async function begin(bundle: Bundle): Promise<Weights> {
-  if (bundle.info.train?.format !== 2) {
+  if (bundle.info.train?.kind !== EXITS) {
     const weights = (await bundle.tensors("weights.safetensors")).tensors;
-    if (bundle.info.train?.format !== 3) return weights;
+    if (bundle.info.train?.kind !== ADAPTERS) return weights;
     const initial = (await bundle.tensors("train/adapters.safetensors")).tensors;
     const given = new Map<string, Tensor>();
     for (const [name, value] of weights) {

@@ -144,9 +144,9 @@ export class ExitingTrainer extends Trainer<NewSample> {
     return logits;
   }
 
-  #left(logits: Logits, { thresholds, temperatures, temperature }: Exits): Answered {
+  #left(logits: Logits, { thresholds, temperatures }: Exits): Answered {
     const { loss } = this.bundle.info;
-    const exit = leaving(logits.map((own, at) => confidenceOf(own, temperatures?.[at] ?? temperature ?? 1, loss, logits[at - 1])), thresholds);
+    const exit = leaving(logits.map((own, at) => confidenceOf(own, temperatures[at]!, loss, logits[at - 1])), thresholds);
     return { logits: logits[exit]!, exit };
   }
 
@@ -258,7 +258,7 @@ export class ExitingTrainer extends Trainer<NewSample> {
     const logits = await this.#logitsOf(check);
     const { temperatures, thresholds } = calibrated(this.#policy, heads, logits, check.labels, loss);
     const targets = logits.flatMap((own, i) => exitTargets(heads, own.at(-1)!, check.labels[i]!, loss));
-    return { targets, calibrated: [...temperatures!, ...thresholds] };
+    return { targets, calibrated: [...temperatures, ...thresholds] };
   }
 
   reset(): void {

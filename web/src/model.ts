@@ -87,7 +87,7 @@ export class Model {
     for (let exit = 0; ; exit++) {
       const last = exit === this.sessions.length - 1;
       const outputs = await this.segment(exit, features, shape);
-      const temperature = info.exits?.temperatures?.[exit] ?? info.exits?.temperature ?? 1;
+      const temperature = info.exits?.temperatures[exit] ?? 1;
       const found = targets
         ? Float64Array.from(outputs.logits, (value, i) => targets.mean[i]! + targets.std[i]! * value)
         : probabilities(outputs.logits, temperature, multi);

@@ -32,7 +32,7 @@ export class SteppingTrainer extends TailTrainer {
     trainer.#given = trainer.weights;
     trainer.#plan = await bundle.plan();
     trainer.#tail = await Tail.open(runtime, await bundle.file("train/tail.onnx"));
-    if (bundle.info.train?.format === ADAPTERS) {
+    if (bundle.info.train?.kind === ADAPTERS) {
       const merge = await Tail.open(runtime, await bundle.file("train/merge.onnx"));
       trainer.#adapters = { initial: await bundle.tensors("train/adapters.safetensors"), merge };
     }

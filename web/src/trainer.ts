@@ -63,8 +63,8 @@ export abstract class Trainer<F = unknown> {
       ["train/replay.safetensors", "train/check.safetensors"].map(async (name) => Replay.read(await bundle.tensors(name))),
     );
     const parts = [bundle, model, samples[0]!, samples[1]!] as const;
-    if (train.format === EXITS) return (await import("./exiting.ts")).ExitingTrainer.made(runtime, ...parts);
-    if (train.format === SOLVED) return (await import("./solving.ts")).SolvingTrainer.made(...parts);
+    if (train.kind === EXITS) return (await import("./exiting.ts")).ExitingTrainer.made(runtime, ...parts);
+    if (train.kind === SOLVED) return (await import("./solving.ts")).SolvingTrainer.made(...parts);
     return (await import("./stepping.ts")).SteppingTrainer.made(runtime, ...parts);
   }
 

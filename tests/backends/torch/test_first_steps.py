@@ -10,7 +10,7 @@ from tuner.backends.torch.model.fingerprint import state_hash
 from tuner.backends.torch.model.load import OpenModel
 from tuner.plan.parts import RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan
-from tuner.planner import cost
+from tuner.planner.price import price
 from tuner.plugin.core import build_host
 from tuner.search.processes.remote import open_remote
 from tuner.search.rates import rates_of
@@ -42,4 +42,4 @@ def test_before_any_trial_the_whole_model_is_expected_within_half_of_what_it_tak
         plan = TrialPlan(session.model, task_info(task), recipe=RecipePlan(epochs=1), runtime=RuntimePlan("torch"))
         outcome = session.train(Trial(plan, 0, Store(tmp_path / "store"), tmp_path / "weights"))
     measured = outcome.values["peak_bytes"]
-    assert measured / 1.5 < cost.peak_bytes(plan, rates) < 1.5 * measured
+    assert measured / 1.5 < price(plan, rates).peak_bytes < 1.5 * measured

@@ -116,7 +116,7 @@ def test_a_grown_network_trains_and_exports_what_it_scored(mode: str, split: int
     )
     assert exported.checks["largest_logit_difference"] <= 1e-4
     assert abs(exported.checks["local_accuracy"] - outcome.values["local_accuracy"]) <= 0.01
-    assert exported.sections["final_widths"][f"grow-{mode}"] == {
+    assert exported.sections["evolved"][f"grow-{mode}"] == {
         name.removesuffix(".width"): value
         for entry in outcome.epochs
         for name, value in entry.items()

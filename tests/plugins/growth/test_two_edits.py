@@ -91,7 +91,7 @@ def test_two_edits_train_and_export_what_was_scored(second: str, growth_first: b
     assert abs(exported.checks["local_accuracy"] - outcome.values["local_accuracy"]) <= 0.01
     widths = {name: value for entry in outcome.epochs for name, value in entry.items() if name.endswith(".width")}
     in_the_model = dict(zip(("0.0", "1.0", "3.0"), widths.values(), strict=True))
-    assert exported.sections["final_widths"] == {GROWTH.kind: in_the_model}
+    assert exported.sections["evolved"] == {GROWTH.kind: in_the_model}
 
 
 @pytest.mark.slow

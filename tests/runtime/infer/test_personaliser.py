@@ -88,11 +88,11 @@ def test_a_sample_that_is_explored_goes_through_each_segment_once(
 def test_the_temperature_divides_the_logits(make: Make, pointing: Make, sample: Make) -> None:
     bundle = make("warm", [pointing(4.0), pointing(4.0)], [0.5])
     content = json.loads((bundle / "bundle.json").read_text())
-    content["exits"]["temperature"] = 4.0
+    content["exits"]["temperatures"] = [4.0, 4.0]
     (bundle / "bundle.json").write_text(json.dumps(content))
     expected = pytest.approx(math.e / (math.e + 2), rel=1e-5)
     assert Personaliser(bundle, threads=1).predict(sample(0)).probability == expected
-    content["exits"]["temperatures"] = [4.0, 1.0]  # of each exit: the one temperature of older bundles is not read
+    content["exits"]["temperatures"] = [4.0, 1.0]  # of each exit
     (bundle / "bundle.json").write_text(json.dumps(content))
     every = Personaliser(bundle, threads=1).every_exit(sample(0)[None])[:, 0, 0]
     assert [every[0], math.log(every[1] / (1 - every[1]) * 2)] == [expected, pytest.approx(4.0, rel=1e-4)]
@@ -116,7 +116,7 @@ def test_a_sample_of_another_shape_or_type_is_reported(given: Any, make: Make, p
     [
         ({"thresholds": []}, "2 segments, 2 shares, 0 thresholds"),
         ({"shares": [1.0]}, "2 segments, 1 shares, 1 thresholds"),
-        ({"temperature": 0}, "temperature must be above 0"),
+        ({"temperatures": [0, 1]}, "temperature must be above 0"),
         ({"temperatures": [1.0]}, "one for each of 2 exits, got 1"),
         ({"segments": ["segments/0.onnx", "model.onnx"]}, "no hash of model.onnx"),
     ],

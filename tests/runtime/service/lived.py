@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tuner.runtime import Bundle, Orchestrator, Personaliser, Policy
+from tuner.runtime import Bundle, Orchestrator, Personaliser, Policy, RoundTraining
 from tuner.runtime.service.conditions import Readings
 from tuner.runtime.service.monitor import Watch
-from tuner.runtime.train.answer import Answer
+from tuner.runtime.train.base import Answer
 
 Make = Callable[..., Any]
 ALWAYS = Readings(load=0.0, charging=True, celsius=30.0, minute=0)
@@ -29,23 +29,28 @@ class Copying:
     """
 
     made: Path
-    received: tuple[int, Sequence[str] | None] = (0, None)
+    received: tuple[int, Sequence[Sequence[str]] | None] = (0, None)
     folds: list[Sequence[int]] = field(default_factory=list)
-    samples: Sequence[Any] = ()
 
-    def add(self, samples: Sequence[Any], labels: Sequence[str] | None) -> None:
-        self.received, self.samples = (len(samples), labels), samples
+    def add(self, samples: Sequence[Any], labels: Sequence[Sequence[str]] | None) -> None:
+        self.received = len(samples), labels
 
-    def answers_without(self, rows: Sequence[int]) -> list[Answer]:
+    def answers_without(self, rows: Sequence[int], samples: Sequence[Any]) -> list[Answer]:
         self.folds.append(rows)
         model = Personaliser(Bundle.read(self.made), threads=1)
-        predictions = model.predict_batch(np.stack([self.samples[row] for row in rows]))
+        predictions = model.predict_batch(np.stack(samples))
         return [Answer(prediction.label, prediction.exit) for prediction in predictions]
 
-    def train(self) -> Path:
-        out = self.made.with_name(f"{self.made.name}-copy")
+    def train(self) -> None:
+        pass
+
+    def save(self, out: Path) -> None:
         shutil.copytree(self.made, out)
-        return out
+
+
+def round_training(trainer: Any, *settings: Any, **named: Any) -> RoundTraining:
+    """Return rounds that take a trainer as it is, whatever the bundle."""
+    return RoundTraining(lambda _: trainer, *settings, **named)
 
 
 def lived(service: Orchestrator, sample: Make, count: int, labels: str | None = None, first: int = 0) -> None:

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.runtime.service.lived import Copying, Make, lived
+from tests.runtime.service.lived import Copying, Make, lived, round_training
 from tuner.arrays import Flags
 from tuner.bundle.rounds import EXPORTED, roll_back, rounds_in_use
-from tuner.runtime import Bundle, Personaliser, RoundTraining
+from tuner.runtime import Bundle, Personaliser
 from tuner.runtime.service.gate import Rules
 from tuner.runtime.service.ring import RingSample
 from tuner.runtime.service.round import folds_of, run_round
@@ -54,7 +54,7 @@ def test_windows_of_a_recording_are_in_one_fold_unless_their_label_has_no_other(
 def test_every_sample_judges_once_and_the_model_learns_from_all(make: Make, pointing: Make, sample: Make) -> None:
     trainer = Copying(make("new", [pointing(2.0, SWAPPED)]))
     old = Personaliser(make("old", [pointing(2.0)]), 1)
-    result = run_round(old, ring_samples(sample, 40), RoundTraining(lambda _: trainer), Rules())
+    result = run_round(old, ring_samples(sample, 40), round_training(trainer), Rules())
     assert result.verdict.accepted, result.verdict
     assert sorted(row for fold in trainer.folds for row in fold) == list(range(40))
     assert trainer.received[0] == len(result.used) == 40
@@ -66,7 +66,7 @@ def test_every_sample_judges_once_and_the_model_learns_from_all(make: Make, poin
 
 def test_samples_that_the_model_in_use_learned_from_do_not_judge_it(make: Make, pointing: Make, sample: Make) -> None:
     trainer, samples = Copying(make("new", [pointing(2.0, SWAPPED)])), ring_samples(sample, 40)
-    old, training = Personaliser(make("old", [pointing(2.0)]), 1), RoundTraining(lambda _: trainer)
+    old, training = Personaliser(make("old", [pointing(2.0)]), 1), round_training(trainer)
     learned = frozenset(one.identity for one in samples[:25])
     result = run_round(old, samples, training, Rules(), learned)
     assert sorted(row for fold in trainer.folds for row in fold) == list(range(25, 40))
@@ -80,7 +80,7 @@ def test_samples_that_the_model_in_use_learned_from_do_not_judge_it(make: Make, 
 def test_where_time_is_short_fewer_folds_judge_but_enough_samples(make: Make, pointing: Make, sample: Make) -> None:
     trainer = Copying(make("new", [pointing(2.0, SWAPPED)]))
     old, samples = Personaliser(make("old", [pointing(2.0)]), 1), ring_samples(sample, 40)
-    result = run_round(old, samples, RoundTraining(lambda _: trainer), Rules(least=10, seconds=0))
+    result = run_round(old, samples, round_training(trainer), Rules(least=10, seconds=0))
     assert [len(fold) for fold in trainer.folds] == [8, 8]
     assert "of 16 samples right, judged by 2 models" in result.verdict.reason
     assert result.verdict.accepted
@@ -89,7 +89,7 @@ def test_where_time_is_short_fewer_folds_judge_but_enough_samples(make: Make, po
 def test_no_model_is_made_where_the_samples_refuse_it(make: Make, pointing: Make, sample: Make) -> None:
     trainer = Copying(make("new", [pointing(2.0, SWAPPED)]))
     old = Personaliser(make("old", [pointing(2.0)]), 1)
-    result = run_round(old, ring_samples(sample, 40, "abc"), RoundTraining(lambda _: trainer), Rules())
+    result = run_round(old, ring_samples(sample, 40, "abc"), round_training(trainer), Rules())
     assert result.made is None
     assert "the new model is right on fewer samples" in result.verdict.reason
 
@@ -139,11 +139,11 @@ def test_small_losses_do_not_add_up_from_round_to_round(make: Make, pointing: Ma
     """The loss since the export counts, although the loss since the model in use is small."""
     folders = {name: make(name, [pointing(2.0)]) for name in ("exported", "old")}
     trainer = Copying(make("new", [pointing(2.0, SWAPPED)]))
-    right = {"exported": 450, "old": 402, "new-copy": 400}
+    right = {"exported": 450, "old": 402, "made": 400}
 
     def checked(bundle: Bundle) -> Flags:
         return np.arange(500) < right[bundle.folder.name]
 
-    training = RoundTraining(lambda _: trainer, checked, exported=folders["exported"])
+    training = round_training(trainer, checked, exported=folders["exported"])
     result = run_round(Personaliser(folders["old"], 1), ring_samples(sample, 40), training, Rules())
     assert "has certainly fallen by more than 1 points since the export" in result.verdict.reason

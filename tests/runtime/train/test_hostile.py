@@ -19,7 +19,7 @@ from tuner.ort.layout import StepFileError
 from tuner.ort.training_step import StepSession
 from tuner.runtime import ExitsTrainer, Trainer
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "02e8440"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 Edit = Callable[[Path], object]
 
 

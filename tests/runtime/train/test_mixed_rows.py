@@ -4,7 +4,7 @@ import numpy as np
 
 from tuner.bundle.replay import Replay
 from tuner.plan.parts import DataPlan
-from tuner.runtime.train.mixed_rows import mixed_rows
+from tuner.runtime.train.tail import mixed_rows
 from tuner.store.codec import Codec
 
 

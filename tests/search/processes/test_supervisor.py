@@ -243,7 +243,7 @@ def test_no_process_outlives_a_killed_parent(plugin: Path, tmp_path: Path) -> No
         )
     )
     with subprocess.Popen([sys.executable, str(script)]) as parent:
-        wait_for(lambda: note.exists() and len(note.read_text().split()) == 2)
+        wait_for(lambda: note.exists() and len(note.read_text().split()) == 3)
         pids = [int(word) for word in note.read_text().split()]
         assert all(psutil.pid_exists(pid) for pid in pids)
         parent.kill()

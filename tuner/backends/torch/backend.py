@@ -5,7 +5,6 @@ from typing import ClassVar
 
 from tuner.backends.base import Backend, Session
 from tuner.backends.extensions import Extensions
-from tuner.plan.parts import EVEN
 from tuner.plan.trial import TrialPlan
 from tuner.task import InputDefaults, ModelSpec, Task
 
@@ -21,7 +20,7 @@ class TorchBackend(Backend):
         "torch.fx.experimental.symbolic_shapes",  # shape propagation imports it: once here instead of in every child
         "torch.utils.flop_counter",
         "tuner.backends.torch.session",
-        "tuner.backends.torch.trial.run",
+        "tuner.backends.torch.trial.tail",
         "tuner.backends.torch.engines.planned",
         "tuner.backends.torch.measure",
     )
@@ -36,7 +35,7 @@ class TorchBackend(Backend):
             )
         if reason := _too_few_for_norms(plan):
             return reason
-        if plan.heads.exits and plan.data.emphasis != EVEN:
+        if plan.heads.exits and (plan.data.weight != 1 or plan.data.balance):
             return (
                 "exits train with all samples alike: set data.weight to 1 and data.balance to false, or leave exits out"
             )

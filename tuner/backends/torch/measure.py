@@ -21,8 +21,8 @@ from tuner.backends.torch.step.traced import StepError
 from tuner.backends.torch.task_loss import torch_loss
 from tuner.plan.info import BlockInfo, ModelInfo
 from tuner.plan.parts import RecipePlan
-from tuner.planner.cost import PLANNED_BYTES
 from tuner.planner.device import COMPLETE, FILL_BATCH, Rates, rates_from, unscaled_bytes
+from tuner.planner.tail_terms import PLANNED_BYTES
 from tuner.process_memory import PeakMeter, memory_limit
 from tuner.task import Task
 from tuner.training.epochs import Report

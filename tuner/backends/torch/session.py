@@ -13,8 +13,8 @@ from tuner.backends.base import Exported, Filling, Misread, Session, Trial, sile
 from tuner.backends.extensions import Extensions
 from tuner.backends.measuring import MeasuredTrial, Measuring
 from tuner.backends.torch import compiler
+from tuner.backends.torch.exits.procedure import ExitsProcedure
 from tuner.backends.torch.exits.start import ready
-from tuner.backends.torch.exits.trial import train_exits
 from tuner.backends.torch.export import segments, whole
 from tuner.backends.torch.export.misread import misread
 from tuner.backends.torch.features.access import Access, prefix_hash
@@ -30,15 +30,15 @@ from tuner.backends.torch.step.traced import StepError
 from tuner.backends.torch.trial.edits import edited
 from tuner.backends.torch.trial.evolving import first_step
 from tuner.backends.torch.trial.opened import OpenTask
-from tuner.backends.torch.trial.run import train_tail
 from tuner.backends.torch.trial.steps import TrialStepsFactory
+from tuner.backends.torch.trial.tail import TailProcedure
 from tuner.backends.torch.trial.untouched import given_probabilities, untouched
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan
-from tuner.planner.cost import worth_planning
 from tuner.planner.device import FirstSteps, Rates
 from tuner.planner.memory.step import StepPlan
+from tuner.planner.tail_terms import worth_planning
 from tuner.results.records import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
@@ -141,9 +141,9 @@ class TorchSession(Session):
     def train(self, trial: Trial) -> Outcome:
         """Train the tail, and the exits where the plan has any, and take the measures of plugins around it."""
         measuring = Measuring(self._opened.extensions.measures, trial.objectives)
-        carry_out = train_exits if trial.plan.heads.exits else train_tail
-        result = carry_out(trial, self._of(trial.plan))
-        return measuring.end(MeasuredTrial(trial.plan, result.trained, result.outcome, result.continued))
+        procedure = (ExitsProcedure if trial.plan.heads.exits else TailProcedure)(trial, self._of(trial.plan))
+        outcome = procedure.carry_out()
+        return measuring.end(MeasuredTrial(trial.plan, procedure.trained, outcome, procedure.continued))
 
     def export(self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool) -> Exported:
         """Write the personalised model, and with `trainable` its training step and the replay."""

@@ -1,32 +1,40 @@
 """The commands that are useful after a run: copied from the screen, they work as they stand."""
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import fields, replace
 from pathlib import Path
 
+from tuner.commands.reading import shown_place
+from tuner.results.config import RunRequest, option_name
 from tuner.results.run import Run
 
 
-def continue_command(task: str, options: Mapping[str, object], folder: Path | None) -> str:
+def continue_command(task: str, request: RunRequest, folder: Path | None, *, as_json: bool = False) -> str:
     """Return the command that continues a run.
 
     Args:
         task: As it was given.
-        options: Values by the names of options, with ``resume``; those that are None, False or empty are left out.
+        request: What was asked; a study's address is shown without its password.
         folder: The run's folder; None where nothing was begun.
+        as_json: Whether the result was asked for as JSON.
     """
+    if request.study is not None:
+        request = replace(request, study=shown_place(request.study))
+    if folder is not None:
+        request = replace(request, out=folder, resume=True)
     words = ["tuner", "run", task]
-    given = options if folder is None else {**options, "out": folder, "resume": True}
-    for name, value in given.items():
+    for one in fields(RunRequest):
+        value, option = getattr(request, one.name), f"--{option_name(one.name)}"
         if value is True:
-            words.append(f"--{name}")
-        elif value is not None and value is not False:
-            values = value if isinstance(value, tuple) else (value,)
-            words += [word for one in values for word in (f"--{name}", str(one))]
-    return shlex.join(words)
+            words.append(option)
+        elif value != one.default:
+            values = value if isinstance(value, list | tuple) else (value,)
+            words += [word for each in values for word in (option, str(each))]
+    return shlex.join([*words, "--json"] if as_json else words)
 
 
-def next_commands(run: Run, artifacts: str | None = None) -> Iterable[str]:
+def next_commands(run: Run, artifacts: str | Path | None = None) -> Iterable[str]:
     """Yield commands that use a finished run; none where its front is empty.
 
     Args:
@@ -39,4 +47,4 @@ def next_commands(run: Run, artifacts: str | None = None) -> Iterable[str]:
         if artifacts is None:
             yield shlex.join(["tuner", "export", folder, bundle])
         else:
-            yield shlex.join(["tuner", "export", run.info.config.study, bundle, "--artifacts", artifacts])
+            yield shlex.join(["tuner", "export", run.info.config.study, bundle, "--artifacts", str(artifacts)])

@@ -12,7 +12,7 @@ import numpy as np
 
 from tuner.arrays import Array, Floats
 from tuner.bundle.format import WEIGHTS, Bundle
-from tuner.bundle.info import TrainInfo
+from tuner.bundle.info import TrainInfo, TrainKind
 from tuner.bundle.replay import Replay
 from tuner.bundle.tensors import read_tensors
 from tuner.ort.tail import Tail
@@ -24,24 +24,21 @@ from tuner.runtime.infer.chain import Chain
 from tuner.runtime.infer.personaliser import Personaliser
 from tuner.runtime.infer.prediction import Prediction
 from tuner.runtime.train.adapters import Adapters
-from tuner.runtime.train.exit_calibration import calibrate_exits
+from tuner.runtime.train.calibration import calibrate_exits
 from tuner.runtime.train.exit_targets import exit_targets
+from tuner.runtime.train.exits import exit_weights
 from tuner.runtime.train.files import (
     ADAPTERS,
-    ADAPTERS_FORMAT,
     CHECK,
-    EXIT_WEIGHTS,
-    EXITS_FORMAT,
     LOGITS_OF,
     MERGE,
     REPLAY,
-    SOLVED_FORMAT,
     STEP,
     STEP_OF,
     plan_of,
     replay_of,
 )
-from tuner.runtime.train.solving_trainer import SolvingTrainer
+from tuner.runtime.train.solved import SolvingTrainer
 from tuner.task import decode_image, normalise
 from tuner.training.schedule import scheduled_rate
 
@@ -124,13 +121,13 @@ def _trained(bundle: Bundle, train: TrainInfo, inputs: Inputs, threads: int | No
     values: dict[str, Array] = {"replay": replay.read(np.arange(min(2, len(replay))))}
     if inputs.features is not None:
         values["codes"] = replay.codec.encode(inputs.features)
-    if train.format == SOLVED_FORMAT:
+    if train.kind == TrainKind.CLOSED_FORM:
         trainer = SolvingTrainer(bundle, threads)
         trainer.train()
         return {**values, "solved": trainer.logits(values["replay"])}
     rates, losses = _steps(bundle, plan, replay, inputs.batches, threads or 1)
     values |= {"rates": rates, "losses": losses}
-    return values | _calibrated(bundle, plan, threads or 1) if train.format == EXITS_FORMAT else values
+    return values | _calibrated(bundle, plan, threads or 1) if train.kind == TrainKind.EXITS else values
 
 
 def _calibrated(bundle: Bundle, plan: TrialPlan, threads: int) -> dict[str, Array]:
@@ -139,10 +136,8 @@ def _calibrated(bundle: Bundle, plan: TrialPlan, threads: int) -> dict[str, Arra
     rows = np.arange(min(MOST_CALIBRATED, len(check)))
     if policy is None or not len(rows) or STEP_OF.format(0) not in bundle.info.files:
         return {}
-    chain, state = Chain.of(bundle, threads), read_tensors(bundle.file(EXIT_WEIGHTS))
-    features, truth, logits = check.read(rows), check.labels[rows], list[Floats]()
-    for at in range(len(policy.thresholds)):
-        own = {name.removeprefix(f"{at}."): value for name, value in state.items() if name.startswith(f"{at}.")}
+    chain, features, truth, logits = Chain.of(bundle, threads), check.read(rows), check.labels[rows], list[Floats]()
+    for at, own in enumerate(exit_weights(bundle)):
         logits.append(Tail(bundle.file(LOGITS_OF.format(at)), threads).logits(features, own))
         features, final = chain.step(at + 1, features)
     heads, costs = replace(plan.heads, tolerance=policy.tolerance), Costs(policy.shares, (0.0,) * len(logits))
@@ -167,7 +162,7 @@ def _steps(
         rows = np.array(batch, np.int64)
         # what a bundle answers right has gradients of rounding alone, which Adam makes large
         labels = bundle.targets.wrong(replay.labels[rows], len(bundle.labels))
-        if train.format == EXITS_FORMAT:  # a hard answer and the same as the softened one
+        if train.kind == TrainKind.EXITS:  # a hard answer and the same as the softened one
             hard = bundle.targets.one_hot(labels, len(bundle.labels))
             labels = np.concatenate([hard, hard], axis=1)
         counts = np.where(np.arange(len(rows)) % 2, weight, np.float32(1))  # as if every other one were mixed in
@@ -179,12 +174,10 @@ def _steps(
 
 def _begin(bundle: Bundle, train: TrainInfo) -> tuple[Any, Mapping[str, Array]]:
     """Return the file of the step, and the weights that it begins with."""
-    if train.format == EXITS_FORMAT:
-        state = read_tensors(bundle.file(EXIT_WEIGHTS))
-        own = {name.removeprefix("0."): value for name, value in state.items() if name.startswith("0.")}
-        return bundle.file(STEP_OF.format(0)), own
+    if train.kind == TrainKind.EXITS:
+        return bundle.file(STEP_OF.format(0)), exit_weights(bundle)[0]
     weights: Mapping[str, Array] = read_tensors(bundle.file(WEIGHTS), train.weights)
-    if train.format == ADAPTERS_FORMAT:
+    if train.kind == TrainKind.ADAPTERS:
         weights = Adapters(bundle.file(ADAPTERS), bundle.file(MERGE)).begin(weights)
     return bundle.file(STEP), weights
 

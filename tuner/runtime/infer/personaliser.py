@@ -154,10 +154,6 @@ class Personaliser:
             return self._predict_cut(signal, str(path), note)
         return self.predict(self.load(Path(path)))
 
-    def predict_files(self, paths: Sequence[str | Path]) -> list[Prediction]:
-        """Predict several files, one after the other."""
-        return [self.predict_file(path) for path in paths]
-
     def load(self, path: Path) -> Sample:
         """Return the content of a file, decoded as in training; a recording is not cut into windows.
 

@@ -4,11 +4,11 @@ Every sample trains, and every sample judges: the samples are divided into folds
 that was trained on the others. The model that is accepted was trained on all of them.
 """
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from tuner.arrays import Flags
 from tuner.bundle.format import Bundle
 from tuner.bundle.info import FOLDS
+from tuner.bundle.rounds import device_folder
 from tuner.errors import TunerError
 from tuner.runtime.infer.personaliser import Personaliser
 from tuner.runtime.infer.prediction import Prediction
@@ -30,35 +31,11 @@ from tuner.runtime.service.gate import (
     too_few,
 )
 from tuner.runtime.service.ring import RingSample
-from tuner.runtime.train.answer import Answer
+from tuner.runtime.train.base import Answer, DeviceTrainer
 
 BATCH = 32
+MADE = "made"  # in the bundle's own folder for rounds, so that trained weights are nowhere else
 SHOWN_LABELS = 3
-
-
-class DeviceTrainer(Protocol):
-    """Trains on this device, from the weights of one bundle."""
-
-    def add(self, samples: Sequence[npt.NDArray[np.generic]], labels: Sequence[str] | None) -> None:
-        """Take the samples of a round, once.
-
-        Args:
-            samples: Decoded samples.
-            labels: Label of each sample; None where they have none.
-        """
-        ...
-
-    def answers_without(self, rows: Sequence[int]) -> Sequence[Answer]:
-        """Train on all samples but some, and return the trained model's answers to these; nothing of it is kept.
-
-        Args:
-            rows: Places of the samples, in the order they were added in.
-        """
-        ...
-
-    def train(self) -> Path:
-        """Train on all samples, and return a new bundle's folder, which the caller removes."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +149,16 @@ def _train_and_judge(this: _Round) -> RoundResult:
         if reason is not None:
             return RoundResult(None, refused(reason), this.used)
         trainer = training.trainer(bundle)
-        labels = [str(sample.label) for sample in this.used] if this.supervised else None
-        trainer.add([sample.sample for sample in this.used], labels)
+        labels = [str(sample.label) for sample in this.used]
+        given = [bundle.targets.parts(label) for label in labels]
+        trainer.add([sample.sample for sample in this.used], given if this.supervised else None)
         verdict = judge_samples(compare_models(this, trainer, fresh), rules)
         if not verdict.accepted and not (verdict.is_open and before is not None):
             return RoundResult(None, verdict, this.used)
-        made = trainer.train()
+        trainer.train()
+        made = device_folder(training.exported or bundle.folder) / MADE
+        shutil.rmtree(made, ignore_errors=True)  # left by a round that was killed
+        trainer.save(made)
     except (TunerError, OSError) as error:
         return RoundResult(None, refused(f"the round failed: {error}"), this.used)
     try:
@@ -206,7 +187,7 @@ def compare_models(this: _Round, trainer: DeviceTrainer, fresh: Sequence[int]) -
     by_label = this.old.bundle.targets.has_classes
     folds = folds_of(this.used, fresh, this.training.folds, by_label=by_label)
     for done, fold in enumerate(folds, 1):
-        answers |= zip(fold, trainer.answers_without(fold), strict=True)
+        answers |= zip(fold, trainer.answers_without(fold, [this.used[row].sample for row in fold]), strict=True)
         seconds = time.monotonic() - began
         if len(answers) >= this.rules.least and seconds * (1 + 2 / done) > this.rules.seconds:
             break

@@ -1,7 +1,9 @@
 """Files of a bundle that training on the device reads and writes."""
 
+from collections.abc import Mapping
+
 from tuner.bundle.format import PLAN, Bundle
-from tuner.bundle.info import Section, TrainInfo
+from tuner.bundle.info import TRAIN_FORMAT, Section, TrainInfo, TrainKind
 from tuner.bundle.replay import Replay
 from tuner.errors import BundleError
 from tuner.plan.trial import TrialPlan
@@ -20,30 +22,40 @@ EXIT_WEIGHTS = f"{Section.EXITS}.safetensors"
 SUMS = "train/sums.safetensors"
 #: The given head and the user's samples, of a head that is solved for.
 SOLVED = "train/solved.safetensors"
-#: Formats of the section of ``bundle.json``: of a tail's training, of exits', of a tail's with adapters, of a head that
-#: is solved for.
-TAIL_FORMAT, EXITS_FORMAT, ADAPTERS_FORMAT, SOLVED_FORMAT = 1, 2, 3, 4
+#: Classes of `tuner.runtime` that train a bundle, by its kind.
+TRAINERS: Mapping[str, str] = {
+    TrainKind.TAIL: "Trainer",
+    TrainKind.ADAPTERS: "Trainer",
+    TrainKind.EXITS: "ExitsTrainer",
+    TrainKind.CLOSED_FORM: "SolvingTrainer",
+}
 MOST_EPOCHS = 10_000
 
 
-def train_info(bundle: Bundle, *wanted: int) -> TrainInfo:
+def train_info(bundle: Bundle, trainer: str) -> TrainInfo:
     """Return what a bundle says of its training.
 
     Args:
         bundle: Exported with ``--trainable``.
-        wanted: Formats that are expected.
+        trainer: Class that is to train it, one of `TRAINERS`.
 
     Raises:
-        BundleError: It was not exported to be trained, or for another version.
+        BundleError: It was not exported to be trained, for another version, or is trained by another class.
     """
+    if bundle.exits and trainer != TRAINERS[TrainKind.EXITS]:
+        raise BundleError(f"{bundle.folder} trains its exits: use tuner.runtime.ExitsTrainer")
+    if not bundle.exits and trainer == TRAINERS[TrainKind.EXITS]:
+        raise BundleError(f"{bundle.folder} has no exits to train: use tuner.runtime.Trainer")
     info = bundle.info.train
     if info is None:
         raise BundleError(f"{bundle.folder} cannot be trained: export it with `tuner export RUN OUT --trainable`")
-    if info.format not in wanted:
-        readable = " and ".join(map(str, wanted))
+    if info.format != TRAIN_FORMAT:
         raise BundleError(
-            f"{bundle.folder} has training format {info.format!r}, this version reads {readable}: update tuner"
+            f"{bundle.folder} has training format {info.format}, this version reads {TRAIN_FORMAT}: update tuner"
         )
+    if (own := TRAINERS.get(info.kind)) != trainer:
+        way_out = f"use tuner.runtime.{own}" if own else "update tuner"
+        raise BundleError(f"{bundle.folder} has a training of kind {info.kind!r:.40}, not {trainer}'s: {way_out}")
     return info
 
 

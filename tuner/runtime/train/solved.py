@@ -1,24 +1,146 @@
-"""What a bundle keeps of a head in closed form: the given head, and the user's samples as codes of their features."""
+"""Solve for a bundle's head again on the device: a round is one solution, and a sample can be forgotten."""
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import save
 
-from tuner.arrays import Doubles, Labels
-from tuner.bundle.format import Bundle
+from tuner.arrays import Array, Doubles, Floats, Labels, RowNumbers
+from tuner.bundle.format import WEIGHTS, Bundle
+from tuner.bundle.info import TrainInfo
 from tuner.bundle.tensors import open_tensors, read_tensors
 from tuner.errors import BundleError, TrainingError
+from tuner.plan.parts import RecipePlan
 from tuner.ridge.solve import LinearHead
-from tuner.ridge.sums import LARGEST_CODE, MOST_FEATURES
-from tuner.ridge.union import UnionSettings
+from tuner.ridge.sums import LARGEST_CODE, MOST_FEATURES, coded
+from tuner.ridge.union import Domain, UnionSettings, union_head
+from tuner.runtime.infer.inputs import Sample
+from tuner.runtime.train.base import Batch, Content
 from tuner.runtime.train.files import SOLVED
+from tuner.runtime.train.tail import Trainer
+from tuner.training.epoch import Watch
 
-FORMAT = 1
-#: Key of the file's metadata. There is one: safetensors writes several in no fixed order.
-ABOUT = "about"
+#: Format of the file, and the key of its metadata. There is one: safetensors writes several in no fixed order.
+FORMAT, ABOUT = 1, "about"
+#: Largest difference of codes of one sample, computed in batches of other sizes or with other threads.
+SAME = 2
+#: Most samples of the user's own; the oldest leave the sums.
+MOST_OWN = 10_000
+_PROBED = 16  # features that are compared first
+
+
+class SolvingTrainer(Trainer):
+    """A bundle whose head is solved for: `train` is one solution of all samples, in a fraction of a second.
+
+    The user's samples that the bundle was made from are there already, as codes of their features; `add` adds others,
+    and `forget` removes any, as if they had never been there. Nothing is written until `save`.
+
+    Args:
+        bundle: The bundle or its folder, exported with ``--trainable`` of a plan that solves.
+        threads: Threads within an operator; all that the process may use where it is not given.
+
+    Raises:
+        BundleError: The bundle cannot be used, or has no head that is solved for.
+    """
+
+    _trainer = "SolvingTrainer"
+
+    def _open(self, info: TrainInfo) -> None:
+        self._weights = read_tensors(self.bundle.file(WEIGHTS), info.weights)
+        self._file = SolvedFile.load(self.bundle)
+        self._names = info.weights
+        features, outputs = self._file.given.weight.shape[::-1]
+        shape = self._replay.codec.shape
+        if shape != (features,) or len(self._names) != 2:  # noqa: PLR2004 - weight, bias
+            raise BundleError(f"{self.bundle.folder} must have a head of {shape} features: export again")
+        empty = Domain.empty(features, outputs, self._file.step, multi=self.bundle.targets.several)
+        self._own = empty.added(self._file.codes, self._file.labels)
+        codes = coded(self._replay.read(np.arange(len(self._replay))), self._file.step)
+        self._others = empty.added(codes, self._replay.labels)
+        self._added = empty.codes
+
+    def __len__(self) -> int:
+        """Return the number of samples that were given to `add`."""
+        return len(self._added)
+
+    @property
+    def samples(self) -> int:
+        """Number of the user's samples that the head is solved from."""
+        return len(self._own)
+
+    def forget(self, samples: Sequence[Sample]) -> int:
+        """Remove samples from the sums, which then are, bit for bit, as if these had never been there.
+
+        Call `train` for the head without them, and `save` to write it. The bundle that is here stays: delete it.
+
+        Args:
+            samples: As `add` takes them, without labels.
+
+        Returns:
+            How many of them the bundle had.
+
+        Raises:
+            TunerError: A file cannot be read, or a shape is another one.
+        """
+        return self._without(coded(self.features(samples), self._file.step))
+
+    def drop(self, rows: Sequence[int]) -> None:
+        """Take samples that were added out again; a shallow copy of the trainer keeps them.
+
+        Args:
+            rows: Their places, in the order they were added in.
+        """
+        places = np.asarray(rows, np.int64)
+        self._without(self._added[places])
+        self._added = np.delete(self._added, places, 0)
+
+    def _fit(self, recipe: RecipePlan, watch: Watch) -> tuple[float, ...]:  # noqa: ARG002 - there are no steps
+        """Solve for the head; return its mean loss on the user's samples."""
+        # a loss of before would tell of samples that were forgotten since
+        self._losses = ()
+        head = union_head(self._file.given, self._own, self._others, self._file.settings).head
+        values = (head.weight.astype(np.float32), head.bias.astype(np.float32))
+        self._weights = dict(zip(self._names, values, strict=True))
+        logits = self._logits(self._own.features.astype(np.float32))[-1].astype(np.float64)
+        watch(1, 1)
+        return (self.bundle.targets.loss(logits, self._own.labels),)
+
+    def _logits(self, features: Floats) -> Floats:
+        weight, bias = (self._weights[name] for name in self._names)
+        result: Floats = (features @ weight.T + bias)[None]
+        return result
+
+    def _keep(self, batch: Batch) -> None:
+        """Add samples to the sums; those that are there already once, with the newer label."""
+        codes = coded(batch.features, self._file.step)
+        self._added = np.concatenate([self._added, codes])
+        for code, label in zip(codes, () if batch.truth is None else batch.truth, strict=True):
+            same = self._rows_of(code)
+            if np.atleast_2d((self._own.labels[same] == label).T).all(axis=0).any():
+                continue
+            self._own = self._own.without(same).added(code[None], np.asarray(label)[None])
+        excess = max(0, self.samples - MOST_OWN)
+        self._own = self._own.without(np.arange(excess)) if excess else self._own
+
+    def _replaced(self) -> Mapping[str, Content]:
+        kept = SolvedFile(self._file.given, self._own.codes, self._own.labels, self._file.step, self._file.settings)
+        return {**super()._replaced(), SOLVED: kept.content}
+
+    def _without(self, codes: Doubles) -> int:
+        """Remove samples by their codes; return how many there were."""
+        rows = np.unique(np.concatenate([np.zeros(0, np.int64), *map(self._rows_of, codes)]))
+        self._own = self._own.without(rows)
+        return len(rows)
+
+    def _rows_of(self, code: Doubles) -> RowNumbers:
+        """Return where a sample is among the user's, int64 [n]."""
+        probed = np.argsort(-np.abs(code))[:_PROBED]
+        rows = np.flatnonzero((np.abs(self._own.codes[:, probed] - code[probed]) <= SAME).all(axis=1))
+        close: Array = np.abs(self._own.codes[rows] - code).max(axis=1, initial=0.0) <= SAME
+        return rows[close]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

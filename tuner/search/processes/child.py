@@ -38,10 +38,9 @@ from tuner.errors import (
 from tuner.plugin.core import build_host
 from tuner.plugin.host import Host
 from tuner.process_memory import KEPT_BYTES, MEMORY_LIMIT, PeakMeter, return_freed
-from tuner.search.processes import frames, wire
-from tuner.search.processes.family import adopt_orphans, bound_processes, die_with_parent, end_descendants, state
-from tuner.search.processes.frames import Channel, FrameError, frame, receive_packed
-from tuner.search.processes.messages import Failure, Job, Start
+from tuner.search.processes.channel import receive
+from tuner.search.processes.messages import OUT_OF, Failure, Job, Start, encode, encode_progress
+from tuner.search.processes.process_tree import adopt_orphans, bound_processes, die_with_parent, end_descendants, state
 from tuner.task import Task, open_task
 from tuner.task.info import outline
 
@@ -52,10 +51,6 @@ STEP_SECONDS = 0.05
 MOST_TASKS = 512 + 64 * (os.cpu_count() or 1)
 #: How often a job looks whether the processes above it were stopped, by Ctrl-Z: it is in a group of its own.
 LOOK_SECONDS = 1.0
-#: What a parent that does not read may have still to read; further progress is dropped.
-MOST_UNSENT_BYTES = 1_000_000
-#: Longest time that a job waits for its parent to take its last word.
-LAST_WORD_SECONDS = 3600.0
 #: By backend, what gives the task opened on it.
 Sessions = Mapping[str, Callable[[], Session]]
 
@@ -70,33 +65,37 @@ def main(control_handle: int, parent: int) -> None:
     bound_processes(MOST_TASKS)
     control = socket.socket(fileno=control_handle)
     with suppress(EOFError, OSError):  # the parent is gone
-        start = pickle.loads(receive_packed(control))  # noqa: S301 - from our own parent
+        start = pickle.loads(receive(control))  # noqa: S301 - from our own parent
         try:
             sessions, owners = _opened(start, control)
         except (TunerError, OSError) as error:
             known = error if isinstance(error, TunerError) else opening_error(error)
-            failure = wire.failure(str(known), trace_of_cause(known), error=type(known).__name__)
-            control.sendall(frame(frames.FAILURE, wire.encode_failure(failure)))
+            failure = Failure.of(str(known), trace_of_cause(known), error=type(known).__name__)
+            control.sendall(encode("failure", failure))
             return
         gc.freeze()  # or a collection in a child would touch, and so copy, every page of what it inherits
-        control.sendall(frame(frames.OPENED))
+        control.sendall(encode("opened"))
         while True:
-            _serve(control, sessions, owners)
+            _serve(control, parent, sessions, owners)
+    end_descendants(os.getpid())
 
 
-def _serve(control: socket.socket, sessions: Sessions, owners: Mapping[What, str]) -> None:
+def _serve(control: socket.socket, parent: int, sessions: Sessions, owners: Mapping[What, str]) -> None:
     """Fork a child for the next job, and tell the parent how it ended.
 
     Raises:
         EOFError: The parent is gone.
     """
-    backend, plan, file_bytes = pickle.loads(receive_packed(control))  # noqa: S301 - as above
-    job = receive_packed(control)  # unpacked in the child: what it opens is the child's own
-    _, (handle, *_), _, _ = socket.recv_fds(control, 1, 1)
+    _, handles, _, _ = socket.recv_fds(control, 1, 1)
+    if not handles:
+        raise EOFError
+    # the job is unpacked in the child: what it opens is the child's own
+    backend, plan, file_bytes, job = pickle.loads(receive(control))  # noqa: S301 - from our own parent
     if plan is not None:
         with suppress(Exception):  # the job will meet the same, and say what
             sessions[backend]().prepare(plan)
     server = os.getpid()
+    die_with_parent(parent, 0)  # until the child has ended, as it ends what the child has started first
     pid = os.fork()
     os.setpgid(pid, pid)  # a group of its own, which can be killed at once; for both, as either may be first
     if pid == 0:
@@ -104,22 +103,23 @@ def _serve(control: socket.socket, sessions: Sessions, owners: Mapping[What, str
         control.close()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold the user's samples
         if file_bytes is not None:
-            set_by_user = [one for one in resource.getrlimit(resource.RLIMIT_FSIZE) if one != resource.RLIM_INFINITY]
+            set_by_user = [at for at in resource.getrlimit(resource.RLIMIT_FSIZE) if at != resource.RLIM_INFINITY]
             bound = min([file_bytes, *set_by_user])
             resource.setrlimit(resource.RLIMIT_FSIZE, (bound, bound))
-        _run(job, sessions, owners, socket.socket(fileno=handle))
-    os.close(handle)
-    control.sendall(frame(frames.FORKED, str(pid).encode()))
+        _run(job, sessions, owners, socket.socket(fileno=handles[0]))
+    os.close(handles[0])
+    control.sendall(encode("forked", pid))
     _wait_for(pid, control)
     _, status = os.waitpid(pid, 0)
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass  # what it started, which was adopted
-    control.sendall(frame(frames.EXITED, str(os.waitstatus_to_exitcode(status)).encode()))
+    control.sendall(encode("exited", os.waitstatus_to_exitcode(status)))
+    die_with_parent(parent)
 
 
 def _wait_for(pid: int, control: socket.socket) -> None:
-    """Wait until a child has ended; where the parent goes first, end all that it has started.
+    """Wait until a child has ended.
 
     Raises:
         EOFError: The parent is gone.
@@ -130,7 +130,6 @@ def _wait_for(pid: int, control: socket.socket) -> None:
         poll.register(child, select.POLLIN)
         poll.register(control, 0)  # it hangs up
         if child not in {descriptor for descriptor, _ in poll.poll()}:
-            end_descendants(os.getpid())
             raise EOFError
     finally:
         os.close(child)
@@ -146,7 +145,7 @@ def _opened(start: Start, control: socket.socket) -> tuple[Sessions, dict[What, 
     host = build_host(local=start.plugins, refused=start.refused)
     host.check_local()
     task = _loaded(start, host)
-    control.sendall(frame(frames.TASK, wire.encode(outline(task))))
+    control.sendall(encode("task", outline(task)))
     _preload(start.preload)
     if start.many_jobs:
         task.hash_samples()
@@ -217,14 +216,14 @@ def _run(packed: bytes, sessions: Sessions, owners: Mapping[What, str], connecti
         }
         if job.reports:
             arguments["report"] = pipe.report
-        result = wire.encode(session.model if job.method == "model" else getattr(session, job.method)(**arguments))
-        last = frame(frames.RESULT, result)
+        result = session.model if job.method == "model" else getattr(session, job.method)(**arguments)
+        last = encode("result", result)
     except BaseException as error:  # noqa: BLE001 - whatever a plugin raises ends this job only
         failure = _failure(error, owners)
         code = int(failure.is_bug)
-        last = frame(frames.FAILURE, wire.encode_failure(failure))
+        last = encode("failure", failure)
     try:
-        pipe.end(last)
+        pipe.send(last)
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
@@ -236,22 +235,22 @@ def _failure(error: BaseException, owners: Mapping[What, str]) -> Failure:
     try:
         if not isinstance(error, TunerError):
             trace = "".join(traceback.format_exception(error))
-            return wire.failure(first_line(error), trace, is_bug=True)
+            return Failure.of(first_line(error), trace, is_bug=True)
         trace = trace_of_cause(error) if isinstance(error, ExtensionError | TaskError) else ""
         what = (error.what, error.kind) if isinstance(error, ExtensionError) else ("", "")
         owner = f"plugin {owners[what]!r}, " if what in owners else ""
         known = DivergedError.__name__ if isinstance(error, DivergedError) else ""
         unsupported = isinstance(error, UnsupportedError)
-        return wire.failure(f"{owner}{error}", trace, unsupported=unsupported, edit=what[1], error=known)
+        return Failure.of(f"{owner}{error}", trace, unsupported=unsupported, edit=what[1], error=known)
     except BaseException as second:  # noqa: BLE001 - its own text may be what raises
-        return wire.failure(f"{type(error).__name__}, whose text raised {type(second).__name__}", is_bug=True)
+        return Failure.of(f"{type(error).__name__}, whose text raised {type(second).__name__}", is_bug=True)
 
 
 class _Reporter:
-    """A job's end of the pipe: progress goes as fast as the parent reads it, or is dropped; the last word waits."""
+    """A job's end of the pipe."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self._channel, self._stop, self._reported = Channel(connection), threading.Event(), 0.0
+        self._connection, self._stop, self._reported = connection, threading.Event(), 0.0
         self._lock = threading.Lock()
         threading.Thread(target=self._watch, daemon=True).start()
 
@@ -259,43 +258,35 @@ class _Reporter:
         """Report progress and return whether the job is to stop.
 
         Raises:
-            FrameError: It is no progress message.
+            MessageError: It is no progress message.
         """
-        if not isinstance(progress, Mapping):
-            raise FrameError(f"a progress message must be a table of numbers and texts, got {progress!r:.100}")
-        if any(name in progress for name in wire.OUT_OF):
+        message = encode_progress(progress)
+        if any(name in progress for name in OUT_OF):
             if time.monotonic() - self._reported < STEP_SECONDS:
                 return self._stop.is_set()
             self._reported = time.monotonic()
-        content = wire.encode(
-            {name: value[: wire.LINE] if isinstance(value, str) else value for name, value in progress.items()}
-        )
-        with self._lock:
-            if self._channel.unsent_bytes < MOST_UNSENT_BYTES:
-                self._channel.post(frame(frames.PROGRESS, content))
+        self.send(message)
         return self._stop.is_set()
 
-    def end(self, last: bytes) -> None:
-        """Say the last word, and wait until the parent has it."""
+    def send(self, message: bytes) -> None:
+        """Send a message, and wait until the parent has room for it."""
         with self._lock:
-            self._channel.post(last)
-            self._channel.send(LAST_WORD_SECONDS)
+            self._connection.sendall(message)
 
     def _watch(self) -> None:
         """Note a request to stop; end the process when the parent is gone; stop while the parent is stopped."""
         poll, server = select.poll(), os.getppid()
-        poll.register(self._channel.fileno(), select.POLLIN)
+        poll.register(self._connection, select.POLLIN)
         while True:
             if not poll.poll(1000 * LOOK_SECONDS):
                 if state(server) == "T":
                     os.kill(0, signal.SIGSTOP)  # the parent continues it
                 continue
             try:
-                if not os.read(self._channel.fileno(), 64):
-                    os._exit(EXIT_PARENT_GONE)
-            except BlockingIOError:
-                continue
+                stop = self._connection.recv(1)
             except OSError:
+                stop = b""
+            if not stop:
                 os._exit(EXIT_PARENT_GONE)
             self._stop.set()
 

@@ -6,17 +6,21 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, cast
 
 from tuner.errors import BudgetError, MemoryLimitError, TunerError, with_trace
-from tuner.search.processes.endings import describe_exit
-from tuner.search.processes.family import kill_group
-from tuner.search.processes.frames import FAILURE, PROGRESS, RESULT, Channel, FrameError
+from tuner.search.processes.channel import Channel, MessageError
+from tuner.search.processes.exit_status import describe_exit
 from tuner.search.processes.job_memory import MOST_PROCESSES, JobMemory
-from tuner.search.processes.messages import Failure
-from tuner.search.processes.wire import failure_from, progress_from, result_from
+from tuner.search.processes.messages import Failure, decode, result_from
+from tuner.search.processes.process_tree import kill_group
 
 T = TypeVar("T")
+#: Seconds between two readings of the memory.
 POLL_SECONDS = 0.01
-#: The memory is read so often once it is over this share of the limit, or grows by as much between two readings.
-HASTY_SECONDS, NEAR, FAST = 0.001, 0.7, 0.05
+#: Seconds between two readings near the limit.
+HASTY_SECONDS = 0.001
+#: Share of the limit from which readings are hasty.
+NEAR_SHARE = 0.7
+#: Share of the limit by which memory grows between two readings from which the next ones are hasty.
+FAST_SHARE = 0.05
 #: How often a job that is stopped is continued: Ctrl-Z stops it with its parent.
 WAKE_SECONDS = 1.0
 #: A job's further warnings are not passed on.
@@ -55,7 +59,6 @@ class JobResult(Generic[T]):
         out_of_memory: Whether the system killed a process meanwhile because memory ran out.
         seconds: Wall time.
         most_bytes: The largest memory seen, above the resting size.
-        over_seconds: For a memory kill, from the first reading over the limit to the kill.
     """
 
     verdict: Verdict
@@ -65,7 +68,6 @@ class JobResult(Generic[T]):
     out_of_memory: bool = False
     seconds: float = 0.0
     most_bytes: int = 0
-    over_seconds: float = 0.0
 
     @property
     def ending(self) -> str:
@@ -130,8 +132,7 @@ class Guard:
     """Watches one job.
 
     Attributes:
-        most_bytes: The largest memory seen, above the resting size.
-        over_seconds: For a memory kill, from the first reading over the limit to the kill.
+        most_bytes: The largest memory seen, above the baseline.
         heard_all: Whether its process has said its last word, and is about to end by itself.
 
     Args:
@@ -140,7 +141,7 @@ class Guard:
         limits: What it may take.
         interrupt: Read while it runs.
         progress: Called with what it reports.
-        memory: Reads its memory; None where its process has ended already.
+        memory: Reads its memory.
     """
 
     def __init__(
@@ -150,88 +151,84 @@ class Guard:
         limits: JobLimits,
         interrupt: Interrupt,
         progress: Progress | None,
-        memory: JobMemory | None,
+        memory: JobMemory,
     ) -> None:
         self._channel, self._method, self._limits, self._memory = channel, method, limits, memory
         self._interrupt, self._progress = interrupt, progress
-        self._warned_at: float | None = None
+        self._is_asked = False
         self._warnings = 0
         self._woken_at = time.monotonic()
-        self._read_at, self._poll_seconds, self._above = 0.0, POLL_SECONDS, 0
+        self._poll_seconds, self._above = POLL_SECONDS, 0
         self.most_bytes = 0
-        self.over_seconds = 0.0
         self.heard_all = False
 
     def watch(self) -> tuple[Verdict, Any]:
         """Wait for the job's result, or for a reason to end it."""
         while True:
+            had_ended = self._memory.has_ended  # a process that it has started may keep the socket open
             try:
-                for kind, content in self._channel.listen(self._poll_seconds):
-                    if kind == PROGRESS:
-                        self._heard(progress_from(content))
-                        if time.monotonic() - self._read_at >= self._poll_seconds and (verdict := self._limit()):
-                            return verdict
-                        continue
-                    ended = self._ended(kind, content)
+                messages = self._channel.listen(self._poll_seconds)
+                if messages is None and had_ended:
                     self.heard_all = True
-                    return ended
+                    return "crashed", None
+                for message in messages or ():
+                    kind, value = decode(message)
+                    if kind == "progress":
+                        self._take_in(value)
+                    elif kind == "result":
+                        self.heard_all = True
+                        return "result", result_from(self._method, value)
+                    else:
+                        self.heard_all = True
+                        return "failure", Failure(**value)
             except EOFError:
                 self.heard_all = True
                 return "crashed", None
-            except FrameError as error:
+            except MessageError as error:
                 return "failure", Failure(str(error), "")
             if (verdict := self._limit()) is not None:
                 return verdict
 
-    def _ended(self, kind: bytes, content: bytes) -> tuple[Verdict, Any]:
-        if kind == RESULT:
-            return "result", result_from(self._method, content)
-        if kind == FAILURE:
-            return "failure", failure_from(content)
-        raise FrameError("its process sent what is no message")
-
-    def _heard(self, values: Mapping[str, Any]) -> None:
-        if "resting_bytes" in values:
-            if self._memory is not None:
-                self._memory.rest(int(values["resting_bytes"]))
+    def _take_in(self, progress: Mapping[str, Any]) -> None:
+        if "resting_bytes" in progress:
+            self._memory.set_baseline(int(progress["resting_bytes"]))
             return
-        self._warnings += "warning" in values
-        if self._progress is None or ("warning" in values and self._warnings > MOST_WARNINGS):
+        self._warnings += "warning" in progress
+        if self._progress is None or ("warning" in progress and self._warnings > MOST_WARNINGS):
             return
-        if self._progress(values) is True:
-            self._stop()
+        if self._progress(progress) is True:
+            self._ask_to_stop()
 
-    def _stop(self) -> None:
-        """Ask the child to stop; it may have ended, and its last word is in the pipe."""
-        self._channel.post(b"s")
+    def _ask_to_stop(self) -> None:
+        if not self._is_asked:
+            self._is_asked = True
+            self._channel.send(b"s")
 
     def _limit(self) -> tuple[Verdict, Any] | None:
-        now = self._read_at = time.monotonic()
-        if self._memory is not None and now - self._woken_at >= WAKE_SECONDS:
+        now = time.monotonic()
+        if now - self._woken_at >= WAKE_SECONDS:
             self._woken_at = now
             self._memory.wake()
-        if self._memory is not None and (verdict := self._read_memory(self._memory)):
+        if verdict := self._read_memory():
             return verdict
         if self._interrupt.asked:
             return "interrupted", None
-        if self._warned_at is None and self._limits.warn_at is not None and now >= self._limits.warn_at:
-            self._warned_at = now
-            self._stop()
+        if self._limits.warn_at is not None and now >= self._limits.warn_at:
+            self._ask_to_stop()
         if self._limits.kill_at is not None and now >= self._limits.kill_at:
             return "deadline", now
         return None
 
-    def _read_memory(self, memory: JobMemory) -> tuple[Verdict, Any] | None:
-        above, limit = memory.above(), self._limits.memory_bytes
+    def _read_memory(self) -> tuple[Verdict, Any] | None:
+        above, limit = self._memory.bytes_above_baseline(), self._limits.memory_bytes
         self.most_bytes = max(self.most_bytes, above)
-        if memory.processes > MOST_PROCESSES:
+        if self._memory.processes > MOST_PROCESSES:
             return "failure", Failure(f"it started more than {MOST_PROCESSES} processes, and was killed", "")
         if limit is None:
             return None
         if above > limit:
-            kill_group(memory.pid)
-            self.over_seconds = time.monotonic() - self._read_at
+            kill_group(self._memory.pid)
             return "memory", above
-        is_hasty = above > NEAR * limit or above - self._above > FAST * limit
+        is_hasty = above > NEAR_SHARE * limit or above - self._above > FAST_SHARE * limit
         self._above, self._poll_seconds = above, HASTY_SECONDS if is_hasty else POLL_SECONDS
         return None

@@ -1,35 +1,24 @@
-"""The memory of a job: of its process, of all that this starts, and of files in memory. Linux: read from ``/proc``.
+"""The memory of a job: of its process, and of all that this starts. Linux: read from ``/proc``.
 
 The job's process alone is judged by its resident memory, as it measures itself: one small file to read. Where it has
 started others, pages that they share count once: proportional shares are added up, over the process that it was forked
-from too. Files in memory are those below ``/dev/shm`` and ``memfd_create``'s, as far as no process maps them.
+from too.
 """
 
-# ruff: noqa: PTH115, PTH116, PTH123, PTH208 - read every 10 ms, and paths as objects take as long as the reading
+# ruff: noqa: PTH123 - read every 10 ms, and paths as objects take as long as the reading
 
 import os
 import signal
-import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
-from tuner.search.processes.family import descendants, kill_group, state, take_precedence
+from tuner.search.processes.process_tree import descendants, kill_group, state
 
-SHM = Path("/dev/shm")  # noqa: S108 - it is watched, nothing is written there
-#: What a job may take before it says that it rests, as a share of its limit: imports, and threads of the libraries.
-RESTING_SHARE, RESTING_BYTES = 0.05, 8_000_000
-#: Readings between two looks for further processes, and for files in memory, while there are none.
-OTHERS_EVERY, FILES_EVERY = 2, 4
-#: More processes than a job may start: those that double need to be stopped before they keep every core busy.
+#: Readings between two looks for further processes, while there are none.
+OTHERS_EVERY = 2
+#: More processes than a job may start: those that fork by accident need to be stopped before they keep every core busy.
 MOST_PROCESSES = max(32, 4 * (os.cpu_count() or 1))
-#: How long the shares of several processes are waited for.
-READING_SECONDS = 0.01
-#: A job with more processes than this may be one that starts them without end.
-CROWD = 8
-#: Readings in a row that may be put off because processes come and go meanwhile.
-MOST_CHANGES = 5
 
 
 class Sizes(NamedTuple):
@@ -38,139 +27,81 @@ class Sizes(NamedTuple):
     Attributes:
         resident: All that is in memory.
         own: Without what is mapped from files on a disk.
-        shared: The part of `own` that is shared memory.
     """
 
     resident: int
     own: int
-    shared: int
-
-
-class GroupShares(NamedTuple):
-    """Memory of several processes, each page counted once, without files on a disk; and what each has for itself."""
-
-    total: int
-    private: int
 
 
 class JobMemory:
-    """Reads the memory of one job above that of a job that rests.
+    """Reads the memory of one job above its baseline: what it had when it was forked, or when it said that it rests.
 
     Attributes:
         pid: The job's process, which leads the group of those that it starts.
+        has_ended: Whether that process had ended at the last reading.
 
     Args:
         pid: The job's process.
         server: Process that it was forked from.
-        spare: Processes that the latter had started before.
-        before: Names below ``/dev/shm`` before it was forked.
-        limit: Bytes that the job may take; None for no limit.
+        excluded: Processes that the latter had started before.
     """
 
-    def __init__(
-        self, pid: int, server: int, spare: Collection[int], before: Collection[str], limit: int | None
-    ) -> None:
-        self.pid, self._server, self._spare = pid, server, spare
+    def __init__(self, pid: int, server: int, excluded: Collection[int]) -> None:
+        self.pid, self._server, self._excluded = pid, server, excluded
+        self.has_ended = False
         forked = sizes(server)
         self._forked = forked.own if forked else 0
-        self._slack = RESTING_BYTES + RESTING_SHARE * (limit or 0)
-        self._resting: int | None = None
-        self._group_rest: int | None = None
-        self._last_in_all = self._changing = 0
-        self._reading: _SharesReading | None = None
+        self._resident_baseline: int | None = None
+        self._group_baseline = self._group_bytes(())
         self._others: list[int] = []
-        self._files: dict[tuple[int, int], Path] = {}
-        self._before = before
-        self._turn = 0
+        self._group_above = self._turn = 0
 
     @property
     def processes(self) -> int:
         """Processes that the job has, its own included."""
         return 1 + len(self._others)
 
-    def rest(self, reported: int) -> None:
-        """Take the job's word for its resident memory at rest, unless it has taken much since it was forked."""
+    def set_baseline(self, resident: int) -> None:
+        """Count from what the job's process had in memory a moment ago, as it says, instead of from its fork."""
         now = sizes(self.pid)
         if now is not None:
-            grown = max(0.0, now.own - self._forked - self._slack)
-            self._resting = min(reported, now.resident - int(grown))
+            self._resident_baseline = resident
+            self._group_baseline = self._group_bytes(self._started()) - (now.resident - resident)
 
-    def above(self) -> int:
-        """Return the bytes that the job takes above rest; 0 where its process has ended."""
+    def bytes_above_baseline(self) -> int:
+        """Return the bytes that the job has taken; 0 where its process has ended."""
         self._turn += 1
         now = sizes(self.pid)
+        self.has_ended = now is None
         if now is None:
             return 0
         if self._others or self._turn % OTHERS_EVERY == 0:
             self._others = self._started()
-            if len(self._others) > CROWD:
-                take_precedence()
-        in_files = self._find_files() if self._files or self._turn % FILES_EVERY == 0 else 0
-        above = now.own - self._forked if self._resting is None else now.resident - self._resting
-        if not self._others:
-            self._group_rest = None
-        elif len(self._others) < MOST_PROCESSES:
-            above = max(above, self._above_in_all(above))
-        return max(0, above + max(0, in_files - now.shared))
-
-    def _started(self) -> list[int]:
-        return [one for one in descendants(self._server, self._spare) if one != self.pid]
-
-    def _above_in_all(self, above: int) -> int:
-        """Return the bytes of all processes above rest; while they are read, those of the last reading and the growth.
-
-        Args:
-            above: Those of the job's own process.
-        """
-        if self._reading is None:
-            self._reading = _SharesReading((self._server, self.pid), self._others)
-        self._reading.join(READING_SECONDS)
-        if self._reading.is_alive():
-            return self._last_in_all + self._reading.grown()
-        shares, self._reading = self._reading.shares, None
-        if self._started() != self._others and self._changing < MOST_CHANGES:
-            self._changing += 1  # shares read before and after a process was started do not add up
-            return self._last_in_all
-        self._changing = 0
-        if self._group_rest is None:
-            self._group_rest = shares.total - above - shares.private
-        self._last_in_all = shares.total - self._group_rest
-        return self._last_in_all
+        baseline = self._resident_baseline
+        above = now.own - self._forked if baseline is None else now.resident - baseline
+        if self._others and len(self._others) < MOST_PROCESSES:
+            group = self._group_bytes(self._others)
+            if self._started() == self._others:  # else shares read before and after a fork do not add up
+                self._group_above = group - self._group_baseline
+            above = max(above, self._group_above)
+        return max(0, above)
 
     def wake(self) -> None:
         """Continue the job where it is stopped while the process that it was forked from is not."""
         if state(self.pid) == "T" and state(self._server) != "T":
             kill_group(self.pid, signal.SIGCONT)
 
-    def remove_files(self) -> None:
-        """Remove what the job has left below ``/dev/shm``; what was there before it, and folders, stay."""
-        for path in self._files.values():
-            if path.parent == SHM and path.name not in self._before:
-                with suppress(OSError):  # a folder, or another user's
-                    path.unlink()
+    def _started(self) -> list[int]:
+        return [child for child in descendants(self._server, self._excluded) if child != self.pid]
 
-    def _find_files(self) -> int:
-        """Return the bytes of the job's files in memory; what it writes is open, at least for a while."""
-        found: dict[tuple[int, int], int] = {}
-        for path in self._files.values():
-            with suppress(OSError):
-                about = path.stat()
-                found[about.st_dev, about.st_ino] = 512 * about.st_blocks
-        for pid in (self.pid, *self._others):
-            with suppress(OSError):
-                for number in os.listdir(f"/proc/{pid}/fd"):
-                    with suppress(OSError):
-                        name = os.readlink(f"/proc/{pid}/fd/{number}")
-                        if self._is_new(name):
-                            about = os.stat(f"/proc/{pid}/fd/{number}")
-                            self._files[about.st_dev, about.st_ino] = Path(name)
-                            found[about.st_dev, about.st_ino] = 512 * about.st_blocks
-        return sum(size for key, size in found.items() if key in self._files)
-
-    def _is_new(self, name: str) -> bool:
-        if name.startswith("/memfd:"):
-            return True
-        return name.startswith(f"{SHM}/") and name.split("/")[3] not in self._before
+    def _group_bytes(self, others: Iterable[int]) -> int:
+        """Return the memory of all processes without files on a disk; of a page, each has its share."""
+        total = 0
+        for pid in (self._server, self.pid, *others):
+            with suppress(OSError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+                shares = [line for line in file if line.startswith((b"Pss_Anon:", b"Pss_Shmem:"))]
+                total += sum(1024 * int(line.split()[1]) for line in shares)
+        return total
 
 
 def sizes(pid: int) -> Sizes | None:
@@ -184,43 +115,6 @@ def sizes(pid: int) -> Sizes | None:
                     values[name] = 1024 * int(number)
     except OSError:
         return None
-    if len(values) < len(Sizes._fields):
+    if len(values) < len(Sizes._fields) + 1:  # of a process that has ended
         return None
-    return Sizes(values[b"VmRSS:"], values[b"RssAnon:"] + values[b"RssShmem:"], values[b"RssShmem:"])
-
-
-class _SharesReading(threading.Thread):
-    """Reads shares in a thread: the kernel lets a reader wait while a process forks, and some fork without end."""
-
-    def __init__(self, family: Collection[int], others: Collection[int]) -> None:
-        super().__init__(daemon=True)
-        self._family, self._others, self.shares = family, others, GroupShares(0, 0)
-        self._began = {pid: now.own for pid in others if (now := sizes(pid))}
-        self.start()
-
-    def grown(self) -> int:
-        """Return the bytes that the other processes have taken since it began."""
-        return sum(now.own - own for pid, own in self._began.items() if (now := sizes(pid)))
-
-    def run(self) -> None:
-        """Read."""
-        self.shares = _shares(self._family, self._others)
-
-
-def _shares(family: Collection[int], others: Collection[int]) -> GroupShares:
-    total = private = 0
-    for pid in (*family, *others):
-        with suppress(OSError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-            for line in file:
-                if line.startswith((b"Pss_Anon:", b"Pss_Shmem:")):
-                    total += 1024 * int(line.split()[1])
-                elif pid in others and line.startswith(b"Private_Dirty:"):
-                    private += 1024 * int(line.split()[1])
-    return GroupShares(total, private)
-
-
-def names_in_memory() -> frozenset[str]:
-    """Return the names below ``/dev/shm``."""
-    with suppress(OSError):
-        return frozenset(os.listdir(SHM))
-    return frozenset()
+    return Sizes(values[b"VmRSS:"], values[b"RssAnon:"] + values[b"RssShmem:"])

@@ -1,11 +1,54 @@
-"""The messages between the parent and its children."""
+"""The messages between the parent and its children.
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+The parent pickles what it sends: a task may be any Python object. What comes back is JSON: a backend that returns a
+tensor by mistake would otherwise have the parent import its library.
+"""
 
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from itertools import repeat
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from tuner.backends.base import Session
+from tuner.errors import (
+    MOST_LETTERS,
+    MOST_TRACE,
+    BudgetError,
+    ModelError,
+    PluginError,
+    StoreError,
+    TaskError,
+    TunerError,
+    with_trace,
+)
+from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
+from tuner.printable import printable
+from tuner.results.records import Outcome
+from tuner.search.processes.channel import MOST_BYTES, MessageError, pack
 from tuner.task import Task
+
+#: Of a job: progress, and its last word. Of the process that children are forked from: the task, loaded; it is open; a
+#: child's process id; its exit code; why the task cannot be opened.
+Kind = Literal["progress", "result", "failure", "task", "opened", "forked", "exited"]
+#: What is done, by the name of that; and what it is out of.
+OUT_OF = {"step": "steps", "filled": "of"}
+#: Numbers of progress messages that the parent reckons with.
+NUMBERS = ("step", "filled", "loss", "seconds", "resting_bytes")
+#: Types that JSON has, or has as text; of a text, half a character is a question mark.
+PLAIN: Mapping[Any, Callable[[Any], Any]] = {
+    int: int,
+    float: float,
+    bool: bool,
+    str: lambda text: str(text).encode(errors="replace").decode(),
+    Path: Path,
+}
+#: What opening a task may raise that callers tell apart.
+ERRORS = (TaskError, ModelError, PluginError, StoreError, BudgetError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +120,137 @@ class Failure:
     edit: str = ""
     is_bug: bool = False
     error: str = ""
+
+    @classmethod
+    def of(cls, text: str, trace: str = "", **more: Any) -> "Failure":
+        """Return a failure with its texts cut: one printable line, and both ends of a traceback."""
+        line = printable(" ".join(text[: 2 * MOST_LETTERS].split()))
+        line = line if len(line) <= MOST_LETTERS else f"{line[:MOST_LETTERS]}…"
+        if len(trace) > MOST_TRACE:
+            end = MOST_TRACE // 2 - 50
+            trace = f"{trace[:end]}\n… {len(trace) - 2 * end:,} characters are left out …\n{trace[-end:]}"
+        return cls(line, trace, **more)
+
+    def error_of_opening(self) -> TunerError:
+        """Return what opening a task raised, to be raised again; a note of it is the traceback, where there is one."""
+        kind = next((error for error in ERRORS if error.__name__ == self.error), TunerError)
+        return with_trace(kind(self.text), self.trace)
+
+
+def encode(kind: Kind, value: Any = None) -> bytes:
+    """Return a message, packed. NumPy's numbers are numbers.
+
+    Raises:
+        MessageError: The value holds what JSON does not have, or is too long.
+    """
+    try:
+        content = json.dumps([kind, value], default=_plain, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise MessageError(f"a message must be of numbers, texts, lists and tables: {error}") from None
+    if len(content) > MOST_BYTES:
+        raise MessageError(f"a message of {len(content):,} bytes is too long: at most {MOST_BYTES:,} are allowed")
+    return pack(content)
+
+
+def decode(content: bytes) -> tuple[Kind, Any]:
+    """Return the kind of a message, and its value as JSON has it.
+
+    Raises:
+        MessageError: It is no message.
+    """
+    try:
+        kind, value = json.loads(content)
+    except (TypeError, ValueError, RecursionError):
+        raise MessageError("its process sent what is no message") from None
+    return kind, value
+
+
+def encode_progress(progress: Mapping[str, Any]) -> bytes:
+    """Return a progress message, packed, with its texts cut.
+
+    Raises:
+        MessageError: It is none: whoever shows it counts on numbers.
+    """
+    if not isinstance(progress, Mapping):
+        raise MessageError(f"a progress message must be a table of numbers and texts, got {progress!r:.100}")
+    values = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in progress.items()}
+    numbers = [name for name in NUMBERS if name in values]
+    for name in (*numbers, *(OUT_OF[name] for name in numbers if name in OUT_OF)):
+        if not isinstance(values.get(name), int | float):
+            raise MessageError(f"a progress message must give {name} as a number, got {values.get(name)!r:.100}")
+    texts = {name: value[:MOST_LETTERS] for name, value in values.items() if isinstance(value, str)}
+    return encode("progress", {**values, **texts})
+
+
+def result_from(method: str, value: Any) -> Any:
+    """Return what a session's method returned, as the type that it declares; as JSON has it, of any other method.
+
+    Raises:
+        MessageError: It is of another type; one line.
+    """
+    declared = getattr(Session, method, None)
+    if declared is None:
+        return value
+    try:
+        result = build(get_type_hints(getattr(declared, "fget", declared))["return"], value)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise MessageError(f"what {method} returned: {error}") from None
+    if isinstance(result, ModelInfo) and not result.blocks:
+        raise MessageError("a model must have at least one block, got none")
+    if isinstance(result, Outcome) and not all("loss" in epoch for epoch in result.epochs):
+        raise MessageError("every epoch must have a loss, but one has none")
+    return result
+
+
+def build(declared: Any, value: Any) -> Any:
+    """Return a value of a declared type from what JSON has for it.
+
+    Raises:
+        AttributeError, KeyError, TypeError, ValueError: It is of another type.
+    """
+    if declared in PLAIN:
+        return PLAIN[declared](value)
+    if is_dataclass(declared) and isinstance(declared, type):
+        types = _types(declared)
+        return declared(**{name: _part(name, types[name], part) for name, part in value.items()})
+    origin, parts = get_origin(declared), get_args(declared)
+    if origin is UnionType:
+        return None if value is None else build(parts[0], value)
+    if origin is tuple:
+        kinds = repeat(parts[0], len(value)) if parts[-1] is Ellipsis else parts
+        return tuple(build(part, item) for part, item in zip(kinds, value, strict=True))
+    if origin in {dict, Mapping}:
+        pairs = value.items() if isinstance(value, dict) else value
+        return {build(parts[0], key): _part(key, parts[1], item) for key, item in pairs}
+    return value
+
+
+def _part(name: Any, declared: Any, value: Any) -> Any:
+    try:
+        return build(declared, value)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+@cache
+def _types(declared: type) -> dict[str, Any]:
+    return get_type_hints(declared)
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON has for a value that it does not have; see `_table`."""
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = {field.name: getattr(value, field.name) for field in fields(value)}
+        return {name: _table(part) if isinstance(part, Mapping) else part for name, part in parts.items()}
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if hasattr(value, "tolist"):  # of NumPy or PyTorch
+        return value.tolist()
+    raise TypeError(f"got {type(value).__name__}")
+
+
+def _table(mapping: Mapping[Any, Any]) -> Any:
+    """Return a mapping as JSON has it: a list of pairs where its keys are no texts."""
+    return dict(mapping) if all(isinstance(key, str) for key in mapping) else list(mapping.items())

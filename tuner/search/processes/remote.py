@@ -17,9 +17,9 @@ from tuner.planner.device import FirstSteps, Rates
 from tuner.planner.memory.step import StepPlan
 from tuner.plugin.host import Host
 from tuner.results.records import Outcome
-from tuner.search.processes.family import require_linux
 from tuner.search.processes.guard import Interrupt, JobLimits, JobResult, Progress
 from tuner.search.processes.messages import Job, Start
+from tuner.search.processes.process_tree import require_linux
 from tuner.search.processes.supervisor import Supervisor
 from tuner.store.store import Store
 from tuner.task import Task
@@ -71,22 +71,12 @@ class RemoteSession(Session):
     ) -> Rates:
         """Return this device's speed on this model; a job that does not end in time is killed."""
         arguments = {"threads": threads, "within": WITHIN_SHARE * within, "known": dict(known)}
-        limits = self._limited(within)
-        job = Job(self._backend, "measure", arguments, reports=True, metered=limits.memory_bytes is not None)
-        rates: Rates = self._supervisor.run(job, limits, report).unwrap("measuring this device")
+        rates: Rates = self._run("measuring this device", "measure", self._limited(within), report, **arguments)
         return rates
 
     def first_steps(self, threads: int, within: float = math.inf) -> FirstSteps:
         """Return what the first training step of a fresh process takes; a job that does not end in time is killed."""
-        limits = self._limited(within)
-        job = Job(
-            self._backend,
-            "first_steps",
-            {"threads": threads},
-            reports=False,
-            metered=limits.memory_bytes is not None,
-        )
-        first: FirstSteps = self._supervisor.run(job, limits).unwrap("measuring a first step")
+        first: FirstSteps = self._run("measuring a first step", "first_steps", self._limited(within), threads=threads)
         return first
 
     def plan_step(self, plan: TrialPlan) -> StepPlan | None:
@@ -169,8 +159,12 @@ class RemoteSession(Session):
 
     def _call(self, what: str, method: str, **arguments: Any) -> Any:
         limits = self._limits if method in METERED else replace(self._limits, memory_bytes=None)
-        job = Job(self._backend, method, arguments, reports=False, metered=limits.memory_bytes is not None)
-        return self._supervisor.run(job, limits).unwrap(what)
+        return self._run(what, method, limits, **arguments)
+
+    def _run(self, what: str, method: str, limits: JobLimits, report: Report | None = None, **arguments: Any) -> Any:
+        is_metered = limits.memory_bytes is not None
+        job = Job(self._backend, method, arguments, reports=report is not None, metered=is_metered)
+        return self._supervisor.run(job, limits, report).unwrap(what)
 
 
 @contextmanager

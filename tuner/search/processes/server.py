@@ -1,4 +1,4 @@
-"""The parent's handle on the process that children are forked from. It runs the task's code: it is not trusted."""
+"""The parent's handle on the process that children are forked from. It runs the task's code, which may end it."""
 
 import os
 import pickle
@@ -10,15 +10,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from enum import Enum
+from typing import Any
 
 from tuner.errors import TunerError
 from tuner.process_memory import HUGE_PAGES
-from tuner.search.processes.family import children, descendants, end_descendants, end_marked, kill, kill_group, state
-from tuner.search.processes.frames import EXITED, FAILURE, FORKED, OPENED, TASK, Channel, FrameError, packed
-from tuner.search.processes.job_memory import names_in_memory
-from tuner.search.processes.messages import Job, Start
-from tuner.search.processes.wire import error_from, task_from
+from tuner.search.processes.channel import Channel, MessageError, pack
+from tuner.search.processes.messages import Failure, Job, Kind, Start, build, decode
+from tuner.search.processes.process_tree import descendants, end_descendants, end_marked, kill, kill_group, state
 from tuner.task.info import TaskOutline
 
 #: OpenMP's threads wait by spinning; next to another busy process that costs up to twenty times the work. OpenBLAS's do
@@ -27,36 +26,61 @@ PATIENT_THREADS = {"GOMP_SPINCOUNT": "30000", "OPENBLAS_NUM_THREADS": "1"}
 MARK = "TUNER_PROCESSES"
 #: How long a stopped process is waited for: who stops a whole run continues its processes one after the other.
 STOPPED_SECONDS = 0.5
-#: Loading the task; opening it; waiting for a job; about to fork for one; waiting for its child to end; of no use.
-Phase = Literal["loading", "opening", "idle", "forking", "running", "lost"]
+
+
+class ServerState(Enum):
+    """What the process that children are forked from is doing.
+
+    Attributes:
+        LOADING: It loads the task's file.
+        OPENING: It loads the libraries and the task's model and data.
+        IDLE: It waits for a job.
+        FORKING: It was asked for a child, and has not forked it yet.
+        RUNNING: It waits for its child to end.
+        LOST: It is of no use: it has ended, was stopped, or may have half of a job.
+    """
+
+    LOADING = "loading"
+    OPENING = "opening"
+    IDLE = "idle"
+    FORKING = "forking"
+    RUNNING = "running"
+    LOST = "lost"
+
+
+#: What it is doing once it has sent a message.
+AFTER: dict[Kind, ServerState] = {
+    "task": ServerState.OPENING,
+    "opened": ServerState.IDLE,
+    "forked": ServerState.RUNNING,
+    "exited": ServerState.IDLE,
+}
 
 
 class LostError(TunerError):
-    """The process that children are forked from has ended, is stopped, or sends an invalid message."""
+    """The process that children are forked from has ended, or is stopped."""
 
 
 class ForkServer:
     """A process with the libraries in memory and the task opened, which forks a child for every job.
 
     Attributes:
-        phase: What it is doing.
+        state: What it is doing.
         task: The task; None until it is loaded.
-        child: Process id of the last child; None where that is none of its children.
+        child: Process id of the last child.
         exit_code: Exit code of the last child; None until it has ended.
-        spare: Processes that it had started before the last job.
-        files: Names below ``/dev/shm`` before the last job.
+        excluded: Processes that it had started before the last job.
 
     Args:
         start: What it prepares.
     """
 
     def __init__(self, start: Start) -> None:
-        self.phase: Phase = "loading"
+        self.state = ServerState.LOADING
         self.task: TaskOutline | None = None
-        self.child: int | None = None
+        self.child = 0
         self.exit_code: int | None = None
-        self.spare: frozenset[int] = frozenset()
-        self.files: frozenset[str] = frozenset()
+        self.excluded: frozenset[int] = frozenset()
         self._mark = f"{MARK}={os.getpid()}-{secrets.token_hex(8)}"
         self._stopped_since: float | None = None
         ours, theirs = socket.socketpair()
@@ -69,66 +93,54 @@ class ForkServer:
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else None,
             )
-        self._socket, self._channel = ours, Channel(ours)
-        self._channel.post(packed(pickle.dumps(start)))
+        self._channel = Channel(ours)
+        self._channel.send(pack(pickle.dumps(start)))
 
     @property
     def pid(self) -> int:
         """Its process id."""
         return self._process.pid
 
-    def ask(self, job: Job) -> None:
-        """Begin to send a job; `hand_over` completes it."""
-        self.phase, self.child, self.exit_code = "forking", None, None
-        self.spare, self.files = frozenset(descendants(self.pid)), names_in_memory()
-        self._channel.post(packed(pickle.dumps((job.backend, job.plan, job.file_bytes))))
-        self._channel.post(packed(pickle.dumps(job)))
-
-    def hand_over(self, descriptor: int) -> bool:
-        """Send the descriptor that the job is to report to; return whether it was sent.
-
-        Raises:
-            LostError: The process has ended.
-        """
-        self._channel.send()
-        if self._channel.unsent_bytes:
-            return False
-        try:
-            socket.send_fds(self._socket, [b"d"], [descriptor])
-        except BlockingIOError:
-            return False
-        except OSError:
-            raise LostError("it has ended") from None
-        return True
+    def ask(self, job: Job, descriptor: int) -> None:
+        """Send a job, and the descriptor that it is to report to."""
+        self.state, self.child, self.exit_code = ServerState.FORKING, 0, None
+        self.excluded = frozenset(descendants(self.pid))
+        self._channel.send(pack(pickle.dumps((job.backend, job.plan, job.file_bytes, pickle.dumps(job)))), descriptor)
 
     def listen(self, seconds: float) -> None:
         """Take in what the process says, and wait for that for so long at most.
 
         Raises:
-            LostError: It has ended, is stopped, or sends an invalid message.
+            LostError: It has ended, or is stopped.
             TunerError: It cannot open the task; one line.
         """
         try:
-            frames = self._channel.listen(seconds)
-        except (EOFError, FrameError):
+            messages = self._channel.listen(seconds)
+        except (EOFError, MessageError):
             raise LostError("it has ended") from None
-        for kind, content in frames:
-            try:
-                self._take_in(kind, content)
-            except FrameError:
-                raise LostError("it sent an invalid message") from None
-        if not frames:
+        if messages is None:
             self._notice_a_stop()
+        for message in messages or ():
+            kind, value = decode(message)
+            if kind == "failure":
+                raise Failure(**value).error_of_opening()
+            if kind == "task":
+                self.task = build(TaskOutline, value)
+            elif kind == "forked":
+                self.child = value
+            elif kind == "exited":
+                self.exit_code = value
+            self.state = AFTER[kind]
 
     def end_job(self) -> None:
         """Kill the last child and all that it has started."""
-        if self.child is not None:
+        if self.child:
             kill_group(self.child)
-        end_descendants(self.pid, self.spare)
+        end_descendants(self.pid, self.excluded)
 
     def close(self) -> None:
         """End the process and all that it has started, and those who have left its family too."""
-        self.phase = "lost"
+        self.state = ServerState.LOST
         if self._process.poll() is None:
             end_descendants(self.pid)
             kill(self.pid)
@@ -142,31 +154,6 @@ class ForkServer:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
-
-    def _take_in(self, kind: bytes, content: bytes) -> None:
-        if kind == FAILURE and self.phase in {"loading", "opening"}:
-            raise error_from(content)
-        expected: dict[tuple[str, bytes], Phase] = {
-            ("loading", TASK): "opening",
-            ("opening", OPENED): "idle",
-            ("forking", FORKED): "running",
-            ("running", EXITED): "idle",
-        }
-        following = expected.get((self.phase, kind))
-        if following is None:
-            raise LostError("it sent an invalid message")
-        if kind == TASK:
-            self.task = task_from(content)
-        elif kind != OPENED:
-            try:
-                number = int(content)
-            except ValueError:
-                raise LostError("it sent an invalid message") from None
-            if kind == FORKED:  # no other process is ever killed at its word
-                self.child = number if number in children(self.pid) else None
-            else:
-                self.exit_code = number
-        self.phase = following
 
     def _notice_a_stop(self) -> None:
         if state(self.pid) != "T":

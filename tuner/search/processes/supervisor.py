@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import Any, Self
 
 from tuner.errors import TaskError, TunerError
-from tuner.search.processes.endings import oom_kills
-from tuner.search.processes.family import own_priority
-from tuner.search.processes.frames import Channel
+from tuner.search.processes.channel import Channel
+from tuner.search.processes.exit_status import oom_kills
 from tuner.search.processes.guard import POLL_SECONDS, Guard, Interrupt, JobLimits, JobResult, Progress, Verdict
 from tuner.search.processes.job_memory import JobMemory
 from tuner.search.processes.messages import Failure, Job, Start
-from tuner.search.processes.server import ForkServer, LostError
+from tuner.search.processes.server import ForkServer, LostError, ServerState
 from tuner.task.info import TaskOutline
 
 #: How long a job's process may take to end after its last word, and the process that forked it to say so.
@@ -22,8 +21,10 @@ GRACE_SECONDS = 2.0
 KILLED_SECONDS = 0.3
 #: How long loading a task may take where the user says nothing.
 LOADING_SECONDS = 600.0
-#: A job runs so often where the process that children are forked from ends under it; in a row, it is started so often.
-ATTEMPTS, MOST_STARTS = 2, 7
+#: Times that a job runs where the process that children are forked from ends under it.
+ATTEMPTS = 2
+#: Times in a row that that process is started.
+MOST_STARTS = 7
 LOST = "the process that trials are forked from"
 
 
@@ -62,8 +63,7 @@ class Supervisor:
         started = time.monotonic()
         for _ in range(ATTEMPTS):
             try:
-                with own_priority():
-                    result = self._run(job, limits, progress)
+                result = self._run(job, limits, progress)
             except LostError as error:
                 reason = str(error)
                 self._replace(reason)
@@ -83,13 +83,12 @@ class Supervisor:
         channel = Channel(ours)
         try:
             with theirs:
-                server.ask(job)
-                verdict = self._wait(limits, lambda: server.hand_over(theirs.fileno()))
-            verdict = verdict or self._wait(limits, lambda: server.phase != "forking")
+                server.ask(job, theirs.fileno())
+            verdict = self._wait(limits, lambda: server.state is not ServerState.FORKING)
             if verdict is not None:
-                server.phase = "lost"  # it may have a half of the job
+                server.state = ServerState.LOST  # it may have half of the job
                 return JobResult(verdict, seconds=time.monotonic() - started)
-            memory = self._memory(limits)
+            memory = JobMemory(server.child, server.pid, server.excluded)
             guard = Guard(channel, job.method, limits, self.interrupt, progress, memory)
             try:
                 verdict, value = guard.watch()
@@ -97,8 +96,6 @@ class Supervisor:
                 server.end_job()
                 raise
             code = self._end(guard, limits, verdict)
-            if memory is not None:
-                memory.remove_files()
         finally:
             channel.close()
         if verdict == "crashed" and self.interrupt.asked:  # whoever ended the parent ended its whole group
@@ -111,7 +108,6 @@ class Supervisor:
             out_of_memory=oom_kills() > killed_before,
             seconds=time.monotonic() - started,
             most_bytes=guard.most_bytes,
-            over_seconds=guard.over_seconds,
         )
 
     def task(self, limits: JobLimits) -> TaskOutline:
@@ -148,12 +144,6 @@ class Supervisor:
             "the code of the task, of its model or of a plugin ended it"
         )
 
-    def _memory(self, limits: JobLimits) -> JobMemory | None:
-        server = self._server
-        if server.child is None:
-            return None
-        return JobMemory(server.child, server.pid, server.spare, server.files, limits.memory_bytes)
-
     def _end(self, guard: Guard, limits: JobLimits, verdict: Verdict) -> int | None:
         """End all that a job has started, and return the exit code of its process; None where that had to be killed.
 
@@ -176,7 +166,7 @@ class Supervisor:
         return code
 
     def _listen_until(self, end: float) -> None:
-        while self._server.phase == "running" and time.monotonic() < end:
+        while self._server.state is ServerState.RUNNING and time.monotonic() < end:
             self._server.listen(POLL_SECONDS)
 
     def _wait_idle(self, limits: JobLimits) -> Verdict | None:
@@ -184,11 +174,12 @@ class Supervisor:
         server, patient_until = self._server, time.monotonic() + GRACE_SECONDS
 
         def is_idle() -> bool:
-            if server.phase == "lost" or (server.phase == "running" and time.monotonic() >= patient_until):
+            is_late = server.state is ServerState.RUNNING and time.monotonic() >= patient_until
+            if server.state is ServerState.LOST or is_late:
                 raise LostError("it did not answer")
-            return server.phase == "idle"
+            return server.state is ServerState.IDLE
 
-        is_opening = server.phase in {"loading", "opening"}
+        is_opening = server.state in {ServerState.LOADING, ServerState.OPENING}
         end = self._started + LOADING_SECONDS if is_opening and limits.kill_at is None else limits.kill_at
         try:
             verdict = self._wait(replace(limits, kill_at=end), is_idle)

@@ -21,8 +21,8 @@ from tuner.backends.torch.features.selection import training_selections
 from tuner.backends.torch.model.load import OpenModel, load
 from tuner.backends.torch.trial.inputs import training_inputs
 from tuner.backends.torch.trial.opened import OpenTask
-from tuner.backends.torch.trial.run import train_tail
 from tuner.backends.torch.trial.steps import TrialStepsFactory
+from tuner.backends.torch.trial.tail import TailProcedure
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.parts import DataPlan, RecipePlan
 from tuner.plan.trial import TrialPlan
@@ -44,7 +44,7 @@ def plan(task: Task, loaded: OpenModel) -> TrialPlan:
 def losses(task: Task, plan: TrialPlan, folder: Path, by: TrialStepsFactory) -> list[float]:
     opened = OpenTask(task, load(task), Extensions(), by).described_by(plan)
     trial = Trial(plan, 1, Store(folder / "store"), folder / "weights.safetensors")
-    return [epoch["loss"] for epoch in train_tail(trial, opened).outcome.epochs]
+    return [epoch["loss"] for epoch in TailProcedure(trial, opened).carry_out().epochs]
 
 
 def test_every_engine_trains_alike_by_them(task: Task, plan: TrialPlan, tmp_path: Path) -> None:

@@ -22,10 +22,10 @@ from tuner.backends.torch.planned.step_plan import flops_of, planned_step, steps
 from tuner.backends.torch.task_loss import CROSS_ENTROPY
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.opened import OpenTask
-from tuner.backends.torch.trial.run import train_tail
+from tuner.backends.torch.trial.tail import TailProcedure
 from tuner.plan.parts import EditTraits, Optimiser, RecipePlan, TailEdit
 from tuner.plan.trial import TrialPlan
-from tuner.planner import cost
+from tuner.planner import tail_terms
 from tuner.results.records import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
@@ -51,13 +51,13 @@ def whole(task: Task) -> TrialPlan:
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plan every step, however small."""
-    monkeypatch.setattr(cost, "PLANNED_BYTES", 0)
+    monkeypatch.setattr(tail_terms, "PLANNED_BYTES", 0)
 
 
 def trained(task: Task, plan: TrialPlan, folder: Path, by: type[EagerSteps]) -> Outcome:
     weights = folder / by.__name__ / plan.key() / "weights.safetensors"
     task_opened = OpenTask(task, load(task), Extensions(), by).described_by(plan)
-    return train_tail(Trial(plan, 1, Store(folder / "store"), weights), task_opened).outcome
+    return TailProcedure(Trial(plan, 1, Store(folder / "store"), weights), task_opened).carry_out()
 
 
 def losses(outcome: Outcome) -> list[float]:

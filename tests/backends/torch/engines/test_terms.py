@@ -20,21 +20,21 @@ from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.engines.onnxruntime import OrtSteps
 from tuner.backends.torch.engines.planned import PlannedSteps, planned_or_eager
-from tuner.backends.torch.exits import trial as exits_trial
+from tuner.backends.torch.exits.procedure import ExitsProcedure
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.selection import training_selections
 from tuner.backends.torch.model.load import OpenModel, load
-from tuner.backends.torch.trial import run as trial_run
 from tuner.backends.torch.trial.inputs import training_inputs
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.scoring import logits
 from tuner.backends.torch.trial.steps import TrialStepsFactory
+from tuner.backends.torch.trial.tail import TailProcedure
 from tuner.errors import TrainingError, UnsupportedError
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.parts import LossTerm, RecipePlan
 from tuner.plan.trial import TrialPlan, normal_form
-from tuner.planner import cost
+from tuner.planner import tail_terms
 from tuner.results.records import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
@@ -103,7 +103,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 def trained(task: Task, plan: TrialPlan, store: Store, folder: Path, by: TrialStepsFactory) -> Outcome:
     opened = OpenTask(task, load(task), ADDED, by).described_by(plan)
-    return trial_run.train_tail(Trial(plan, 1, store, folder / "weights.safetensors"), opened).outcome
+    return TailProcedure(Trial(plan, 1, store, folder / "weights.safetensors"), opened).carry_out()
 
 
 def losses(outcome: Outcome) -> list[float]:
@@ -194,7 +194,7 @@ def test_distillation_keeps_the_answers_nearer_to_the_given_models(
         own = replace(plan, loss=() if weight is None else (replace(DISTILL, weight=weight),))
         model = load(task)
         opened = OpenTask(task, model, ADDED, EagerSteps).described_by(own)
-        trial_run.train_tail(Trial(own, 1, store, tmp_path / "weights.safetensors"), opened)
+        TailProcedure(Trial(own, 1, store, tmp_path / "weights.safetensors"), opened).carry_out()
         tail = model.tail(plan.split)
         answers = torch.from_numpy(logits(tail, inputs)[:, :known])
         ours, theirs = (functional.log_softmax(one, 1) for one in (answers, torch.from_numpy(given)))
@@ -205,7 +205,7 @@ def test_distillation_keeps_the_answers_nearer_to_the_given_models(
 def test_a_term_that_cannot_be_traced_runs_eagerly_and_onnx_runtime_refuses_it(
     task: Task, plan: TrialPlan, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cost, "PLANNED_BYTES", 0)
+    monkeypatch.setattr(tail_terms, "PLANNED_BYTES", 0)
     plan = replace(plan, loss=(LossTerm("untraceable", 0.1),), recipe=replace(plan.recipe, epochs=1))
     outcome = trained(task, plan, store, tmp_path, planned_or_eager)
     assert outcome.notes[0].startswith("run by PyTorch's eager loop: this tail cannot be traced")
@@ -223,7 +223,7 @@ def test_a_term_that_does_not_return_one_loss_per_sample_is_named(
 def test_a_toy_optimiser_trains_the_digits(
     task: Task, plan: TrialPlan, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cost, "PLANNED_BYTES", 0)
+    monkeypatch.setattr(tail_terms, "PLANNED_BYTES", 0)
     plan = replace(plan, recipe=RecipePlan(epochs=4, optimiser="lion", learning_rate=1e-3))
     outcome = trained(task, plan, store, tmp_path, planned_or_eager)
     assert outcome.notes[0] == "run by PyTorch's eager loop: the planned executor does not have optimiser lion"
@@ -238,10 +238,10 @@ def test_exits_train_by_it_too(task: Task, plan: TrialPlan, store: Store, tmp_pa
     plan = normal_form(replace(plan, heads=heads, recipe=recipe, loss=(DISTILL,)))
     opened = OpenTask(task, load(task), ADDED, EagerSteps).described_by(plan)
     trial = Trial(plan, 1, store, tmp_path / "weights.safetensors")
-    first, last = losses(exits_trial.train_exits(trial, opened).outcome)
+    first, last = losses(ExitsProcedure(trial, opened).carry_out())
     assert last < first
     with pytest.raises(TrainingError, match="no installed plugin realises optimiser 'lion'"):
-        exits_trial.train_exits(trial, replace(opened, extensions=Extensions()))
+        ExitsProcedure(trial, replace(opened, extensions=Extensions())).carry_out()
 
 
 def test_a_factory_that_returns_something_else_is_named(

@@ -176,7 +176,7 @@ def test_exits_whose_logits_are_not_finite_are_not_scored(
         heads[1].register_forward_hook(lambda head, _, logits: logits if head.training else logits * float("nan"))
         return heads
 
-    monkeypatch.setattr("tuner.backends.torch.exits.trial.build_heads", broken)
+    monkeypatch.setattr("tuner.backends.torch.exits.procedure.build_heads", broken)
     plan = plan_of(task, model, epochs=1)
     with pytest.raises(TrainingError, match=r"every exit and the final head must give finite logits .* for 51 of 51"):
         opened(BACKEND, task).train(Trial(plan, 0, Store(tmp_path / "store"), tmp_path / "w"))

@@ -25,8 +25,10 @@ from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, TailEdit
 from tuner.plan.trial import TrialPlan, normal_form
-from tuner.planner import cost
+from tuner.planner.data_terms import feature_bytes
 from tuner.planner.device import nominal
+from tuner.planner.price import price
+from tuner.planner.tail_terms import worth_planning
 from tuner.plugin.core import build_host
 from tuner.runtime import ExitsTrainer, Personaliser
 from tuner.search.processes.remote import open_remote
@@ -140,13 +142,13 @@ def test_a_bundle_with_exits_in_closed_form_in_its_tail_learns_again(
     trainer.add(new, list(map(str, local.labels[:40])))
 
     def right() -> float:
-        return float((trainer._answers(trainer._check)[0].argmax(axis=1) == trainer._check.labels).mean())
+        return float((trainer._every(trainer._check)[0].argmax(axis=1) == trainer._check.labels).mean())
 
-    kept, given_exits = right(), trainer._answers(trainer._check)[0]
+    kept, given_exits = right(), trainer._every(trainer._check)[0]
     trainer.train()
     assert before.label == str(local.labels[0])
     assert right() > kept - 0.05
-    assert not np.allclose(trainer._answers(trainer._check)[0], given_exits)
+    assert not np.allclose(trainer._every(trainer._check)[0], given_exits)
 
 
 def test_an_exit_beyond_the_cut_needs_a_tail_that_trains_with_it(task: Task, model: ModelInfo) -> None:
@@ -185,12 +187,12 @@ def test_linear_exits_have_no_norms_that_need_several_samples(task: Task) -> Non
 def test_what_exits_in_a_tail_cost_is_expected(task: Task, model: ModelInfo) -> None:
     joint, rates = plan_of(task, model), nominal(model)
     alone = normal_form(replace(joint, heads=HeadsPlan()))
-    assert cost.tensor_bytes(joint, rates) > cost.tensor_bytes(alone, rates)
-    assert cost.feature_bytes(joint) == cost.feature_bytes(plan_of(task, model, joint=0.0))  # none is stored for them
-    assert cost.loop_seconds(joint, rates) > cost.loop_seconds(plan_of(task, model, joint=0.0), rates)
+    assert price(joint, rates).tensor_bytes > price(alone, rates).tensor_bytes
+    assert feature_bytes(joint) == feature_bytes(plan_of(task, model, joint=0.0))  # none is stored for them
+    assert price(joint, rates).loop_seconds > price(plan_of(task, model, joint=0.0), rates).loop_seconds
     uncached = plan_of(task, model, bits=None)
-    assert cost.loop_seconds(uncached, rates) > cost.loop_seconds(plan_of(task, model, bits=None, joint=0.0), rates)
-    assert not cost.worth_planning(joint)
+    assert price(uncached, rates).loop_seconds > price(plan_of(task, model, bits=None, joint=0.0), rates).loop_seconds
+    assert not worth_planning(joint)
 
 
 def _folder(tmp_path: Path) -> Path:

@@ -20,7 +20,7 @@ from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, RecipePlan
 from tuner.plan.trial import TrialPlan, normal_form
-from tuner.planner.exits import start_bytes
+from tuner.planner.heads_terms import start_bytes
 from tuner.runtime import ExitsTrainer
 from tuner.store.starts import read_start
 from tuner.store.store import Store
@@ -148,7 +148,7 @@ def test_apply_and_rounds_keep_what_exits_began_with(tmp_path: Path) -> None:
         trainer.plan = replace(trainer.plan, heads=replace(trainer.plan.heads, global_weight=weight))
         trainer.add(new, labels)
         trainer.train()
-        logits = trainer._answers(trainer._check)[-2]
+        logits = trainer._every(trainer._check)[-2]
         right.append((logits.argmax(axis=1) == trainer._check.labels).mean())
     assert right[0] > right[1]
     path = folder / "train" / "sums.safetensors"

@@ -42,7 +42,7 @@ ABOUT: dict[str, Any] = {
     "input_shape": [1, 8, 8],
     "loss": "single-label",
 }
-RUN = Path(__file__).parents[3] / "fixtures" / "02e8440" / "digits" / "run"
+RUN = Path(__file__).parents[3] / "fixtures" / "digits" / "run"
 
 
 @pytest.fixture(scope="module")

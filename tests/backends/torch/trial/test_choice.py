@@ -24,8 +24,9 @@ from tuner.errors import BundleError, TrainingError
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.parts import CachePlan, DataEdit, DataPlan, RecipePlan
 from tuner.plan.trial import TrialPlan
-from tuner.planner import cost
+from tuner.planner.data_terms import feature_bytes
 from tuner.planner.device import nominal
+from tuner.planner.price import price
 from tuner.runtime.train.files import REPLAY
 from tuner.store.store import Store
 from tuner.task import Task
@@ -210,11 +211,11 @@ def test_what_is_considered_costs_its_features(loaded: OpenModel, plan: TrialPla
     rates, plain = nominal(loaded.info), replace(plan, data=replace(plan.data, edit=None))
     more = plan.pool_samples - plain.train_samples
     assert more == 3 * plain.global_samples
-    dear, cheap = (cost.estimate(one, rates, one.pool_samples).spend_seconds for one in (plan, plain))
-    assert dear - cheap >= more * cost.fill_seconds(plan, rates)
-    assert cost.train_seconds(plan, rates) - cost.train_seconds(plain, rates) < more * cost.fill_seconds(plan, rates)
+    dear, cheap = (price(one, rates).estimate(one.pool_samples).spend_seconds for one in (plan, plain))
+    assert dear - cheap >= more * price(plan, rates).fill_seconds
+    assert price(plan, rates).train_seconds - price(plain, rates).train_seconds < more * price(plan, rates).fill_seconds
     values = np.prod(plan.model.blocks[plan.split].in_shape)
-    assert cost.feature_bytes(plan) - cost.feature_bytes(plain) == more * values
+    assert feature_bytes(plan) - feature_bytes(plain) == more * values
     uncached = [replace(one, cache=CachePlan()) for one in (plan, plain)]
-    dearer = cost.train_seconds(uncached[0], rates) - cost.train_seconds(uncached[1], rates)
-    assert dearer == pytest.approx(plan.pool_samples * cost.fill_seconds(plan, rates))
+    dearer = price(uncached[0], rates).train_seconds - price(uncached[1], rates).train_seconds
+    assert dearer == pytest.approx(plan.pool_samples * price(plan, rates).fill_seconds)

@@ -17,7 +17,7 @@ from tuner.backends.torch.model.load import OpenModel
 from tuner.errors import DivergedError
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan, normal_form
-from tuner.planner import cost
+from tuner.planner import tail_terms
 from tuner.results.records import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
@@ -45,7 +45,7 @@ def test_a_continued_training_has_the_weights_of_one_without_a_pause(
     task: Task, loaded: OpenModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
     if engine == "planned":
-        monkeypatch.setattr(cost, "PLANNED_BYTES", 0)
+        monkeypatch.setattr(tail_terms, "PLANNED_BYTES", 0)
     backend: Backend = OrtBackend() if engine == "onnxruntime" else TorchBackend()
     name = "onnxruntime" if engine == "onnxruntime" else "torch"
     whole = run(opened(backend, task), plan(task, loaded, 3, backend=name), tmp_path / "whole")

@@ -13,7 +13,8 @@ from tuner.backends.torch.backend import TorchBackend
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.parts import CachePlan, RecipePlan
 from tuner.plan.trial import TrialPlan, normal_form
-from tuner.planner import cost
+from tuner.planner import tail_terms
+from tuner.planner.tail_terms import PLANNED_BYTES
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.task.info import task_info
@@ -56,7 +57,7 @@ def train_alike(task: Task, first: TrialPlan, second: TrialPlan, folder: Path) -
         ({"recipe": {"micro_batches": 16}}, {"recipe": {"micro_batches": 20}}),
     ],
 )
-@pytest.mark.parametrize("planned_bytes", [cost.PLANNED_BYTES, 0], ids=["eager", "planned"])
+@pytest.mark.parametrize("planned_bytes", [PLANNED_BYTES, 0], ids=["eager", "planned"])
 def test_an_idle_knob_of_a_tail_changes_no_weight(
     common: dict[str, Any],
     idle: dict[str, Any],
@@ -65,7 +66,7 @@ def test_an_idle_knob_of_a_tail_changes_no_weight(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cost, "PLANNED_BYTES", planned_bytes)
+    monkeypatch.setattr(tail_terms, "PLANNED_BYTES", planned_bytes)
     task, start = plan
     first = changed(start, common)
     assert train_alike(task, first, changed(first, idle), tmp_path)

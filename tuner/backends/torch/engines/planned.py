@@ -23,8 +23,8 @@ from tuner.backends.torch.trial.evolving import evolving
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.steps import TrialSteps
 from tuner.plan.trial import TrialPlan
-from tuner.planner.cost import kept_bytes, planned_from, worth_planning
 from tuner.planner.device import STATE_COPIES
+from tuner.planner.tail_terms import kept_bytes, planned_from, worth_planning
 from tuner.task import Task
 from tuner.training.schedule import batches_of
 

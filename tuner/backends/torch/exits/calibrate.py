@@ -16,7 +16,7 @@ from tuner.metrics import expected_calibration_error
 from tuner.plan.trial import TrialPlan
 from tuner.planner.flops import head_flops
 from tuner.runtime.infer.calibration import Costs
-from tuner.runtime.train.exit_calibration import ExitCalibration, ExitCosts
+from tuner.runtime.train.calibration import ExitCalibration, ExitCosts
 from tuner.targets import Targets
 from tuner.task import Task
 

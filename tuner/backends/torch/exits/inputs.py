@@ -18,7 +18,7 @@ from tuner.backends.torch.model.layout import fast, spatial
 from tuner.backends.torch.trial.inputs import TailInputs, computed_inputs, inference_prefix, stored_inputs
 from tuner.errors import TrainingError
 from tuner.plan.trial import TrialPlan
-from tuner.planner.cost import feature_bits
+from tuner.planner.data_terms import feature_bits
 
 #: Takes row numbers and returns float32 [n, ...] by cut.
 ReadCuts = Callable[[RowNumbers], dict[int, torch.Tensor]]
@@ -39,7 +39,7 @@ class CutInputs:
 
 @dataclass(frozen=True, slots=True)
 class ExitInputs:
-    """What a trial of side heads reads; for a tail's, see `tuner.backends.torch.trial.inputs.TrialInputs`.
+    """What a trial of side heads reads.
 
     Attributes:
         train: What an epoch trains on.

@@ -24,8 +24,8 @@ from tuner.backends.torch.task_loss import torch_loss
 from tuner.backends.torch.trial.scoring import SCORE_BATCH
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.trial import TrialPlan
-from tuner.planner.cost import feature_bits
-from tuner.planner.exits import START_HEADS, START_RECIPE, TARGETS
+from tuner.planner.data_terms import feature_bits
+from tuner.planner.heads_terms import START_HEADS, START_RECIPE, TARGETS
 from tuner.ridge.sums import Sums, coded, step_of
 from tuner.runtime.train.exit_targets import exit_targets, linear_features
 from tuner.store.disk import StoreFull

@@ -14,7 +14,7 @@ from tuner.bundle.info import Section
 from tuner.errors import BundleError
 from tuner.files import private_file
 from tuner.ridge.sums import Sums
-from tuner.runtime.train.exit_calibration import ExitCalibration
+from tuner.runtime.train.calibration import ExitCalibration
 
 #: Key of the calibration in the file's metadata, and the beginning of the names of the heads' weights.
 METADATA = Section.EXITS.value
@@ -27,17 +27,15 @@ class ExitWeights:
     """What a trial with exits leaves.
 
     Attributes:
-        kept: Indices of the plan's exits that are worth having.
         tail: State dictionary of the tail; empty where only exits trained.
         heads: State dictionary of each kept head.
-        calibration: What they were calibrated to; None of trials of before calibrations were read again.
+        calibration: What they were calibrated to, and which exits are kept.
         sums: Sums of global samples that each kept head was solved for with; empty where there are none.
     """
 
-    kept: tuple[int, ...]
     tail: dict[str, torch.Tensor]
     heads: tuple[dict[str, torch.Tensor], ...]
-    calibration: ExitCalibration | None
+    calibration: ExitCalibration
     sums: tuple[dict[str, torch.Tensor], ...] = ()
 
     @classmethod
@@ -51,20 +49,18 @@ class ExitWeights:
             metadata = (file.metadata() or {}).get(METADATA)
         if metadata is None:
             raise BundleError(f"{path} holds no exits: export a trial that has some")
-        content, tensors = json.loads(metadata), load_file(path)
-        kept = tuple(content["kept"])
+        calibration, tensors = ExitCalibration.from_dict(json.loads(metadata)), load_file(path)
         of_exits = f"{METADATA}.", f"{SUMS}."
         tail = {name: value for name, value in tensors.items() if not name.startswith(of_exits)}
 
         def numbered(kind: str) -> tuple[dict[str, torch.Tensor], ...]:
-            begins = [f"{kind}.{place}." for place in range(len(kept))]
+            begins = [f"{kind}.{place}." for place in range(len(calibration.kept))]
             return tuple(
                 {name.removeprefix(begin): value for name, value in tensors.items() if name.startswith(begin)}
                 for begin in begins
             )
 
-        calibration = ExitCalibration.from_dict(content) if "sweep" in content else None
-        return cls(kept, tail, numbered(METADATA), calibration, tuple(filter(None, numbered(SUMS))))
+        return cls(tail, numbered(METADATA), calibration, tuple(filter(None, numbered(SUMS))))
 
 
 def write_exits(

@@ -10,7 +10,7 @@ from tuner.backends.torch.features.access import VALIDATION_BITS
 from tuner.backends.torch.features.selection import Selection, drawn, whole_partition
 from tuner.bundle.replay import Replay
 from tuner.plan.trial import TrialPlan
-from tuner.planner.cost import CODED_BITS
+from tuner.planner.data_terms import CODED_BITS
 from tuner.runtime.train.files import CHECK, REPLAY
 from tuner.store.codec import Codec
 from tuner.store.quantiles import calibrate

@@ -15,8 +15,7 @@ from tuner.ort.tail import Tail
 from tuner.plan.parts import DataPlan, RecipePlan
 from tuner.runtime.service.gate import Rules
 from tuner.runtime.train.files import TAIL
-from tuner.runtime.train.mixed_rows import mixed_rows
-from tuner.runtime.train.tail_training import TailTraining
+from tuner.runtime.train.tail import TailTraining, mixed_rows
 from tuner.store.codec import Codec
 from tuner.targets import Targets
 from tuner.task import Task

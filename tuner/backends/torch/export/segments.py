@@ -33,7 +33,7 @@ from tuner.ort.session import FEATURES, LOGITS
 from tuner.plan.trial import TrialPlan
 from tuner.runtime.infer.calibration import Costs, exits_taken
 from tuner.runtime.infer.chain import Chain
-from tuner.runtime.train.exit_calibration import ExitCosts, calibrate_exits
+from tuner.runtime.train.calibration import ExitCosts, calibrate_exits
 from tuner.runtime.train.files import EXIT_WEIGHTS
 from tuner.targets.base import ACCURACY
 from tuner.task import Subset, Task
@@ -72,7 +72,7 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     task, model = opened.task, opened.model
     torch.set_num_threads(plan.runtime.threads)
     trained = ExitWeights.read(weights)
-    kept, segments = trained.kept, restored(model, plan, trained)
+    kept, segments = trained.calibration.kept, restored(model, plan, trained)
     names = _write_segments(segments, task, folder, optimize=not trainable)
     sides = [segment.side for segment in segments if isinstance(segment, Segment)]
     save_file({name: value.contiguous() for name, value in model.model.state_dict().items()}, folder / WEIGHTS)
@@ -100,12 +100,12 @@ def restored(model: OpenModel, plan: TrialPlan, trained: ExitWeights) -> list[nn
         raise BundleError("a model without cut points has no exits: export a trial without exits")
     if plan.trainable:
         model.tail(plan.split).load_state_dict(trained.tail)
-    for index, state in zip(trained.kept, trained.heads, strict=True):
+    for index, state in zip(trained.calibration.kept, trained.heads, strict=True):
         heads[index].load_state_dict(state)
-    cuts = [0, *(plan.heads.exits[index].block for index in trained.kept), plan.model.num_blocks]
+    cuts = [0, *(plan.heads.exits[index].block for index in trained.calibration.kept), plan.model.num_blocks]
     positions = [model.chain.split_position(cut) for cut in cuts]
     bodies = [model.chain.part(begin, end) for begin, end in pairwise(positions)]
-    segments = [Segment(body, heads[index]) for body, index in zip(bodies, trained.kept, strict=False)]
+    segments = [Segment(body, heads[index]) for body, index in zip(bodies, trained.calibration.kept, strict=False)]
     return [segment.eval() for segment in (*segments, bodies[-1])]
 
 
@@ -152,9 +152,9 @@ def _checked(
             logits.append(of_exit)
         return torch.stack([*logits, segments[-1](value)])
 
-    costs = ExitCosts(seconds=_seconds(task, chain), flops=exit_flops(plan, trained.kept))
+    costs = ExitCosts(seconds=_seconds(task, chain), flops=exit_flops(plan, trained.calibration.kept))
     calibration, differences = trained.calibration, list[float]()
-    if calibration is None or not calibration.out_of_fold:
+    if not calibration.out_of_fold:
         selection = withheld_selection(task, plan.data)
         logits, difference = compare(task, Subset(selection.samples, selection.indices), chain.every, original)
         differences.append(difference)

@@ -17,13 +17,12 @@ from tuner.backends.torch.features.selection import Selection, training_selectio
 from tuner.backends.torch.trial.edits import edited
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.bundle.format import MODEL
-from tuner.bundle.info import Section, TrainInfo
+from tuner.bundle.info import Section, TrainInfo, TrainKind
 from tuner.errors import BundleError
 from tuner.ort.session import Session
 from tuner.plan.trial import TrialPlan
 from tuner.ridge.solve import LinearHead
 from tuner.ridge.sums import coded, step_of
-from tuner.runtime.train.files import SOLVED_FORMAT
 from tuner.runtime.train.solved import SolvedFile
 
 OWN = "this tail is solved for by its plugin alone: export without --trainable"
@@ -62,7 +61,7 @@ def write_solvable(
     weight, bias = (value.double().numpy() for value in state.values())
     SolvedFile(LinearHead(weight, bias), coded(own, step), local.labels(), step, solver.union).save(folder)
     return TrainInfo(
-        format=SOLVED_FORMAT,
+        kind=TrainKind.CLOSED_FORM,
         batch_size=plan.recipe.batch_size,
         replay_samples=len(replay),
         check_samples=checked,

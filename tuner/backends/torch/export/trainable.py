@@ -27,14 +27,14 @@ from tuner.backends.torch.trial.edits import edited, probe_of
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.bundle.format import MODEL, WEIGHTS
-from tuner.bundle.info import Section, TrainInfo
+from tuner.bundle.info import Section, TrainInfo, TrainKind
 from tuner.bundle.tensors import read_tensors
 from tuner.errors import BundleError
 from tuner.ort.session import Session
 from tuner.plan.trial import TrialPlan
 from tuner.runtime.train.adapters import Adapters
-from tuner.runtime.train.files import ADAPTERS, ADAPTERS_FORMAT, CHECK, MERGE, REPLAY, STEP, TAIL, TAIL_FORMAT
-from tuner.runtime.train.tail_training import TailTraining
+from tuner.runtime.train.files import ADAPTERS, CHECK, MERGE, REPLAY, STEP, TAIL
+from tuner.runtime.train.tail import TailTraining
 
 
 def refuse_untrainable(tail: nn.Module, state: Mapping[str, Any], plan: TrialPlan) -> None:
@@ -109,7 +109,7 @@ def write_trainable(
     replay.save(folder / REPLAY)
     check.save(folder / CHECK)
     return TrainInfo(
-        format=ADAPTERS_FORMAT if adapted else TAIL_FORMAT,
+        kind=TrainKind.ADAPTERS if adapted else TrainKind.TAIL,
         batch_size=recipe.batch_size,
         replay_samples=len(replay),
         check_samples=len(check),

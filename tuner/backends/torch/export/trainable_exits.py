@@ -26,12 +26,12 @@ from tuner.backends.torch.step.losses import ExitLoss
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import StepError
 from tuner.backends.torch.task_loss import torch_loss
-from tuner.bundle.info import Section, TrainInfo
+from tuner.bundle.info import Section, TrainInfo, TrainKind
 from tuner.errors import BundleError
 from tuner.plan.parts import CachePlan
 from tuner.plan.trial import TrialPlan
 from tuner.runtime.infer.chain import Chain
-from tuner.runtime.train.files import EXITS_FORMAT, LOGITS_OF, STEP_OF, SUMS
+from tuner.runtime.train.files import LOGITS_OF, STEP_OF, SUMS
 from tuner.task import Task
 
 
@@ -77,7 +77,7 @@ def write_trainable_exits(
         tensors = {f"{at}.{name}": value for at, own in enumerate(sums) for name, value in own.items()}
         save_file(tensors, folder / SUMS)
     return TrainInfo(
-        format=EXITS_FORMAT,
+        kind=TrainKind.EXITS,
         batch_size=plan.recipe.batch_size,
         replay_samples=len(replay),
         check_samples=checked,

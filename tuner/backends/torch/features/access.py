@@ -13,7 +13,7 @@ from tuner.backends.torch.model.fingerprint import state_hash, structure_hash
 from tuner.backends.torch.model.graph import Chain
 from tuner.backends.torch.model.load import OpenModel
 from tuner.plan.parts import Precision
-from tuner.planner.cost import EXACT_BITS
+from tuner.planner.data_terms import EXACT_BITS
 from tuner.store.codec import Codec
 from tuner.store.engine_choice import chosen_engine
 from tuner.store.header import StoreKey

@@ -6,7 +6,7 @@ from dataclasses import replace
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.selection import training_selections
 from tuner.plan.trial import TrialPlan
-from tuner.planner.cost import CODED_BITS, feature_records
+from tuner.planner.data_terms import CODED_BITS, feature_records
 from tuner.store.disk import StoreFull
 from tuner.store.records import BadRecord
 

@@ -17,7 +17,7 @@ from tuner.backends.torch.features.needs import CutBits, Indices, absent, needed
 from tuner.backends.torch.features.scaling import fix_scales
 from tuner.backends.torch.features.selection import Selection
 from tuner.plan.trial import TrialPlan
-from tuner.planner.cost import feature_records
+from tuner.planner.data_terms import feature_records
 from tuner.process_memory import PeakMeter
 from tuner.store.cost import read_cost
 from tuner.store.disk import StoreFull

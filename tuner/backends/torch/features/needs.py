@@ -12,7 +12,7 @@ from tuner.backends.torch.features.selection import (
     shared_partition,
 )
 from tuner.plan.trial import TrialPlan
-from tuner.planner.cost import feature_records
+from tuner.planner.data_terms import feature_records
 from tuner.store.disk import StoreFull
 from tuner.task import Task
 

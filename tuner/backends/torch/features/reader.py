@@ -10,7 +10,7 @@ from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.batches import batches, exactly
 from tuner.backends.torch.features.prefix import Prefix
 from tuner.backends.torch.features.selection import Selection
-from tuner.planner.cost import CODED_BITS
+from tuner.planner.data_terms import CODED_BITS
 from tuner.store.disk import StoreFull
 from tuner.store.records import BadRecord, RecordFile
 

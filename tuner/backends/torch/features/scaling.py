@@ -9,7 +9,7 @@ from tuner.arrays import Floats
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.batches import Batch, batches
 from tuner.backends.torch.features.prefix import Prefix
-from tuner.planner.cost import EXACT_BITS
+from tuner.planner.data_terms import EXACT_BITS
 from tuner.planner.device import CALIBRATION_SAMPLES, FILL_BATCH, UNSCALED_BYTES
 from tuner.store.disk import StoreFull
 from tuner.store.quantiles import calibrate

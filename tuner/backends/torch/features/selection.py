@@ -7,7 +7,7 @@ import numpy as np
 from tuner.arrays import Labels, RowNumbers
 from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan
-from tuner.runtime.train.exit_calibration import FOLDS, calibration_share
+from tuner.runtime.train.calibration import FOLDS, calibration_share
 from tuner.task import Samples, Task, stratified_holdout
 from tuner.task.mixing import mixed_indices, shared_indices
 from tuner.task.partition import fold_numbers, recording_folds, recording_holdout

@@ -17,7 +17,7 @@ from tuner.backends.torch.features.selection import Selection, mixed_selections,
 from tuner.backends.torch.trial.inputs import computed_inputs, plan_prefix, stored_inputs
 from tuner.errors import BundleError, TrainingError
 from tuner.plan.trial import TrialPlan
-from tuner.planner.cost import feature_records
+from tuner.planner.data_terms import feature_records
 from tuner.targets.strata import first_each
 from tuner.task import Task
 from tuner.task.mixing import MIX_SEED

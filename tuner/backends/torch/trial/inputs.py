@@ -1,6 +1,6 @@
-"""What a trial reads, resolved from its plan once: from the store, or from the samples and the frozen prefix."""
+"""What a trial of a tail reads: from the store, or from the samples and the frozen prefix."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ from tuner.backends.torch.features.selection import Selection, validation_select
 from tuner.backends.torch.model.layout import fast, spatial
 from tuner.backends.torch.model.load import OpenModel
 from tuner.plan.trial import TrialPlan
-from tuner.planner.cost import feature_bits
+from tuner.planner.data_terms import feature_bits
 from tuner.planner.device import FILL_BATCH
 from tuner.task import Task, normalise
 
@@ -70,49 +70,6 @@ class TailInputs:
         return float(self.weights[part].sum() / self.weights[batch].sum())
 
 
-@dataclass(frozen=True, slots=True)
-class TrialInputs:
-    """What a trial of a tail reads.
-
-    Attributes:
-        cut: Block number where the tail begins.
-        bits: Width of the stored training records; None where the prefix runs in every epoch.
-        train: What an epoch trains on, changed at random as the plan says.
-        validation: What scores are taken on, by domain: ``local``, and ``global`` where the task has one.
-    """
-
-    cut: int
-    bits: int | None
-    train: TailInputs
-    validation: Mapping[str, TailInputs]
-
-    @classmethod
-    def resolve(
-        cls, access: Access, plan: TrialPlan, training: Sequence[Selection], changes: np.random.Generator
-    ) -> "TrialInputs":
-        """Return what a plan's tail reads: stored features where the plan keeps them, else the prefix's outputs.
-
-        Args:
-            access: The task's features.
-            plan: What to train.
-            training: What an epoch trains on.
-            changes: Draws the random changes.
-
-        Raises:
-            LookupError: The features are coded, and the cut has no scales yet.
-        """
-        cut, change = plan.split, augmenting(plan, changes)
-        scored = validation_selections(access.task, plan.data)
-        train = training_inputs(access, plan, training, change)
-        if not plan.cached:
-            prefix = plan_prefix(access.task, access.loaded, plan)
-            validation = {selection.domain: computed_inputs(access.task, prefix, [selection]) for selection in scored}
-            return cls(cut, None, train, validation)
-        bits = feature_bits(plan)[cut]
-        exact = Reader(access, cut, VALIDATION_BITS, scored)
-        return cls(cut, bits, train, {selection.domain: stored_inputs(exact, [selection]) for selection in scored})
-
-
 def training_inputs(
     access: Access, plan: TrialPlan, selections: Sequence[Selection], change: Change = unchanged
 ) -> TailInputs:
@@ -130,6 +87,21 @@ def training_inputs(
     if not plan.cached:
         return computed_inputs(access.task, plan_prefix(access.task, access.loaded, plan), selections, change)
     return stored_inputs(Reader(access, plan.split, feature_bits(plan)[plan.split], selections), selections, change)
+
+
+def validation_inputs(access: Access, plan: TrialPlan) -> dict[str, TailInputs]:
+    """Return what scores are taken on, by domain: ``local``, and ``global`` where the task has one.
+
+    Args:
+        access: The task's features.
+        plan: What was trained.
+    """
+    scored = validation_selections(access.task, plan.data)
+    if not plan.cached:
+        prefix = plan_prefix(access.task, access.loaded, plan)
+        return {selection.domain: computed_inputs(access.task, prefix, [selection]) for selection in scored}
+    exact = Reader(access, plan.split, VALIDATION_BITS, scored)
+    return {selection.domain: stored_inputs(exact, [selection]) for selection in scored}
 
 
 def tail_inputs(

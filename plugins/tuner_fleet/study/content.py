@@ -1,0 +1,225 @@
+"""What a shared study holds besides Optuna's trials: the run that began it, kinds of devices, workers, records.
+
+All of it is JSON, and is believed no more than a bundle from elsewhere: it is checked when it is read, as the folder of
+a run is, and names no code that is run without the user's word (`tuner.results.origin`).
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, fields, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import optuna
+from optuna.storages import BaseStorage
+from optuna.trial import FrozenTrial, TrialState
+
+from tuner.errors import PlanError, RunError, first_line
+from tuner.plan.trial import TrialPlan
+from tuner.results.config import OWN_OPTIONS, RunRequest
+from tuner.results.folder import Identity, RunInfo, Spent, checked_info
+from tuner.results.kinds import Kind
+from tuner.results.objectives import Objective
+from tuner.results.records import SCORED, TrialRecord
+from tuner_fleet.address import Address
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+#: Attributes of the study: what began it, and, by name, its kinds of devices and its workers.
+RUN, KINDS, WORKERS, UNTOUCHED = "run", "kind:", "worker:", "untouched"
+#: Which worker is to put the first plans in the queue, as long as it has not; `LEFT` if it ended before: anyone.
+FIRST, LEFT = "first", "left"
+#: Attributes of a trial: its record, the name of its weights among the artifacts, who works on it, on what kind of
+#: device, what it trains, whether that is settled, and how many workers died of it, where it is not tried again.
+RECORD, ARTIFACT, WORKER, KIND, KEY = "record", "artifact", "worker", "kind", "key"
+HELD, GIVEN_UP = "held", "given-up"
+#: Kinds, and workers, that a queued trial is not for: a device of each has refused it.
+NOT_FOR = "not-for"
+#: Values that each trial that was scored has.
+COSTS = ("train_seconds", "peak_bytes")
+NAMES = {"folds": "number of folds"}
+#: Limits that each worker has for itself; and those that a trial may break: that says nothing of others.
+OWN_LIMITS = ("time_seconds", "memory_bytes", "storage_bytes", "flat_seconds")
+OWN_CONSTRAINTS = frozenset({"time", "storage"})
+
+
+def find_study(storage: BaseStorage, address: Address) -> optuna.Study:
+    """Return a study that exists.
+
+    Raises:
+        RunError: It does not.
+    """
+    try:
+        return optuna.load_study(study_name=address.study, storage=storage)
+    except KeyError:
+        raise RunError(
+            f"there is no study {address.study!r} at {address.shown}: `tuner run TASK --study ADDRESS` begins one"
+        ) from None
+
+
+def make_study(
+    storage: BaseStorage, address: Address, objectives: Sequence[Objective], info: RunInfo
+) -> tuple[optuna.Study, bool]:
+    """Return a study, and whether this call made it: of several at once, one does.
+
+    Args:
+        storage: Where it is.
+        address: Its name there.
+        objectives: The study's.
+        info: The run that begins it.
+    """
+    directions = [one.optuna_direction for one in objectives]
+    try:
+        study = optuna.create_study(storage=storage, study_name=address.study, directions=directions)
+    except optuna.exceptions.DuplicatedStudyError:
+        return find_study(storage, address), False
+    study.set_user_attr(RUN, as_attribute(info))
+    return study, True
+
+
+def as_attribute(info: RunInfo) -> dict[str, Any]:
+    """Return what others need to know of a run: nothing that is of one worker."""
+    own: dict[str, Any] = dict.fromkeys(OWN_LIMITS)
+    asked = {name: getattr(RunRequest(), name) for name in OWN_OPTIONS if name != "plugins"}
+    config = replace(info.config, **asked, limits=replace(info.config.limits, **own))
+    blank = replace(info, untouched={}, untouched_classes={}, spent=Spent(), worker="", kind="", kinds={})
+    return asdict(replace(blank, config=config))
+
+
+def info_of(attributes: Mapping[str, Any], address: Address) -> RunInfo:
+    """Return what began a study, with its kinds of devices, and what its workers spent.
+
+    Args:
+        attributes: The study's.
+        address: Where it is.
+
+    Raises:
+        RunError: The study is not one of ours, or damaged.
+    """
+    if not isinstance(attributes.get(RUN), dict):
+        raise RunError(f"{address.shown} holds a study, but none of tuner's: give another one, or a name after #")
+    content = {**attributes[RUN], **(attributes.get(UNTOUCHED) or {}), "kinds": _named(attributes, KINDS)}
+    info = checked_info(content, address.shown)
+    workers = {name: _worker(value, address) for name, value in _named(attributes, WORKERS).items()}
+    phases: dict[str, float] = {}
+    for worker in workers.values():
+        for name, seconds in worker.phases.items():
+            phases[name] = phases.get(name, 0.0) + seconds
+    spent = Spent(
+        sum(one.seconds for one in workers.values()),
+        sum(one.storage_bytes for one in workers.values()),
+        sum(one.prefix_samples for one in workers.values()),
+        phases,
+    )
+    noun = "1 worker" if len(workers) == 1 else f"{len(workers)} workers"
+    config = replace(info.config, study=address.shown)
+    kind = next(iter(info.kinds), "")
+    return replace(info, config=config, spent=spent, kind=kind, ended=f"a study of {noun}")
+
+
+def _named(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {name.removeprefix(prefix): value for name, value in sorted(attributes.items()) if name.startswith(prefix)}
+
+
+@cache
+def _spent() -> "TypeAdapter[Spent]":
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Spent)
+
+
+def _worker(content: object, address: Address) -> Spent:
+    try:
+        return _spent().validate_python(content)
+    except ValueError as error:
+        raise RunError(f"{address.shown}: what a worker spent cannot be read ({first_line(error)})") from None
+
+
+def kinds_in(attributes: Mapping[str, Any], blocks: int) -> dict[str, Kind]:
+    """Return the kinds of devices that a study names, but for damaged ones.
+
+    Args:
+        attributes: The study's.
+        blocks: Number of blocks that rates are of.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    adapter, kinds = TypeAdapter(Kind), dict[str, Kind]()
+    for name, content in _named(attributes, KINDS).items():
+        with suppress(ValidationError):
+            kinds[name] = adapter.validate_python(content)
+    rates = {name: kind.rates for name, kind in kinds.items()}
+    return {
+        name: kinds[name] for name, one in rates.items() if len(one.forward_seconds) == len(one.train_seconds) == blocks
+    }
+
+
+def require_same(theirs: RunInfo, mine: Identity, model: str, names: Sequence[str], address: Address) -> None:
+    """Check that this worker would search what the study is about.
+
+    Args:
+        theirs: What began the study.
+        mine: What this worker was asked for.
+        model: Fingerprint of its model.
+        names: Names of its objectives.
+        address: Of the study.
+
+    Raises:
+        RunError: Something differs; what, and the way out.
+    """
+    changed = [
+        NAMES.get(field.name, field.name)
+        for field in fields(Identity)
+        if getattr(theirs.identity, field.name) != getattr(mine, field.name)
+    ]
+    if theirs.model.fingerprint != model:
+        changed.append("model")
+    if [one.name for one in theirs.objectives] != list(names):
+        changed.append("objectives")
+    if changed:
+        raise RunError(
+            f"the study {address.shown} is about another {' and '.join(changed)} "
+            f"(task {theirs.task_name}, space {theirs.space_name}, seed {theirs.identity.seed}): "
+            "give the same, or name another study after # in the address"
+        )
+
+
+def record_in(trial: FrozenTrial, template: TrialPlan) -> TrialRecord | None:
+    """Return the record of a trial that has ended; None where it has none, as nobody finished it.
+
+    Raises:
+        RunError: It is damaged.
+    """
+    content = trial.user_attrs.get(RECORD)
+    if content is None or not trial.state.is_finished() or trial.state is TrialState.FAIL:
+        return None
+    try:
+        record = TrialRecord.from_dict({**content, "trial": trial.number}, template)
+        _require_costs(record)
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, PlanError) as error:
+        raise RunError(f"the record of trial {trial.number} in the study cannot be read: {first_line(error)}") from None
+    return record
+
+
+def _require_costs(record: TrialRecord) -> None:
+    """Check that a trial that was scored says what it cost, as other kinds of devices translate that.
+
+    Raises:
+        ValueError: It does not.
+    """
+    if record.state in SCORED and not all(math.isfinite(record.values.get(name, math.nan)) for name in COSTS):
+        raise ValueError(f"it was scored without {' and '.join(COSTS)}")
+
+
+def as_line(record: TrialRecord) -> str:
+    """Return a record as a line of a run's file."""
+    return json.dumps(record.to_dict(), separators=(",", ":")) + "\n"
+
+
+def is_of_its_worker(record: TrialRecord) -> bool:
+    """Return whether a trial was refused or killed for limits of its worker alone."""
+    broken = record.constraint.keys()
+    return record.state in {"rejected", "killed"} and bool(broken) and broken <= OWN_CONSTRAINTS

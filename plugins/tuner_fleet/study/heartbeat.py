@@ -1,0 +1,151 @@
+"""Workers that die: each marks the trial that it works on again and again, and retires those that nobody marks.
+
+Optuna's own heartbeat is a table of the database, which its proxy does not pass on: workers behind a proxy would be
+blind to it, and invisible. So the mark is an attribute of the trial, a number that grows. Who looks needs no clock in
+common with who marks: a trial is retired when its mark stays the same for `GRACE` seconds of looking. What follows is
+Optuna's: the trial fails, and `RetryHeartbeatStaleTrialCallback` puts its plan in the queue again.
+"""
+
+import copy
+import time
+import warnings
+from contextlib import suppress
+from threading import Event, Thread
+
+import optuna
+from optuna.storages import BaseStorage, RetryHeartbeatStaleTrialCallback
+from optuna.trial import FrozenTrial, TrialState
+
+from tuner_fleet.storage.patient import Patience, patient
+from tuner_fleet.study.claims import retries_of
+from tuner_fleet.study.content import GIVEN_UP, HELD
+
+#: Seconds between two marks; seconds with the same mark after which a trial's worker is taken for dead.
+BEAT, GRACE = 5.0, 30.0
+#: A plan whose worker died is tried again so many times.
+MOST_RETRIES = 3
+MARK = "mark"
+
+
+class StoppedError(Exception):
+    """The study is over: the thread need not wait for the database."""
+
+
+class Heartbeat:
+    """A thread that marks this worker's trial, and looks at those of the others.
+
+    Args:
+        study: Optuna's, for what is put in the queue again.
+        storage: As the database gives it: while that does not answer, no time passes for anybody.
+        beat: See `BEAT`.
+        grace: See `GRACE`.
+    """
+
+    def __init__(self, study: optuna.Study, storage: BaseStorage, beat: float = BEAT, grace: float = GRACE) -> None:
+        self._over, self._beat, self._grace = Event(), beat, grace
+        self._storage = patient(storage, Patience(self._wait, lambda _line: None))
+        self._study = optuna.load_study(study_name=study.study_name, storage=self._storage)
+        self._own: int | None = None
+        self._seen: dict[int, tuple[object, float]] = {}
+        self._looked = time.monotonic()
+        self._thread = Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, without waiting for a database that does not answer."""
+        self._over.set()
+        self._thread.join(timeout=2 * self._beat)
+
+    def mark(self, trial_id: int | None) -> None:
+        """Mark a trial from now on; None for none."""
+        self._own = trial_id
+
+    def give_up(self, *, counts: bool) -> None:
+        """Leave this worker's trial to the others, if it has one; to be called when the thread has stopped.
+
+        Args:
+            counts: Whether the trial may be why the worker ends.
+        """
+        if self._own is not None:
+            trial = self._storage.get_trial(self._own)
+            retire(self._study, trial) if counts else put_back(self._study, trial)
+
+    def look(self) -> list[int]:
+        """Mark this worker's trial, and retire the trials of dead workers; return the numbers of these."""
+        own, now = self._own, time.monotonic()
+        passed, self._looked = min(self._beat, now - self._looked), now
+        if own is not None:
+            self._set_mark(own)
+        running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        seen, retired = dict[int, tuple[object, float]](), list[int]()
+        for trial in running:
+            identity = trial._trial_id  # noqa: SLF001 - Optuna's storages know a trial by nothing else
+            if identity == own:
+                continue
+            mark = trial.user_attrs.get(MARK)
+            before, still = self._seen.get(identity, (None, -passed))
+            still = still + passed if before == mark else 0.0
+            if still < self._grace:
+                seen[identity] = mark, still
+            elif retire(self._study, trial):
+                retired.append(trial.number)
+        self._seen = seen
+        return retired
+
+    def _run(self) -> None:
+        while not self._over.wait(self._beat):
+            try:
+                self.look()
+            except StoppedError:
+                return
+            except Exception:  # noqa: BLE001, S112 - a thread that ends by one leaves its worker to be taken for dead
+                continue
+
+    def _wait(self, seconds: float) -> None:
+        if self._over.wait(seconds):
+            raise StoppedError
+
+    def _set_mark(self, identity: int) -> None:
+        try:
+            self._storage.set_trial_user_attr(identity, MARK, time.monotonic())
+        except optuna.exceptions.UpdateFinishedTrialError:  # it ended meanwhile, or was retired: see `finish`
+            self._own = None if self._own == identity else self._own
+
+
+def put_back(study: optuna.Study, trial: FrozenTrial) -> bool:
+    """Put a trial in the queue again that its worker leaves to others; return whether it was still there to leave.
+
+    It is the same trial, and no retry: no worker died of it.
+    """
+    storage, identity = study._storage, trial._trial_id  # noqa: SLF001 - a study has no public way to it, nor a trial
+    with suppress(optuna.exceptions.UpdateFinishedTrialError):  # it was retired meanwhile
+        if trial.user_attrs.get(HELD):
+            storage.set_trial_user_attr(identity, HELD, value=False)
+        return storage.set_trial_state_values(identity, TrialState.WAITING)
+    return False
+
+
+def retire(study: optuna.Study, trial: FrozenTrial) -> bool:
+    """End a trial whose worker is dead, and put its plan in the queue again; return whether this call did.
+
+    A plan that more than `MOST_RETRIES` workers died of is not: the trial then says of how many.
+    """
+    storage, identity = study._storage, trial._trial_id  # noqa: SLF001 - as above
+    whole = copy.copy(storage.get_trial(identity))
+    if whole.state is not TrialState.RUNNING:
+        return False
+    died = len(retries_of(whole)) + 1
+    whole.user_attrs = {name: value for name, value in whole.user_attrs.items() if name != HELD}
+    try:  # the state is last: the plan would be lost if this worker died in between
+        if died > MOST_RETRIES:
+            storage.set_trial_user_attr(identity, GIVEN_UP, died)
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+                RetryHeartbeatStaleTrialCallback()(study, whole)
+        return storage.set_trial_state_values(identity, TrialState.FAIL)
+    except optuna.exceptions.UpdateFinishedTrialError:  # it ended after all, or another worker was quicker
+        return False

@@ -1,0 +1,205 @@
+"""What a study's database says is believed no more than a file from elsewhere, and its threads go on."""
+
+import itertools
+import json
+import random
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.plugins.fleet.conftest import PHONE, Join
+from tuner.errors import RunError, UsageError
+from tuner.results.config import Budget
+from tuner.results.folder import TRIALS, read_run
+from tuner.results.kinds import as_seen
+from tuner.results.objectives import OBJECTIVES
+from tuner.results.pareto import front
+from tuner.results.records import comparable
+from tuner_fleet.address import read_address
+from tuner_fleet.study import reader as fetching
+from tuner_fleet.study.claims import RETRIES
+from tuner_fleet.study.content import FIRST, NOT_FOR, RECORD
+from tuner_fleet.study.reader import Reader
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://me:s3cr3t/x@host/db",
+        "postgresql://me:123/s3cr3t@host/db",
+        "mysql://me:[s3cr3t]@host/db",
+        "postgresql://me:12?s3cr3t@host/db",
+        "postgresql://me:12#s3cr3t@host/db",
+    ],
+)
+def test_a_password_that_cuts_an_address_is_not_shown(address: str) -> None:
+    with pytest.raises(UsageError, match="in a password, write / as %2F") as refused:
+        read_address(address)
+    assert "s3cr3t" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://me:s3cr%2F3t@host/db",
+        "postgresql://host/db?user=me@home",
+        "postgresql://host/db#me@home",
+        "sqlite:////data/me@host/study.db",
+    ],
+)
+def test_an_at_that_is_no_passwords_is_taken(address: str) -> None:
+    assert "s3cr" not in read_address(address).shown
+
+
+def test_a_damaged_record_does_not_keep_others_from_being_read(join: Join, address: str, tmp_path: Path) -> None:
+    worker = join("one")
+    for _ in range(2):
+        worker.step()
+    first, second = worker.queue.study.get_trials(deepcopy=False)[:2]
+    _overwrite(address, first._trial_id, RECORD, {"state": 5})
+    reader, folder = Reader(read_address(address)), tmp_path / "copy"
+    folder.mkdir()
+    reader.write(folder)
+    reader.close()
+    lines = (folder / TRIALS).read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["trial"] for line in lines] == [second.number]
+    assert read_run(folder).ended.endswith("1 damaged left out")
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value"), [("rung", "x"), ("promoted", "x"), ("prior", [1]), (NOT_FOR, 5), (NOT_FOR, [[]])]
+)
+def test_attributes_that_nobody_can_have_meant_are_put_right(join: Join, attribute: str, value: object) -> None:
+    worker = join("one", Budget(trials=3))
+    waiting = worker.queue.study.get_trials(deepcopy=False)
+    assert waiting
+    for trial in waiting:
+        worker.queue.study._storage.set_trial_user_attr(trial._trial_id, attribute, value)
+    for _ in range(3):
+        worker.step()
+    assert [record.state for record in worker.study.records] == ["done"] * 3
+
+
+@pytest.mark.parametrize("history", [[10**6], 5, ["x"], [-1], {}])
+def test_a_history_that_cannot_be_is_none(join: Join, history: Any) -> None:
+    worker = join("one", Budget(trials=3))
+    for trial in worker.queue.study.get_trials(deepcopy=False):
+        worker.queue.study._storage.set_trial_system_attr(trial._trial_id, RETRIES, history)
+    for _ in range(3):
+        worker.step()
+    assert [record.state for record in worker.study.records] == ["done"] * 3
+
+
+def test_a_heartbeat_survives_an_error(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = itertools.count()
+    seen = []
+
+    def look(_: object) -> list[int]:
+        seen.append(next(looks))
+        if len(seen) == 1:
+            raise RuntimeError("read-only after a failover")
+        return []
+
+    monkeypatch.setattr("tuner_fleet.study.heartbeat.Heartbeat.look", look)
+    worker = join("one", beat=0.01)
+    heartbeat = worker.shared._heartbeat
+    assert heartbeat is not None
+    for _ in range(1000):
+        if len(seen) > 2:
+            break
+        heartbeat._over.wait(0.01)
+    assert len(seen) > 2
+    assert heartbeat._thread.is_alive()
+
+
+def test_who_asks_for_a_study_that_is_not_there_leaves_no_connection(
+    join: Join, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join("one")
+    closed = list[object]()
+    monkeypatch.setattr(fetching, "close", closed.append)
+    with pytest.raises(RunError, match="there is no study 'another'"):
+        Reader(read_address(f"{address}#another"))
+    assert len(closed) == 1
+
+
+def test_workers_that_claim_the_last_trial_at_the_same_moment_do_not_exceed_the_number(join: Join) -> None:
+    workers = [join(f"worker-{number}", Budget(trials=20)) for number in range(4)]
+    while len(workers[0].queue._heard.records) < 19:
+        workers[0].step()
+    for worker in workers:
+        worker.hear()
+    begun = [trial for worker in workers if (trial := worker.study._next()) is not None]  # nobody hears in between
+    assert len(begun) == 1
+
+
+def test_the_first_plans_are_not_lost_with_the_worker_that_made_the_study(
+    join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("tuner.search.study.Study._enqueue_first", lambda _: [])
+        first = join("one")
+    assert first.queue.study.get_trials() == []
+    first.shared.leave()
+    second = join("two")
+    waiting = second.queue.study.get_trials()
+    assert len(waiting) > 1
+    assert second.queue.study.user_attrs[FIRST] is None
+    assert len(join("three").queue.study.get_trials()) == len(waiting)
+
+
+def test_fronts_are_those_of_all_trials_however_they_were_heard(join: Join) -> None:
+    numbers = random.Random(2)
+    board, phone = join("board", Budget(trials=40)), join("phone", Budget(trials=40), device=PHONE, slower=30.0)
+    for worker in [board, phone] * 20:
+        trial = worker.begin()
+        record = None if trial is None else worker.study._try(trial)
+        if record is not None:
+            values = {**record.values, "local_accuracy": numbers.random()}
+            record = replace(record, values=values)
+            heard, expected = worker.queue._heard, set[int]()
+            is_on_front = heard.is_on_front(record)
+            worker.study._keep(trial, record)
+            groups: dict[str, list[Any]] = {}
+            for one in heard.records.values():
+                groups.setdefault(one.kind, []).append(one)
+            for kind in heard.kinds:
+                for records in groups.values():
+                    seen = [as_seen(one, kind, heard.kinds, worker.study._setting.limits) for one in records]
+                    there = comparable([one for one in seen if one is not None])
+                    expected |= set(front(there, worker.study._setting.objectives))
+            assert heard.fronts == expected
+            assert (record.trial in heard.fronts) == is_on_front
+    assert len(board.queue._heard.kinds) == 2
+
+
+def test_the_front_is_what_nothing_beats() -> None:
+    numbers, objectives = random.Random(1), OBJECTIVES
+    for _ in range(50):
+        values = {
+            key: {one.name: float(numbers.randrange(4)) for one in objectives}
+            for key in range(numbers.randrange(1, 30))
+        }
+        losses = {key: [one.loss(value) for one in objectives] for key, value in values.items()}
+        expected = [
+            key
+            for key, mine in losses.items()
+            if not any(
+                all(a <= b for a, b in zip(other, mine, strict=True)) and (other != mine or rival < key)
+                for rival, other in losses.items()
+                if rival != key
+            )
+        ]
+        assert front(values, objectives) == expected
+
+
+def _overwrite(address: str, trial: int, name: str, value: object) -> None:
+    """Change an attribute of a trial that has ended, as who may write to the database can."""
+    connection = sqlite3.connect(address.removeprefix("sqlite:///"))
+    with connection:
+        query = "UPDATE trial_user_attributes SET value_json = ? WHERE trial_id = ? AND key = ?"
+        assert connection.execute(query, (json.dumps(value), trial, name)).rowcount == 1
+    connection.close()

@@ -1,0 +1,220 @@
+"""A bundle whose head is solved for: a round is one solution, and what is forgotten leaves no byte."""
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from tests.runtime.bundles import trainable_bundle
+from tuner.arrays import Array
+from tuner.bundle.format import FILE, WEIGHTS, Bundle, seal
+from tuner.bundle.rounds import install_round, rounds_in_use
+from tuner.commands.forget import forget
+from tuner.commands.watch import ring_of
+from tuner.errors import BundleError
+from tuner.plan.parts import EditTraits, TailEdit
+from tuner.ridge.sums import coded, step_of
+from tuner.ridge.union import Domain, UnionSettings, union_head
+from tuner.runtime import Personaliser, Policy, SolvingTrainer, Trainer
+from tuner.runtime.service.local_training import local_training, trainer_of
+from tuner.runtime.service.ring import RingSample
+from tuner.runtime.service.round import run_round
+from tuner.runtime.train.files import SOLVED
+from tuner.task import Domain as TaskDomain
+from tuner.task import InputSpec, Samples
+from tuner.task.builtin import digits
+from tuner.task.data.samples import ArraySamples
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
+EDIT = TailEdit.of("closed-form", EditTraits(solves=True), **asdict(UnionSettings()))
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
+    return trainable_bundle(digits(), tmp_path_factory.mktemp("solved"), 3, shape=(EDIT,))
+
+
+def photos(count: int) -> tuple[list[Array], list[str]]:
+    """Return digits that the user writes a pixel further down than those of the run."""
+    samples = digits().local.test
+    assert samples is not None
+    rows = range(count)
+    return [np.roll(samples.load(row), 1, axis=1) for row in rows], [str(samples.labels[row]) for row in rows]
+
+
+def content(bundle: Path) -> bytes:
+    return (bundle / SOLVED).read_bytes()
+
+
+def test_a_round_is_the_solution_of_all_samples(bundle: Path, tmp_path: Path) -> None:
+    samples, labels = photos(90)
+    trainer = trainer_of(Bundle.open(bundle), threads=1)
+    assert isinstance(trainer, SolvingTrainer)
+    own = trainer.samples
+    trainer.add(samples[:60], labels[:60])
+    assert (len(trainer), trainer.samples) == (60, own + 60)
+    before, known = trainer.accuracy(samples[60:], labels[60:]), trainer.before
+    trainer.train()
+    assert trainer.accuracy(samples[60:], labels[60:]) > before
+    assert known is not None
+    assert (trainer.global_accuracy() or 0) > known - 0.05
+
+    made = trainer.save(tmp_path / "made")
+    kept, replay = load_file(made / SOLVED), trainer._replay
+    file = trainer._file
+    empty = Domain.empty(kept["codes"].shape[1], 10, file.step)
+    local = empty.added(kept["codes"].astype(float), kept["labels"])
+    others = empty.added(coded(replay.read(np.arange(len(replay))), file.step), replay.labels)
+    direct = union_head(file.given, local, others, file.settings).head
+    (weight,) = (value for name, value in load_file(made / WEIGHTS).items() if value.shape == direct.weight.shape)
+    np.testing.assert_allclose(weight, direct.weight, rtol=1e-5, atol=1e-5 * np.abs(direct.weight).max())
+    answers = Personaliser(made, threads=1).predict_batch(np.stack(samples[60:]))
+    share = np.mean([one.label == label for one, label in zip(answers, labels[60:], strict=True)])
+    assert share == pytest.approx(trainer.accuracy(samples[60:], labels[60:]))
+
+
+def test_a_forgotten_sample_leaves_the_bundle_as_if_it_had_never_been_there(bundle: Path, tmp_path: Path) -> None:
+    samples, labels = photos(12)
+    never, forgetting = SolvingTrainer(bundle, threads=1), SolvingTrainer(bundle, threads=1)
+    never.add(samples[:9], labels[:9])
+    forgetting.add(samples, labels)
+    own = forgetting.samples
+    forgetting.add(samples[3:], labels[3:])  # the same samples count once
+    assert forgetting.samples == own
+    assert forgetting.forget(samples[9:]) == 3
+    assert forgetting.forget(samples[9:]) == 0
+    never.train()
+    forgetting.train()
+    one, other = never.save(tmp_path / "never"), forgetting.save(tmp_path / "forgot")
+    assert content(one) == content(other)
+    assert (one / WEIGHTS).read_bytes() == (other / WEIGHTS).read_bytes()
+    assert (one / "model.onnx").read_bytes() == (other / "model.onnx").read_bytes()
+
+
+def test_a_sample_of_the_run_itself_can_be_forgotten(bundle: Path) -> None:
+    train = digits().local.train
+    trainer = SolvingTrainer(bundle, threads=1)
+    own = trainer.samples
+    assert trainer.forget([train.load(0), train.load(5)]) == 2
+    assert trainer.samples == own - 2
+
+
+def test_a_newer_label_takes_the_place_of_the_one_before(bundle: Path) -> None:
+    samples, _ = photos(1)
+    trainer = SolvingTrainer(bundle, threads=1)
+    trainer.add(samples, ["7"])
+    first = trainer.samples
+    trainer.add(samples, ["9"])
+    assert trainer.samples == first
+    assert trainer._own.labels[-1] == 9
+
+
+def test_forgetting_a_bundle_removes_every_byte_of_the_samples_that_rounds_learned(
+    bundle: Path, tmp_path: Path
+) -> None:
+    samples, labels = photos(60)
+    exported = {path.relative_to(bundle): path.read_bytes() for path in bundle.rglob("*") if path.is_file()}
+    ring = ring_of(bundle)
+    for sample, label in zip(samples, labels, strict=True):
+        ring.add(sample, label)
+    trainer = SolvingTrainer(bundle, threads=1)
+    trainer.add(samples, labels)
+    trainer.train()
+    codes = trainer._own.codes[-1].astype(np.int16).tobytes()
+    install_round(bundle, trainer.save(tmp_path / "made"))
+    assert codes in content(bundle / "device" / "rounds" / "0001")
+    assert forget(str(bundle)).samples == 60
+    assert rounds_in_use(bundle) == ("0000",)
+    left = [path for path in bundle.rglob("*") if path.is_file()]
+    assert not [path for path in left if codes in path.read_bytes()]
+    assert {path: (bundle / path).read_bytes() for path in exported} == exported
+
+
+def test_a_round_of_the_service_solves(bundle: Path) -> None:
+    samples, labels = photos(90)
+    ring = [
+        RingSample(f"{row * 7919:032x}"[::-1], label, one)
+        for row, (one, label) in enumerate(zip(samples, labels, strict=True))
+    ]
+    training = local_training(bundle, threads=1)
+    assert training is not None
+    trainer = SolvingTrainer(bundle, threads=1)
+    trainer.add(samples, labels)
+    without = [answer.label for answer in trainer.answers_without(range(30), samples[:30])]
+    assert np.mean([one == label for one, label in zip(without, labels[:30], strict=True)]) > 0.5
+    result = run_round(Personaliser(bundle, threads=1), ring, training, Policy().rules)
+    assert result.made is not None, result.verdict.reason
+    assert SolvingTrainer(result.made, threads=1).samples > SolvingTrainer(bundle, threads=1).samples
+
+
+def test_a_damaged_file_is_refused_in_one_line(bundle: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(bundle, copy, ignore=shutil.ignore_patterns("device"))
+    about = json.loads((copy / FILE).read_text())
+    with (copy / SOLVED).open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        metadata = json.loads(file.read(length))["__metadata__"]
+    tensors = load_file(copy / SOLVED)
+    for broken, message in (
+        ({**tensors, "labels": tensors["labels"] + 100}, "codes with labels of it"),
+        ({name: value for name, value in tensors.items() if name != "given.bias"}, "cannot be read"),
+    ):
+        save_file(broken, copy / SOLVED, metadata)
+        (copy / FILE).unlink(missing_ok=True)
+        seal(copy, {name: value for name, value in about.items() if name != "files"})
+        with pytest.raises(BundleError, match=message):
+            SolvingTrainer(copy, threads=1)
+    with pytest.raises(BundleError, match="kind 'closed-form', not Trainer's"):
+        Trainer(bundle)
+
+
+def test_it_needs_no_tensor_library() -> None:
+    heavy = "{'torch', 'scipy', 'optuna'}"
+    code = f"import sys, tuner.runtime as r; r.SolvingTrainer; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "[]\n"
+
+
+def test_steps_are_powers_of_two() -> None:
+    assert np.log2(step_of(np.array([[3.0]]))) % 1 == 0
+
+
+def test_samples_with_several_labels_are_learned_and_forgotten(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
+    task = digits()
+
+    def with_the_next(samples: Samples) -> ArraySamples:
+        """Label a digit as itself and as the next one."""
+        arrays = np.stack([samples.load(row) for row in range(len(samples))])
+        rows = np.eye(10, dtype=np.float32)
+        return ArraySamples(arrays, rows[samples.labels] + rows[(samples.labels + 1) % 10], InputSpec(kind="arrays"))
+
+    local = TaskDomain(with_the_next(task.local.train), with_the_next(task.local.val))
+    model = replace(task.model, pretrain=None)
+    several = replace(task, loss="multi-label", local=local, global_=None, model=model, head_rows=(0, 1))
+    made = trainable_bundle(several, tmp_path / "bundle", 3, shape=(EDIT,))
+    trainer = trainer_of(Bundle.open(made), threads=1)
+    assert isinstance(trainer, SolvingTrainer)
+    samples, labels = photos(60)
+    pairs = [(label, str((int(label) + 1) % 10)) for label in labels]
+    own = trainer.samples
+    trainer.add(samples, pairs)
+    trainer.add(samples[:5], pairs[:5])  # again
+    assert trainer.samples == own + 60
+    (loss,) = trainer.train()
+    assert loss < np.log(2)
+    assert trainer.accuracy(samples, pairs) > 0.9  # AUC; of a guess 0.5
+    changed = trainer.save(tmp_path / "changed")
+    assert trainer.forget(samples) == 60
+    trainer.train()
+    assert content(trainer.save(tmp_path / "without")) == content(made)
+    reopened = trainer_of(Bundle.open(changed), threads=1)
+    assert isinstance(reopened, SolvingTrainer)
+    assert reopened.samples == own + 60

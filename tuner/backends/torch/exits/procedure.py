@@ -1,0 +1,143 @@
+"""Side heads: trained on what is stored of several cuts, calibrated on unseen samples, scored as they will answer.
+
+Source: PersEPhonEE (HotMobile 2021). The path to the final head never changes: in mode `exits-only` it is the given
+model's, in `with-tail` that of the tail trained before.
+"""
+
+import time
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import nn
+
+from tuner.backends.torch.exits.calibrate import describe_exits, exit_costs, truths
+from tuner.backends.torch.exits.heads import build_heads
+from tuner.backends.torch.exits.inputs import ExitInputs
+from tuner.backends.torch.exits.joint import with_exits
+from tuner.backends.torch.exits.logits import exit_logits
+from tuner.backends.torch.exits.solve import solve_heads
+from tuner.backends.torch.exits.start import Starts, load_starts, start_sums, starts
+from tuner.backends.torch.exits.steps import HeadsSteps
+from tuner.backends.torch.exits.weights import write_exits
+from tuner.backends.torch.features.selection import calibration_selection, local_folds
+from tuner.backends.torch.task_loss import torch_loss
+from tuner.backends.torch.trial.procedure import frozen
+from tuner.backends.torch.trial.scoring import bundle_bytes, classes_of
+from tuner.backends.torch.trial.tail import TailProcedure
+from tuner.errors import TrainingError
+from tuner.results.counts import ClassCounts
+from tuner.runtime.infer.calibration import exits_taken
+from tuner.runtime.train.calibration import ExitCalibration, ExitCosts, calibrate_exits
+from tuner.training.epoch import EpochLoop
+from tuner.training.epochs import BetweenEpochs, TrainingLog, train_epochs
+
+
+class ExitsProcedure(TailProcedure):
+    """Trains the exits, and before them the tail where the plan has one."""
+
+    def train(self) -> TrainingLog:
+        """Train the tail and the heads, as many of both as the plan has."""
+        opened, plan, seed = self.opened, self.plan, self.trial.seed
+        if not len(calibration_selection(opened.task, plan)):
+            raise TrainingError(
+                f"exits are calibrated on a fifth of each class's local samples, but no class has two samples "
+                f"({len(opened.task.local.train)} in all): add samples, or leave exits out"
+            )
+        begun = starts(self.access, plan, opened.extensions)  # kept in a study; the given model is their teacher
+        torch.manual_seed(seed)
+        self.heads, log = build_heads(plan), TrainingLog()
+        if plan.trainable:
+            self.opened = with_exits(opened, self.heads) if plan.heads.joint else opened
+            torch.manual_seed(seed)
+            log = super().train()
+        self.trained = nn.ModuleList([self.trained, self.heads] if plan.trainable else [self.heads])
+        torch.manual_seed(seed)
+        changed = "the backbone changed while exits were trained"
+        cause = "the model changes its own weights or buffers in evaluation mode"
+        with frozen(opened.model.model, changed, cause):
+            own = self._train_heads(begun, is_over=log.requested)
+        ended = "; ".join(filter(None, (log.ended, own.ended)))
+        return TrainingLog((*log.entries, *own.entries), log.seconds + own.seconds + begun.seconds, ended)
+
+    def _train_heads(self, begun: Starts, *, is_over: bool) -> TrainingLog:
+        """Solve for the heads, or train them; not where the user asked to stop."""
+        plan, opened = self.plan, self.opened
+        self.final, self.unseen = opened.model.tail(plan.answering_cuts[-1]).eval(), None
+        self.inputs = ExitInputs.resolve(self.access, plan, self.training)
+        self.sums = [start_sums(own, plan.heads) for own in begun.tensors] if plan.heads.ridge else []
+        if is_over:
+            return TrainingLog()
+        started = time.perf_counter()
+        if plan.heads.ridge:
+            folds = local_folds(self.training[0])
+            self.unseen = solve_heads(plan, self.heads, self.final, self.inputs, folds, self.sums)
+            return TrainingLog(seconds=time.perf_counter() - started)
+        load_starts(self.heads, begun)
+        loss = torch_loss(opened.task.targets)
+        steps = HeadsSteps(plan, self.heads, self.final, self.inputs.train, opened.extensions, loss=loss)
+        samples = len(self.inputs.train.labels)
+        loop = EpochLoop(steps, plan.recipe, samples, self.trial.seed, loss_name="the exits' loss")
+        start = TrainingLog(seconds=time.perf_counter() - started)
+        return train_epochs(loop, self.trial.report, BetweenEpochs(self._mean_accuracy), start, of=" of the exits")
+
+    def _mean_accuracy(self) -> float:
+        """Return the mean of the exits' own accuracies on the local validation samples, which patience watches.
+
+        Thresholds, and with them the accuracy of leaving early, are calibrated once, when training has ended.
+        """
+        task, local = self.opened.task, self.inputs.validation["local"]
+        logits = exit_logits(self.plan, self.heads, self.final, local)
+        truth = truths(task, "local", logits, local.labels)
+        return float(np.mean([task.targets.score(own, truth) for own in logits[:-1]]))
+
+    def score(self) -> tuple[dict[str, float], dict[str, ClassCounts]]:
+        """Calibrate, then score the policy that came out on the validation samples."""
+        task, plan, model = self.opened.task, self.plan, self.opened.model
+        costs = exit_costs(model, plan, self.heads, torch.from_numpy(task.batch(task.local.val, [0])))
+        self.calibration = calibration = self._calibrate(costs)
+        values, classes = dict[str, float](), dict[str, ClassCounts]()
+        for domain, samples in self.inputs.validation.items():
+            logits = exit_logits(plan, self.heads, self.final, samples)
+            truth = truths(task, domain, logits, samples.labels)
+            kept = logits[[*calibration.kept, -1]]
+            exits = exits_taken(task.targets.confidences(kept, calibration.temperatures), calibration.thresholds)
+            answers = kept[exits, np.arange(len(exits))]
+            values |= task.targets.scores(domain, answers, truth, labelled=task.labelled)
+            classes |= {domain: counts} if (counts := classes_of(task, answers, truth)) else {}
+            values[f"final_{domain}_accuracy"] = task.targets.score(logits[-1], truth)
+            for place, own in enumerate(kept[:-1]):
+                values[f"exit{place}_{domain}_accuracy"] = task.targets.score(own, truth)
+            if domain == "local":
+                rates = np.bincount(exits, minlength=len(kept)) / len(exits)
+                kept_costs = costs.select(calibration.kept)
+                values["mean_latency_seconds"] = float(rates @ kept_costs.seconds.cumulative())
+                values["mean_flops"] = float(rates @ kept_costs.flops.cumulative())
+                values["whole_latency_seconds"] = costs.seconds.reached[-1]
+        parts = [model.model, *(self.heads[index] for index in calibration.kept)]
+        return values | {"bundle_bytes": bundle_bytes(parts, parts)}, classes
+
+    def _calibrate(self, costs: ExitCosts) -> ExitCalibration:
+        """Choose the exits that are worth having, and their thresholds."""
+        task, plan, samples = self.opened.task, self.plan, self.inputs.calibration
+        logits, out_of_fold = exit_logits(plan, self.heads, self.final, samples), plan.heads.out_of_fold
+        if out_of_fold and self.unseen is not None:
+            logits[:-1] = self.unseen
+        truth = truths(task, "local", logits, samples.labels)
+        calibration = calibrate_exits(
+            logits,
+            truth,
+            plan.heads,
+            costs.flops,
+            kind=task.targets,
+            prune=True,
+            labelled=task.labelled,
+            out_of_fold=out_of_fold,
+        )
+        self.notes += tuple(describe_exits(plan, calibration, logits, truth))
+        return calibration
+
+    def write(self, metadata: Mapping[str, str] | None) -> None:
+        """Write the tail, the kept heads and their calibration."""
+        tail = self.opened.model.tail(self.plan.split).state_dict() if self.plan.trainable else {}
+        write_exits(self.trial.weights, tail, self.heads, self.calibration, metadata or {}, self.sums)

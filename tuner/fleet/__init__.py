@@ -1,1 +1,0 @@
-"""Many workers at once: started by Ray, and the proxy that they may ask."""

@@ -1,0 +1,125 @@
+"""Train a bundle's tail again, on the device that it runs on, with the base package alone."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from safetensors.numpy import save
+
+from tuner.arrays import Array, Floats
+from tuner.augment.maps import augment
+from tuner.augment.operations import active_operations
+from tuner.bundle.format import MODEL, WEIGHTS
+from tuner.bundle.info import TrainInfo, TrainKind
+from tuner.bundle.replay import Replay
+from tuner.bundle.tensors import read_tensors
+from tuner.errors import BundleError
+from tuner.ort.tail import Tail
+from tuner.ort.training_step import StepSession, TrainingRows, train
+from tuner.plan.parts import DataPlan, RecipePlan
+from tuner.runtime.train.adapters import Adapters
+from tuner.runtime.train.base import Content, DeviceTrainer, rewritten
+from tuner.runtime.train.files import ADAPTERS, MERGE, STEP, TAIL
+from tuner.training.emphasis import epoch_order, sample_weights
+from tuner.training.epoch import Watch
+
+
+class Trainer(DeviceTrainer):
+    """A bundle whose tail trains on new samples and on the global ones that it brings along, by the plan's recipe.
+
+    The process gives the memory that it frees back to the system at once. Nothing is written until `save`.
+
+    Args:
+        bundle: The bundle or its folder, exported with ``--trainable``.
+        threads: Threads within an operator; all that the process may use where it is not given.
+        seed: Seed of the order of samples, of random changes and of dropouts.
+
+    Raises:
+        BundleError: The bundle cannot be used, or was not exported to be trained.
+    """
+
+    _trainer: ClassVar[str] = "Trainer"
+
+    def _open(self, info: TrainInfo) -> None:
+        file = self.bundle.file
+        self._weights: Mapping[str, Array] = read_tensors(file(WEIGHTS), info.weights)
+        adapters = Adapters(file(ADAPTERS), file(MERGE)) if info.kind == TrainKind.ADAPTERS else None
+        self._training = TailTraining(file(STEP), adapters, self._threads, self._seed)
+        self._tail = Tail(file(TAIL), self._threads)
+
+    def _fit(self, recipe: RecipePlan, watch: Watch) -> tuple[float, ...]:
+        rows, strength = mixed_rows(self.plan.data, self._new, self._replay), self.plan.cache.augment
+        if strength:
+            operations = active_operations(self.plan.task.augment, cached=self.plan.split > 0)
+            generator, read = np.random.default_rng((self._seed, 1)), rows.read
+            rows = replace(rows, read=lambda numbers: augment(read(numbers), generator, operations, strength))
+        self._weights, losses = self._training.train(self._weights, rows, recipe, watch)
+        return losses
+
+    def _logits(self, features: Floats) -> Floats:
+        return self._tail.logits(features, self._weights)[None]
+
+    def _replaced(self) -> Mapping[str, Content]:
+        given = self.bundle.folder / WEIGHTS
+        return {
+            MODEL: rewritten(self.bundle.folder / MODEL, "tail", self._weights),
+            WEIGHTS: lambda: save({**read_tensors(given, finite=False), **self._weights}),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TailTraining:
+    """What trains a tail by its traced step: on the device, and where an export tries a round.
+
+    Attributes:
+        step: File of the traced step.
+        adapters: What trains in the place of weights; None where the weights do.
+        threads: Threads within an operator.
+        seed: Seed of the order of samples, and of dropouts.
+    """
+
+    step: Path
+    adapters: Adapters | None
+    threads: int
+    seed: int
+
+    def train(
+        self,
+        given: Mapping[str, Array],
+        rows: TrainingRows,
+        recipe: RecipePlan,
+        watch: Watch = lambda _step, _steps: False,
+    ) -> tuple[dict[str, Array], tuple[float, ...]]:
+        """Train for a recipe's epochs; return the tail's weights by name, and the mean loss of each epoch.
+
+        Args:
+            given: Weights to start from.
+            rows: The samples.
+            recipe: A batch size of at most the step's; the optimiser is the step's.
+            watch: Called after every step; returns whether to stop there.
+
+        Raises:
+            TunerError: The batches are too large, or numbers are no longer finite.
+        """
+        first = given if self.adapters is None else self.adapters.begin(given)
+        session = StepSession(self.step, first, self.threads, self.seed)
+        losses = tuple(result.loss for result in train(session, rows, recipe, self.seed, watch))
+        weights = session.weights() if self.adapters is None else self.adapters.merged(session.weights())
+        if not all(np.isfinite(value).all() for value in weights.values()):
+            raise BundleError(f"weights are no longer finite: lower recipe.learning_rate, {recipe.learning_rate:g}")
+        return weights, losses
+
+
+def mixed_rows(data: DataPlan, local: Replay, replay: Replay) -> TrainingRows:
+    """Return local samples, followed by global ones, which count as a plan says.
+
+    Args:
+        data: The weight of global samples, and whether classes are balanced.
+        local: The new samples.
+        replay: The global ones.
+    """
+    samples = local.extended(replay.codes, replay.labels)
+    weights = sample_weights(data, len(local), len(replay))
+    return TrainingRows(samples.read, samples.labels, weights=weights, order=epoch_order(data, samples.labels))
